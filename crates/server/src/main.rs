@@ -1,0 +1,2 @@
+//! Starts the server.
+fn main() {}

@@ -1,0 +1,184 @@
+//! Bytes on their way out of a connection, in order: an appendable tail, and before it whatever
+//! chunks were queued by reference.
+//!
+//! ```text
+//!   chunks (front … back)              tail
+//!   [owned bytes][shared, counted][…]  [bytes being appended]
+//!    ^ sent                            (the front itself while no chunk is queued)
+//! ```
+//! The common reply is small and lives in the tail alone: one `Vec`, no queue. A big value is
+//! pushed as a counted reference and sent without being copied.
+//! Invariant: no queued chunk is empty; `sent` is less than the length of the front piece, or zero.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+/// Bytes owned by several parties at once, such as a stored value that is also being sent.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// One piece of the queue ahead of the tail.
+enum Chunk {
+    Owned(Vec<u8>),
+    Shared(SharedBytes),
+}
+
+impl Chunk {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Chunk::Owned(bytes) => bytes,
+            Chunk::Shared(bytes) => (**bytes).as_ref(),
+        }
+    }
+}
+
+/// A queue of bytes to send. Appending is O(bytes), sharing and advancing O(1) a chunk.
+#[derive(Default)]
+pub struct ByteQueue {
+    chunks: VecDeque<Chunk>,
+    chunks_len_bytes: usize,
+    tail: Vec<u8>,
+    sent: usize,
+}
+
+impl ByteQueue {
+    /// An empty queue; allocates nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty queue whose tail reuses the memory of `buffer` (its content is dropped).
+    pub fn with_buffer(mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        Self { tail: buffer, ..Self::default() }
+    }
+
+    /// The buffer to append to. Only append: earlier bytes may already be on their way.
+    #[inline]
+    pub fn tail_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.tail
+    }
+
+    /// Queues `bytes` by reference, behind all that was appended so far. O(1).
+    pub fn push_shared(&mut self, bytes: SharedBytes) {
+        if (*bytes).as_ref().is_empty() {
+            return;
+        }
+        if !self.tail.is_empty() {
+            let tail = std::mem::take(&mut self.tail);
+            self.chunks_len_bytes += tail.len();
+            self.chunks.push_back(Chunk::Owned(tail));
+        }
+        self.chunks_len_bytes += (*bytes).as_ref().len();
+        self.chunks.push_back(Chunk::Shared(bytes));
+    }
+
+    /// Bytes not sent yet. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        self.chunks_len_bytes + self.tail.len() - self.sent
+    }
+
+    /// Whether everything was sent.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes() == 0
+    }
+
+    /// Chunks queued ahead of the tail, as CLIENT LIST's `oll` counts them.
+    pub fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Bytes of memory behind the tail.
+    pub fn capacity_bytes(&self) -> usize {
+        self.tail.capacity()
+    }
+
+    /// The unsent bytes when they are one contiguous piece (the common case), else `None`.
+    #[inline]
+    pub fn as_single(&self) -> Option<&[u8]> {
+        self.chunks.is_empty().then(|| &self.tail[self.sent..])
+    }
+
+    /// The first unsent pieces, up to `slices_max` of them, for a gathering write.
+    pub fn io_slices(&self, slices_max: usize) -> Vec<IoSlice<'_>> {
+        let pieces = self.chunks.iter().map(Chunk::bytes).chain(std::iter::once(self.tail.as_slice()));
+        let mut skip = self.sent;
+        let mut slices = Vec::new();
+        for piece in pieces.take(slices_max) {
+            let unsent = &piece[std::mem::take(&mut skip)..];
+            if !unsent.is_empty() {
+                slices.push(IoSlice::new(unsent));
+            }
+        }
+        slices
+    }
+
+    /// Marks the next `n` bytes as sent and lets go of every piece that is done. `n <= len_bytes()`.
+    pub fn advance(&mut self, n: usize) {
+        assert!(n <= self.len_bytes(), "more bytes sent than were queued");
+        self.sent += n;
+        while let Some(front) = self.chunks.front() {
+            let len = front.bytes().len();
+            if self.sent < len {
+                return;
+            }
+            self.sent -= len;
+            self.chunks_len_bytes -= len;
+            self.chunks.pop_front();
+        }
+        if self.sent == self.tail.len() {
+            self.tail.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Takes the memory of an emptied queue back for reuse.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        debug_assert!(self.is_empty(), "the buffer still holds unsent bytes");
+        self.sent = 0;
+        std::mem::take(&mut self.tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(queue: &mut ByteQueue, step: usize) -> Vec<u8> {
+        let mut got = Vec::new();
+        while !queue.is_empty() {
+            let piece: Vec<u8> = queue.io_slices(8).iter().flat_map(|s| s.to_vec()).collect();
+            let n = step.min(piece.len());
+            got.extend_from_slice(&piece[..n]);
+            queue.advance(n);
+        }
+        got
+    }
+
+    #[test]
+    fn keeps_order_over_owned_and_shared_pieces_at_every_step() {
+        for step in 1..20 {
+            let mut queue = ByteQueue::new();
+            queue.tail_mut().extend_from_slice(b"abc");
+            queue.push_shared(Arc::new(b"SHARED".to_vec()));
+            queue.push_shared(Arc::new(Vec::new()));
+            queue.tail_mut().extend_from_slice(b"def");
+            queue.push_shared(Arc::new(b"X".to_vec()));
+            assert_eq!(queue.len_bytes(), 13);
+            assert_eq!(drain(&mut queue, step), b"abcSHAREDdefX");
+            assert_eq!(queue.chunk_count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_tail_alone_is_one_piece_and_its_memory_comes_back() {
+        let mut queue = ByteQueue::with_buffer(Vec::with_capacity(64));
+        queue.tail_mut().extend_from_slice(b"hello");
+        queue.advance(2);
+        assert_eq!(queue.as_single(), Some(&b"llo"[..]));
+        queue.advance(3);
+        assert!(queue.take_buffer().capacity() >= 64);
+    }
+}

@@ -1,0 +1,6 @@
+//! What the standard library lacks and every room may use: no Redis word in here, no I/O.
+#![forbid(unsafe_code)]
+
+pub mod byte_queue;
+
+pub use byte_queue::{ByteQueue, SharedBytes};
