@@ -134,12 +134,70 @@ impl ByteQueue {
         }
     }
 
+    /// Drops unsent bytes from the back until `len_bytes` are left. O(chunks dropped).
+    ///
+    /// The cut must not fall inside shared bytes: those are dropped whole.
+    pub fn truncate(&mut self, len_bytes: usize) {
+        assert!(len_bytes <= self.len_bytes(), "cannot keep more bytes than are queued");
+        let keep = len_bytes + self.sent;
+        while keep < self.chunks_len_bytes {
+            let chunk = self.chunks.pop_back().expect("the chunks' length is not zero");
+            self.chunks_len_bytes -= chunk.bytes().len();
+            match chunk {
+                Chunk::Owned(bytes) => self.tail = bytes,
+                Chunk::Shared(_) => {
+                    assert!(keep <= self.chunks_len_bytes, "a cut inside shared bytes");
+                    self.tail.clear();
+                }
+            }
+        }
+        self.tail.truncate(keep - self.chunks_len_bytes);
+    }
+
+    /// Inserts `bytes` so that `at` unsent bytes stay ahead of them. O(bytes behind in that piece).
+    ///
+    /// The place must be in bytes that were appended, or at the edge of such; not inside shared ones.
+    pub fn insert(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at <= self.len_bytes(), "cannot insert behind the end");
+        let at = at + self.sent;
+        if at >= self.chunks_len_bytes {
+            insert_bytes(&mut self.tail, at - self.chunks_len_bytes, bytes);
+            return;
+        }
+        let mut start = 0;
+        for i in 0..self.chunks.len() {
+            let len = self.chunks[i].bytes().len();
+            match &mut self.chunks[i] {
+                Chunk::Owned(owned) if at - start <= len => {
+                    insert_bytes(owned, at - start, bytes);
+                    break;
+                }
+                // Right before shared bytes, with no appended piece ahead to take them.
+                Chunk::Shared(_) if at == start => {
+                    self.chunks.insert(i, Chunk::Owned(bytes.to_vec()));
+                    break;
+                }
+                _ => start += len,
+            }
+            assert!(at >= start, "an insertion inside shared bytes");
+        }
+        self.chunks_len_bytes += bytes.len();
+    }
+
     /// Takes the memory of an emptied queue back for reuse.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty(), "the buffer still holds unsent bytes");
         self.sent = 0;
         std::mem::take(&mut self.tail)
     }
+}
+
+/// Inserts `bytes` at `at` with one move of what is behind.
+fn insert_bytes(target: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    let len = target.len();
+    target.extend_from_slice(bytes);
+    target.copy_within(at..len, at + bytes.len());
+    target[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 #[cfg(test)]
@@ -169,6 +227,31 @@ mod tests {
             assert_eq!(queue.len_bytes(), 13);
             assert_eq!(drain(&mut queue, step), b"abcSHAREDdefX");
             assert_eq!(queue.chunk_count(), 0);
+        }
+    }
+
+    #[test]
+    fn inserts_and_truncates_at_every_edge_of_a_piece() {
+        let build = || {
+            let mut queue = ByteQueue::new();
+            queue.tail_mut().extend_from_slice(b"zab");
+            queue.push_shared(Arc::new(b"SS".to_vec()));
+            queue.push_shared(Arc::new(b"TT".to_vec()));
+            queue.tail_mut().extend_from_slice(b"cd");
+            queue.advance(1);
+            queue
+        };
+        for at in [0, 1, 2, 4, 6, 7, 8] {
+            let mut expected = b"abSSTTcd".to_vec();
+            let mut queue = build();
+            queue.truncate(at);
+            queue.tail_mut().push(b'!');
+            assert_eq!(drain(&mut queue, 3), [&expected[..at], b"!"].concat());
+            let mut queue = build();
+            queue.insert(at, b"++");
+            expected.splice(at..at, *b"++");
+            assert_eq!(queue.len_bytes(), 10);
+            assert_eq!(drain(&mut queue, 3), expected);
         }
     }
 

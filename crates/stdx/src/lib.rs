@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod byte_queue;
+pub mod number;
 
 pub use byte_queue::{ByteQueue, SharedBytes};
