@@ -1,1 +1,11 @@
-//! See Cargo.toml.
+//! Data structures whose memory layout is ours: the table of keys, its entries, the compact encodings,
+//! the ranked tree, the shard lock and the counting allocator.
+//!
+//! Unsafe code lives here (and in `net`'s system layer) and nowhere else: one operation a block, each
+//! with its proof, each module checked against a safe naive twin. No I/O, no clock, no randomness:
+//! bytes, times and random numbers are arguments.
+
+pub mod entry;
+pub mod prefetch;
+pub mod size_class;
+pub mod table;

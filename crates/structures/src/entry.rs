@@ -1,0 +1,540 @@
+//! A key and all that belongs to it, in one allocation.
+//!
+//! ```text
+//!  0        4         6           8
+//! [meta u32|key u16  |value u16 ] [expiry i64]? [long key u64]? [payload]? [key bytes] [value bytes]
+//!  |        |         value length              key length      i64 or V    padded: no, to
+//!  |        0xFFFF: the long key field holds the length                      the size class
+//!  access 0..24, kind 24..26, has-expiry 26
+//! ```
+//! A small string is stored behind its key (`kind` bytes), an integer and an object (`V`, any type of
+//! 8-byte alignment) in the payload. The optional fields exist only where they are needed: a key
+//! without expiry does not pay for one. The allocation is a whole size class, so a value that changes
+//! its length within the class stays where it is, and the block's size follows from its content.
+//!
+//! Invariants: the shape given by `meta` and the two lengths is the shape of the memory behind it;
+//! the block was allocated with `size_class(shape.len_bytes())` bytes, aligned to 16.
+//! Every operation is O(bytes copied). An `Entry` is owned by one table at a time; it has no locks.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::size_class::size_class;
+
+/// The longest string kept behind its key; longer ones belong into an object of their own.
+pub const INLINE_BYTES_MAX: usize = 4096;
+
+const ACCESS_MASK: u32 = 0x00FF_FFFF;
+const KIND_SHIFT: u32 = 24;
+const KIND_MASK: u32 = 0b11 << KIND_SHIFT;
+const HAS_EXPIRY: u32 = 1 << 26;
+const KEY_LEN_LONG: u16 = u16::MAX;
+const FIELD_BYTES: usize = 8;
+/// Blocks are aligned so that a table word has four bits to spare.
+const BLOCK_ALIGN: usize = 16;
+
+#[repr(C)]
+struct Header {
+    meta: u32,
+    key_len: u16,
+    value_len: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Bytes = 0,
+    Int = 1,
+    Object = 2,
+}
+
+/// What an entry holds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum View<'a, V> {
+    /// A string of at most [`INLINE_BYTES_MAX`] bytes.
+    Bytes(&'a [u8]),
+    /// A string that is the decimal text of this number.
+    Int(i64),
+    /// Anything else.
+    Object(&'a V),
+}
+
+/// A value on its way into an entry.
+pub enum NewValue<'a, V> {
+    /// A string of at most [`INLINE_BYTES_MAX`] bytes, copied.
+    Bytes(&'a [u8]),
+    /// A string that is the decimal text of this number.
+    Int(i64),
+    /// Anything else, moved in.
+    Object(V),
+}
+
+impl<V> NewValue<'_, V> {
+    fn kind(&self) -> Kind {
+        match self {
+            NewValue::Bytes(_) => Kind::Bytes,
+            NewValue::Int(_) => Kind::Int,
+            NewValue::Object(_) => Kind::Object,
+        }
+    }
+
+    fn inline_len(&self) -> usize {
+        match self {
+            NewValue::Bytes(bytes) => bytes.len(),
+            NewValue::Int(_) | NewValue::Object(_) => 0,
+        }
+    }
+}
+
+/// Where the parts of a block are: derived from the header, never stored.
+#[derive(Clone, Copy)]
+struct Shape {
+    kind: Kind,
+    has_expiry: bool,
+    key_len: usize,
+    value_len: usize,
+    object_len: usize,
+}
+
+impl Shape {
+    #[inline]
+    fn payload_at(self) -> usize {
+        let long_key = if self.key_len >= KEY_LEN_LONG as usize { FIELD_BYTES } else { 0 };
+        size_of::<Header>() + if self.has_expiry { FIELD_BYTES } else { 0 } + long_key
+    }
+
+    #[inline]
+    fn key_at(self) -> usize {
+        self.payload_at()
+            + match self.kind {
+                Kind::Bytes => 0,
+                Kind::Int => FIELD_BYTES,
+                Kind::Object => self.object_len,
+            }
+    }
+
+    #[inline]
+    fn len_bytes(self) -> usize {
+        self.key_at() + self.key_len + self.value_len
+    }
+
+    #[inline]
+    fn layout(self) -> Layout {
+        Layout::from_size_align(size_class(self.len_bytes()), BLOCK_ALIGN)
+            .expect("keys and inline values are far below isize::MAX bytes")
+    }
+}
+
+/// One key with its value, access clock and optional expiry, behind one thin pointer.
+pub struct Entry<V> {
+    block: NonNull<u8>,
+    owns: PhantomData<V>,
+}
+
+// SAFETY: an entry owns its block alone and holds nothing but bytes and a `V`.
+unsafe impl<V: Send> Send for Entry<V> {}
+// SAFETY: a shared reference to an entry gives shared references to its bytes and its `V` only.
+unsafe impl<V: Sync> Sync for Entry<V> {}
+
+impl<V> Entry<V> {
+    const OBJECT_LEN: usize = {
+        assert!(align_of::<V>() <= align_of::<u64>(), "the payload is aligned to 8 bytes");
+        size_of::<V>().next_multiple_of(FIELD_BYTES)
+    };
+
+    /// An entry for `key`, with the expiry in Unix milliseconds if any, and its access clock (24 bits).
+    ///
+    /// # Panics
+    /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
+    pub fn new(key: &[u8], value: NewValue<'_, V>, expiry_ms: Option<i64>, access: u32) -> Self {
+        assert!(value.inline_len() <= INLINE_BYTES_MAX, "a long string must come as an object");
+        let shape = Shape {
+            kind: value.kind(),
+            has_expiry: expiry_ms.is_some(),
+            key_len: key.len(),
+            value_len: value.inline_len(),
+            object_len: Self::OBJECT_LEN,
+        };
+        let layout = shape.layout();
+        // SAFETY: the layout is never empty, it holds at least the header.
+        let block = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let mut entry = Entry { block, owns: PhantomData };
+        let meta = (access & ACCESS_MASK)
+            | ((shape.kind as u32) << KIND_SHIFT)
+            | if shape.has_expiry { HAS_EXPIRY } else { 0 };
+        let key_len = u16::try_from(key.len()).unwrap_or(KEY_LEN_LONG);
+        let header = Header { meta, key_len, value_len: shape.value_len as u16 };
+        // SAFETY: the block starts with a header and is aligned for it.
+        unsafe { entry.block.cast::<Header>().write(header) };
+        if let Some(at_ms) = expiry_ms {
+            entry.write_at(size_of::<Header>(), at_ms);
+        }
+        if key_len == KEY_LEN_LONG {
+            entry.write_at(shape.payload_at() - FIELD_BYTES, key.len() as u64);
+        }
+        entry.copy_in(shape.key_at(), key);
+        match value {
+            NewValue::Bytes(bytes) => entry.copy_in(shape.key_at() + key.len(), bytes),
+            NewValue::Int(number) => entry.write_at(shape.payload_at(), number),
+            NewValue::Object(object) => entry.write_at(shape.payload_at(), object),
+        }
+        entry
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: every block starts with an initialised header.
+        unsafe { self.block.cast::<Header>().as_ref() }
+    }
+
+    #[inline]
+    fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: every block starts with an initialised header, and `self` owns the block.
+        unsafe { self.block.cast::<Header>().as_mut() }
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        let header = self.header();
+        let kind = match (header.meta & KIND_MASK) >> KIND_SHIFT {
+            0 => Kind::Bytes,
+            1 => Kind::Int,
+            _ => Kind::Object,
+        };
+        let mut shape = Shape {
+            kind,
+            has_expiry: header.meta & HAS_EXPIRY != 0,
+            key_len: header.key_len as usize,
+            value_len: header.value_len as usize,
+            object_len: Self::OBJECT_LEN,
+        };
+        if header.key_len == KEY_LEN_LONG {
+            let at = shape.payload_at() - FIELD_BYTES;
+            // SAFETY: a long key's length was written at this place by `new`.
+            shape.key_len = unsafe { self.field_at(at).cast::<u64>().read() } as usize;
+        }
+        shape
+    }
+
+    /// The place `at` bytes into the block.
+    ///
+    /// # Safety
+    /// `at` is not beyond the block's end.
+    #[inline]
+    unsafe fn field_at(&self, at: usize) -> NonNull<u8> {
+        // SAFETY: the caller keeps `at` within the block.
+        unsafe { self.block.add(at) }
+    }
+
+    #[inline]
+    fn write_at<T>(&mut self, at: usize, value: T) {
+        debug_assert!(at.is_multiple_of(align_of::<T>()));
+        // SAFETY: callers pass places of the block's own shape, which holds a `T` there.
+        let place = unsafe { self.field_at(at) };
+        // SAFETY: as above; the place is aligned, and what was there is plain or uninitialised.
+        unsafe { place.cast::<T>().write(value) };
+    }
+
+    #[inline]
+    fn copy_in(&mut self, at: usize, bytes: &[u8]) {
+        // SAFETY: callers pass a place of the block's own shape, with room for `bytes`.
+        let place = unsafe { self.field_at(at) };
+        // SAFETY: `bytes` cannot overlap a block that `self` owns alone.
+        unsafe { place.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    #[inline]
+    fn bytes_at(&self, at: usize, len: usize) -> &[u8] {
+        // SAFETY: callers pass a range of the block's own shape.
+        let place = unsafe { self.field_at(at) };
+        // SAFETY: key and value bytes were initialised by `copy_in`.
+        unsafe { std::slice::from_raw_parts(place.as_ptr(), len) }
+    }
+
+    /// The key. O(1).
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        let shape = self.shape();
+        self.bytes_at(shape.key_at(), shape.key_len)
+    }
+
+    /// The value. O(1).
+    #[inline]
+    pub fn view(&self) -> View<'_, V> {
+        let shape = self.shape();
+        match shape.kind {
+            Kind::Bytes => View::Bytes(self.bytes_at(shape.key_at() + shape.key_len, shape.value_len)),
+            Kind::Int => {
+                // SAFETY: an integer entry holds its number at the payload.
+                let place = unsafe { self.field_at(shape.payload_at()) };
+                // SAFETY: as above, written by `new` or `set`.
+                View::Int(unsafe { place.cast::<i64>().read() })
+            }
+            Kind::Object => {
+                // SAFETY: an object entry holds a `V` at the payload.
+                let place = unsafe { self.field_at(shape.payload_at()) };
+                // SAFETY: as above; the reference lives no longer than the borrow of `self`.
+                View::Object(unsafe { place.cast::<V>().as_ref() })
+            }
+        }
+    }
+
+    /// The object, if the value is one. O(1).
+    #[inline]
+    pub fn object_mut(&mut self) -> Option<&mut V> {
+        let shape = self.shape();
+        if shape.kind != Kind::Object {
+            return None;
+        }
+        // SAFETY: an object entry holds a `V` at the payload.
+        let place = unsafe { self.field_at(shape.payload_at()) };
+        // SAFETY: as above; `self` is borrowed mutably for as long.
+        Some(unsafe { place.cast::<V>().as_mut() })
+    }
+
+    /// The inline bytes, for changes that keep their length.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        let shape = self.shape();
+        if shape.kind != Kind::Bytes {
+            return None;
+        }
+        // SAFETY: the value's bytes follow the key's within the block.
+        let place = unsafe { self.field_at(shape.key_at() + shape.key_len) };
+        // SAFETY: as above; initialised, and `self` is borrowed mutably for as long.
+        Some(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), shape.value_len) })
+    }
+
+    /// When the key expires, in Unix milliseconds.
+    #[inline]
+    pub fn expiry_ms(&self) -> Option<i64> {
+        if self.header().meta & HAS_EXPIRY == 0 {
+            return None;
+        }
+        // SAFETY: the expiry field follows the header where the flag is set.
+        let place = unsafe { self.field_at(size_of::<Header>()) };
+        // SAFETY: as above, written by `new` or `set_expiry_ms`.
+        Some(unsafe { place.cast::<i64>().read() })
+    }
+
+    /// The access clock: 24 bits whose meaning (LRU or LFU) belongs to the caller.
+    #[inline]
+    pub fn access(&self) -> u32 {
+        self.header().meta & ACCESS_MASK
+    }
+
+    /// Sets the access clock; bits above 24 are dropped.
+    #[inline]
+    pub fn set_access(&mut self, access: u32) {
+        let header = self.header_mut();
+        header.meta = (header.meta & !ACCESS_MASK) | (access & ACCESS_MASK);
+    }
+
+    /// Replaces the value, keeping key, expiry and access clock. In place where the block's size class
+    /// stays the same. O(value bytes), or O(block) when it moves.
+    #[inline]
+    pub fn set(&mut self, value: NewValue<'_, V>) {
+        let old = self.shape();
+        if let (Kind::Bytes, NewValue::Bytes(bytes)) = (old.kind, &value) {
+            assert!(bytes.len() <= INLINE_BYTES_MAX, "a long string must come as an object");
+            let new = Shape { value_len: bytes.len(), ..old };
+            if size_class(new.len_bytes()) == size_class(old.len_bytes()) {
+                self.header_mut().value_len = bytes.len() as u16;
+                self.copy_in(new.key_at() + new.key_len, bytes);
+                return;
+            }
+        }
+        if let (Kind::Int, NewValue::Int(number)) = (old.kind, &value) {
+            self.write_at(old.payload_at(), *number);
+            return;
+        }
+        *self = Entry::new(self.key(), value, self.expiry_ms(), self.access());
+    }
+
+    /// Sets or clears the expiry (Unix milliseconds). O(1) where the key had one and keeps one, else
+    /// O(block).
+    pub fn set_expiry_ms(&mut self, expiry_ms: Option<i64>) {
+        match (self.expiry_ms(), expiry_ms) {
+            (None, None) => {}
+            (Some(_), Some(at_ms)) => self.write_at(size_of::<Header>(), at_ms),
+            (Some(_), None) | (None, Some(_)) => {
+                let value = self.take_value();
+                let access = self.access();
+                *self = Self::new(self.key(), self.moved(value), expiry_ms, access);
+            }
+        }
+    }
+
+    /// Moves the object out and leaves the integer zero in its place.
+    fn take_value(&mut self) -> Option<V> {
+        let shape = self.shape();
+        if shape.kind != Kind::Object {
+            return None;
+        }
+        // SAFETY: an object entry holds a `V` at the payload.
+        let place = unsafe { self.field_at(shape.payload_at()) };
+        // SAFETY: as above; the copy in the block is not used again, see below.
+        let object = unsafe { place.cast::<V>().read() };
+        let rest = Self::new(self.key(), NewValue::Int(0), self.expiry_ms(), self.access());
+        self.release(shape);
+        self.block = rest.block;
+        std::mem::forget(rest);
+        Some(object)
+    }
+
+    /// Gives the block back without dropping an object in it.
+    fn release(&mut self, shape: Shape) {
+        // SAFETY: the block was allocated with the layout of its shape, and is not used again.
+        unsafe { dealloc(self.block.as_ptr(), shape.layout()) };
+    }
+
+    /// Moves the object out of the entry and drops the rest; `None` where the value is a small string.
+    pub fn into_object(mut self) -> Option<V> {
+        self.take_value()
+    }
+
+    /// The same value, expiry and access clock under another name. O(block).
+    pub fn renamed(mut self, key: &[u8]) -> Self {
+        let (expiry_ms, access) = (self.expiry_ms(), self.access());
+        let object = self.take_value();
+        Entry::new(key, self.moved(object), expiry_ms, access)
+    }
+
+    /// The entry's value on its way to another block: the object that was taken out, or a copy.
+    fn moved(&self, taken: Option<V>) -> NewValue<'_, V> {
+        match (taken, self.view()) {
+            (Some(object), _) => NewValue::Object(object),
+            (None, View::Bytes(bytes)) => NewValue::Bytes(bytes),
+            (None, View::Int(number)) => NewValue::Int(number),
+            (None, View::Object(_)) => unreachable!("`take_value` took the object"),
+        }
+    }
+
+    /// Bytes the block takes from the allocator, without what an object owns elsewhere.
+    pub fn block_len_bytes(&self) -> usize {
+        size_class(self.shape().len_bytes())
+    }
+
+    /// The block, given up as a raw pointer. [`Entry::from_raw`] takes it back.
+    #[inline]
+    pub fn into_raw(self) -> NonNull<u8> {
+        let block = self.block;
+        std::mem::forget(self);
+        block
+    }
+
+    /// The entry whose block this is.
+    ///
+    /// # Safety
+    /// `block` came from [`Entry::into_raw`] of the same `V`, and nobody else uses it as an owner.
+    #[inline]
+    pub unsafe fn from_raw(block: NonNull<u8>) -> Self {
+        Entry { block, owns: PhantomData }
+    }
+}
+
+impl<V> Drop for Entry<V> {
+    fn drop(&mut self) {
+        let shape = self.shape();
+        if shape.kind == Kind::Object {
+            // SAFETY: an object entry holds a `V` at the payload.
+            let place = unsafe { self.field_at(shape.payload_at()) };
+            // SAFETY: as above; dropped once, the block goes next.
+            unsafe { place.cast::<V>().drop_in_place() };
+        }
+        self.release(shape);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type E = Entry<Box<Vec<u8>>>;
+
+    fn check(entry: &E, key: &[u8], value: &View<'_, Box<Vec<u8>>>, expiry_ms: Option<i64>) {
+        assert_eq!(entry.key(), key);
+        assert_eq!(&entry.view(), value);
+        assert_eq!(entry.expiry_ms(), expiry_ms);
+        assert_eq!(entry.access(), 0x00AB_CDEF);
+    }
+
+    #[test]
+    fn every_shape_reads_back_what_was_written() {
+        for key_len in [0, 1, 7, 8, 16, 255, 65_534, 65_535, 65_536, 100_000] {
+            let key = vec![b'k'; key_len];
+            for expiry_ms in [None, Some(0), Some(-5), Some(i64::MAX)] {
+                for value_len in [0, 1, 3, 64, 512, INLINE_BYTES_MAX] {
+                    let value = vec![b'v'; value_len];
+                    let entry = E::new(&key, NewValue::Bytes(&value), expiry_ms, 0xFFAB_CDEF);
+                    check(&entry, &key, &View::Bytes(&value), expiry_ms);
+                }
+                let entry = E::new(&key, NewValue::Int(-7), expiry_ms, 0x00AB_CDEF);
+                check(&entry, &key, &View::Int(-7), expiry_ms);
+                let object = Box::new(vec![1, 2, 3]);
+                let entry = E::new(&key, NewValue::Object(object.clone()), expiry_ms, 0x00AB_CDEF);
+                check(&entry, &key, &View::Object(&object), expiry_ms);
+            }
+        }
+    }
+
+    #[test]
+    fn values_and_expiry_change_in_any_order() {
+        let object = Box::new(vec![9; 100]);
+        let mut entry = E::new(b"some-key", NewValue::Bytes(b"abc"), None, 0x00AB_CDEF);
+        for round in 0..200_usize {
+            let text = vec![b'x'; round * 7 % 300];
+            match round % 3 {
+                0 => entry.set(NewValue::Bytes(&text)),
+                1 => entry.set(NewValue::Int(round as i64)),
+                _ => entry.set(NewValue::Object(object.clone())),
+            }
+            let expiry_ms = (round % 5 < 2).then_some(round as i64);
+            entry.set_expiry_ms(expiry_ms);
+            let value = match round % 3 {
+                0 => View::Bytes(&text[..]),
+                1 => View::Int(round as i64),
+                _ => View::Object(&object),
+            };
+            check(&entry, b"some-key", &value, expiry_ms);
+        }
+        let entry = entry.renamed(b"another");
+        assert_eq!(entry.key(), b"another");
+    }
+
+    #[test]
+    fn a_16_byte_key_with_3_bytes_takes_32_and_one_with_64_bytes_and_ttl_takes_96() {
+        assert_eq!(E::new(&[b'k'; 16], NewValue::Bytes(b"abc"), None, 0).block_len_bytes(), 32);
+        assert_eq!(E::new(&[b'k'; 16], NewValue::Bytes(&[0; 64]), Some(1), 0).block_len_bytes(), 96);
+    }
+
+    #[test]
+    fn an_object_is_moved_out_whole() {
+        let entry = E::new(b"k", NewValue::Object(Box::new(vec![4, 5])), Some(3), 0);
+        assert_eq!(entry.into_object(), Some(Box::new(vec![4, 5])));
+        assert_eq!(E::new(b"k", NewValue::Int(3), None, 0).into_object(), None);
+    }
+}
+
+// SAFETY: blocks come from the allocator with addresses of user space, aligned to 16 by every size class
+// (`BLOCK_ALIGN`); the key is fixed for an entry's life.
+unsafe impl<V> crate::table::Thin for Entry<V> {
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        Entry::into_raw(self)
+    }
+    #[inline]
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+        // SAFETY: the caller passes what `into_raw` gave.
+        unsafe { Entry::from_raw(raw) }
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        Entry::key(self)
+    }
+    #[inline]
+    fn deadline_ms(&self) -> Option<i64> {
+        self.expiry_ms()
+    }
+}

@@ -1,0 +1,1166 @@
+//! A hash table of thin pointers, one cache line per bucket, that grows a segment at a time.
+//!
+//! ```text
+//!  position (64 bits of hash, most significant first)
+//!  [depth bits: which segment][16 bits: tag][rest unused]
+//!
+//!  directory                    segment: 1..=63 buckets        bucket: 8 words = 64 bytes
+//!  [seg][seg][seg][seg] …  ──►  [bucket][bucket][bucket] …     [w][w][w][w][w][w][w][w]
+//!                                                               └ tag 16 | pointer 44 | flags 4
+//! ```
+//! * The top bits of an element's position name its segment (extendible hashing: the directory doubles
+//!   when a segment at full depth splits; a shallower segment stands in several directory places, and
+//!   its counters live in the first of them).
+//! * The 16 bits below are its tag. The tag gives the home bucket (`tag * buckets >> 16`, so buckets
+//!   are in hash order whatever their number) and tells elements apart before their memory is touched.
+//! * A full bucket overflows into the next one of the segment and says so in a flag; removal moves an
+//!   overflowed element back, so the flag is set exactly when an element lives past that bucket.
+//! * A segment grows by a quarter from one bucket to 63 without touching its elements (the tag is
+//!   enough), then splits in two, which does. No operation does more than one segment's worth of work,
+//!   except that the directory (16 bytes per few hundred elements) is copied when it doubles or halves.
+//!
+//! Because everything is in hash order, a scan cursor is a point of the hash space: all elements below
+//! it were returned, whatever grew, split, shrank or merged meanwhile. That is SCAN's guarantee.
+//!
+//! Elements may carry a deadline. A word's flag marks those that do; each segment keeps a lower bound
+//! of its earliest deadline, so a sweep passes over segments with nothing due at the cost of one load.
+//!
+//! Memory: 8 bytes per element at 63–81 % fill, so 10–13 bytes. Cost of a lookup: one directory word,
+//! one bucket line, the element itself. Sources: Fagin et al., "Extendible Hashing" (1979); the tagged
+//! one-line bucket is common to several published tables (Dash, F14, Swiss tables).
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::prefetch::prefetch_read;
+
+const SLOTS: usize = 8;
+const TAG_SHIFT: u32 = 48;
+const POINTER_MASK: u64 = 0x0000_FFFF_FFFF_FFF0;
+/// This element has a deadline.
+const DEADLINE: u64 = 1;
+/// In slot 0 only: an element whose probe passed this bucket lives further on.
+const OVERFLOW: u64 = 2;
+
+/// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class, which
+/// leaves room for aligning the block to a line.
+const BUCKET_COUNTS: [u8; 19] = [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
+
+/// Elements a segment of `buckets` may hold before it grows: 13/16 of its slots.
+const fn capacity(buckets: usize) -> usize {
+    if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
+}
+
+/// The smallest bucket count that holds `len` elements, with a little room to grow.
+fn buckets_for(len: usize) -> usize {
+    let wanted = len + len / 8;
+    let fits = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| capacity(count) >= wanted);
+    fits.unwrap_or(BUCKET_COUNTS[BUCKET_COUNTS.len() - 1] as usize)
+}
+
+/// A thin owned pointer to a heap block that knows its key: what a [`Table`] stores.
+///
+/// # Safety
+/// `into_raw` gives a pointer aligned to 16 bytes below 2^48, `from_raw` restores the same element, and
+/// `key` of an element never changes while it is in a table.
+pub unsafe trait Thin: Sized {
+    /// Gives the element up as a pointer.
+    fn into_raw(self) -> NonNull<u8>;
+    /// Takes an element back.
+    ///
+    /// # Safety
+    /// `raw` came from `into_raw` of the same type and is owned by nobody else.
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self;
+    /// The bytes the element is found by.
+    fn key(&self) -> &[u8];
+    /// When the element is due, in milliseconds; `None` for never.
+    fn deadline_ms(&self) -> Option<i64> {
+        None
+    }
+}
+
+#[repr(C, align(64))]
+struct Bucket {
+    words: [u64; SLOTS],
+}
+
+impl Bucket {
+    /// Bit `i` is set where slot `i` may hold an element of this tag.
+    #[inline]
+    fn matches(&self, tag: u64) -> u32 {
+        let mut mask = 0;
+        for (slot, word) in self.words.iter().enumerate() {
+            mask |= u32::from(word >> TAG_SHIFT == tag) << slot;
+        }
+        mask
+    }
+
+    #[inline]
+    fn overflows(&self) -> bool {
+        self.words[0] & OVERFLOW != 0
+    }
+
+    #[inline]
+    fn free_slot(&self) -> Option<usize> {
+        self.words.iter().position(|word| word & POINTER_MASK == 0)
+    }
+
+    /// Stores an element's word, keeping the bucket's own flag.
+    #[inline]
+    fn put(&mut self, slot: usize, word: u64) {
+        self.words[slot] = word | (self.words[slot] & OVERFLOW);
+    }
+
+    /// Empties a slot, keeping the bucket's own flag; gives the word without it.
+    #[inline]
+    fn take(&mut self, slot: usize) -> u64 {
+        let word = self.words[slot];
+        self.words[slot] = word & OVERFLOW & if slot == 0 { u64::MAX } else { 0 };
+        word & !OVERFLOW
+    }
+}
+
+/// A directory place: where a segment is, and (in the segment's first place) its counters.
+#[derive(Clone, Copy)]
+struct Segment {
+    /// Pointer in the low 48 bits, bucket count in 48..54, depth in 54..60.
+    word: u64,
+    len: u16,
+    deadlines: u16,
+    /// No element of the segment is due before this second (Unix time).
+    deadline_min_s: u32,
+}
+
+impl Segment {
+    fn allocate(buckets: usize, depth: u32) -> Self {
+        let layout = Self::layout(buckets);
+        // SAFETY: a segment has at least one bucket, so the layout is not empty.
+        let block = unsafe { alloc_zeroed(layout) };
+        if block.is_null() {
+            handle_alloc_error(layout);
+        }
+        let word = block.expose_provenance() as u64 | (buckets as u64) << 48 | u64::from(depth) << 54;
+        Segment { word, len: 0, deadlines: 0, deadline_min_s: u32::MAX }
+    }
+
+    fn layout(buckets: usize) -> Layout {
+        Layout::array::<Bucket>(buckets).expect("63 lines are far below isize::MAX bytes")
+    }
+
+    #[inline]
+    fn pointer(self) -> *mut Bucket {
+        std::ptr::with_exposed_provenance_mut((self.word & 0x0000_FFFF_FFFF_FFFF) as usize)
+    }
+
+    #[inline]
+    fn bucket_count(self) -> usize {
+        (self.word >> 48 & 0x3F) as usize
+    }
+
+    #[inline]
+    fn depth(self) -> u32 {
+        (self.word >> 54) as u32
+    }
+
+    #[inline]
+    fn buckets(&self) -> &[Bucket] {
+        // SAFETY: the word holds the pointer and count of a live, zero-initialised allocation that the
+        // table owning this place frees only through `&mut`.
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.bucket_count()) }
+    }
+
+    #[inline]
+    fn buckets_mut(&mut self) -> &mut [Bucket] {
+        // SAFETY: as in `buckets`; the other directory places of this segment are not used meanwhile,
+        // because the whole table is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bucket_count()) }
+    }
+
+    fn free(self) {
+        // SAFETY: allocated by `allocate` with this layout; the caller forgets the segment.
+        unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };
+    }
+
+    #[inline]
+    fn tag(self, position: u64) -> u64 {
+        (position << self.depth()) >> TAG_SHIFT
+    }
+
+    #[inline]
+    fn home(self, tag: u64) -> usize {
+        (tag as usize * self.bucket_count()) >> 16
+    }
+
+    /// Puts a word into its home bucket or the first with room after it. The segment has room.
+    fn place(&mut self, word: u64) -> Slot {
+        let mut bucket = self.home(word >> TAG_SHIFT);
+        let count = self.bucket_count();
+        let buckets = self.buckets_mut();
+        loop {
+            if let Some(slot) = buckets[bucket].free_slot() {
+                buckets[bucket].put(slot, word);
+                return Slot { bucket, slot };
+            }
+            buckets[bucket].words[0] |= OVERFLOW;
+            bucket = if bucket + 1 == count { 0 } else { bucket + 1 };
+        }
+    }
+
+    /// The first element, in probe order, that overflowed past `bucket`.
+    fn overflowed_past(&self, bucket: usize) -> Option<Slot> {
+        let count = self.bucket_count();
+        let buckets = self.buckets();
+        for distance in 1..count {
+            let at = (bucket + distance) % count;
+            let passed = |word: u64| {
+                let from_home = (at + count - self.home(word >> TAG_SHIFT)) % count;
+                word & POINTER_MASK != 0 && from_home >= distance
+            };
+            if let Some(slot) = buckets[at].words.iter().position(|&word| passed(word)) {
+                return Some(Slot { bucket: at, slot });
+            }
+            if !buckets[at].overflows() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Closes the gap that a removal left: elements that overflowed past it move back, and the flags of
+    /// the buckets they no longer pass are put right. O(length of the overflow chain).
+    fn close_gap(&mut self, mut gap: Slot) {
+        while self.buckets()[gap.bucket].overflows() {
+            let Some(mover) = self.overflowed_past(gap.bucket) else {
+                self.buckets_mut()[gap.bucket].words[0] &= !OVERFLOW;
+                return;
+            };
+            let word = self.buckets_mut()[mover.bucket].take(mover.slot);
+            self.buckets_mut()[gap.bucket].put(gap.slot, word);
+            self.review_flags(gap.bucket, mover.bucket);
+            gap = mover;
+        }
+    }
+
+    /// Clears the overflow flags from `from` up to before `until` that no element accounts for any more.
+    fn review_flags(&mut self, from: usize, until: usize) {
+        let mut bucket = from;
+        while bucket != until {
+            if self.overflowed_past(bucket).is_none() {
+                self.buckets_mut()[bucket].words[0] &= !OVERFLOW;
+            }
+            bucket = (bucket + 1) % self.bucket_count();
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slot {
+    bucket: usize,
+    slot: usize,
+}
+
+/// Where an element is; good until the table next changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    segment: usize,
+    slot: Slot,
+}
+
+/// A shared borrow of a stored element.
+pub struct Borrowed<'a, E> {
+    element: ManuallyDrop<E>,
+    table: PhantomData<&'a E>,
+}
+
+impl<E: Thin> Borrowed<'_, E> {
+    /// Private: the caller ties the handle's lifetime to the table that owns the word's element.
+    #[inline]
+    fn new(word: u64) -> Self {
+        // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
+        let element = unsafe { E::from_raw(pointer_of(word)) };
+        Borrowed { element: ManuallyDrop::new(element), table: PhantomData }
+    }
+}
+
+impl<E> Deref for Borrowed<'_, E> {
+    type Target = E;
+    #[inline]
+    fn deref(&self) -> &E {
+        &self.element
+    }
+}
+
+/// An exclusive borrow of a stored element. The element may be replaced by one of the same key; the
+/// table takes note of a new address or deadline when the borrow ends.
+pub struct BorrowedMut<'a, E: Thin> {
+    element: ManuallyDrop<E>,
+    word: &'a mut u64,
+    segment: &'a mut Segment,
+    deadlines: &'a mut usize,
+}
+
+impl<E: Thin> Deref for BorrowedMut<'_, E> {
+    type Target = E;
+    #[inline]
+    fn deref(&self) -> &E {
+        &self.element
+    }
+}
+
+impl<E: Thin> DerefMut for BorrowedMut<'_, E> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut E {
+        &mut self.element
+    }
+}
+
+impl<E: Thin> Drop for BorrowedMut<'_, E> {
+    #[inline]
+    fn drop(&mut self) {
+        let deadline_ms = self.element.deadline_ms();
+        // SAFETY: the handle ends here; the element goes back into its word and is not used again.
+        let element = unsafe { ManuallyDrop::take(&mut self.element) };
+        let address = address_of(element.into_raw());
+        let had = *self.word & DEADLINE != 0;
+        *self.word = (*self.word & !(POINTER_MASK | DEADLINE)) | address;
+        match deadline_ms {
+            None if !had => {}
+            None => {
+                self.segment.deadlines -= 1;
+                *self.deadlines -= 1;
+            }
+            Some(at_ms) => {
+                *self.word |= DEADLINE;
+                self.segment.deadline_min_s = self.segment.deadline_min_s.min(deadline_s(at_ms));
+                if !had {
+                    self.segment.deadlines += 1;
+                    *self.deadlines += 1;
+                }
+            }
+        }
+    }
+}
+
+#[inline]
+fn pointer_of(word: u64) -> NonNull<u8> {
+    let address = (word & POINTER_MASK) as usize;
+    NonNull::new(std::ptr::with_exposed_provenance_mut(address))
+        .expect("callers pass the words of occupied slots")
+}
+
+#[inline]
+fn address_of(raw: NonNull<u8>) -> u64 {
+    let address = raw.as_ptr().expose_provenance() as u64;
+    assert!(address & !POINTER_MASK == 0, "an element's address does not fit a table word");
+    address
+}
+
+/// The second in which a deadline lies, rounded down and clamped to what a segment can note.
+#[inline]
+fn deadline_s(at_ms: i64) -> u32 {
+    u32::try_from(at_ms.max(0) / 1000).unwrap_or(u32::MAX)
+}
+
+/// What one step of [`Table::sweep_due`] may do.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepBudget {
+    /// Segments looked at, due or not.
+    pub segments_max: usize,
+    /// Elements handed over; the segment in which this is reached is finished.
+    pub elements_max: usize,
+}
+
+/// A hash table that owns elements of type `E`. See the module's essay.
+///
+/// Positions are the caller's: 64 well-mixed bits derived from the element's key, the same for the same
+/// key during the table's life. Thread: whoever holds the lock around the table.
+pub struct Table<E: Thin> {
+    directory: Vec<Segment>,
+    /// The directory has `2^depth` places.
+    depth: u32,
+    /// How many segments are `depth` deep: when none is, the directory halves.
+    deepest: u32,
+    len: usize,
+    deadlines: usize,
+    owns: PhantomData<E>,
+}
+
+// SAFETY: the table owns its elements; the raw words are its private representation of them.
+unsafe impl<E: Thin + Send> Send for Table<E> {}
+// SAFETY: a shared table hands out shared borrows of its elements only.
+unsafe impl<E: Thin + Sync> Sync for Table<E> {}
+
+impl<E: Thin> Default for Table<E> {
+    fn default() -> Self {
+        Self { directory: Vec::new(), depth: 0, deepest: 0, len: 0, deadlines: 0, owns: PhantomData }
+    }
+}
+
+impl<E: Thin> Table<E> {
+    /// An empty table; allocates nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of elements. O(1).
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the table holds nothing. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of elements with a deadline. O(1).
+    #[inline]
+    pub fn deadline_count(&self) -> usize {
+        self.deadlines
+    }
+
+    /// Bytes of directory and buckets. O(segments).
+    pub fn memory_usage(&self) -> usize {
+        let buckets: usize = self.first_places().map(|at| self.directory[at].bucket_count()).sum();
+        buckets * size_of::<Bucket>() + self.directory.capacity() * size_of::<Segment>()
+    }
+
+    /// Number of slots over all segments: what Redis calls the table's size. O(segments).
+    pub fn slot_count(&self) -> usize {
+        self.first_places().map(|at| self.directory[at].bucket_count() * SLOTS).sum()
+    }
+
+    #[inline]
+    fn place_of(&self, position: u64) -> usize {
+        if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize }
+    }
+
+    /// The first directory place of the segment at `at`, where its counters live.
+    #[inline]
+    fn first_place(&self, at: usize) -> usize {
+        at & !((1usize << (self.depth - self.directory[at].depth())) - 1)
+    }
+
+    /// Directory places of the segment at its first place `first`.
+    #[inline]
+    fn places(&self, first: usize) -> std::ops::Range<usize> {
+        first..first + (1 << (self.depth - self.directory[first].depth()))
+    }
+
+    fn first_places(&self) -> impl Iterator<Item = usize> + '_ {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let first = (next < self.directory.len()).then_some(next)?;
+            next = self.places(first).end;
+            Some(first)
+        })
+    }
+
+    /// Starts loading the bucket of `position` into the cache. O(1), reads the directory.
+    #[inline]
+    pub fn prefetch_bucket(&self, position: u64) {
+        if let Some(segment) = self.directory.get(self.place_of(position)) {
+            let home = segment.home(segment.tag(position));
+            prefetch_read(segment.pointer().wrapping_add(home));
+        }
+    }
+
+    /// Starts loading the elements that `position` may mean. O(1), reads one bucket.
+    #[inline]
+    pub fn prefetch_element(&self, position: u64) {
+        let Some(segment) = self.directory.get(self.place_of(position)) else { return };
+        let tag = segment.tag(position);
+        let bucket = &segment.buckets()[segment.home(tag)];
+        let mut matches = bucket.matches(tag);
+        while matches != 0 {
+            let word = bucket.words[matches.trailing_zeros() as usize];
+            prefetch_read(std::ptr::with_exposed_provenance::<u8>((word & POINTER_MASK) as usize));
+            matches &= matches - 1;
+        }
+    }
+
+    /// Finds an element by its position and key. O(1).
+    #[inline]
+    pub fn find(&self, position: u64, key: &[u8]) -> Option<Place> {
+        let at = self.place_of(position);
+        let segment = self.directory.get(at)?;
+        let tag = segment.tag(position);
+        let mut bucket = segment.home(tag);
+        let buckets = segment.buckets();
+        for _ in 0..buckets.len() {
+            let here = &buckets[bucket];
+            let mut matches = here.matches(tag);
+            while matches != 0 {
+                let slot = matches.trailing_zeros() as usize;
+                let word = here.words[slot];
+                if word & POINTER_MASK != 0 && Borrowed::<E>::new(word).key() == key {
+                    return Some(Place { segment: at, slot: Slot { bucket, slot } });
+                }
+                matches &= matches - 1;
+            }
+            if !here.overflows() {
+                return None;
+            }
+            bucket = if bucket + 1 == buckets.len() { 0 } else { bucket + 1 };
+        }
+        None
+    }
+
+    #[inline]
+    fn word(&self, place: Place) -> u64 {
+        let word = self.directory[place.segment].buckets()[place.slot.bucket].words[place.slot.slot];
+        assert!(word & POINTER_MASK != 0, "a place outlived a change of the table");
+        word
+    }
+
+    /// The element at `place`. O(1).
+    #[inline]
+    pub fn at(&self, place: Place) -> Borrowed<'_, E> {
+        Borrowed::new(self.word(place))
+    }
+
+    /// The element at `place`, to change. O(1).
+    #[inline]
+    pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
+        let word = self.word(place);
+        let first = self.first_place(place.segment);
+        let segment = &mut self.directory[first];
+        let pointer = segment.pointer();
+        debug_assert!(place.slot.bucket < segment.bucket_count());
+        // SAFETY: `word()` checked the bucket against the segment's length; the table is borrowed
+        // mutably, and the returned handle is the only user of this word until it ends.
+        let bucket = unsafe { &mut *pointer.add(place.slot.bucket) };
+        // SAFETY: as in `Borrowed::new`; the handle borrows the table mutably.
+        let element = unsafe { E::from_raw(pointer_of(word)) };
+        BorrowedMut {
+            element: ManuallyDrop::new(element),
+            word: &mut bucket.words[place.slot.slot],
+            segment,
+            deadlines: &mut self.deadlines,
+        }
+    }
+
+    /// Finds an element to look at. O(1).
+    #[inline]
+    pub fn get(&self, position: u64, key: &[u8]) -> Option<Borrowed<'_, E>> {
+        self.find(position, key).map(|place| self.at(place))
+    }
+
+    /// Adds an element whose key is not in the table. O(1) amortised; `position_of` gives the position
+    /// of any stored key and is used when a segment splits.
+    pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
+        if self.directory.is_empty() {
+            self.directory.push(Segment::allocate(1, 0));
+            self.deepest = 1;
+        }
+        loop {
+            let first = self.first_place(self.place_of(position));
+            let segment = self.directory[first];
+            if (segment.len as usize) < capacity(segment.bucket_count()) {
+                break;
+            }
+            self.grow(first, position_of);
+        }
+        let at = self.place_of(position);
+        let first = self.first_place(at);
+        let deadline_ms = element.deadline_ms();
+        let segment = &mut self.directory[first];
+        let mut word = address_of(element.into_raw()) | segment.tag(position) << TAG_SHIFT;
+        segment.len += 1;
+        self.len += 1;
+        if let Some(at_ms) = deadline_ms {
+            word |= DEADLINE;
+            segment.deadlines += 1;
+            segment.deadline_min_s = segment.deadline_min_s.min(deadline_s(at_ms));
+            self.deadlines += 1;
+        }
+        Place { segment: at, slot: segment.place(word) }
+    }
+
+    /// Takes the element at `place` out. O(1) amortised.
+    pub fn remove(&mut self, place: Place) -> E {
+        let word = self.word(place);
+        let first = self.first_place(place.segment);
+        let segment = &mut self.directory[first];
+        segment.buckets_mut()[place.slot.bucket].take(place.slot.slot);
+        segment.review_flags(segment.home(word >> TAG_SHIFT), place.slot.bucket);
+        segment.close_gap(place.slot);
+        segment.len -= 1;
+        self.len -= 1;
+        if word & DEADLINE != 0 {
+            segment.deadlines -= 1;
+            self.deadlines -= 1;
+        }
+        let few = (segment.len as usize) * 4 < capacity(segment.bucket_count());
+        if few {
+            self.shrink(first);
+        }
+        // SAFETY: the word left the table above, so its element has no other owner.
+        unsafe { E::from_raw(pointer_of(word)) }
+    }
+
+    /// Stores a segment's new place and size in all its directory places; counters go to the first.
+    fn publish(&mut self, first: usize, segment: Segment) {
+        self.directory[first] = segment;
+        for place in self.places(first).skip(1) {
+            self.directory[place] = Segment { len: 0, deadlines: 0, deadline_min_s: u32::MAX, ..segment };
+        }
+    }
+
+    /// Rewrites a segment with another bucket count: a pass over its words, no element is touched.
+    fn resize(&mut self, first: usize, buckets: usize) {
+        let old = self.directory[first];
+        let mut new = Segment { len: old.len, ..Segment::allocate(buckets, old.depth()) };
+        (new.deadlines, new.deadline_min_s) = (old.deadlines, old.deadline_min_s);
+        for word in words(&old) {
+            new.place(word);
+        }
+        self.publish(first, new);
+        old.free();
+    }
+
+    fn grow(&mut self, first: usize, position_of: &impl Fn(&[u8]) -> u64) {
+        let buckets = self.directory[first].bucket_count();
+        match BUCKET_COUNTS.iter().find(|&&count| count as usize > buckets) {
+            Some(&larger) => self.resize(first, larger as usize),
+            None => self.split(first, position_of),
+        }
+    }
+
+    /// Splits a full segment into two, one bit deeper. O(segment), touches its elements once.
+    fn split(&mut self, first: usize, position_of: &impl Fn(&[u8]) -> u64) {
+        let old = self.directory[first];
+        let first = if old.depth() == self.depth { self.double(first) } else { first };
+        let depth = old.depth() + 1;
+        let half = old.len as usize / 2;
+        let mut halves = [0, 1].map(|_| Segment::allocate(buckets_for(half + half / 8), depth));
+        let moving: Vec<u64> = words(&old).collect();
+        for (i, &word) in moving.iter().enumerate() {
+            if let Some(&ahead) = moving.get(i + PREFETCH_AHEAD) {
+                prefetch_read(pointer_of(ahead).as_ptr());
+            }
+            let position = position_of(Borrowed::<E>::new(word).key());
+            let upper = (position >> (64 - depth) & 1) as usize;
+            if halves[upper].len as usize >= capacity(halves[upper].bucket_count()) {
+                halves[upper] = roomier(halves[upper]);
+            }
+            let half = &mut halves[upper];
+            let tag = half.tag(position);
+            half.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DEADLINE)));
+            half.len += 1;
+            half.deadlines += (word & DEADLINE) as u16;
+        }
+        for half in &mut halves {
+            half.deadline_min_s = old.deadline_min_s;
+        }
+        let middle = first + (1 << (self.depth - depth));
+        self.deepest += if depth == self.depth { 2 } else { 0 };
+        // The lower half first: `places` reads the depth that `publish` stores.
+        self.publish(first, halves[0]);
+        self.publish(middle, halves[1]);
+        old.free();
+    }
+
+    /// Doubles the directory; gives the new first place of the segment at `first`.
+    fn double(&mut self, first: usize) -> usize {
+        let mut doubled = Vec::with_capacity(self.directory.len() * 2);
+        for &segment in &self.directory {
+            doubled.push(segment);
+            doubled.push(Segment { len: 0, deadlines: 0, deadline_min_s: u32::MAX, ..segment });
+        }
+        self.directory = doubled;
+        self.depth += 1;
+        self.deepest = 0;
+        first * 2
+    }
+
+    /// Gives memory back from a segment that became sparse: fewer buckets, or one with its buddy.
+    fn shrink(&mut self, first: usize) {
+        if self.len == 0 {
+            return self.reset();
+        }
+        let segment = self.directory[first];
+        let smaller = buckets_for(segment.len as usize * 2);
+        if segment.depth() > 0 && segment.bucket_count() <= 15 && self.merge(first) {
+            return;
+        }
+        if smaller < segment.bucket_count() {
+            self.resize(first, smaller);
+        }
+    }
+
+    /// Joins a sparse segment with its equally deep buddy. The elements are not touched: the bit that
+    /// told the two apart moves from the directory into the tag.
+    fn merge(&mut self, first: usize) -> bool {
+        let segment = self.directory[first];
+        let width = 1 << (self.depth - segment.depth());
+        let (low, high) = (first & !width, first | width);
+        let (lower, upper) = (self.directory[low], self.directory[high]);
+        let len = (lower.len + upper.len) as usize;
+        if lower.depth() != upper.depth() || len > capacity(15) {
+            return false;
+        }
+        let depth = segment.depth() - 1;
+        let mut joined = Segment::allocate(buckets_for(len), depth);
+        for (half, bit) in [(lower, 0u64), (upper, 1 << 63)] {
+            for word in words(&half) {
+                let tag = bit >> TAG_SHIFT | word >> (TAG_SHIFT + 1);
+                joined.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DEADLINE)));
+            }
+        }
+        joined.len = lower.len + upper.len;
+        joined.deadlines = lower.deadlines + upper.deadlines;
+        joined.deadline_min_s = lower.deadline_min_s.min(upper.deadline_min_s);
+        self.deepest -= if segment.depth() == self.depth { 2 } else { 0 };
+        self.publish(low, joined);
+        lower.free();
+        upper.free();
+        while self.depth > 0 && self.deepest == 0 {
+            self.halve();
+        }
+        true
+    }
+
+    fn halve(&mut self) {
+        self.directory = self.directory.iter().copied().step_by(2).collect();
+        self.depth -= 1;
+        self.deepest =
+            self.first_places().filter(|&first| self.directory[first].depth() == self.depth).count() as u32;
+    }
+
+    /// Frees all segments of an empty table.
+    fn reset(&mut self) {
+        for first in self.first_places().collect::<Vec<_>>() {
+            self.directory[first].free();
+        }
+        (self.directory, self.depth, self.deepest) = (Vec::new(), 0, 0);
+    }
+
+    /// Visits every element at or just below the scan point `cursor` up to the next bucket's edge, and
+    /// returns the next cursor, 0 at the end. Cursors are points of a 48-bit hash space: whatever is in
+    /// the table from the first call to the last is visited, however the table changes in between; an
+    /// element may be visited twice. O(bucket).
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&E)) -> u64 {
+        if self.directory.is_empty() {
+            return 0;
+        }
+        let position = cursor << 16;
+        let at = self.place_of(position);
+        let segment = &self.directory[at];
+        let home = segment.home(segment.tag(position));
+        let buckets = segment.buckets();
+        let mut bucket = home;
+        for _ in 0..buckets.len() {
+            for &word in &buckets[bucket].words {
+                if word & POINTER_MASK != 0 && segment.home(word >> TAG_SHIFT) == home {
+                    visit(&Borrowed::<E>::new(word));
+                }
+            }
+            if !buckets[bucket].overflows() {
+                break;
+            }
+            bucket = (bucket + 1) % buckets.len();
+        }
+        let next_tag = ((home as u64 + 1) << 16).div_ceil(segment.bucket_count() as u64);
+        let prefix = if segment.depth() == 0 { 0 } else { position >> (64 - segment.depth()) };
+        // In units of the 48-bit space; one past its end is the end of the scan.
+        let next = ((prefix << 16) + next_tag) << (32 - segment.depth());
+        if next >= 1 << 48 { 0 } else { next }
+    }
+
+    /// Visits all elements, in hash order up to overflow. O(n).
+    pub fn iter(&self) -> impl Iterator<Item = Borrowed<'_, E>> + '_ {
+        self.first_places().flat_map(|first| words(&self.directory[first])).map(Borrowed::new)
+    }
+
+    /// An element chosen uniformly by the random numbers `draw` gives. Expected O(1).
+    pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Place> {
+        self.random_where(draw, POINTER_MASK)
+    }
+
+    /// An element with a deadline, close to uniformly chosen. Expected O(slots per such element).
+    pub fn random_with_deadline(&self, draw: impl FnMut() -> u64) -> Option<Place> {
+        if self.deadlines == 0 { None } else { self.random_where(draw, DEADLINE) }
+    }
+
+    /// A slot whose word has one of the bits of `mask`, by rejection over the slots of the hash space;
+    /// after a bounded number of misses the next one in order.
+    fn random_where(&self, mut draw: impl FnMut() -> u64, mask: u64) -> Option<Place> {
+        if self.len == 0 {
+            return None;
+        }
+        let widest = if self.directory.len() == 1 { self.directory[0].bucket_count() } else { 63 };
+        for _ in 0..RANDOM_TRIES_MAX {
+            let drawn = draw();
+            let at = self.place_of(drawn);
+            let slot = (drawn & 0xFFFF_FFFF) as usize * (widest * SLOTS) >> 32;
+            let (bucket, slot) = (slot / SLOTS, slot % SLOTS);
+            let buckets = self.directory[at].buckets();
+            if buckets.get(bucket).is_some_and(|bucket| bucket.words[slot] & mask != 0) {
+                return Some(Place { segment: at, slot: Slot { bucket, slot } });
+            }
+        }
+        let start = self.place_of(draw());
+        (0..self.directory.len()).map(|i| (start + i) % self.directory.len()).find_map(|segment| {
+            let buckets = self.directory[segment].buckets();
+            let turn = draw() as usize % (buckets.len() * SLOTS);
+            (0..buckets.len() * SLOTS).map(|i| (i + turn) % (buckets.len() * SLOTS)).find_map(|i| {
+                let (bucket, slot) = (i / SLOTS, i % SLOTS);
+                (buckets[bucket].words[slot] & mask != 0)
+                    .then_some(Place { segment, slot: Slot { bucket, slot } })
+            })
+        })
+    }
+
+    /// Removes elements whose deadline is at or before `now_ms`, from the segment at `cursor` on, and
+    /// hands them to `due`. Returns the next cursor, 0 after the last segment. Bounded by `budget`.
+    pub fn sweep_due(
+        &mut self,
+        cursor: u64,
+        now_ms: i64,
+        budget: SweepBudget,
+        mut due: impl FnMut(E),
+    ) -> u64 {
+        if self.deadlines == 0 {
+            return 0;
+        }
+        let mut at = self.place_of(cursor << 16);
+        let mut removed = 0;
+        for _ in 0..budget.segments_max {
+            let first = self.first_place(at);
+            let segment = &self.directory[first];
+            if segment.deadlines > 0 && segment.deadline_min_s <= deadline_s(now_ms) {
+                removed += self.sweep_segment(first, now_ms, &mut due);
+                if self.len == 0 {
+                    return 0;
+                }
+            }
+            at = self.places(first).end;
+            if at >= self.directory.len() {
+                return 0;
+            }
+            if removed >= budget.elements_max {
+                break;
+            }
+        }
+        (at as u64) << (48 - self.depth)
+    }
+
+    fn sweep_segment(&mut self, first: usize, now_ms: i64, due: &mut impl FnMut(E)) -> usize {
+        let mut min_s = u32::MAX;
+        let mut removed = 0;
+        let mut segment = self.directory[first];
+        for bucket in segment.buckets_mut() {
+            for slot in 0..SLOTS {
+                if bucket.words[slot] & DEADLINE == 0 {
+                    continue;
+                }
+                let at_ms = Borrowed::<E>::new(bucket.words[slot]).deadline_ms();
+                let at_ms = at_ms.expect("the word's flag says that the element has a deadline");
+                if at_ms > now_ms {
+                    min_s = min_s.min(deadline_s(at_ms));
+                    continue;
+                }
+                let word = bucket.take(slot);
+                removed += 1;
+                // SAFETY: the word just left the table, so its element has no other owner.
+                due(unsafe { E::from_raw(pointer_of(word)) });
+            }
+        }
+        segment.deadline_min_s = min_s;
+        segment.len -= removed as u16;
+        segment.deadlines -= removed as u16;
+        self.directory[first] = segment;
+        self.len -= removed;
+        self.deadlines -= removed;
+        if self.len == 0 {
+            self.reset();
+        } else if removed > 0 {
+            // Rewriting the segment puts the overflow flags right, and its size.
+            self.resize(first, buckets_for(segment.len as usize).min(segment.bucket_count()));
+        }
+        removed
+    }
+}
+
+/// How far ahead of its use an element is fetched while a segment splits.
+const PREFETCH_AHEAD: usize = 8;
+/// Misses after which random choice turns to searching in order.
+const RANDOM_TRIES_MAX: usize = 128;
+
+/// The occupied words of a segment, without bucket flags.
+fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
+    let all = segment.buckets().iter().flat_map(|bucket| bucket.words);
+    all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)
+}
+
+/// A copy of a segment in more buckets; frees the old one.
+fn roomier(old: Segment) -> Segment {
+    let larger = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| count > old.bucket_count());
+    let larger = larger.expect("half of a full segment fits the largest segment");
+    let mut new =
+        Segment { len: old.len, deadlines: old.deadlines, ..Segment::allocate(larger, old.depth()) };
+    for word in words(&old) {
+        new.place(word);
+    }
+    old.free();
+    new
+}
+
+impl<E: Thin> Drop for Table<E> {
+    fn drop(&mut self) {
+        for first in self.first_places().collect::<Vec<_>>() {
+            let segment = self.directory[first];
+            for word in words(&segment) {
+                // SAFETY: the table goes, so nobody else owns or uses its elements.
+                drop(unsafe { E::from_raw(pointer_of(word)) });
+            }
+            segment.free();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, HashSet};
+
+    /// A test element: the key's 8 bytes and a deadline.
+    struct Item(Box<Aligned>);
+    #[repr(align(16))]
+    struct Aligned {
+        key: [u8; 8],
+        deadline_ms: Option<i64>,
+    }
+
+    impl Item {
+        fn new(number: u64, deadline_ms: Option<i64>) -> Self {
+            Item(Box::new(Aligned { key: number.to_be_bytes(), deadline_ms }))
+        }
+    }
+
+    // SAFETY: a box of a 16-byte aligned type, restored as the same box; the key is never changed.
+    unsafe impl Thin for Item {
+        fn into_raw(self) -> NonNull<u8> {
+            NonNull::from(Box::leak(self.0)).cast()
+        }
+        unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+            // SAFETY: the caller passes what `into_raw` gave.
+            Item(unsafe { Box::from_raw(raw.cast().as_ptr()) })
+        }
+        fn key(&self) -> &[u8] {
+            &self.0.key
+        }
+        fn deadline_ms(&self) -> Option<i64> {
+            self.0.deadline_ms
+        }
+    }
+
+    fn mix(number: u64) -> u64 {
+        let mut x = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ x >> 31
+    }
+
+    fn position_of(key: &[u8]) -> u64 {
+        mix(u64::from_be_bytes(key.try_into().unwrap()))
+    }
+
+    /// Positions that all share their first bits: the worst case for depth.
+    fn crowded(key: &[u8]) -> u64 {
+        position_of(key) >> 9
+    }
+
+    type Hash = fn(&[u8]) -> u64;
+
+    fn insert(table: &mut Table<Item>, hash: Hash, number: u64, deadline_ms: Option<i64>) {
+        table.insert(hash(&number.to_be_bytes()), Item::new(number, deadline_ms), &hash);
+    }
+
+    fn find(table: &Table<Item>, hash: Hash, number: u64) -> Option<Place> {
+        table.find(hash(&number.to_be_bytes()), &number.to_be_bytes())
+    }
+
+    /// The invariants of the module's essay, checked from the outside in.
+    fn check(table: &Table<Item>, hash: Hash) {
+        let (mut len, mut deadlines, mut deepest) = (0, 0, 0);
+        for first in table.first_places() {
+            let segment = table.directory[first];
+            deepest += u32::from(segment.depth() == table.depth);
+            let count = segment.bucket_count();
+            let mut passed = vec![false; count];
+            let mut here = (0, 0);
+            for (at, bucket) in segment.buckets().iter().enumerate() {
+                for word in bucket.words.iter().filter(|&word| word & POINTER_MASK != 0) {
+                    let item = Borrowed::<Item>::new(*word);
+                    let position = hash(item.key());
+                    assert_eq!(segment.tag(position), word >> TAG_SHIFT);
+                    assert!(table.places(first).contains(&table.place_of(position)));
+                    let mut bucket = segment.home(segment.tag(position));
+                    while bucket != at {
+                        passed[bucket] = true;
+                        bucket = (bucket + 1) % count;
+                    }
+                    here.0 += 1;
+                    here.1 += usize::from(word & DEADLINE != 0);
+                    if let Some(at_ms) = item.deadline_ms() {
+                        assert!(segment.deadline_min_s <= deadline_s(at_ms));
+                    }
+                }
+            }
+            for (bucket, passed) in segment.buckets().iter().zip(passed) {
+                assert_eq!(bucket.overflows(), passed);
+            }
+            assert_eq!(here, (segment.len as usize, segment.deadlines as usize));
+            for place in table.places(first) {
+                assert_eq!(table.directory[place].word, segment.word);
+            }
+            len += here.0;
+            deadlines += here.1;
+        }
+        assert_eq!((len, deadlines), (table.len(), table.deadline_count()));
+        assert_eq!(deepest, table.deepest);
+    }
+
+    #[test]
+    fn behaves_as_a_map_through_growth_and_shrinking() {
+        for hash in [position_of as Hash, crowded as Hash] {
+            let mut table = Table::new();
+            let mut twin = BTreeMap::new();
+            for step in 0..60_000u64 {
+                let draw = mix(step ^ 0xABCD);
+                let growing = step / 10_000 % 2 == 0;
+                let number = draw % 9_000;
+                let found = find(&table, hash, number);
+                assert_eq!(found.is_some(), twin.contains_key(&number));
+                if (draw >> 32) % 10 < if growing { 8 } else { 2 } {
+                    let deadline_ms = (draw >> 40 & 1 == 0).then_some((draw >> 20 & 0xFFFF) as i64 * 1000);
+                    match found {
+                        Some(place) => table.at_mut(place).0.deadline_ms = deadline_ms,
+                        None => insert(&mut table, hash, number, deadline_ms),
+                    }
+                    twin.insert(number, deadline_ms);
+                } else if let Some(place) = found {
+                    let item = table.remove(place);
+                    assert_eq!(twin.remove(&number), Some(item.0.deadline_ms));
+                }
+                if step % 1_000 == 0 {
+                    check(&table, hash);
+                }
+            }
+            check(&table, hash);
+            for (&number, &deadline_ms) in &twin {
+                let place = find(&table, hash, number).unwrap();
+                assert_eq!(table.at(place).0.deadline_ms, deadline_ms);
+            }
+            for &number in twin.keys() {
+                let place = find(&table, hash, number).unwrap();
+                table.remove(place);
+            }
+            assert_eq!((table.len(), table.directory.len(), table.depth), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn a_scan_returns_all_that_stays_while_the_table_grows_and_shrinks() {
+        for (stay, others, grow) in
+            [(300, 30_000, true), (300, 30_000, false), (5, 0, true), (5_000, 5_000, true)]
+        {
+            let hash = position_of as Hash;
+            let mut table = Table::new();
+            (0..stay).for_each(|number| insert(&mut table, hash, number, None));
+            if !grow {
+                (0..others).for_each(|number| insert(&mut table, hash, stay + number, None));
+            }
+            let (mut seen, mut cursor, mut changed) = (HashSet::new(), 0, 0);
+            loop {
+                let mut visit = |item: &Item| {
+                    seen.insert(u64::from_be_bytes(item.0.key));
+                };
+                cursor = table.scan(cursor, &mut visit);
+                if cursor == 0 {
+                    break;
+                }
+                for _ in 0..200 {
+                    if changed < others {
+                        let number = stay + changed;
+                        match grow {
+                            true => insert(&mut table, hash, number, None),
+                            false => {
+                                let place = find(&table, hash, number).unwrap();
+                                table.remove(place);
+                            }
+                        }
+                        changed += 1;
+                    }
+                }
+            }
+            assert!((0..stay).all(|number| seen.contains(&number)));
+        }
+    }
+
+    #[test]
+    fn a_sweep_hands_over_exactly_what_is_due() {
+        let hash = position_of as Hash;
+        let mut table = Table::new();
+        for number in 0..20_000 {
+            let deadline_ms = (number % 3 != 0).then_some(number as i64 * 10);
+            insert(&mut table, hash, number, deadline_ms);
+        }
+        let (mut due, mut cursor) = (HashSet::new(), 0);
+        let budget = SweepBudget { segments_max: 3, elements_max: 50 };
+        loop {
+            cursor = table.sweep_due(cursor, 100_000, budget, |item| {
+                assert!(due.insert(u64::from_be_bytes(item.0.key)));
+            });
+            check(&table, hash);
+            if cursor == 0 {
+                break;
+            }
+        }
+        let expected: HashSet<u64> = (0..=10_000).filter(|number| number % 3 != 0).collect();
+        assert_eq!(due, expected);
+        assert_eq!(table.len(), 20_000 - expected.len());
+    }
+
+    #[test]
+    fn random_choice_reaches_every_element_about_equally() {
+        let hash = position_of as Hash;
+        for len in [1, 5, 100, 2_000] {
+            let mut table = Table::new();
+            (0..len).for_each(|number| insert(&mut table, hash, number, (number % 7 == 0).then_some(5)));
+            let mut counts = vec![0; len as usize];
+            let mut state = 0;
+            let mut draw = || {
+                state += 1;
+                mix(state)
+            };
+            for _ in 0..len * 100 {
+                let place = table.random(&mut draw).unwrap();
+                counts[u64::from_be_bytes(table.at(place).0.key) as usize] += 1;
+            }
+            assert!(counts.iter().all(|&count| (30..300).contains(&count)), "{len}: {counts:?}");
+            let place = table.random_with_deadline(&mut draw).unwrap();
+            assert!(table.at(place).0.deadline_ms.is_some());
+        }
+    }
+
+    #[test]
+    fn a_million_elements_take_at_most_13_bytes_each_beside_their_own() {
+        let hash = position_of as Hash;
+        let mut table = Table::new();
+        for number in 0..1_000_000 {
+            insert(&mut table, hash, number, None);
+            if number > 50_000 && number % 50_000 == 0 {
+                let each = table.memory_usage() as f64 / table.len() as f64;
+                assert!(each < 13.5, "{each} bytes at {number}");
+            }
+        }
+        assert_eq!(table.iter().count(), 1_000_000);
+    }
+}
