@@ -1,2 +1,96 @@
-//! Project automation.
-fn main() {}
+//! Project automation. `cargo xtask test` is all of CI; `cargo xtask help` lists the rest.
+#![forbid(unsafe_code)]
+
+mod ci;
+mod progress;
+mod shell;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+use progress::{Selection, Session};
+
+/// Builds, checks, measures and documents Saker.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run all of CI: what passes here passes there.
+    Test(TestArguments),
+    /// Check the structure rules that a program can check (see tidy.toml).
+    Tidy,
+}
+
+#[derive(Args)]
+struct TestArguments {
+    /// Run only these steps.
+    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Leave these steps out.
+    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    skip: Vec<String>,
+    /// Print the steps and end.
+    #[arg(long)]
+    list: bool,
+    /// Where random choices start from; a failure prints the seed that repeats it.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// True when the task found nothing wrong.
+fn run(arguments: Arguments) -> Result<bool> {
+    let root = root()?;
+    match arguments.command {
+        Task::Test(arguments) => test(root, arguments),
+        Task::Tidy => {
+            let findings = tidy::check(&root)?;
+            findings.iter().for_each(|finding| println!("{finding}"));
+            println!("tidy: {} findings", findings.len());
+            Ok(findings.is_empty())
+        }
+    }
+}
+
+fn test(root: PathBuf, arguments: TestArguments) -> Result<bool> {
+    if arguments.list {
+        progress::list(ci::STEPS);
+        return Ok(true);
+    }
+    let seed = arguments.seed.unwrap_or_else(fresh_seed);
+    let session = Session::new(root, seed);
+    shell::clear_logs(&session);
+    println!("seed {seed} (repeat with --seed {seed})");
+    progress::run(&session, ci::STEPS, &Selection { only: arguments.only, skip: arguments.skip })
+}
+
+/// The repository's root: the folder above `crates/xtask`.
+fn root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(here.ancestors().nth(2).context("xtask lies in crates/ of the repository")?.to_path_buf())
+}
+
+/// A seed that differs from run to run and is short enough to type.
+fn fresh_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs())
+}

@@ -1,0 +1,94 @@
+//! Steps that are one cargo command.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+
+use crate::progress::{Outcome, Session};
+use crate::shell;
+
+/// No single cargo command of CI may take longer.
+const CARGO_LIMIT: Duration = Duration::from_secs(900);
+
+/// `cargo fmt --check`.
+pub fn fmt(session: &Session) -> Result<Outcome> {
+    let mut command = shell::cargo(session);
+    command.args(["fmt", "--all", "--", "--check"]);
+    if !component(session, "fmt") {
+        return Ok(Outcome::Skipped("rustfmt is missing: rustup component add rustfmt".into()));
+    }
+    shell::run_logged(session, "fmt", &mut command, CARGO_LIMIT)?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+/// `cargo clippy` over everything, warnings denied.
+pub fn clippy(session: &Session) -> Result<Outcome> {
+    if !component(session, "clippy") {
+        return Ok(Outcome::Skipped("clippy is missing: rustup component add clippy".into()));
+    }
+    let mut command = shell::cargo(session);
+    command.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
+    shell::run_logged(session, "clippy", &mut command, CARGO_LIMIT)?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+/// `cargo test` over the workspace, in the debug profile, its lines on the terminal.
+pub fn unit(session: &Session) -> Result<Outcome> {
+    let mut command = shell::cargo(session);
+    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+    // The property tests' random inputs: new ones every run, the same ones for the same seed.
+    command.env("PROPTEST_RNG_SEED", session.seed.to_string());
+    shell::run_shown(&mut command)?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+/// Every `crates/*/tests/loom*.rs`, with `--cfg loom`, in a target folder of its own.
+pub fn loom(session: &Session) -> Result<Outcome> {
+    let models = loom_models(session)?;
+    if models.is_empty() {
+        return Ok(Outcome::Skipped("no crate has a tests/loom*.rs".into()));
+    }
+    for (krate, test) in &models {
+        let mut command = shell::cargo(session);
+        command.args(["test", "--locked", "-p", krate, "--test", test]);
+        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", session.target.join("loom"));
+        shell::run_logged(session, "loom", &mut command, CARGO_LIMIT)?;
+    }
+    let names: Vec<_> = models.iter().map(|(krate, test)| format!("{krate}/{test}")).collect();
+    Ok(Outcome::Passed(names.join(", ")))
+}
+
+/// The loom test files there are, as (crate, test name), sorted.
+fn loom_models(session: &Session) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for krate in entries(session.root.join("crates"))? {
+        for file in entries(krate.join("tests"))? {
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if stem.starts_with("loom") && file.extension().is_some_and(|extension| extension == "rs") {
+                let name =
+                    krate.file_name().and_then(|name| name.to_str()).context("a crate folder's name")?;
+                found.push((name.to_owned(), stem.to_owned()));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// What is in `folder`; nothing when there is no such folder.
+fn entries(folder: PathBuf) -> Result<Vec<PathBuf>> {
+    match fs::read_dir(&folder) {
+        Ok(entries) => Ok(entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", folder.display())),
+    }
+}
+
+/// Whether cargo has the subcommand `name`.
+fn component(session: &Session, name: &str) -> bool {
+    shell::succeeds(shell::cargo(session).args([name, "--version"]))
+}

@@ -1,0 +1,65 @@
+//! All of CI as a list of steps, cheapest first: what a reader can fix in seconds fails in seconds.
+
+mod cargo;
+mod release;
+mod sanitize;
+
+use anyhow::Result;
+
+use crate::progress::{Outcome, Session, Step};
+use crate::tidy;
+
+/// Every step of `cargo xtask test`, in order.
+pub const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        about: "sources are formatted",
+        remedy: "run `cargo fmt --all` and commit what it changes",
+        run: cargo::fmt,
+    },
+    Step {
+        name: "clippy",
+        about: "no warning of the compiler or clippy, in any target",
+        remedy: "mend what is shown above; an `#[allow]` needs its reason beside it",
+        run: cargo::clippy,
+    },
+    Step {
+        name: "tidy",
+        about: "the structure rules that a program can check",
+        remedy: "mend what is shown above; tidy.toml holds the allowances, each with its reason",
+        run: tidy_step,
+    },
+    Step {
+        name: "unit",
+        about: "every test of the workspace (cargo test)",
+        remedy: "`cargo test -p CRATE NAME` repeats one test",
+        run: cargo::unit,
+    },
+    Step {
+        name: "loom",
+        about: "all interleavings of the concurrent pieces",
+        remedy: "`RUSTFLAGS='--cfg loom' LOOM_LOG=1 cargo test -p CRATE --test NAME` shows the interleaving",
+        run: cargo::loom,
+    },
+    Step {
+        name: "sanitizers",
+        about: "the crates with unsafe code, under AddressSanitizer or valgrind",
+        remedy: "the log shows the bad access and both stacks",
+        run: sanitize::step,
+    },
+    Step {
+        name: "release",
+        about: "the release server builds; its size",
+        remedy: "`cargo build --release` shows the same",
+        run: release::step,
+    },
+];
+
+fn tidy_step(session: &Session) -> Result<Outcome> {
+    let findings = tidy::check(&session.root)?;
+    if findings.is_empty() {
+        return Ok(Outcome::Passed(String::new()));
+    }
+    findings.iter().for_each(|finding| println!("{finding}"));
+    anyhow::bail!("{} findings", findings.len())
+}

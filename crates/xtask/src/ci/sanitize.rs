@@ -1,0 +1,74 @@
+//! The tests of the crates with unsafe code, under AddressSanitizer; where the compiler has none, under
+//! valgrind.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::progress::{Outcome, Session};
+use crate::shell;
+
+/// Crates whose unsafe code is looked at.
+const CRATES: &[&str] = &["structures", "net"];
+/// For building and running the tests of all of them.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The step.
+pub fn step(session: &Session) -> Result<Outcome> {
+    let host = host(session)?;
+    if has_address_sanitizer(session, &host)? {
+        address_sanitizer(session, &host)?;
+        return Ok(Outcome::Passed(format!("AddressSanitizer over {}", CRATES.join(", "))));
+    }
+    if let Err(missing) = shell::ensure(session, "valgrind", "valgrind") {
+        return Ok(Outcome::Skipped(format!("this compiler has no AddressSanitizer, and {missing}")));
+    }
+    valgrind(session, &host)?;
+    Ok(Outcome::Passed(format!("valgrind over {}", CRATES.join(", "))))
+}
+
+/// The compiler's own target, such as `x86_64-unknown-linux-gnu`.
+fn host(session: &Session) -> Result<String> {
+    let version = shell::output(Command::new("rustc").arg("-vV").current_dir(&session.root))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV names its host")?.to_owned())
+}
+
+/// Whether the compiler came with AddressSanitizer's run-time library for `host`. The stable one does.
+fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
+    let folder = shell::output(
+        Command::new("rustc").args(["--print", "target-libdir", "--target", host]).current_dir(&session.root),
+    )?;
+    let entries = std::fs::read_dir(folder.trim()).context("the compiler's library folder")?;
+    Ok(entries.flatten().any(|entry| entry.file_name().to_string_lossy().contains("rt.asan")))
+}
+
+fn address_sanitizer(session: &Session, host: &str) -> Result<()> {
+    let mut command = test(session, host, "asan");
+    // The flag is not stable, the library behind it comes with the stable compiler: this unlocks the flag.
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    command.env("ASAN_OPTIONS", "detect_stack_use_after_return=1");
+    shell::run_logged(session, "sanitizers", &mut command, LIMIT)?;
+    Ok(())
+}
+
+fn valgrind(session: &Session, host: &str) -> Result<()> {
+    let mut command = test(session, host, "valgrind");
+    let runner = format!("CARGO_TARGET_{}_RUNNER", host.to_uppercase().replace('-', "_"));
+    command.env(runner, "valgrind --quiet --error-exitcode=99 --leak-check=no");
+    shell::run_logged(session, "sanitizers", &mut command, LIMIT)?;
+    Ok(())
+}
+
+/// `cargo test` over the crates, in a target folder of its own. The target is named so that flags and
+/// runner reach the tests and not the build scripts.
+fn test(session: &Session, host: &str, folder: &str) -> Command {
+    let mut command = shell::cargo(session);
+    command.args(["test", "--locked", "--lib", "--tests", "--target", host]);
+    CRATES.iter().for_each(|name| {
+        command.args(["-p", name]);
+    });
+    command.env("CARGO_TARGET_DIR", session.target.join(folder));
+    command
+}

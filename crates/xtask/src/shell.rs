@@ -1,0 +1,176 @@
+//! Other programs: found, run, waited for with a limit, and installed where that is allowed.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::progress::Session;
+
+/// Lines of a failed command's output that are repeated on the terminal.
+const TAIL_LINES_MAX: usize = 60;
+/// How often a running command is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The program `name` on PATH.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// A `cargo` command at the repository's root.
+pub fn cargo(session: &Session) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(&session.root);
+    command
+}
+
+/// Runs `command` with its output on the terminal; anything but success is an error.
+pub fn run_shown(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
+    check(command, status)
+}
+
+/// Runs `command` with its output appended to step `name`'s log; on failure or after `limit` the end of
+/// the log is printed. Returns all the step has logged so far.
+pub fn run_logged(session: &Session, name: &str, command: &mut Command, limit: Duration) -> Result<String> {
+    let path = session.log_path(name);
+    let mut log = open_log(&path)?;
+    use std::io::Write;
+    writeln!(log, "$ {}", shown(command))?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let ended = wait(command, limit).and_then(|status| check(command, status));
+    let text = fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    if let Err(error) = ended {
+        let lines: Vec<_> = text.lines().collect();
+        lines.iter().skip(lines.len().saturating_sub(TAIL_LINES_MAX)).for_each(|line| println!("    {line}"));
+        return Err(error.context(format!("the whole log is {}", path.display())));
+    }
+    Ok(text)
+}
+
+/// Runs `command` and returns what it wrote to standard output.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(command)))?;
+    if !output.status.success() {
+        bail!(
+            "{} ended with {}: {}",
+            shown(command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether `command` runs and succeeds; its output is dropped.
+pub fn succeeds(command: &mut Command) -> bool {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Makes sure `program` is on PATH, installing Debian's `package` when this process may. `Err` holds the
+/// one line that says what is missing.
+pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf, String> {
+    if let Some(path) = find(program) {
+        return Ok(path);
+    }
+    let by_hand = format!("{program} is missing; install the package {package}");
+    if find("apt-get").is_none() || !is_root() {
+        return Err(by_hand);
+    }
+    println!("        installing {package} for {program}");
+    let limit = Duration::from_secs(180);
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        run_logged(session, "apt", &mut command, limit).is_ok()
+    };
+    let install = ["install", "-y", "-qq", "--no-install-recommends", package];
+    // The lists of a fresh container are empty or old: refresh them when a first try fails.
+    let installed = apt(&install) || (apt(&["update", "-qq"]) && apt(&install));
+    if !installed {
+        return Err(format!("{by_hand} (apt-get could not)"));
+    }
+    find(program).ok_or(by_hand)
+}
+
+/// Whether this process may install packages.
+fn is_root() -> bool {
+    output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
+/// Starts step logs afresh: what an earlier run left is removed.
+pub fn clear_logs(session: &Session) {
+    // A folder that is not there yet is as good as an emptied one.
+    let _ = fs::remove_dir_all(session.target.join("xtask"));
+}
+
+fn open_log(path: &Path) -> Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Waits for `command` at most `limit`, then ends it.
+fn wait(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(command)))?;
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if begun.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            bail!("{} was still running after {} s", shown(command), limit.as_secs());
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn check(command: &Command, status: ExitStatus) -> Result<()> {
+    if !status.success() {
+        bail!("{} ended with {status}", shown(command));
+    }
+    Ok(())
+}
+
+/// The command as one would type it.
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_is_on_the_path_and_nothing_else() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program-anywhere").is_none());
+    }
+
+    #[test]
+    fn output_is_what_was_printed_and_failure_is_an_error() {
+        assert_eq!(output(Command::new("sh").args(["-c", "echo hi"])).unwrap(), "hi\n");
+        let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err();
+        assert!(error.to_string().contains("why"), "{error}");
+    }
+
+    #[test]
+    fn a_command_over_its_limit_is_ended() {
+        let error = wait(Command::new("sleep").arg("100"), Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("still running"), "{error}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Rules about what is written for readers.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::tree::Tree;
+
+/// Every Rust file opens with `//!` that says what it is.
+pub fn files_say_what_they_are(tree: &Tree) -> Vec<Finding> {
+    let silent = tree.sources.iter().filter(|source| {
+        let first = source.text.lines().next().unwrap_or_default();
+        first.strip_prefix("//!").is_none_or(|essay| essay.trim().is_empty())
+    });
+    silent
+        .map(|source| Finding::new(&source.path, 1, "the file must open with `//!` saying what it is"))
+        .collect()
+}
+
+/// CHANGELOG.md has a place for what comes next.
+pub fn changelog_has_unreleased(tree: &Tree) -> Vec<Finding> {
+    let changelog = tree.text("CHANGELOG.md").unwrap_or_default();
+    if changelog.lines().any(|line| line.trim_end() == "## [Unreleased]") {
+        return Vec::new();
+    }
+    vec![Finding::new("CHANGELOG.md", 1, "there is no section `## [Unreleased]`")]
+}
+
+/// A relative link in a Markdown file leads to a file or folder that is there.
+pub fn links_lead_somewhere(tree: &Tree) -> Vec<Finding> {
+    let folders: BTreeSet<&str> = tree.texts.iter().flat_map(|file| parents(&file.path)).collect();
+    let mut findings = Vec::new();
+    for file in tree.texts.iter().filter(|file| file.path.ends_with(".md")) {
+        for (at, line) in file.text.lines().enumerate() {
+            for target in
+                link_targets(line).filter(|target| !target.contains("://") && !target.starts_with('#'))
+            {
+                let path = resolve(&file.path, target.split('#').next().unwrap_or_default());
+                if tree.text(&path).is_none() && !folders.contains(path.as_str()) {
+                    findings.push(Finding::new(
+                        &file.path,
+                        at + 1,
+                        format!("the link to {target} leads nowhere"),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The targets of `[text](target)` in `line`.
+fn link_targets(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
+
+/// `target` as seen from the file at `from`, as a path from the root.
+fn resolve(from: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in target.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// Every folder above `path`.
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_opens_with_what_it_is() {
+        let check =
+            |text: &str| files_say_what_they_are(&Tree::sample(&[("crates/a/src/lib.rs", text)])).len();
+        assert_eq!(check("//! Counts sheep.\nfn f() {}\n"), 0);
+        assert_eq!(check("fn f() {}\n"), 1);
+        assert_eq!(check("//!\nfn f() {}\n"), 1);
+    }
+
+    #[test]
+    fn the_changelog_has_an_open_section() {
+        let check = |text: &str| changelog_has_unreleased(&Tree::sample(&[("CHANGELOG.md", text)])).len();
+        assert_eq!(check("# Changelog\n\n## [Unreleased]\n"), 0);
+        assert_eq!(check("# Changelog\n\n## [1.0.0]\n"), 1);
+    }
+
+    #[test]
+    fn links_between_documents_are_followed() {
+        let check = |link: &str| {
+            let page = format!("See [it]({link}).\n");
+            links_lead_somewhere(&Tree::sample(&[("docs/a.md", &page), ("docs/b.md", ""), ("README.md", "")]))
+                .len()
+        };
+        for good in ["b.md", "../README.md", "b.md#part", "#part", "https://redis.io/x", "../docs"] {
+            assert_eq!(check(good), 0, "{good}");
+        }
+        assert_eq!(check("c.md"), 1);
+        assert_eq!(check("../b.md"), 1);
+    }
+}

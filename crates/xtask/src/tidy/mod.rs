@@ -1,0 +1,73 @@
+//! The structure rules that a program can check. Each rule is one function from the tree of files to
+//! its findings, with a good and a bad sample as its test; what a rule may overlook stands in
+//! `tidy.toml`, each allowance with its reason, and an allowance nothing needs any more is a finding.
+
+mod config;
+mod crates;
+mod docs;
+mod records;
+mod shape;
+mod source;
+mod tree;
+mod unsafety;
+mod words;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+
+use tree::Tree;
+
+/// One thing to mend.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    path: String,
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// A rule: all that is wrong in a tree, by its measure.
+type Rule = fn(&Tree) -> Vec<Finding>;
+
+/// Every rule there is.
+const RULES: &[Rule] = &[
+    crates::folder_is_the_crate_name,
+    crates::arrows_between_crates,
+    crates::lints_are_inherited,
+    crates::dependencies_say_why,
+    crates::lock_names_one_registry,
+    docs::files_say_what_they_are,
+    docs::changelog_has_unreleased,
+    docs::links_lead_somewhere,
+    records::every_command_has_a_script,
+    shape::functions_fit_a_screen,
+    shape::files_stay_short,
+    unsafety::unsafe_is_forbidden,
+    unsafety::unsafe_stays_in_its_rooms,
+    unsafety::unsafe_is_proven,
+    words::nothing_unfinished,
+    words::no_unwrap,
+    words::pure_crates_stay_pure,
+    words::no_banned_words,
+];
+
+/// All findings in the repository at `root`, by file and line.
+pub fn check(root: &Path) -> Result<Vec<Finding>> {
+    let tree = Tree::read(root)?;
+    let mut findings: Vec<_> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    findings.sort();
+    Ok(findings)
+}

@@ -1,0 +1,102 @@
+//! Rules about the command records.
+
+use syn::visit::{self, Visit};
+
+use super::Finding;
+use super::tree::Tree;
+
+/// Each command that a crate declares has a script in `tests/cmd`, and each script a command.
+pub fn every_command_has_a_script(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut records = Records::default();
+    for source in tree.sources.iter().filter(|source| source.path.starts_with("crates/")) {
+        records.path = source.path.clone();
+        records.visit_file(&source.syntax);
+    }
+    for record in &records.found {
+        let script = format!("tests/cmd/{}.resp", record.name.to_ascii_lowercase());
+        if tree.text(&script).is_none() {
+            findings.push(Finding::new(
+                &record.path,
+                record.line,
+                format!("{} has no {script}", record.name),
+            ));
+        }
+    }
+    let known = |name: &str| records.found.iter().any(|record| record.name.eq_ignore_ascii_case(name));
+    for file in &tree.texts {
+        let script = file.path.strip_prefix("tests/cmd/").and_then(|name| name.strip_suffix(".resp"));
+        if script.is_some_and(|name| !known(name)) {
+            findings.push(Finding::new(&file.path, 1, "no command has this name"));
+        }
+    }
+    findings
+}
+
+/// A command's name and where its record stands.
+struct Record {
+    name: String,
+    path: String,
+    line: usize,
+}
+
+/// Finds `static X: Command = Command { name: "...", .. }`.
+#[derive(Default)]
+struct Records {
+    path: String,
+    found: Vec<Record>,
+}
+
+impl Visit<'_> for Records {
+    fn visit_item_static(&mut self, item: &syn::ItemStatic) {
+        if let (syn::Type::Path(kind), syn::Expr::Struct(value)) = (&*item.ty, &*item.expr)
+            && kind.path.segments.last().is_some_and(|segment| segment.ident == "Command")
+            && let Some(name) = value.fields.iter().find_map(name_field)
+        {
+            let line = item.ident.span().start().line;
+            self.found.push(Record { name, path: self.path.clone(), line });
+        }
+        visit::visit_item_static(self, item);
+    }
+
+    /// Records in a `mod tests` are samples.
+    fn visit_item_mod(&mut self, item: &syn::ItemMod) {
+        if item.ident != "tests" {
+            visit::visit_item_mod(self, item);
+        }
+    }
+}
+
+/// The text of a field `name: "text"`.
+fn name_field(field: &syn::FieldValue) -> Option<String> {
+    match (&field.member, &field.expr) {
+        (syn::Member::Named(member), syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }))
+            if member == "name" =>
+        {
+            Some(text.value())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: (&str, &str) =
+        ("crates/commands/src/zset.rs", "static ZCARD: Command = Command { name: \"ZCARD\", run: zcard };\n");
+
+    #[test]
+    fn a_command_and_its_script_go_together() {
+        let script = ("tests/cmd/zcard.resp", "> ZCARD x\n:0\n");
+        assert_eq!(every_command_has_a_script(&Tree::sample(&[RECORD, script])), []);
+        assert_eq!(every_command_has_a_script(&Tree::sample(&[RECORD])).len(), 1);
+        assert_eq!(every_command_has_a_script(&Tree::sample(&[script])).len(), 1);
+    }
+
+    #[test]
+    fn other_statics_are_no_commands() {
+        let other = ("crates/a/src/lib.rs", "static LIST: &[&Command] = &[&ZCARD];\nstatic N: u8 = 1;\n");
+        assert_eq!(every_command_has_a_script(&Tree::sample(&[other])), []);
+    }
+}

@@ -1,0 +1,212 @@
+//! A Rust file as tidy sees it: its lines, its tokens (comments gone, strings apart) and its test code.
+
+use std::ops::RangeInclusive;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+/// One token with its line. A string or other literal has an empty text: no rule looks into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The identifier, the single punctuation character, or the bracket.
+    pub text: String,
+    /// Line, from 1.
+    pub line: usize,
+}
+
+/// A parsed Rust file.
+pub struct Source {
+    /// Path from the repository's root, with `/`.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// Its tokens in order; for each `use` the paths it imports are written out behind it.
+    pub tokens: Vec<Token>,
+    /// Its syntax tree.
+    pub syntax: syn::File,
+    test_lines: Vec<RangeInclusive<usize>>,
+}
+
+impl Source {
+    /// Parses `text`; the error is the parser's message.
+    pub fn parse(path: &str, text: &str) -> Result<Self, String> {
+        let syntax = syn::parse_file(text).map_err(|error| error.to_string())?;
+        let stream: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
+        let mut tokens = Vec::new();
+        flatten(stream, &mut tokens);
+        let mut finder = Finder::default();
+        finder.visit_file(&syntax);
+        tokens.extend(finder.imports);
+        Ok(Self { path: path.into(), text: text.into(), tokens, syntax, test_lines: finder.test_lines })
+    }
+
+    /// Whether `line` is test code: a test file, a test function, or inside `#[cfg(test)]`.
+    pub fn is_test(&self, line: usize) -> bool {
+        is_test_file(&self.path) || self.test_lines.iter().any(|lines| lines.contains(&line))
+    }
+
+    /// The crate whose folder this file is in.
+    pub fn krate(&self) -> Option<&str> {
+        self.path.strip_prefix("crates/")?.split('/').next()
+    }
+
+    /// Lines where the tokens of `pattern` (Rust tokens, such as `std::fs`) stand in a row, tests left out.
+    pub fn lines_with(&self, pattern: &[Token]) -> Vec<usize> {
+        let texts = |tokens: &[Token]| tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>();
+        let wanted = texts(pattern);
+        let hit = |window: &&[Token]| texts(window) == wanted && !self.is_test(window[0].line);
+        let mut lines: Vec<_> =
+            self.tokens.windows(pattern.len()).filter(hit).map(|hit| hit[0].line).collect();
+        lines.dedup();
+        lines
+    }
+}
+
+/// The tokens of `pattern`.
+pub fn pattern(pattern: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    // A pattern that is no Rust matches nothing; the tests of each rule would show it.
+    flatten(pattern.parse().unwrap_or_default(), &mut tokens);
+    tokens
+}
+
+fn is_test_file(path: &str) -> bool {
+    let mut parts = path.split('/');
+    parts.any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
+}
+
+fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
+    let at = |span: proc_macro2::Span| span.start().line;
+    for tree in stream {
+        match tree {
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::None => ("", ""),
+                };
+                out.push(Token { text: open.into(), line: at(group.span_open()) });
+                flatten(group.stream(), out);
+                out.push(Token { text: close.into(), line: at(group.span_close()) });
+            }
+            TokenTree::Ident(ident) => out.push(Token { text: ident.to_string(), line: at(ident.span()) }),
+            TokenTree::Punct(punct) => {
+                out.push(Token { text: punct.as_char().to_string(), line: at(punct.span()) });
+            }
+            TokenTree::Literal(literal) => out.push(Token { text: String::new(), line: at(literal.span()) }),
+        }
+    }
+}
+
+/// Collects test code and imports.
+#[derive(Default)]
+struct Finder {
+    test_lines: Vec<RangeInclusive<usize>>,
+    imports: Vec<Token>,
+}
+
+impl Finder {
+    fn note_if_test(&mut self, attributes: &[syn::Attribute], span: proc_macro2::Span) {
+        if attributes.iter().any(is_test_attribute) {
+            self.test_lines.push(span.start().line..=span.end().line);
+        }
+    }
+
+    /// Writes out the paths of one `use`, each ended by `;`.
+    fn import(&mut self, tree: &syn::UseTree, prefix: &[String]) {
+        let line = tree.span().start().line;
+        let mut path = prefix.to_vec();
+        match tree {
+            syn::UseTree::Path(step) => {
+                path.push(step.ident.to_string());
+                return self.import(&step.tree, &path);
+            }
+            syn::UseTree::Group(group) => {
+                return group.items.iter().for_each(|item| self.import(item, &path));
+            }
+            syn::UseTree::Name(name) => path.push(name.ident.to_string()),
+            syn::UseTree::Rename(rename) => path.push(rename.ident.to_string()),
+            syn::UseTree::Glob(_) => path.push("*".into()),
+        }
+        let written = path.join("::");
+        self.imports.extend(pattern(&written).into_iter().map(|token| Token { line, ..token }));
+        self.imports.push(Token { text: ";".into(), line });
+    }
+}
+
+impl Visit<'_> for Finder {
+    fn visit_item(&mut self, item: &syn::Item) {
+        let attributes = match item {
+            syn::Item::Mod(item) => &item.attrs,
+            syn::Item::Fn(item) => &item.attrs,
+            syn::Item::Impl(item) => &item.attrs,
+            syn::Item::Use(item) => &item.attrs,
+            syn::Item::Struct(item) => &item.attrs,
+            syn::Item::Enum(item) => &item.attrs,
+            syn::Item::Const(item) => &item.attrs,
+            syn::Item::Static(item) => &item.attrs,
+            syn::Item::Macro(item) => &item.attrs,
+            _ => return visit::visit_item(self, item),
+        };
+        self.note_if_test(attributes, item.span());
+        visit::visit_item(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &syn::ImplItemFn) {
+        self.note_if_test(&item.attrs, item.span());
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_item_use(&mut self, item: &syn::ItemUse) {
+        self.import(&item.tree, &[]);
+    }
+}
+
+/// `#[test]`, or a `#[cfg(...)]` that asks for `test` without a `not`.
+fn is_test_attribute(attribute: &syn::Attribute) -> bool {
+    if attribute.path().is_ident("test") {
+        return true;
+    }
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    let mut tokens = Vec::new();
+    flatten(list.tokens.clone(), &mut tokens);
+    let has = |word: &str| tokens.iter().any(|token| token.text == word);
+    list.path.is_ident("cfg") && has("test") && !has("not")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hits(text: &str, words: &str) -> Vec<usize> {
+        Source::parse("crates/a/src/lib.rs", text).unwrap().lines_with(&pattern(words))
+    }
+
+    #[test]
+    fn comments_and_strings_are_not_code() {
+        assert_eq!(hits("// std::fs\nconst A: &str = \"std::fs\";\n", "std::fs"), Vec::<usize>::new());
+        assert_eq!(hits("/// Uses std::fs.\nfn f() { std::fs::read(p) }\n", "std::fs"), [2]);
+    }
+
+    #[test]
+    fn grouped_imports_are_seen_whole() {
+        assert_eq!(hits("use std::{io, fs::{self, File}};\n", "std::fs"), [1]);
+        assert_eq!(hits("use std::io;\nuse other::fs;\n", "std::fs"), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn test_code_is_left_out() {
+        let text = "fn a() { x.unwrap(); }\n#[cfg(test)]\nmod tests {\n fn b() { x.unwrap(); }\n}\n";
+        assert_eq!(hits(text, ".unwrap()"), [1]);
+        let text = "#[cfg(not(test))]\nmod real {\n fn b() { x.unwrap(); }\n}\n";
+        assert_eq!(hits(text, ".unwrap()"), [3]);
+        assert!(Source::parse("crates/a/tests/it.rs", "fn f() {}").unwrap().is_test(1));
+    }
+
+    #[test]
+    fn code_inside_macros_is_code() {
+        assert_eq!(hits("fn f() { println!(\"{}\", x.unwrap()); }", ".unwrap()"), [1]);
+    }
+}

@@ -1,0 +1,105 @@
+//! The files tidy looks at, read once.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use toml::Table;
+
+use super::config::Config;
+use super::source::Source;
+
+/// Folders that hold nothing written by hand.
+const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "corpus", "artifacts", "coverage", "__pycache__"];
+
+/// The repository's files.
+pub struct Tree {
+    /// What `tidy.toml` says.
+    pub config: Config,
+    /// Every Rust file.
+    pub sources: Vec<Source>,
+    /// Every text file, the Rust files and `tidy.toml` among them.
+    pub texts: Vec<TextFile>,
+    /// The manifests of `crates/*`.
+    pub crates: Vec<Crate>,
+}
+
+/// A file's path from the root (with `/`) and its text.
+pub struct TextFile {
+    /// The path.
+    pub path: String,
+    /// The text.
+    pub text: String,
+}
+
+/// One crate of the workspace.
+pub struct Crate {
+    /// Its folder's name.
+    pub folder: String,
+    /// Its manifest's path.
+    pub manifest_path: String,
+    /// Its manifest.
+    pub manifest: Table,
+}
+
+impl Tree {
+    /// Reads everything below `root`.
+    pub fn read(root: &Path) -> Result<Self> {
+        let mut texts = Vec::new();
+        collect(root, "", &mut texts)?;
+        Self::new(texts)
+    }
+
+    fn new(mut texts: Vec<TextFile>) -> Result<Self> {
+        texts.sort_by(|a, b| a.path.cmp(&b.path));
+        let named = |path: &str| texts.iter().find(|file| file.path == path);
+        let config = named("tidy.toml").map_or_else(String::new, |file| file.text.clone());
+        let config = toml::from_str(&config).context("tidy.toml")?;
+        let rust = texts.iter().filter(|file| file.path.ends_with(".rs"));
+        let sources = rust
+            .map(|file| {
+                Source::parse(&file.path, &file.text).map_err(|error| anyhow!("{}: {error}", file.path))
+            })
+            .collect::<Result<_>>()?;
+        let crates = texts.iter().filter_map(parse_crate).collect::<Result<_>>()?;
+        Ok(Self { config, sources, texts, crates })
+    }
+
+    /// The file at `path`.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.texts.iter().find(|file| file.path == path).map(|file| file.text.as_str())
+    }
+
+    /// A tree of the given (path, text) pairs, as a rule's tests write it.
+    #[cfg(test)]
+    pub fn sample(files: &[(&str, &str)]) -> Self {
+        let file = |(path, text): &(&str, &str)| TextFile { path: (*path).into(), text: (*text).into() };
+        Self::new(files.iter().map(file).collect()).unwrap()
+    }
+}
+
+/// The crate whose manifest `file` is; nothing for other files.
+fn parse_crate(file: &TextFile) -> Option<Result<Crate>> {
+    let folder = file.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
+    let manifest = file.text.parse::<Table>().with_context(|| file.path.clone());
+    Some(manifest.map(|manifest| Crate { folder: folder.into(), manifest_path: file.path.clone(), manifest }))
+}
+
+/// Adds every text file below `folder`, whose path from the root is `prefix`. Symbolic links are left out.
+fn collect(folder: &Path, prefix: &str, texts: &mut Vec<TextFile>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
+        let kind = entry.file_type()?;
+        if kind.is_dir() && !SKIPPED_FOLDERS.contains(&name.as_str()) {
+            collect(&entry.path(), &path, texts)?;
+        } else if kind.is_file()
+            && name != ".git" // in a linked worktree it is a file
+            && let Ok(text) = String::from_utf8(fs::read(entry.path())?)
+        {
+            texts.push(TextFile { path, text });
+        }
+    }
+    Ok(())
+}
