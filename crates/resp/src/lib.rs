@@ -2,6 +2,10 @@
 //! replies decoded for tools and tests. No I/O, no unsafe; the words of a command are not known here.
 #![forbid(unsafe_code)]
 
+pub mod decode;
+pub mod parse;
 pub mod reply;
 
+pub use decode::{DecodeError, Value, decode, encode_request};
+pub use parse::{Limits, Parsed, Progress, ProtocolError, Span, parse_request};
 pub use reply::{Deferred, Mark, Protocol, Reply};

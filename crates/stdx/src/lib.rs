@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod byte_queue;
+pub mod glob;
 pub mod number;
+pub mod quoted;
 
 pub use byte_queue::{ByteQueue, SharedBytes};

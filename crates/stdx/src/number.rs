@@ -6,6 +6,31 @@
 
 use std::io::Write;
 
+/// Reads a signed integer written the one canonical way: no `+`, no spaces, no leading zeros, no
+/// `-0`, nothing else around it. So text and integer turn into each other without loss.
+#[inline]
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
+    }
+    let mut value: u64 = 0;
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        // Nineteen digits stay below 2^64.
+        value = value * 10 + digit as u64;
+    }
+    if negative { 0_i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
+}
+
 /// Bytes that hold the text of any double.
 pub const F64_TEXT_LEN_MAX: usize = 40;
 
@@ -96,6 +121,37 @@ mod tests {
 
     fn text(value: f64) -> String {
         format_f64(value, &mut [0; F64_TEXT_LEN_MAX]).to_owned()
+    }
+
+    #[test]
+    fn only_canonical_integers_are_read() {
+        for value in [0, 1, -1, 9, 10, -10, 1 << 40, i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1] {
+            assert_eq!(parse_i64(value.to_string().as_bytes()), Some(value));
+        }
+        let wrong = [
+            "",
+            "-",
+            "+1",
+            "-0",
+            "00",
+            "01",
+            "-01",
+            " 1",
+            "1 ",
+            "1a",
+            "a",
+            "1.0",
+            "--1",
+            "0x1",
+            "1\0",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "10000000000000000000",
+            "18446744073709551617",
+        ];
+        for text in wrong {
+            assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
+        }
     }
 
     #[test]

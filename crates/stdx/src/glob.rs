@@ -1,0 +1,191 @@
+//! Glob patterns over bytes, as KEYS, SCAN, PSUBSCRIBE and CONFIG GET take them: `*` any bytes,
+//! `?` one byte, `[abc]` `[a-z]` `[^a]` one byte of a class, `\` makes the next byte plain.
+//!
+//! Matching keeps one place to come back to: where the last `*` was. A later `*` makes the earlier
+//! ones' choices irrelevant, because the first place where the part between them fits leaves the
+//! most text for what follows. So the time is O(pattern × text) in the worst case and linear for
+//! patterns of one star, and no pattern makes it exponential. No memory is allocated.
+//!
+//! Odd corners follow Redis 8.0.2: a class without its `]` ends with the pattern, a range may be
+//! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash.
+//! The glob crates differ in exactly these corners, match paths (with `/` and hidden files) or
+//! UTF-8 text instead of bytes, or compile the pattern to a regex first; hence these lines.
+
+/// Whether all of `text` matches `pattern`. ASCII letters match either case if `case_insensitive`.
+pub fn glob_match(pattern: &[u8], text: &[u8], case_insensitive: bool) -> bool {
+    if case_insensitive { matches(pattern, text, lower) } else { matches(pattern, text, |byte| byte) }
+}
+
+fn lower(byte: u8) -> u8 {
+    byte.to_ascii_lowercase()
+}
+
+fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
+    // Where to go on after a mismatch: the pattern behind the last star, and the text it is tried
+    // against next.
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    let (mut p, mut t) = (pattern, text);
+    loop {
+        if let [b'*', rest @ ..] = p {
+            if rest.is_empty() {
+                return true;
+            }
+            p = rest;
+            retry = Some((p, t));
+            continue;
+        }
+        if p.is_empty() && t.is_empty() {
+            return true;
+        }
+        if let Some((&byte, t_rest)) = t.split_first()
+            && let Some(p_rest) = match_one(p, byte, &fold)
+        {
+            (p, t) = (p_rest, t_rest);
+            continue;
+        }
+        let Some((retry_p, [_, retry_t @ ..])) = retry else {
+            return false;
+        };
+        (p, t) = (retry_p, retry_t);
+        retry = Some((p, t));
+    }
+}
+
+/// Matches `byte` with the one-byte pattern at the front of `p`; gives the pattern behind it.
+fn match_one<'p>(p: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<&'p [u8]> {
+    let (matched, rest) = match p {
+        [] => (false, p),
+        [b'?', rest @ ..] => (true, rest),
+        [b'[', class @ ..] => match_class(class, byte, fold),
+        [b'\\', plain, rest @ ..] => (fold(*plain) == fold(byte), rest),
+        [plain, rest @ ..] => (fold(*plain) == fold(byte), rest),
+    };
+    matched.then_some(rest)
+}
+
+/// Matches `byte` with the class whose content starts at the front of `class`; gives the verdict
+/// and the pattern behind its `]`.
+fn match_class<'p>(class: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, &'p [u8]) {
+    let (negated, mut class) = match class {
+        [b'^', class @ ..] => (true, class),
+        class => (false, class),
+    };
+    let mut matched = false;
+    loop {
+        match class {
+            [] => return (matched != negated, class),
+            [b']', rest @ ..] => return (matched != negated, rest),
+            [b'\\', plain, rest @ ..] => {
+                matched |= fold(*plain) == fold(byte);
+                class = rest;
+            }
+            [from, b'-', to, rest @ ..] => {
+                let (low, high) = (*from.min(to), *from.max(to));
+                matched |= (fold(low)..=fold(high)).contains(&fold(byte));
+                class = rest;
+            }
+            [plain, rest @ ..] => {
+                matched |= fold(*plain) == fold(byte);
+                class = rest;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn check(pattern: &str, matching: &[&str], other: &[&str]) {
+        for text in matching {
+            assert!(glob_match(pattern.as_bytes(), text.as_bytes(), false), "{pattern:?} takes {text:?}");
+        }
+        for text in other {
+            assert!(!glob_match(pattern.as_bytes(), text.as_bytes(), false), "{pattern:?} refuses {text:?}");
+        }
+    }
+
+    #[test]
+    fn stars_and_question_marks() {
+        check("*", &["", "a", "anything"], &[]);
+        check("", &[""], &["a"]);
+        check("h?llo", &["hello", "hallo"], &["hllo", "heello"]);
+        check("h*llo", &["hllo", "heeello", "hllollo"], &["hell", "xhllo"]);
+        check("a*b*c", &["abc", "aXbXc", "abbcc", "abcbc"], &["acb", "abcb"]);
+        check("**a**", &["a", "xa", "ax", "xax"], &["", "b"]);
+        check("?*?", &["ab", "abc"], &["a", ""]);
+    }
+
+    #[test]
+    fn classes() {
+        check("h[ae]llo", &["hello", "hallo"], &["hillo", "hllo"]);
+        check("h[^e]llo", &["hallo", "h]llo"], &["hello"]);
+        check("h[a-b]llo", &["hallo", "hbllo"], &["hcllo", "h-llo"]);
+        check("[z-a]", &["a", "m", "z"], &["A", "{"]);
+        check(r"[\]\-a]", &["]", "-", "a"], &["\\", "b"]);
+    }
+
+    #[test]
+    fn odd_classes_are_read_as_redis_reads_them() {
+        check("[]", &[], &["", "a", "]"]);
+        check("[^]", &["a", "]"], &[""]);
+        check("[a", &["a"], &["b", "[a"]);
+        check("[a-", &["a", "-"], &["b"]);
+        check("[a-]", &["a", "]", "`"], &["-", "b"]);
+        check("[", &[], &["[", ""]);
+        check(r"[\", &["\\"], &["a"]);
+    }
+
+    #[test]
+    fn a_backslash_makes_the_next_byte_plain() {
+        check(r"a\*", &["a*"], &["ab", r"a\*"]);
+        check(r"\[a]", &["[a]"], &["a"]);
+        check(r"a\", &[r"a\"], &["a"]);
+    }
+
+    #[test]
+    fn case_is_ignored_on_request() {
+        assert!(glob_match(b"MAX*", b"maxmemory", true));
+        assert!(glob_match(b"[A-C]x", b"bX", true));
+        assert!(!glob_match(b"[A-C]x", b"dX", true));
+        assert!(!glob_match(b"MAX*", b"maxmemory", false));
+    }
+
+    /// The definition of a match, with all its exponential choices.
+    fn twin(p: &[u8], t: &[u8]) -> bool {
+        match p {
+            [] => t.is_empty(),
+            [b'*', rest @ ..] => (0..=t.len()).any(|i| twin(rest, &t[i..])),
+            _ => !t.is_empty() && match_one(p, t[0], &|b| b).is_some_and(|rest| twin(rest, &t[1..])),
+        }
+    }
+
+    #[test]
+    fn all_short_patterns_agree_with_the_definition() {
+        let pattern_bytes = b"ab*?[]^-\\";
+        let mut texts: Vec<Vec<u8>> = vec![vec![]];
+        for len in 1..=4 {
+            texts.extend((0..1 << len).map(|bits| (0..len).map(|i| b'a' + (bits >> i & 1) as u8).collect()));
+        }
+        for len in 0..=5 {
+            for code in 0..pattern_bytes.len().pow(len) {
+                let byte_at = |i: u32| pattern_bytes[code / pattern_bytes.len().pow(i) % pattern_bytes.len()];
+                let pattern: Vec<u8> = (0..len).map(byte_at).collect();
+                for text in &texts {
+                    let expected = twin(&pattern, text);
+                    assert_eq!(glob_match(&pattern, text, false), expected, "{}", pattern.escape_ascii());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_explode() {
+        let pattern = [b"a*".repeat(1000), b"b".to_vec()].concat();
+        let text = vec![b'a'; 10_000];
+        let start = Instant::now();
+        assert!(!glob_match(&pattern, &text, false));
+        assert!(start.elapsed() < Duration::from_secs(5), "work in proportion to pattern × text");
+    }
+}
