@@ -6,6 +6,9 @@
 //! bytes, times and random numbers are arguments.
 
 pub mod entry;
+pub mod intset;
+pub mod listpack;
+pub mod pack_error;
 pub mod prefetch;
 pub mod size_class;
 pub mod table;

@@ -1,0 +1,577 @@
+//! One element of a listpack: its value, its bytes, and walking over a run of elements.
+//!
+//! An element is stored as `head payload backlen`, all integers little-endian unless drawn as bits:
+//!
+//! ```text
+//!   0xxxxxxx                     integer 0..=127
+//!   10llllll payload             string of 0..=63 bytes
+//!   110xxxxx xxxxxxxx            integer of 13 bits, two's complement, high bits first
+//!   1110llll llllllll payload    string of 64..=4095 bytes, length high bits first
+//!   F0 l l l l payload           longer string, 32-bit length
+//!   F1 x x   F2 x x x   F3 x*4   F4 x*8        integers of 16, 24, 32 and 64 bits
+//! ```
+//! `backlen` is the length of what stands before it, seven bits a byte, most significant first,
+//! every byte but the first with its top bit set: readable from its end, so a run can be walked
+//! backwards. A *run* below is a slice of whole elements with neither header nor terminator;
+//! listpacks and quicklist nodes both hold one.
+//! Reading never trusts a length: a malformed element decodes to `None`, never to a panic.
+//! Source: the listpack description in the Redis source tree, and dumps of Redis 8.0.2.
+
+/// Longest text of an `i64`: `-9223372036854775808`.
+const INT_TEXT_LEN_MAX: usize = 20;
+
+/// The value of one element, borrowed from the bytes that hold it (or about to be stored).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element<'a> {
+    /// A string.
+    Bytes(&'a [u8]),
+    /// An integer; users see its decimal text.
+    Int(i64),
+}
+
+/// Scratch space in which an integer element is written out.
+#[derive(Default)]
+pub struct IntText(itoa::Buffer);
+
+impl IntText {
+    /// Fresh space; costs nothing.
+    #[inline]
+    pub fn new() -> Self {
+        Self(itoa::Buffer::new())
+    }
+}
+
+impl<'a> Element<'a> {
+    /// The element as users see it; an integer is written into `scratch`. O(digits).
+    #[inline]
+    pub fn text<'b>(&self, scratch: &'b mut IntText) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match *self {
+            Element::Bytes(bytes) => bytes,
+            Element::Int(value) => scratch.0.format(value).as_bytes(),
+        }
+    }
+
+    /// Appends the text to `out`. O(bytes).
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.text(&mut IntText::new()));
+    }
+
+    /// Length of the text in bytes. O(digits).
+    pub fn text_len_bytes(&self) -> usize {
+        self.text(&mut IntText::new()).len()
+    }
+
+    /// The integer this element reads as in its canonical form, if it does.
+    pub fn as_int(&self) -> Option<i64> {
+        match *self {
+            Element::Bytes(bytes) => parse_canonical_int(bytes),
+            Element::Int(value) => Some(value),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Element<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        Element::Bytes(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Element<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Element::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Element<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Element::Bytes(bytes)
+    }
+}
+
+impl From<i64> for Element<'_> {
+    #[inline]
+    fn from(value: i64) -> Self {
+        Element::Int(value)
+    }
+}
+
+/// A value to search for, prepared once: comparing it with integer elements needs no text.
+#[derive(Clone, Copy, Debug)]
+pub struct Needle<'a> {
+    bytes: &'a [u8],
+    int: Option<i64>,
+}
+
+impl<'a> Needle<'a> {
+    /// Prepares `bytes`. O(digits).
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, int: parse_canonical_int(bytes) }
+    }
+
+    /// Whether `element` has the text of this needle. O(bytes).
+    #[inline]
+    pub fn matches(&self, element: Element<'_>) -> bool {
+        match element {
+            Element::Bytes(bytes) => bytes == self.bytes,
+            Element::Int(value) => self.int == Some(value),
+        }
+    }
+}
+
+/// The integer that `text` is the canonical form of: no sign but `-`, no leading zero, within `i64`.
+/// Such strings are stored as integers. O(digits).
+#[inline]
+pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
+    // Most strings leave here.
+    match text {
+        [b'0'] => return Some(0),
+        [b'1'..=b'9' | b'-', ..] if text.len() <= INT_TEXT_LEN_MAX => {}
+        _ => return None,
+    }
+    let negative = text[0] == b'-';
+    let digits = &text[usize::from(negative)..];
+    if !matches!(digits.first(), Some(b'1'..=b'9')) {
+        return None;
+    }
+    let mut magnitude = 0_u64;
+    for &digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        magnitude = magnitude.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
+}
+
+/// An element ready to be written: which encoding, how long, and where its payload lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Encoded<'a> {
+    head: [u8; 9],
+    head_len: u8,
+    payload: &'a [u8],
+}
+
+impl<'a> Encoded<'a> {
+    /// Chooses the encoding; a string that reads as an integer becomes one. O(digits).
+    ///
+    /// The caller keeps strings below 4 GiB.
+    #[inline]
+    pub(crate) fn new(element: Element<'a>) -> Self {
+        match element {
+            Element::Int(value) => Self::int(value),
+            Element::Bytes(bytes) => match parse_canonical_int(bytes) {
+                Some(value) => Self::int(value),
+                None => Self::string(bytes),
+            },
+        }
+    }
+
+    #[inline]
+    fn string(payload: &'a [u8]) -> Self {
+        let len = payload.len();
+        let mut head = [0; 9];
+        let head_len = if len < 64 {
+            head[0] = 0x80 | len as u8;
+            1
+        } else if len < 4096 {
+            head[0] = 0xE0 | (len >> 8) as u8;
+            head[1] = len as u8;
+            2
+        } else {
+            let len = u32::try_from(len).expect("callers keep strings below 4 GiB");
+            head[0] = 0xF0;
+            head[1..5].copy_from_slice(&len.to_le_bytes());
+            5
+        };
+        Self { head, head_len, payload }
+    }
+
+    fn int(value: i64) -> Self {
+        let mut head = [0; 9];
+        let head_len = match value {
+            0..=127 => {
+                head[0] = value as u8;
+                1
+            }
+            -4096..=4095 => {
+                head[0] = 0xC0 | ((value >> 8) as u8 & 0x1F);
+                head[1] = value as u8;
+                2
+            }
+            _ => {
+                let (tag, width) = match value {
+                    -0x8000..=0x7FFF => (0xF1, 2),
+                    -0x80_0000..=0x7F_FFFF => (0xF2, 3),
+                    -0x8000_0000..=0x7FFF_FFFF => (0xF3, 4),
+                    _ => (0xF4, 8),
+                };
+                head[0] = tag;
+                head[1..1 + width].copy_from_slice(&value.to_le_bytes()[..width]);
+                1 + width
+            }
+        };
+        Self { head, head_len: head_len as u8, payload: &[] }
+    }
+
+    /// Bytes this element takes, back length included.
+    #[inline]
+    pub(crate) fn len_bytes(&self) -> usize {
+        let len = usize::from(self.head_len) + self.payload.len();
+        len + backlen_size(len)
+    }
+
+    /// Writes the element over the whole of `to`, which is `len_bytes` long.
+    #[inline]
+    pub(crate) fn write(&self, to: &mut [u8]) {
+        let head_len = usize::from(self.head_len);
+        let len = head_len + self.payload.len();
+        if head_len == 1 {
+            to[0] = self.head[0];
+        } else {
+            to[..head_len].copy_from_slice(&self.head[..head_len]);
+        }
+        to[head_len..len].copy_from_slice(self.payload);
+        write_backlen(len, &mut to[len..]);
+    }
+}
+
+/// Bytes the back length of an element of `len` bytes takes. The odd limits are the format's.
+#[inline]
+fn backlen_size(len: usize) -> usize {
+    match len {
+        0..=127 => 1,
+        128..=16_382 => 2,
+        16_383..=2_097_150 => 3,
+        2_097_151..=268_435_454 => 4,
+        _ => 5,
+    }
+}
+
+/// Writes the back length of an element of `len` bytes over the whole of `to`.
+#[inline]
+fn write_backlen(len: usize, to: &mut [u8]) {
+    if let [only] = to {
+        *only = len as u8;
+        return;
+    }
+    let mut rest = len;
+    for byte in to.iter_mut().rev() {
+        *byte = 0x80 | (rest & 0x7F) as u8;
+        rest >>= 7;
+    }
+    to[0] &= 0x7F;
+}
+
+/// The back length that ends `run`: the length of the last element without its back length.
+#[inline]
+fn read_backlen(run: &[u8]) -> Option<usize> {
+    let mut len = 0_usize;
+    for (position, &byte) in run.iter().rev().take(5).enumerate() {
+        len |= usize::from(byte & 0x7F) << (7 * position);
+        if byte & 0x80 == 0 {
+            return Some(len);
+        }
+    }
+    None
+}
+
+/// The first element of `run` and the bytes it takes. `None` when the run is empty (or, which only
+/// happens to bytes nobody validated, cut short). O(1).
+#[inline]
+pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
+    let first = *run.first()?;
+    if first & 0xC0 == 0x80 {
+        let len = usize::from(first & 0x3F);
+        Some((Element::Bytes(run.get(1..1 + len)?), len + 2))
+    } else if first < 0x80 {
+        Some((Element::Int(i64::from(first)), 2))
+    } else {
+        decode_wide(run, first)
+    }
+}
+
+/// The encodings with a head of more than one byte.
+fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
+    if first & 0xE0 == 0xC0 {
+        let bits = u16::from(first & 0x1F) << 8 | u16::from(*run.get(1)?);
+        // Move the 13-bit sign to the top and back.
+        let value = ((bits << 3) as i16) >> 3;
+        return Some((Element::Int(i64::from(value)), 3));
+    }
+    if first & 0xF0 == 0xE0 {
+        let len = usize::from(first & 0x0F) << 8 | usize::from(*run.get(1)?);
+        return Some((Element::Bytes(run.get(2..2 + len)?), 2 + len + backlen_size(2 + len)));
+    }
+    let width = match first {
+        0xF0 => {
+            let len = u32::from_le_bytes(*run.get(1..)?.first_chunk()?) as usize;
+            return Some((Element::Bytes(run.get(5..5 + len)?), 5 + len + backlen_size(5 + len)));
+        }
+        0xF1 => 2,
+        0xF2 => 3,
+        0xF3 => 4,
+        0xF4 => 8,
+        _ => return None,
+    };
+    let mut word = [0; 8];
+    word[8 - width..].copy_from_slice(run.get(1..1 + width)?);
+    // The bytes stand at the top of the word, so the shift extends the sign.
+    Some((Element::Int(i64::from_le_bytes(word) >> (64 - 8 * width)), width + 2))
+}
+
+/// Where the last element of `run` begins; `None` when the run is empty. O(1).
+#[inline]
+pub(crate) fn last_start(run: &[u8]) -> Option<usize> {
+    let len = read_backlen(run)?;
+    run.len().checked_sub(len + backlen_size(len))
+}
+
+/// The last element of `run` and where it begins; `None` when the run is empty. O(1).
+#[inline]
+pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
+    let start = last_start(run)?;
+    let (element, _) = decode(&run[start..])?;
+    Some((element, start))
+}
+
+/// Checks that `run` is whole elements with right back lengths. Gives their number, or the offset of
+/// the first element that is broken. O(bytes of heads), for untrusted bytes.
+pub(crate) fn validate(run: &[u8]) -> Result<usize, usize> {
+    let mut at = 0;
+    let mut count = 0;
+    while at < run.len() {
+        let (_, len) = decode(&run[at..]).ok_or(at)?;
+        let element = run.get(at..at + len).ok_or(at)?;
+        // The first byte of a back length has no top bit, so a right one is read exactly.
+        if last_start(element) != Some(0) {
+            return Err(at);
+        }
+        at += len;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The number of elements in `run`. O(n).
+pub(crate) fn count(run: &[u8]) -> usize {
+    let mut rest = run;
+    let mut count = 0;
+    while let Some((_, len)) = decode(rest) {
+        rest = &rest[len..];
+        count += 1;
+    }
+    count
+}
+
+/// Where element `index` of the `count` in `run` begins, walked to from the nearer end; the end of
+/// the run when there is no such element. O(distance).
+pub(crate) fn seek(run: &[u8], count: usize, index: usize) -> usize {
+    if index >= count {
+        return run.len();
+    }
+    if index <= count / 2 {
+        return skip(run, 0, index);
+    }
+    let mut at = run.len();
+    for _ in index..count {
+        at = last_start(&run[..at]).expect("the run holds `count` elements");
+    }
+    at
+}
+
+/// Where the element `n` elements after the one at `at` begins; the end of the run if there are
+/// fewer. O(n).
+#[inline]
+pub(crate) fn skip(run: &[u8], mut at: usize, n: usize) -> usize {
+    for _ in 0..n {
+        match decode(&run[at..]) {
+            Some((_, len)) => at += len,
+            None => break,
+        }
+    }
+    at
+}
+
+/// Where the first element equal to `needle` begins, looking at the element at `at` and then, each
+/// time passing over `skipped` elements, at those after it. O(n).
+pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize) -> Option<usize> {
+    while let Some((element, len)) = decode(&run[at..]) {
+        if needle.matches(element) {
+            return Some(at);
+        }
+        at = skip(run, at + len, skipped);
+    }
+    None
+}
+
+/// Takes elements equal to `needle` out of `run`, passing over the first `passed` of them and
+/// removing at most `removed_max`. What stays is moved together at the front. Gives the bytes that
+/// stay and the number removed. One pass, O(bytes).
+pub(crate) fn remove_matches(
+    run: &mut [u8],
+    needle: Needle<'_>,
+    mut passed: usize,
+    removed_max: usize,
+) -> (usize, usize) {
+    let (mut read, mut written, mut kept_from, mut removed) = (0, 0, 0, 0);
+    while removed < removed_max {
+        let Some((element, len)) = decode(&run[read..]) else { break };
+        if needle.matches(element) {
+            if passed > 0 {
+                passed -= 1;
+            } else {
+                run.copy_within(kept_from..read, written);
+                written += read - kept_from;
+                kept_from = read + len;
+                removed += 1;
+            }
+        }
+        read += len;
+    }
+    run.copy_within(kept_from.., written);
+    (written + run.len() - kept_from, removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encoded(element: Element<'_>) -> Vec<u8> {
+        let encoded = Encoded::new(element);
+        let mut bytes = vec![0xAA; encoded.len_bytes()];
+        encoded.write(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn integers_take_the_narrowest_encoding_at_each_boundary() {
+        let cases: [(i64, i64, usize); 9] = [
+            (0, 127, 2),
+            (-4096, -1, 3),
+            (128, 4095, 3),
+            (-32768, -4097, 4),
+            (4096, 32767, 4),
+            (-8_388_608, -32769, 5),
+            (32768, 8_388_607, 5),
+            (-2_147_483_648, -8_388_609, 6),
+            (8_388_608, 2_147_483_647, 6),
+        ];
+        for (low, high, len) in cases {
+            for value in [low, high] {
+                assert_eq!(encoded(Element::Int(value)).len(), len, "{value}");
+            }
+        }
+        for value in [i64::MIN, -2_147_483_649, 2_147_483_648, i64::MAX] {
+            assert_eq!(encoded(Element::Int(value)).len(), 10, "{value}");
+        }
+    }
+
+    #[test]
+    fn every_small_integer_and_every_power_of_two_reads_back() {
+        let check = |value: i64| {
+            let bytes = encoded(Element::Int(value));
+            assert_eq!(decode(&bytes), Some((Element::Int(value), bytes.len())));
+            assert_eq!(decode_last(&bytes), Some((Element::Int(value), 0)));
+            assert_eq!(encoded(Element::Bytes(value.to_string().as_bytes())), bytes, "text of {value}");
+        };
+        (-70_000..70_000).for_each(check);
+        for shift in 0..63 {
+            for near in -2..=2 {
+                check((1_i64 << shift) + near);
+                check(near - (1_i64 << shift));
+            }
+        }
+        check(i64::MIN);
+        check(i64::MAX);
+    }
+
+    #[test]
+    fn strings_of_every_length_class_read_back_from_both_ends() {
+        let near = [0, 62, 63, 64, 125, 126, 127, 128, 4095, 4096, 16_377, 16_378, 16_379, 16_383, 2_097_145];
+        for len in (0..300).chain(near).chain([2_097_146, 2_097_150]) {
+            let text = vec![b'x'; len];
+            let bytes = encoded(Element::Bytes(&text));
+            assert_eq!(decode(&bytes), Some((Element::Bytes(&text), bytes.len())), "length {len}");
+            assert_eq!(decode_last(&bytes), Some((Element::Bytes(&text), 0)), "length {len}");
+            assert_eq!(validate(&bytes), Ok(1), "length {len}");
+        }
+    }
+
+    #[test]
+    fn back_lengths_take_the_bytes_the_format_says() {
+        for (len, size) in [(1, 1), (127, 1), (128, 2), (16_382, 2), (16_383, 3), (2_097_150, 3)] {
+            assert_eq!(backlen_size(len), size);
+            let mut bytes = vec![0; size];
+            write_backlen(len, &mut bytes);
+            assert_eq!(read_backlen(&bytes), Some(len));
+        }
+        for (len, size) in [(2_097_151, 4), (268_435_454, 4), (268_435_455, 5), (1 << 30, 5)] {
+            assert_eq!(backlen_size(len), size);
+            let mut bytes = vec![0; size];
+            write_backlen(len, &mut bytes);
+            assert_eq!(read_backlen(&bytes), Some(len));
+        }
+    }
+
+    #[test]
+    fn only_canonical_text_is_an_integer() {
+        let not = [
+            "",
+            "-",
+            "+1",
+            "01",
+            "-0",
+            "-01",
+            " 1",
+            "1 ",
+            "1.0",
+            "1e3",
+            "9223372036854775808",
+            "a",
+            "-9223372036854775809",
+            "18446744073709551616",
+            "99999999999999999999",
+            "123456789012345678901",
+        ];
+        for text in not {
+            assert_eq!(parse_canonical_int(text.as_bytes()), None, "{text:?}");
+        }
+        for value in [0, 1, -1, 10, i64::MAX, i64::MIN] {
+            assert_eq!(parse_canonical_int(value.to_string().as_bytes()), Some(value));
+        }
+    }
+
+    #[test]
+    fn a_wrong_back_length_is_found_where_it_stands() {
+        let mut run = encoded(Element::Bytes(b"hello"));
+        let second = run.len();
+        run.extend(encoded(Element::Int(1000)));
+        assert_eq!(validate(&run), Ok(2));
+        *run.last_mut().expect("not empty") += 1;
+        assert_eq!(validate(&run), Err(second));
+        run.pop();
+        assert_eq!(validate(&run), Err(second));
+    }
+
+    proptest! {
+        #[test]
+        fn text_is_an_integer_exactly_when_formatting_gives_it_back(text in "-?[0-9]{0,21}") {
+            let expected = text.parse::<i64>().ok().filter(|value| value.to_string() == text);
+            prop_assert_eq!(parse_canonical_int(text.as_bytes()), expected);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(run in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = validate(&run);
+            let _ = decode(&run);
+            let _ = last_start(&run);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What can be wrong with the bytes of a listpack or an intset, and what it means to be too big.
+
+use std::fmt;
+
+/// Why bytes from outside are not the structure they claim to be, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackError {
+    /// Offset of the broken part in the bytes that were given.
+    pub at: usize,
+    /// What is wrong there.
+    pub kind: PackErrorKind,
+}
+
+/// The ways in which packed bytes can be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackErrorKind {
+    /// Fewer bytes than header and terminator need.
+    TooShort,
+    /// The length in the header is not the length of the bytes.
+    WrongLength,
+    /// The last byte is not the terminator.
+    NoTerminator,
+    /// An element is cut short, has an unknown head or a wrong back length.
+    BrokenElement,
+    /// The element count in the header is not the number of elements.
+    WrongCount,
+    /// The integer width in the header is none that exists.
+    UnknownEncoding,
+    /// An integer is not greater than the one before it.
+    NotSorted,
+}
+
+impl fmt::Display for PackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            PackErrorKind::TooShort => "too short",
+            PackErrorKind::WrongLength => "length does not match the header",
+            PackErrorKind::NoTerminator => "terminator missing",
+            PackErrorKind::BrokenElement => "broken element",
+            PackErrorKind::WrongCount => "number of elements does not match the header",
+            PackErrorKind::UnknownEncoding => "unknown integer width",
+            PackErrorKind::NotSorted => "integers not in ascending order",
+        };
+        write!(f, "{what} at byte {}", self.at)
+    }
+}
+
+impl std::error::Error for PackError {}
+
+/// The edit would make the structure longer than it may get. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackFull;
+
+impl fmt::Display for PackFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the packed structure would become too long")
+    }
+}
+
+impl std::error::Error for PackFull {}
