@@ -1,1 +1,45 @@
-//! See Cargo.toml.
+//! Event loops over io_uring and epoll (kqueue on a Mac) behind one interface: bytes in, bytes out.
+//!
+//! ```text
+//!   EventLoop (one per thread)
+//!     poll   ── wait, receive ──►  events   Accepted Data Drained Closed Woken
+//!     split  ──►  Inputs: unconsumed bytes of a connection, one slice
+//!            └►   Outputs: the queue of replies of a connection
+//!     flush  ── send every queue that is not empty
+//! ```
+//! One turn is `poll`, then for each event `Inputs::bytes` / `consume` / `Outputs::queue`, then
+//! `flush`. What was received in a turn lies in memory of the thread and is used in place; only what
+//! the caller did not consume is copied, when the next turn begins. An idle connection holds no
+//! buffer, in either direction.
+//!
+//! [`EventLoop`] is the door; `epoll.rs` and `uring.rs` are the two rooms behind it, over the state
+//! that they share (`core.rs`: connections, inputs, outputs). `sys/` holds all unsafe code.
+#![deny(unsafe_code)]
+
+mod address;
+mod core;
+mod epoll;
+mod event;
+mod event_loop;
+mod id;
+mod input;
+mod listener;
+mod options;
+mod output;
+mod send;
+mod slab;
+mod socket;
+#[allow(unsafe_code)]
+mod sys;
+mod waker;
+
+pub use address::Address;
+pub use event::{CloseReason, Event};
+pub use event_loop::EventLoop;
+pub use id::{ConnId, ListenerId};
+pub use input::Inputs;
+pub use listener::Listener;
+pub use options::{Backend, BackendChoice, LoopOptions};
+pub use output::Outputs;
+pub use socket::Socket;
+pub use waker::Waker;

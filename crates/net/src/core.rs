@@ -1,0 +1,89 @@
+//! What both back ends share: the connections, their bytes in and out, and the rules by which the
+//! end of a connection is reported.
+
+use crate::slab::Slab;
+use crate::sys::turn_memory::TurnMemory;
+use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Socket};
+
+/// The state of one event loop, without the way to the kernel.
+pub(crate) struct Core {
+    pub(crate) options: LoopOptions,
+    pub(crate) conns: Slab,
+    pub(crate) inputs: Inputs,
+    pub(crate) outputs: Outputs,
+    /// Connections that have ended but were not reported yet.
+    ended: Vec<ConnId>,
+}
+
+impl Core {
+    pub(crate) fn new(options: LoopOptions, memory: TurnMemory) -> Self {
+        Self {
+            options,
+            conns: Slab::default(),
+            inputs: Inputs::new(memory),
+            outputs: Outputs::default(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Gives `socket` a slot.
+    pub(crate) fn open(&mut self, socket: Socket) -> ConnId {
+        let conn = self.conns.insert(socket);
+        self.inputs.open(conn);
+        self.outputs.open(conn);
+        conn
+    }
+
+    /// Frees the slot; its socket is the caller's to close. `None` for a stale id.
+    pub(crate) fn release(&mut self, conn: ConnId) -> Option<Socket> {
+        let socket = self.conns.release(conn)?;
+        self.inputs.close(conn);
+        self.outputs.close(conn);
+        Some(socket)
+    }
+
+    /// Ends the turn before: its input, its ids.
+    pub(crate) fn end_turn(&mut self) {
+        self.inputs.end_turn();
+        self.conns.end_turn();
+    }
+
+    /// Whether something is to be reported without waiting for the kernel.
+    pub(crate) fn has_work(&self) -> bool {
+        self.inputs.any_marked() || !self.ended.is_empty()
+    }
+
+    /// Notes that the connection has ended; it is reported when its turn has come. The first reason
+    /// counts.
+    pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
+        if let Some(open) = self.conns.get_mut(conn)
+            && open.ending.is_none()
+        {
+            open.ending = Some(reason);
+            self.ended.push(conn);
+        }
+    }
+
+    /// Reports the connections that have ended and hands their sockets to `close`. The end that
+    /// follows input of the same turn, or input not parsed yet, waits: what a peer sent before it
+    /// went is still served.
+    pub(crate) fn report_ended(&mut self, events: &mut Vec<Event>, mut close: impl FnMut(ConnId, Socket)) {
+        let mut at = 0;
+        while let Some(&conn) = self.ended.get(at) {
+            let Some(reason) = self.conns.get(conn).and_then(|open| open.ending) else {
+                self.ended.swap_remove(at);
+                continue;
+            };
+            let unread = self.inputs.is_reported(conn) || self.inputs.is_marked(conn);
+            if reason != CloseReason::Flushed && unread {
+                at += 1;
+                continue;
+            }
+            self.ended.swap_remove(at);
+            if let Some(socket) = self.release(conn) {
+                events.push(Event::Closed(conn, reason));
+                close(conn, socket);
+            }
+        }
+    }
+}

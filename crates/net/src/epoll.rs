@@ -1,0 +1,306 @@
+//! The readiness back end: epoll on Linux, kqueue on a Mac, through mio, with ordinary system calls
+//! to receive and send.
+//!
+//! Sockets are registered once, edge-triggered, for both directions. An edge is remembered until it
+//! is used up: a receive that fills less than it was offered has emptied the socket (no second call
+//! to find that out), one that fills all puts the connection on the list for the next turn. The one
+//! case in which a short receive proves nothing is a peer that has already closed its side: its edge
+//! came with the data, so the end must be read for.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::core::Core;
+use crate::send::{Sent, send_queue};
+use crate::waker::WakerKind;
+use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
+
+/// Kernel events taken in one turn; the rest comes in the next.
+const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
+/// Connection ids have a generation of at least 1 above their low 32 bits; these tokens have none.
+const WAKER_TOKEN: Token = Token(u32::MAX as usize);
+
+pub(crate) struct Epoll {
+    poll: Poll,
+    kernel_events: Events,
+    waker: Arc<mio::Waker>,
+    listeners: Vec<Option<Listener>>,
+    /// Listeners that may have clients waiting.
+    acceptable: Vec<ListenerId>,
+    /// Listeners whose last accept failed: tried again in every turn, but not waited for.
+    accept_failed: Vec<ListenerId>,
+    /// Connections that may have input waiting, served in this order.
+    readable: VecDeque<ConnId>,
+    /// Connections that stopped sending at the limit, not at the socket's.
+    writable: Vec<ConnId>,
+}
+
+/// What is left to do after a receive.
+#[derive(PartialEq, Eq)]
+enum Received {
+    Everything,
+    MaybeMore,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER_TOKEN)?);
+        Ok(Self {
+            poll,
+            kernel_events: Events::with_capacity(KERNEL_EVENTS_PER_TURN_MAX),
+            waker,
+            listeners: Vec::new(),
+            acceptable: Vec::new(),
+            accept_failed: Vec::new(),
+            readable: VecDeque::new(),
+            writable: Vec::new(),
+        })
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(WakerKind::Mio(Arc::clone(&self.waker)))
+    }
+
+    pub(crate) fn add_listener(&mut self, listener: Listener) -> io::Result<ListenerId> {
+        let id = ListenerId(self.listeners.len() as u32);
+        let fd = listener.as_fd().as_raw_fd();
+        self.poll.registry().register(&mut SourceFd(&fd), Token(id.index()), Interest::READABLE)?;
+        self.listeners.push(Some(listener));
+        Ok(id)
+    }
+
+    pub(crate) fn remove_listener(&mut self, id: ListenerId) {
+        if let Some(slot) = self.listeners.get_mut(id.index()) {
+            // Closing the descriptor, its only one, ends the registration.
+            *slot = None;
+        }
+    }
+
+    pub(crate) fn adopt(&mut self, core: &mut Core, socket: Socket) -> io::Result<ConnId> {
+        let fd = socket.as_fd().as_raw_fd();
+        let conn = core.open(socket);
+        let token = Token(conn.to_u64() as usize);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut SourceFd(&fd), token, interest).inspect_err(|_| {
+            core.release(conn);
+        })?;
+        Ok(conn)
+    }
+
+    pub(crate) fn poll(
+        &mut self,
+        core: &mut Core,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        let busy = core.has_work()
+            || !(self.readable.is_empty() && self.writable.is_empty() && self.acceptable.is_empty());
+        let timeout = if busy { Some(Duration::ZERO) } else { timeout };
+        match self.poll.poll(&mut self.kernel_events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.kernel_events.clear(),
+            outcome => outcome?,
+        }
+        for conn in std::mem::take(&mut self.writable) {
+            self.send_unsent(core, conn, events);
+        }
+        self.take_kernel_events(core, events);
+        self.accept(core.options.accepts_per_turn_max, events);
+        self.receive_all(core, events);
+        core.inputs.report_marked(events);
+        core.report_ended(events, |_, socket| drop(socket));
+        Ok(())
+    }
+
+    fn take_kernel_events(&mut self, core: &mut Core, events: &mut Vec<Event>) {
+        let kernel_events = std::mem::replace(&mut self.kernel_events, Events::with_capacity(0));
+        for event in &kernel_events {
+            let token = event.token();
+            if token == WAKER_TOKEN {
+                events.push(Event::Woken);
+            } else if token.0 < WAKER_TOKEN.0 {
+                self.acceptable.push(ListenerId(token.0 as u32));
+            } else {
+                self.note_readiness(core, ConnId::from_u64(token.0 as u64), event, events);
+            }
+        }
+        self.kernel_events = kernel_events;
+    }
+
+    fn note_readiness(
+        &mut self,
+        core: &mut Core,
+        conn: ConnId,
+        event: &mio::event::Event,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(open) = core.conns.get_mut(conn) else { return };
+        if event.is_readable() || event.is_read_closed() {
+            open.readiness.readable = true;
+            open.readiness.peer_closed |= event.is_read_closed();
+            if !open.readiness.queued && open.wants_input() {
+                open.readiness.queued = true;
+                self.readable.push_back(conn);
+            }
+        }
+        if event.is_write_closed() && !open.wants_input() {
+            // Nobody will read up to the end of this one: it is over in both directions.
+            core.end(conn, CloseReason::Failed(io::ErrorKind::ConnectionReset));
+        } else if event.is_writable() && core.outputs.is_behind(conn) {
+            self.send_unsent(core, conn, events);
+        }
+    }
+
+    fn accept(&mut self, accepts_max: usize, events: &mut Vec<Event>) {
+        self.acceptable.append(&mut self.accept_failed);
+        for id in std::mem::take(&mut self.acceptable) {
+            for accepted in 0.. {
+                let Some(Some(listener)) = self.listeners.get(id.index()) else { break };
+                if accepted == accepts_max {
+                    self.acceptable.push(id);
+                    break;
+                }
+                match listener.accept() {
+                    Ok(socket) => events.push(Event::Accepted { listener: id, socket }),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // A client that left before it was accepted is nobody's loss.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        events.push(Event::AcceptFailed { listener: id, error });
+                        self.accept_failed.push(id);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Receives from the connections on the list, in order, until the turn's memory is full. Those
+    /// not reached come first in the next turn, those that may have more come last.
+    fn receive_all(&mut self, core: &mut Core, events: &mut Vec<Event>) {
+        let chunk_len = core.options.read_chunk_len_bytes;
+        for _ in 0..self.readable.len() {
+            if !core.inputs.memory_mut().arena_mut().has_room(chunk_len) {
+                break;
+            }
+            let Some(conn) = self.readable.pop_front() else { break };
+            let Some(open) = core.conns.get_mut(conn) else { continue };
+            if !open.wants_input() {
+                open.readiness.queued = false;
+                continue;
+            }
+            // What it sent before is not parsed yet: more of it can wait in the socket.
+            let more = core.inputs.is_marked(conn) || receive(core, conn, events) == Received::MaybeMore;
+            if more {
+                self.readable.push_back(conn);
+            } else if let Some(open) = core.conns.get_mut(conn) {
+                open.readiness.queued = false;
+            }
+        }
+    }
+
+    pub(crate) fn flush(&mut self, core: &mut Core) {
+        let dirty = core.outputs.begin_flush();
+        for &conn in &dirty {
+            let Some(open) = core.conns.get(conn) else { continue };
+            let closing = open.closing;
+            if let Some(queue) = core.outputs.flushable(conn) {
+                match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
+                    Ok(sent) => {
+                        core.outputs.after_send(conn);
+                        if sent == Sent::Limited {
+                            self.writable.push(conn);
+                        }
+                    }
+                    Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
+                }
+            }
+            if closing && core.outputs.len_bytes(conn) == 0 {
+                core.end(conn, CloseReason::Flushed);
+            }
+        }
+        core.outputs.end_flush(dirty);
+    }
+
+    /// Sends what earlier flushes left, and what was appended behind it.
+    fn send_unsent(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
+        let Some(open) = core.conns.get(conn) else { return };
+        while let Some(queue) = core.outputs.unsent_mut(conn) {
+            match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
+                Ok(Sent::All) => {}
+                Ok(Sent::Blocked) => return,
+                Ok(Sent::Limited) => return self.writable.push(conn),
+                Err(error) => {
+                    return core.end(conn, CloseReason::Failed(io::Error::from(error).kind()));
+                }
+            }
+        }
+        events.push(Event::Drained(conn));
+        if open.closing {
+            core.end(conn, CloseReason::Flushed);
+        }
+    }
+
+    /// Takes up receiving again after a pause.
+    pub(crate) fn resume_input(&mut self, core: &mut Core, conn: ConnId) {
+        if let Some(open) = core.conns.get_mut(conn)
+            && open.readiness.readable
+            && !open.readiness.queued
+        {
+            open.readiness.queued = true;
+            self.readable.push_back(conn);
+        }
+    }
+}
+
+/// Receives once from `conn`: into turn memory, or straight behind its pending bytes when a large
+/// request is on its way.
+fn receive(core: &mut Core, conn: ConnId, events: &mut Vec<Event>) -> Received {
+    let chunk_len = core.options.read_chunk_len_bytes;
+    let Some(open) = core.conns.get_mut(conn) else { return Received::Everything };
+    let large = core.inputs.announced_rest(conn) > chunk_len;
+    let (outcome, offered) = if large {
+        let Some(pending) = core.inputs.pending_mut(conn, chunk_len) else { return Received::Everything };
+        let offered = pending.capacity() - pending.len();
+        (rustix::net::recv(open.socket(), spare_capacity(pending), RecvFlags::DONTWAIT), offered)
+    } else {
+        let free = core.inputs.memory_mut().arena_mut().free_mut(chunk_len);
+        let offered = free.len();
+        (rustix::net::recv(open.socket(), free, RecvFlags::DONTWAIT), offered)
+    };
+    match outcome {
+        Ok((0, _)) => {
+            core.end(conn, CloseReason::PeerClosed);
+            Received::Everything
+        }
+        Ok((received, _)) => {
+            let everything = received < offered && !open.readiness.peer_closed;
+            open.readiness.readable = !everything;
+            if !large {
+                let span = core.inputs.memory_mut().arena_mut().take(received);
+                core.inputs.receive(conn, span);
+            }
+            core.inputs.report(conn, events);
+            if everything { Received::Everything } else { Received::MaybeMore }
+        }
+        Err(Errno::AGAIN) => {
+            open.readiness.readable = false;
+            Received::Everything
+        }
+        Err(Errno::INTR) => Received::MaybeMore,
+        Err(error) => {
+            core.end(conn, CloseReason::Failed(io::Error::from(error).kind()));
+            Received::Everything
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a turn of the event loop reports.
+
+use std::io;
+
+use crate::{ConnId, ListenerId, Socket};
+
+/// One thing that happened. Within one `poll`, a connection's `Data` comes before its `Drained`, and
+/// `Closed` is always the last event of a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// A client came. `socket` may be adopted by this loop or moved to another thread's.
+    Accepted {
+        /// The listener that it came through.
+        listener: ListenerId,
+        /// The connection, not yet part of any loop. Dropping it closes it.
+        socket: Socket,
+    },
+    /// A client could not be accepted, for example because the process has no descriptor left. The
+    /// listener stays and is tried again.
+    AcceptFailed {
+        /// The listener concerned.
+        listener: ListenerId,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// New bytes arrived, or `mark_ready` was called. At most once per connection and `poll`.
+    Data(ConnId),
+    /// Output that a flush could not send has now all been sent.
+    Drained(ConnId),
+    /// The connection is gone; its id is stale from here on. Not reported after `close`.
+    Closed(ConnId, CloseReason),
+    /// A [`Waker`](crate::Waker) was used since the last `poll`.
+    Woken,
+}
+
+/// Why a connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The peer closed its side. All that it had sent was reported before.
+    PeerClosed,
+    /// `close_after_flush` was called and everything is sent.
+    Flushed,
+    /// Receiving or sending failed.
+    Failed(io::ErrorKind),
+}

@@ -1,0 +1,233 @@
+//! The event loop that callers see: one interface over the back ends.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::epoll::Epoll;
+use crate::sys::turn_memory::{Arena, TurnMemory};
+use crate::{
+    Address, Backend, BackendChoice, CloseReason, ConnId, Event, Inputs, Listener, ListenerId, LoopOptions,
+    Outputs, Socket, Waker,
+};
+
+/// An event loop: the connections of one thread. Build it in its thread; only its [`Waker`]s and the
+/// [`Socket`]s it accepts belong elsewhere.
+///
+/// ```no_run
+/// use net::{Event, EventLoop, Listener, LoopOptions};
+///
+/// let mut events = Vec::new();
+/// let mut event_loop = EventLoop::new(&LoopOptions::default())?;
+/// event_loop.add_listener(Listener::tcp("127.0.0.1:0".parse().expect("an address"), 511)?)?;
+/// loop {
+///     events.clear();
+///     event_loop.poll(None, &mut events)?;
+///     for event in events.drain(..) {
+///         match event {
+///             Event::Accepted { socket, .. } => drop(event_loop.adopt(socket)?),
+///             Event::Data(conn) => {
+///                 let (inputs, outputs) = event_loop.split();
+///                 let len = inputs.bytes(conn).len();
+///                 outputs.queue(conn).tail_mut().extend_from_slice(inputs.bytes(conn));
+///                 event_loop.consume(conn, len);
+///             }
+///             _ => {}
+///         }
+///     }
+///     event_loop.flush();
+/// }
+/// # #[allow(unreachable_code)]
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct EventLoop {
+    core: Core,
+    driver: Driver,
+    fallback_reason: Option<String>,
+}
+
+/// The way to the kernel.
+enum Driver {
+    Epoll(Epoll),
+}
+
+impl EventLoop {
+    /// An event loop by `options`. With `BackendChoice::Auto` it tries io_uring first and takes
+    /// epoll where that is impossible.
+    pub fn new(options: &LoopOptions) -> io::Result<Self> {
+        let driver = match options.backend {
+            BackendChoice::Auto | BackendChoice::Epoll => Driver::Epoll(Epoll::new()?),
+            BackendChoice::IoUring => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let memory = TurnMemory::Arena(Arena::new(options.turn_input_len_bytes_max));
+        Ok(Self { core: Core::new(options.clone(), memory), driver, fallback_reason: None })
+    }
+
+    /// Which back end it became.
+    pub fn backend(&self) -> Backend {
+        match &self.driver {
+            Driver::Epoll(_) => Backend::Epoll,
+        }
+    }
+
+    /// Why `Auto` did not become io_uring, as a phrase for the log.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.fallback_reason.as_deref()
+    }
+
+    /// A handle by which other threads wake this loop.
+    pub fn waker(&self) -> Waker {
+        match &self.driver {
+            Driver::Epoll(epoll) => epoll.waker(),
+        }
+    }
+
+    /// Accepts clients from `listener` from now on.
+    pub fn add_listener(&mut self, listener: Listener) -> io::Result<ListenerId> {
+        match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.add_listener(listener),
+        }
+    }
+
+    /// Closes a listener. Its accepted connections stay.
+    pub fn remove_listener(&mut self, id: ListenerId) {
+        match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.remove_listener(id),
+        }
+    }
+
+    /// Takes a socket in, whichever thread accepted it. Fails when the system refuses it; the socket
+    /// is closed then.
+    pub fn adopt(&mut self, socket: Socket) -> io::Result<ConnId> {
+        socket.tune(self.core.options.keepalive)?;
+        match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.adopt(&mut self.core, socket),
+        }
+    }
+
+    /// Ends the turn before (what [`split`](Self::split) showed is gone, unconsumed bytes are kept),
+    /// waits for something to happen, at most `timeout` (`None`: as long as it takes), and appends
+    /// what happened to `events`. Returns without events at the timeout or by a signal.
+    pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        self.core.end_turn();
+        match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.poll(&mut self.core, timeout, events),
+        }
+    }
+
+    /// The inputs and outputs of all connections, to read from one while writing to the other.
+    #[inline]
+    pub fn split(&mut self) -> (&Inputs, &mut Outputs) {
+        (&self.core.inputs, &mut self.core.outputs)
+    }
+
+    /// The unconsumed input of all connections.
+    pub fn inputs(&self) -> &Inputs {
+        &self.core.inputs
+    }
+
+    /// The queue of `conn`, as `split().1.queue(conn)`.
+    #[inline]
+    pub fn output(&mut self, conn: ConnId) -> &mut stdx::ByteQueue {
+        self.core.outputs.queue(conn)
+    }
+
+    /// Is done with the first `n` unconsumed bytes of `conn`. Panics when there are fewer. O(1).
+    #[inline]
+    pub fn consume(&mut self, conn: ConnId, n: usize) {
+        self.core.inputs.consume(conn, n);
+    }
+
+    /// Announces that the unconsumed bytes of `conn` begin a request of `len_bytes` in all, so that
+    /// it is received in place. Memory still follows what really arrives.
+    pub fn reserve_input(&mut self, conn: ConnId, len_bytes: usize) {
+        self.core.inputs.announce(conn, len_bytes);
+    }
+
+    /// Asks for `Data(conn)` in the next poll, which will not wait, without new bytes: for a caller
+    /// that stops within its input. Nothing is received for `conn` until then.
+    pub fn mark_ready(&mut self, conn: ConnId) {
+        self.core.inputs.mark(conn);
+    }
+
+    /// Sends all queues, as far as the sockets take them. Call it at the end of every turn.
+    pub fn flush(&mut self) {
+        match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.flush(&mut self.core),
+        }
+    }
+
+    /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received
+    /// already stays and may still be reported.
+    pub fn pause_input(&mut self, conn: ConnId) {
+        if let Some(open) = self.core.conns.get_mut(conn) {
+            open.paused = true;
+        }
+    }
+
+    /// Receives from `conn` again.
+    pub fn resume_input(&mut self, conn: ConnId) {
+        let Some(open) = self.core.conns.get_mut(conn) else { return };
+        if std::mem::replace(&mut open.paused, false) && open.wants_input() {
+            match &mut self.driver {
+                Driver::Epoll(epoll) => epoll.resume_input(&mut self.core, conn),
+            }
+        }
+    }
+
+    /// Closes `conn` now, whatever is unsent; nothing more is reported of it. Its index is free for
+    /// another connection from the next `poll` on.
+    pub fn close(&mut self, conn: ConnId) {
+        match &mut self.driver {
+            Driver::Epoll(_) => drop(self.core.release(conn)),
+        }
+    }
+
+    /// Ignores further input of `conn` and closes it when all its output is sent, reported as
+    /// `Closed(conn, Flushed)`.
+    pub fn close_after_flush(&mut self, conn: ConnId) {
+        let Some(open) = self.core.conns.get_mut(conn) else { return };
+        open.closing = true;
+        self.core.inputs.discard(conn);
+        if self.core.outputs.len_bytes(conn) == 0 {
+            self.core.end(conn, CloseReason::Flushed);
+        }
+    }
+
+    /// Whether `conn` is an open connection of this loop.
+    pub fn is_open(&self, conn: ConnId) -> bool {
+        self.core.conns.get(conn).is_some()
+    }
+
+    /// How many connections are open. O(1).
+    pub fn open_count(&self) -> usize {
+        self.core.conns.open_count()
+    }
+
+    /// Whom `conn` talks to; `None` for a stale id.
+    pub fn peer_address(&self, conn: ConnId) -> Option<&Address> {
+        self.core.conns.get(conn).map(|open| open.socket().peer_address())
+    }
+
+    /// The own end of `conn`; `None` for a stale id.
+    pub fn local_address(&self, conn: ConnId) -> Option<&Address> {
+        self.core.conns.get(conn).map(|open| open.socket().local_address())
+    }
+
+    /// The descriptor of `conn`; `None` for a stale id.
+    pub fn fd(&self, conn: ConnId) -> Option<BorrowedFd<'_>> {
+        self.core.conns.get(conn).map(|open| open.socket().as_fd())
+    }
+
+    /// Sets TCP keepalive for `conn`: silence after which the peer is probed, `None` for never.
+    /// Nothing for Unix sockets and stale ids.
+    pub fn set_keepalive(&mut self, conn: ConnId, interval: Option<Duration>) -> io::Result<()> {
+        self.core.conns.get(conn).map_or(Ok(()), |open| open.socket().set_keepalive(interval))
+    }
+
+    /// TCP keepalive for connections adopted from now on.
+    pub fn set_default_keepalive(&mut self, interval: Option<Duration>) {
+        self.core.options.keepalive = interval;
+    }
+}

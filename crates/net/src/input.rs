@@ -1,0 +1,265 @@
+//! Unconsumed bytes of every connection, each as one slice.
+//!
+//! ```text
+//!   slot ── turn: Span ──► turn memory (this turn's bytes, used in place)
+//!      └─── pending: Vec   (what earlier turns left over; then this turn's bytes are appended)
+//! ```
+//! Invariant: a slot has a turn span or pending bytes, never both, so its bytes are one slice. The
+//! whole requests of the common case never leave turn memory; an idle connection owns no buffer.
+//! Cost: nothing per byte when a turn's bytes are consumed in that turn, else one copy.
+
+use crate::sys::turn_memory::{Span, TurnMemory};
+use crate::{ConnId, Event};
+
+/// How much is reserved at once for an announced request of which less than half as much is here:
+/// an announced length is a claim, and memory follows what really arrives.
+const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
+
+/// The received bytes of all connections of a loop.
+pub struct Inputs {
+    slots: Vec<InputSlot>,
+    memory: TurnMemory,
+    /// Connections reported in this turn, some of which hold a turn span.
+    reported: Vec<ConnId>,
+    /// Connections to report in the next poll although nothing new arrives.
+    marked: Vec<ConnId>,
+}
+
+struct InputSlot {
+    generation: u32,
+    /// `Data` was reported in this turn.
+    reported: bool,
+    /// In `Inputs::marked`.
+    marked: bool,
+    turn: Span,
+    pending: Vec<u8>,
+    /// How many of `pending`'s first bytes are done with.
+    consumed: usize,
+    /// Length of the request announced with `reserve_input`, until the pending bytes are consumed.
+    announced_len_bytes: usize,
+}
+
+impl InputSlot {
+    const VACANT: InputSlot = InputSlot {
+        generation: 0,
+        reported: false,
+        marked: false,
+        turn: Span::EMPTY,
+        pending: Vec::new(),
+        consumed: 0,
+        announced_len_bytes: 0,
+    };
+
+    fn has_pending(&self) -> bool {
+        self.pending.len() > self.consumed
+    }
+
+    /// Makes room behind the pending bytes for `len` more, by the announced length if there is one.
+    fn make_room(&mut self, len: usize) {
+        let kept = self.pending.len() - self.consumed;
+        // Moving fewer bytes than were consumed keeps this O(1) per byte received.
+        if self.consumed > 0 && (kept <= self.consumed || self.pending.capacity() < self.pending.len() + len)
+        {
+            self.pending.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        if self.pending.capacity() - self.pending.len() < len {
+            let believed = self.announced_len_bytes.min(RESERVE_LEN_BYTES_MIN.max(2 * kept));
+            let wanted = (kept + len).max(believed);
+            self.pending.reserve_exact((wanted - kept).max(len.max(kept)));
+        }
+    }
+}
+
+impl Inputs {
+    pub(crate) fn new(memory: TurnMemory) -> Self {
+        Self { slots: Vec::new(), memory, reported: Vec::new(), marked: Vec::new() }
+    }
+
+    /// All unconsumed bytes of `conn` as one slice; empty for a stale id. Valid until bytes are
+    /// consumed or the next poll. O(1).
+    #[inline]
+    pub fn bytes(&self, conn: ConnId) -> &[u8] {
+        let Some(slot) = self.slot(conn) else { return &[] };
+        if slot.has_pending() { &slot.pending[slot.consumed..] } else { self.memory.bytes(slot.turn) }
+    }
+
+    /// How many bytes of `conn` are unconsumed. O(1).
+    #[inline]
+    pub fn len_bytes(&self, conn: ConnId) -> usize {
+        self.slot(conn).map_or(0, |slot| slot.pending.len() - slot.consumed + slot.turn.len())
+    }
+
+    /// Memory that `conn` holds for input between turns. O(1).
+    pub fn capacity_bytes(&self, conn: ConnId) -> usize {
+        self.slot(conn).map_or(0, |slot| slot.pending.capacity())
+    }
+
+    #[inline]
+    fn slot(&self, conn: ConnId) -> Option<&InputSlot> {
+        self.slots.get(conn.index()).filter(|slot| slot.generation == conn.generation())
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, conn: ConnId) -> Option<&mut InputSlot> {
+        self.slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation())
+    }
+
+    pub(crate) fn open(&mut self, conn: ConnId) {
+        if self.slots.len() <= conn.index() {
+            self.slots.resize_with(conn.index() + 1, || InputSlot::VACANT);
+        }
+        self.slots[conn.index()] = InputSlot { generation: conn.generation(), ..InputSlot::VACANT };
+    }
+
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        if let Some(slot) = self.slot_mut(conn) {
+            *slot = InputSlot::VACANT;
+        }
+    }
+
+    /// The turn memory, to receive into.
+    pub(crate) fn memory_mut(&mut self) -> &mut TurnMemory {
+        &mut self.memory
+    }
+
+    /// Marks the first `n` unconsumed bytes as done with. Panics when there are fewer.
+    #[inline]
+    pub(crate) fn consume(&mut self, conn: ConnId, n: usize) {
+        let Some(slot) = self.slot_mut(conn) else { return };
+        if !slot.has_pending() {
+            slot.turn.advance(n);
+            return;
+        }
+        slot.consumed += n;
+        assert!(slot.consumed <= slot.pending.len(), "more consumed than was received");
+        if slot.consumed == slot.pending.len() {
+            slot.pending = Vec::new();
+            slot.consumed = 0;
+            slot.announced_len_bytes = 0;
+        }
+    }
+
+    /// Forgets the unconsumed bytes of `conn`.
+    pub(crate) fn discard(&mut self, conn: ConnId) {
+        let len = self.len_bytes(conn);
+        self.consume(conn, len);
+    }
+
+    /// Remembers that a request of `len_bytes` has begun.
+    pub(crate) fn announce(&mut self, conn: ConnId, len_bytes: usize) {
+        if let Some(slot) = self.slot_mut(conn) {
+            slot.announced_len_bytes = len_bytes;
+        }
+    }
+
+    /// How many bytes of the announced request of `conn` are still to come.
+    pub(crate) fn announced_rest(&self, conn: ConnId) -> usize {
+        self.slot(conn)
+            .map_or(0, |slot| slot.announced_len_bytes.saturating_sub(slot.pending.len() - slot.consumed))
+    }
+
+    /// The pending bytes of `conn` with room for at least `room` more behind them, to receive into
+    /// directly. `None` for a stale id.
+    pub(crate) fn pending_mut(&mut self, conn: ConnId, room: usize) -> Option<&mut Vec<u8>> {
+        self.spill(conn);
+        let slot = self.slot_mut(conn)?;
+        slot.make_room(room);
+        Some(&mut slot.pending)
+    }
+
+    /// Adds received bytes that lie in turn memory behind the unconsumed bytes of `conn`.
+    pub(crate) fn receive(&mut self, conn: ConnId, span: Span) {
+        let Some(slot) = self.slots.get_mut(conn.index()) else { return };
+        if slot.generation != conn.generation() {
+            return;
+        }
+        if !slot.has_pending() {
+            if slot.turn.len() == 0 {
+                slot.turn = span;
+                return;
+            }
+            if slot.turn.join(span) {
+                return;
+            }
+            let turn = std::mem::replace(&mut slot.turn, Span::EMPTY);
+            slot.make_room(turn.len() + span.len());
+            slot.pending.extend_from_slice(self.memory.bytes(turn));
+        }
+        slot.make_room(span.len());
+        slot.pending.extend_from_slice(self.memory.bytes(span));
+    }
+
+    /// Reports `Data(conn)` unless this turn did already.
+    pub(crate) fn report(&mut self, conn: ConnId, events: &mut Vec<Event>) {
+        let Some(slot) = self.slot_mut(conn) else { return };
+        if !slot.reported {
+            slot.reported = true;
+            self.reported.push(conn);
+            events.push(Event::Data(conn));
+        }
+    }
+
+    /// Whether `Data(conn)` was reported in this turn.
+    pub(crate) fn is_reported(&self, conn: ConnId) -> bool {
+        self.slot(conn).is_some_and(|slot| slot.reported)
+    }
+
+    /// Asks for `Data(conn)` in the next poll.
+    pub(crate) fn mark(&mut self, conn: ConnId) {
+        let Some(slot) = self.slot_mut(conn) else { return };
+        if !slot.marked {
+            slot.marked = true;
+            self.marked.push(conn);
+        }
+    }
+
+    /// Whether `conn` waits to be reported without new bytes.
+    pub(crate) fn is_marked(&self, conn: ConnId) -> bool {
+        self.slot(conn).is_some_and(|slot| slot.marked)
+    }
+
+    /// Whether any connection is marked: the next poll must not block.
+    pub(crate) fn any_marked(&self) -> bool {
+        !self.marked.is_empty()
+    }
+
+    /// Reports every marked connection.
+    pub(crate) fn report_marked(&mut self, events: &mut Vec<Event>) {
+        let mut marked = std::mem::take(&mut self.marked);
+        for conn in marked.drain(..) {
+            if let Some(slot) = self.slot_mut(conn) {
+                slot.marked = false;
+                self.report(conn, events);
+            }
+        }
+        self.marked = marked;
+    }
+
+    /// Ends the turn: keeps what was not consumed, frees the turn memory.
+    pub(crate) fn end_turn(&mut self) {
+        let mut reported = std::mem::take(&mut self.reported);
+        for conn in reported.drain(..) {
+            if let Some(slot) = self.slot_mut(conn) {
+                slot.reported = false;
+                if slot.turn.len() > 0 {
+                    self.spill(conn);
+                }
+                // Emptied spans of a past turn must not be joined or read.
+                self.slots[conn.index()].turn = Span::EMPTY;
+            }
+        }
+        self.reported = reported;
+        self.memory.end_turn();
+    }
+
+    /// Moves the bytes of `conn` from turn memory into its own.
+    fn spill(&mut self, conn: ConnId) {
+        let Some(slot) = self.slots.get_mut(conn.index()) else { return };
+        if slot.generation == conn.generation() && slot.turn.len() > 0 {
+            let turn = std::mem::replace(&mut slot.turn, Span::EMPTY);
+            slot.make_room(turn.len());
+            slot.pending.extend_from_slice(self.memory.bytes(turn));
+        }
+    }
+}

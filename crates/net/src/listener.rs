@@ -1,0 +1,86 @@
+//! Listening sockets, TCP and Unix, built apart from the loop that will accept from them.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
+
+use crate::{Address, Socket};
+
+/// A socket that clients connect to. A Unix socket's file is not removed when this is dropped:
+/// whoever chose the path decides.
+#[derive(Debug)]
+pub struct Listener {
+    socket: RawSocket,
+    local: Address,
+}
+
+impl Listener {
+    /// Listens on `address`; port 0 takes any free port ([`local_address`](Self::local_address) tells
+    /// which). IPv6 sockets accept IPv6 only, so that `0.0.0.0` and `::` can both be bound. `backlog`
+    /// is how many connections may wait to be accepted; the system may cut it.
+    pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
+        let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+        let socket = RawSocket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        listen(&socket, backlog)?;
+        let local = socket.local_addr()?.as_socket().unwrap_or(address);
+        Ok(Self { socket, local: Address::Tcp(local) })
+    }
+
+    /// Listens on a Unix socket at `path`, replacing a socket file that is there (another kind of
+    /// file is left alone and the bind fails). `mode` sets the file's permission bits; `None` leaves
+    /// what the process's umask gives.
+    pub fn unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
+        if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+            fs::remove_file(path)?;
+        }
+        let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        if let Some(mode) = mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        listen(&socket, backlog)?;
+        Ok(Self { socket, local: Address::Unix(Arc::from(path)) })
+    }
+
+    /// The address that clients connect to.
+    pub fn local_address(&self) -> &Address {
+        &self.local
+    }
+
+    /// Takes one waiting connection. `WouldBlock` when there is none.
+    pub(crate) fn accept(&self) -> io::Result<Socket> {
+        #[cfg(target_os = "linux")]
+        let fd = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        #[cfg(not(target_os = "linux"))]
+        let fd = {
+            let _ = SocketFlags::empty();
+            let fd = rustix::net::accept(&self.socket)?;
+            rustix::io::ioctl_fionbio(&fd, true)?;
+            fd
+        };
+        Ok(Socket::accepted(fd, &self.local))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn listen(socket: &RawSocket, backlog: u32) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+}

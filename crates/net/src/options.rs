@@ -1,0 +1,66 @@
+//! What an event loop can be told when it is built.
+
+use std::time::Duration;
+
+/// Which way to the kernel is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// What measured better here, if the kernel permits it; else the other one.
+    #[default]
+    Auto,
+    /// io_uring, or an error where it is forbidden or missing.
+    IoUring,
+    /// epoll (kqueue on a Mac).
+    Epoll,
+}
+
+/// Which way to the kernel is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// io_uring: submissions and completions in shared rings.
+    IoUring,
+    /// epoll, or kqueue on a Mac: readiness, then ordinary system calls.
+    Epoll,
+}
+
+impl Backend {
+    /// `io_uring` or `epoll`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::IoUring => "io_uring",
+            Backend::Epoll => "epoll",
+        }
+    }
+}
+
+/// The options of one event loop. The defaults suit a server with thousands of connections.
+#[derive(Clone, Debug)]
+pub struct LoopOptions {
+    /// Which back end to use.
+    pub backend: BackendChoice,
+    /// The most that is received from one connection in one turn, unless a large request was
+    /// announced with `reserve_input`.
+    pub read_chunk_len_bytes: usize,
+    /// Memory for what is received in one turn, over all connections. When it is full, the other
+    /// connections wait for the next turn.
+    pub turn_input_len_bytes_max: usize,
+    /// The most that is sent to one connection before the others get their turn.
+    pub write_len_bytes_max: usize,
+    /// The most connections accepted in one turn.
+    pub accepts_per_turn_max: usize,
+    /// TCP keepalive: silence after which a peer is probed. `None` leaves the system's default.
+    pub keepalive: Option<Duration>,
+}
+
+impl Default for LoopOptions {
+    fn default() -> Self {
+        Self {
+            backend: BackendChoice::Auto,
+            read_chunk_len_bytes: 16 * 1024,
+            turn_input_len_bytes_max: 1024 * 1024,
+            write_len_bytes_max: 1024 * 1024,
+            accepts_per_turn_max: 256,
+            keepalive: None,
+        }
+    }
+}

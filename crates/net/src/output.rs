@@ -1,0 +1,169 @@
+//! Bytes to send to every connection.
+//!
+//! ```text
+//!   slot ── unsent: ByteQueue  what an earlier flush could not send (only ever gets shorter)
+//!      └─── queue:  ByteQueue  what was appended since (becomes `unsent` when that is empty)
+//! ```
+//! Two queues because one that is appended to while its front is being sent would never let go of
+//! its sent bytes when a reader is always a little behind. Buffers come from a pool of the thread
+//! and go back once sent: an idle connection owns none.
+
+use stdx::ByteQueue;
+
+use crate::ConnId;
+
+/// The most buffers the pool keeps, and the largest it keeps: 8 MiB at worst, the few kilobytes of
+/// the last turns as a rule.
+const POOLED_COUNT_MAX: usize = 512;
+const POOLED_CAPACITY_BYTES_MAX: usize = 16 * 1024;
+/// Capacity of a new buffer: a few small replies.
+const BUFFER_CAPACITY_BYTES: usize = 512;
+
+/// The queues of all connections of a loop.
+#[derive(Default)]
+pub struct Outputs {
+    slots: Vec<OutputSlot>,
+    /// Connections whose queue was asked for since the last flush.
+    dirty: Vec<ConnId>,
+    pool: Vec<Vec<u8>>,
+    /// Takes what is written to stale ids; emptied by every flush.
+    nowhere: ByteQueue,
+}
+
+#[derive(Default)]
+struct OutputSlot {
+    generation: u32,
+    dirty: bool,
+    queue: ByteQueue,
+    unsent: ByteQueue,
+    /// Bytes on their way in the kernel's hands, not in `unsent` meanwhile.
+    in_flight_len_bytes: usize,
+}
+
+impl Outputs {
+    /// The queue of `conn`, to append to. A stale id gets a queue that leads nowhere. O(1).
+    #[inline]
+    pub fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
+        let slot = self.slots.get_mut(conn.index());
+        let Some(slot) = slot.filter(|slot| slot.generation == conn.generation()) else {
+            return &mut self.nowhere;
+        };
+        if !slot.dirty {
+            slot.dirty = true;
+            self.dirty.push(conn);
+            if slot.queue.capacity_bytes() == 0 && slot.queue.is_empty() {
+                let buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_CAPACITY_BYTES));
+                slot.queue = ByteQueue::with_buffer(buffer);
+            }
+        }
+        &mut slot.queue
+    }
+
+    /// How many bytes of `conn` are not sent yet. O(1).
+    #[inline]
+    pub fn len_bytes(&self, conn: ConnId) -> usize {
+        self.slot(conn)
+            .map_or(0, |slot| slot.queue.len_bytes() + slot.unsent.len_bytes() + slot.in_flight_len_bytes)
+    }
+
+    /// How many pieces wait for `conn` beside the buffer being appended to. O(1).
+    pub fn piece_count(&self, conn: ConnId) -> usize {
+        self.slot(conn).map_or(0, |slot| {
+            let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
+            slot.queue.chunk_count() + unsent
+        })
+    }
+
+    #[inline]
+    fn slot(&self, conn: ConnId) -> Option<&OutputSlot> {
+        self.slots.get(conn.index()).filter(|slot| slot.generation == conn.generation())
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, conn: ConnId) -> Option<&mut OutputSlot> {
+        self.slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation())
+    }
+
+    pub(crate) fn open(&mut self, conn: ConnId) {
+        if self.slots.len() <= conn.index() {
+            self.slots.resize_with(conn.index() + 1, OutputSlot::default);
+        }
+        self.slots[conn.index()] = OutputSlot { generation: conn.generation(), ..OutputSlot::default() };
+    }
+
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        if let Some(slot) = self.slot_mut(conn) {
+            *slot = OutputSlot::default();
+        }
+    }
+
+    /// Takes the list of connections to flush; give it back with [`end_flush`](Self::end_flush).
+    pub(crate) fn begin_flush(&mut self) -> Vec<ConnId> {
+        if !self.nowhere.is_empty() {
+            self.nowhere = ByteQueue::new();
+        }
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Gives the emptied list back for reuse.
+    pub(crate) fn end_flush(&mut self, mut flushed: Vec<ConnId>) {
+        flushed.clear();
+        // Nothing is appended during a flush, so the list that replaced it is empty.
+        self.dirty = flushed;
+    }
+
+    /// The queue to send from now, `None` when there is nothing to send or a part of it is still
+    /// unsent from before. Gives the buffer of an empty queue back.
+    pub(crate) fn flushable(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
+        let slot = self.slots.get_mut(conn.index())?;
+        if slot.generation != conn.generation() {
+            return None;
+        }
+        slot.dirty = false;
+        if slot.queue.is_empty() {
+            keep(&mut self.pool, &mut slot.queue);
+            return None;
+        }
+        (slot.unsent.is_empty() && slot.in_flight_len_bytes == 0).then_some(&mut slot.queue)
+    }
+
+    /// Whether a flush has left bytes of `conn` unsent.
+    pub(crate) fn is_behind(&self, conn: ConnId) -> bool {
+        self.slot(conn).is_some_and(|slot| !slot.unsent.is_empty() || slot.in_flight_len_bytes > 0)
+    }
+
+    /// Files the queue of `conn` after a send: empty, its buffer goes to the pool; else it is what
+    /// is unsent.
+    #[inline]
+    pub(crate) fn after_send(&mut self, conn: ConnId) {
+        let Some(slot) = self.slots.get_mut(conn.index()) else { return };
+        if slot.queue.is_empty() {
+            keep(&mut self.pool, &mut slot.queue);
+        } else {
+            slot.unsent = std::mem::take(&mut slot.queue);
+        }
+    }
+
+    /// What is unsent of `conn`; once that is empty, what was appended behind it. `None` when there
+    /// is neither.
+    pub(crate) fn unsent_mut(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
+        let slot = self.slots.get_mut(conn.index())?;
+        if slot.generation != conn.generation() {
+            return None;
+        }
+        if slot.unsent.is_empty() {
+            keep(&mut self.pool, &mut slot.unsent);
+            slot.unsent = std::mem::take(&mut slot.queue);
+        }
+        (!slot.unsent.is_empty()).then_some(&mut slot.unsent)
+    }
+}
+
+/// Puts the buffer of a sent queue into the pool, unless it is large or the pool full.
+#[inline]
+fn keep(pool: &mut Vec<Vec<u8>>, queue: &mut ByteQueue) {
+    let buffer = queue.take_buffer();
+    if (1..=POOLED_CAPACITY_BYTES_MAX).contains(&buffer.capacity()) && pool.len() < POOLED_COUNT_MAX {
+        pool.push(buffer);
+    }
+}

@@ -1,0 +1,54 @@
+//! Sending a queue with ordinary system calls: one `send` for one piece, `sendmsg` for several.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::net::SendAncillaryBuffer;
+use stdx::ByteQueue;
+
+use crate::sys::send_flags;
+
+/// Pieces handed to one `sendmsg`.
+const PIECES_PER_CALL_MAX: usize = 256;
+
+/// How far a send got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The queue is empty.
+    All,
+    /// The socket takes no more until it is reported writable.
+    Blocked,
+    /// The limit is reached; the socket may well take more.
+    Limited,
+}
+
+/// Sends from the front of `queue`, about `len_bytes_max` at most, without waiting.
+pub(crate) fn send_queue(
+    socket: impl AsFd,
+    queue: &mut ByteQueue,
+    len_bytes_max: usize,
+) -> Result<Sent, Errno> {
+    let mut sent_len_bytes = 0;
+    while sent_len_bytes < len_bytes_max {
+        let sent = match queue.as_single() {
+            Some(bytes) => rustix::net::send(&socket, bytes, send_flags()),
+            None => {
+                let pieces = queue.io_slices(PIECES_PER_CALL_MAX);
+                rustix::net::sendmsg(&socket, &pieces, &mut SendAncillaryBuffer::default(), send_flags())
+            }
+        };
+        match sent {
+            Ok(n) => {
+                queue.advance(n);
+                sent_len_bytes += n;
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(Sent::Blocked),
+            Err(error) => return Err(error),
+        }
+        if queue.is_empty() {
+            return Ok(Sent::All);
+        }
+    }
+    Ok(Sent::Limited)
+}

@@ -1,0 +1,113 @@
+//! The connections of one loop: slots with generations, and what both back ends keep per slot.
+//!
+//! A slot is free, open, or closed in this turn. The last state exists so that an index keeps its
+//! meaning until the next `poll`: events of one turn never name two connections by one index.
+
+use crate::{CloseReason, ConnId, Socket};
+
+/// One slot. Bytes in and out live beside it, in `Inputs` and `Outputs`, under the same index.
+pub(crate) struct Conn {
+    generation: u32,
+    socket: Option<Socket>,
+    /// Set once: why the connection ends. Reported, then released.
+    pub(crate) ending: Option<CloseReason>,
+    /// The caller wants no more input for now.
+    pub(crate) paused: bool,
+    /// `close_after_flush` was called: input is ignored, the rest of the output still goes out.
+    pub(crate) closing: bool,
+    /// What the epoll back end knows about the socket.
+    pub(crate) readiness: Readiness,
+}
+
+/// What the socket is known to be ready for (edge-triggered: remembered until used up).
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Readiness {
+    /// Bytes (or the end) may be waiting.
+    pub(crate) readable: bool,
+    /// The peer has closed its side: receive until the end shows, no edge will come any more.
+    pub(crate) peer_closed: bool,
+    /// In the list of connections to receive from.
+    pub(crate) queued: bool,
+}
+
+impl Conn {
+    #[inline]
+    pub(crate) fn socket(&self) -> &Socket {
+        self.socket.as_ref().expect("an open slot has its socket until it is released")
+    }
+
+    /// Whether input is wanted: neither paused nor closing nor ended.
+    #[inline]
+    pub(crate) fn wants_input(&self) -> bool {
+        !self.paused && !self.closing && self.ending.is_none()
+    }
+}
+
+/// Slots by index. Every lookup is O(1) and checks the generation.
+#[derive(Default)]
+pub(crate) struct Slab {
+    slots: Vec<Conn>,
+    free: Vec<u32>,
+    /// Released in this turn; free from the next one on.
+    released: Vec<u32>,
+    open_count: usize,
+}
+
+impl Slab {
+    /// Puts `socket` into a free slot.
+    pub(crate) fn insert(&mut self, socket: Socket) -> ConnId {
+        self.open_count += 1;
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            *slot = Conn::open(slot.generation.wrapping_add(1).max(1), socket);
+            return ConnId::new(index, slot.generation);
+        }
+        let index = u32::try_from(self.slots.len()).expect("descriptors end long before 2^32 slots");
+        self.slots.push(Conn::open(1, socket));
+        ConnId::new(index, 1)
+    }
+
+    /// The open connection of that id.
+    #[inline]
+    pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
+        self.slots.get(id.index()).filter(|conn| conn.generation == id.generation() && conn.socket.is_some())
+    }
+
+    /// The open connection of that id.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        let slot = self.slots.get_mut(id.index());
+        slot.filter(|conn| conn.generation == id.generation() && conn.socket.is_some())
+    }
+
+    /// Takes the socket of an open connection out; its id is stale from here on.
+    pub(crate) fn release(&mut self, id: ConnId) -> Option<Socket> {
+        let socket = self.get_mut(id)?.socket.take();
+        self.released.push(id.index() as u32);
+        self.open_count -= 1;
+        socket
+    }
+
+    /// Begins a turn: what was released in the last one may be used again.
+    pub(crate) fn end_turn(&mut self) {
+        self.free.append(&mut self.released);
+    }
+
+    /// How many connections are open. O(1).
+    pub(crate) fn open_count(&self) -> usize {
+        self.open_count
+    }
+}
+
+impl Conn {
+    fn open(generation: u32, socket: Socket) -> Self {
+        Self {
+            generation,
+            socket: Some(socket),
+            ending: None,
+            paused: false,
+            closing: false,
+            readiness: Readiness::default(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A connected socket that is not part of a loop yet, with the addresses of both ends.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use crate::Address;
+
+/// A connected stream socket, non-blocking. May move between threads until a loop adopts it.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    peer: Address,
+    local: Address,
+}
+
+impl Socket {
+    /// A socket that a listener at `listener` accepted (already non-blocking). A peer that is gone
+    /// again has lost its name; it gets the unspecified address.
+    pub(crate) fn accepted(fd: OwnedFd, listener: &Address) -> Self {
+        let Address::Tcp(listening) = listener else {
+            return Self { fd, peer: listener.clone(), local: listener.clone() };
+        };
+        let unknown = SocketAddr::new(listening.ip(), 0);
+        let peer = rustix::net::getpeername(&fd).ok().flatten();
+        let peer = peer.and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(unknown);
+        // Bound to one address, a listener hands out that one; only a wildcard needs to be asked.
+        let local = if listening.ip().is_unspecified() {
+            let local = rustix::net::getsockname(&fd).ok();
+            local.and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(*listening)
+        } else {
+            *listening
+        };
+        Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local) }
+    }
+
+    /// Whom it talks to.
+    pub fn peer_address(&self) -> &Address {
+        &self.peer
+    }
+
+    /// Its own end.
+    pub fn local_address(&self) -> &Address {
+        &self.local
+    }
+
+    /// Sends `bytes` once without waiting and says how many the system took: for a last word to a
+    /// client that no loop will adopt.
+    pub fn send_once(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(&self.fd, bytes, crate::sys::send_flags())?)
+    }
+
+    /// Sends small packets at once (TCP_NODELAY) and probes silent peers after `keepalive`.
+    /// Nothing for Unix sockets.
+    pub(crate) fn tune(&self, keepalive: Option<Duration>) -> io::Result<()> {
+        if self.peer.is_unix() {
+            return Ok(());
+        }
+        sockopt::set_tcp_nodelay(&self.fd, true)?;
+        if keepalive.is_some() { self.set_keepalive(keepalive) } else { Ok(()) }
+    }
+
+    /// Probes the peer after `interval` of silence, then thrice at a third of it; `None` never probes.
+    pub(crate) fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
+        if self.peer.is_unix() {
+            return Ok(());
+        }
+        sockopt::set_socket_keepalive(&self.fd, interval.is_some())?;
+        if let Some(interval) = interval {
+            let second = Duration::from_secs(1);
+            sockopt::set_tcp_keepidle(&self.fd, interval.max(second))?;
+            sockopt::set_tcp_keepintvl(&self.fd, (interval / 3).max(second))?;
+            sockopt::set_tcp_keepcnt(&self.fd, 3)?;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl TryFrom<TcpStream> for Socket {
+    type Error = io::Error;
+
+    /// Fails when the stream is not connected any more.
+    fn try_from(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let (peer, local) = (Address::Tcp(stream.peer_addr()?), Address::Tcp(stream.local_addr()?));
+        Ok(Self { fd: stream.into(), peer, local })
+    }
+}
+
+impl TryFrom<UnixStream> for Socket {
+    type Error = io::Error;
+
+    fn try_from(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let path = |address: std::os::unix::net::SocketAddr| {
+            Address::Unix(Arc::from(address.as_pathname().unwrap_or(Path::new(""))))
+        };
+        let (peer, local) = (path(stream.peer_addr()?), path(stream.local_addr()?));
+        Ok(Self { fd: stream.into(), peer, local })
+    }
+}

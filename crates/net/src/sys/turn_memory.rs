@@ -1,0 +1,124 @@
+//! Memory for the input of one turn: many connections' bytes side by side, all of it free again
+//! when the next turn begins.
+//!
+//! ```text
+//!   arena  [conn 4: 37 bytes][conn 9: 512 bytes][conn 2: …            ] free …
+//! ```
+//! A [`Span`] names a piece. Only this module makes spans, and a span carries the turn it belongs
+//! to: using one after its turn panics instead of showing another connection's bytes.
+
+/// A piece of turn memory, valid in the turn it was made in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    start: u32,
+    len: u32,
+    turn: u32,
+}
+
+impl Span {
+    /// A piece of nothing, valid always.
+    pub(crate) const EMPTY: Span = Span { start: 0, len: 0, turn: 0 };
+
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Drops the first `n` bytes. `n <= len()`.
+    #[inline]
+    pub(crate) fn advance(&mut self, n: usize) {
+        assert!(n <= self.len(), "more consumed than was received");
+        self.start += n as u32;
+        self.len -= n as u32;
+    }
+
+    /// Makes this span cover `next` too, when that begins where this one ends.
+    #[inline]
+    pub(crate) fn join(&mut self, next: Span) -> bool {
+        let adjacent = self.turn == next.turn && self.start + self.len == next.start;
+        if adjacent {
+            self.len += next.len;
+        }
+        adjacent
+    }
+}
+
+/// The memory of one turn's input.
+pub(crate) enum TurnMemory {
+    /// Filled front to back by ordinary receives.
+    Arena(Arena),
+}
+
+impl TurnMemory {
+    /// The bytes of `span`. Panics when its turn is over.
+    #[inline]
+    pub(crate) fn bytes(&self, span: Span) -> &[u8] {
+        match self {
+            TurnMemory::Arena(arena) => arena.bytes(span),
+        }
+    }
+
+    /// Ends the turn: every span made so far becomes invalid, all memory free.
+    pub(crate) fn end_turn(&mut self) {
+        match self {
+            TurnMemory::Arena(arena) => arena.end_turn(),
+        }
+    }
+
+    /// The arena, for the back end that receives into one.
+    pub(crate) fn arena_mut(&mut self) -> &mut Arena {
+        match self {
+            TurnMemory::Arena(arena) => arena,
+        }
+    }
+}
+
+/// One block, filled front to back within a turn and reused from its start in the next, so that
+/// light load stays within the first, cached pages. Untouched pages cost no memory.
+pub(crate) struct Arena {
+    bytes: Vec<u8>,
+    filled: usize,
+    turn: u32,
+}
+
+impl Arena {
+    /// An arena of `len_bytes`, at most 4 GiB.
+    pub(crate) fn new(len_bytes: usize) -> Self {
+        assert!(u32::try_from(len_bytes).is_ok(), "spans count in 32 bits");
+        Self { bytes: vec![0; len_bytes], filled: 0, turn: 1 }
+    }
+
+    /// The next `len_max` free bytes to receive into, fewer when the end is near.
+    pub(crate) fn free_mut(&mut self, len_max: usize) -> &mut [u8] {
+        let end = self.bytes.len().min(self.filled + len_max);
+        &mut self.bytes[self.filled..end]
+    }
+
+    /// Whether `len_bytes` more fit into this turn.
+    pub(crate) fn has_room(&self, len_bytes: usize) -> bool {
+        self.bytes.len() - self.filled >= len_bytes
+    }
+
+    /// Claims the first `len` of the free bytes as received.
+    pub(crate) fn take(&mut self, len: usize) -> Span {
+        assert!(self.has_room(len), "more claimed than was free");
+        let span = Span { start: self.filled as u32, len: len as u32, turn: self.turn };
+        self.filled += len;
+        span
+    }
+
+    #[inline]
+    fn bytes(&self, span: Span) -> &[u8] {
+        if span.len == 0 {
+            return &[];
+        }
+        assert_eq!(span.turn, self.turn, "input of a past turn");
+        &self.bytes[span.start as usize..][..span.len as usize]
+    }
+
+    fn end_turn(&mut self) {
+        self.filled = 0;
+        // Wraps after 4 billion turns; no span outlives the start of the next one.
+        self.turn = self.turn.wrapping_add(1);
+    }
+}
