@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod byte_queue;
+pub mod futex;
 pub mod glob;
 pub mod number;
 pub mod quoted;
+pub mod sync;
 
 pub use byte_queue::{ByteQueue, SharedBytes};

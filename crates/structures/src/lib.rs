@@ -5,9 +5,11 @@
 //! with its proof, each module checked against a safe naive twin. No I/O, no clock, no randomness:
 //! bytes, times and random numbers are arguments.
 
+pub mod alloc;
 pub mod entry;
 pub mod intset;
 pub mod listpack;
+pub mod lock;
 pub mod pack_error;
 pub mod prefetch;
 pub mod size_class;

@@ -1,0 +1,23 @@
+//! The atomics that our protocols are written with: the standard library's, and loom's when a model
+//! runs (`cfg(loom)`), so that one source is both what ships and what is proven.
+
+#[cfg(not(loom))]
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+
+use std::sync::OnceLock;
+
+/// How often a waiter may look at a busy word before it parks: about the length of one short critical
+/// section (100 looks with growing pauses take 1 to 2 µs), and 0 where there is one core, because
+/// then the owner cannot run while we look.
+#[inline]
+pub fn spins_max() -> u32 {
+    static SPINS: OnceLock<u32> = OnceLock::new();
+    if cfg!(loom) {
+        return 0; // A model explores every interleaving anyway: spinning only repeats states.
+    }
+    *SPINS
+        .get_or_init(|| if std::thread::available_parallelism().map_or(1, |n| n.get()) > 1 { 100 } else { 0 })
+}

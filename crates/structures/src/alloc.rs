@@ -1,0 +1,425 @@
+//! The allocator: mimalloc, with the bytes it hands out counted per thread.
+//!
+//! ```text
+//!   thread 0 ──▶ counters[0]    owned: plain load and store
+//!   thread 1 ──▶ counters[1]
+//!      …
+//!   thread ≥ 248 ──▶ counters[248 + n % 8]   shared: one atomic add
+//!                        used = sum of all
+//! ```
+//! A thread takes the next index the first time it allocates or frees and keeps it for the life of the
+//! process: no index is ever reused, so nothing has to run when a thread ends. The first 248 threads
+//! (the I/O threads are among them) have a counter of their own on a cache line of its own; threads
+//! started later share eight counters and pay an atomic add.
+//!
+//! Memory freed on another thread than it was allocated on is counted on the thread that frees it: one
+//! counter may be negative, the sum is right. So a value may be sent away to be freed later.
+//!
+//! What is counted: the size of the block that serves the request (`counted_bytes`), not the request,
+//! because that is what is gone from memory. It is derived from the layout alone, as the allocator is
+//! asked for nothing. mimalloc's own answer (`mi_usable_size`), compared in the tests, is the same for
+//! every size up to half a mebibyte, except that up to 8 bytes the block is 8 and counted as 16. Larger
+//! requests are counted in pages, while mimalloc rounds them up further, by at most an eighth: that
+//! tail is address space, not memory, until somebody writes to it. Alignments above 16 may use up to
+//! their alignment more than counted.
+//!
+//! Reading the sum is one pass over the counters that were ever used. It is not a snapshot: bytes
+//! moved meanwhile may be seen on one side only.
+//! Cost over bare mimalloc: a few instructions, under 1 ns a call (see the ignored test
+//! `what_counting_costs`).
+
+use crate::size_class::size_class;
+use crossbeam_utils::CachePadded;
+use libmimalloc_sys as mi;
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
+
+/// Counters in all.
+const COUNTERS_MAX: usize = 256;
+/// Counters that belong to one thread each; the rest is shared.
+const OWNED_MAX: usize = 248;
+/// The index of a thread that has not taken one yet.
+const UNASSIGNED: usize = usize::MAX;
+/// What every mimalloc block of at least this size is aligned to.
+const PLAIN_ALIGN: usize = 16;
+/// Above this, mimalloc maps whole pages instead of using size classes.
+const CLASSES_MAX_BYTES: usize = 512 * 1024;
+/// The granularity of those larger blocks.
+const PAGE_BYTES: usize = 4096;
+/// What `stats_text` holds at most; the rest is cut off.
+const STATS_TEXT_MAX_BYTES: usize = 64 * 1024;
+
+static COUNTERS: [CachePadded<AtomicI64>; COUNTERS_MAX] =
+    [const { CachePadded::new(AtomicI64::new(0)) }; COUNTERS_MAX];
+static THREADS_SEEN: AtomicUsize = AtomicUsize::new(0);
+static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    // Constant and without a destructor: reading it is one load, at any time in a thread's life.
+    static INDEX: Cell<usize> = const { Cell::new(UNASSIGNED) };
+}
+
+/// mimalloc as the global allocator, counting. Put it in a `#[global_allocator]` static.
+pub struct CountingAllocator;
+
+/// Whether mimalloc's plain entry points align well enough; they are faster than the aligned ones.
+#[inline]
+fn is_plain(layout: Layout) -> bool {
+    layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size()
+}
+
+/// The bytes of memory a request of `len_bytes` takes, as counted here. O(1).
+#[inline]
+pub const fn counted_bytes(len_bytes: usize) -> usize {
+    if len_bytes <= CLASSES_MAX_BYTES {
+        size_class(len_bytes)
+    } else {
+        len_bytes.next_multiple_of(PAGE_BYTES)
+    }
+}
+
+/// Adds to this thread's counter.
+#[inline]
+fn count(change_bytes: i64) {
+    let index = INDEX.get();
+    if index < OWNED_MAX {
+        let counter = &COUNTERS[index];
+        // Relaxed: a statistic. A plain store loses nothing, since only this thread writes it.
+        counter.store(counter.load(Relaxed) + change_bytes, Relaxed);
+    } else {
+        count_shared(change_bytes);
+    }
+}
+
+/// `count` for a thread without a counter of its own, which may be because it is new.
+#[cold]
+fn count_shared(change_bytes: i64) {
+    if INDEX.get() == UNASSIGNED {
+        INDEX.set(THREADS_SEEN.fetch_add(1, Relaxed));
+        return count(change_bytes);
+    }
+    let shared = OWNED_MAX + INDEX.get() % (COUNTERS_MAX - OWNED_MAX);
+    COUNTERS[shared].fetch_add(change_bytes, Relaxed);
+}
+
+// SAFETY: each method below returns what mimalloc returns for the same size and alignment, or null;
+// mimalloc's blocks are disjoint, large enough, aligned as asked, and stay until freed.
+unsafe impl GlobalAlloc for CountingAllocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let block = if is_plain(layout) {
+            // SAFETY: any size is allowed. A block of at least its alignment, up to 16, is so aligned.
+            unsafe { mi::mi_malloc(layout.size()) }
+        } else {
+            // SAFETY: a layout's alignment is a power of two, all that is asked.
+            unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()) }
+        };
+        if !block.is_null() {
+            count(counted_bytes(layout.size()) as i64);
+        }
+        block.cast()
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let block = if is_plain(layout) {
+            // SAFETY: as in `alloc`.
+            unsafe { mi::mi_zalloc(layout.size()) }
+        } else {
+            // SAFETY: as in `alloc`.
+            unsafe { mi::mi_zalloc_aligned(layout.size(), layout.align()) }
+        };
+        if !block.is_null() {
+            count(counted_bytes(layout.size()) as i64);
+        }
+        block.cast()
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(-(counted_bytes(layout.size()) as i64));
+        // SAFETY: the caller passes a block of ours, once; all of ours are mimalloc's, and one free
+        // takes back plain and aligned blocks alike.
+        unsafe { mi::mi_free(block.cast()) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size_new: usize) -> *mut u8 {
+        let moved = if layout.align() <= PLAIN_ALIGN && layout.align() <= size_new {
+            // SAFETY: the caller passes a block of ours; a new block is aligned as in `alloc`, and one
+            // kept in place has the alignment that the caller already relies on.
+            unsafe { mi::mi_realloc(block.cast(), size_new) }
+        } else {
+            // SAFETY: the caller passes a block of ours; the alignment is a layout's, a power of two.
+            unsafe { mi::mi_realloc_aligned(block.cast(), size_new, layout.align()) }
+        };
+        if !moved.is_null() {
+            count(counted_bytes(size_new) as i64 - counted_bytes(layout.size()) as i64);
+        }
+        moved.cast()
+    }
+}
+
+/// The bytes handed out and not yet freed, by all threads together. O(threads ever started, at most
+/// 256) cache misses: ask once a loop turn or once a batch, not once a request.
+pub fn used_memory_bytes() -> usize {
+    let threads = THREADS_SEEN.load(Relaxed);
+    let owned = COUNTERS.iter().take(threads.min(OWNED_MAX));
+    let shared = COUNTERS.iter().skip(OWNED_MAX).take(threads.saturating_sub(OWNED_MAX));
+    let sum: i64 = owned.chain(shared).map(|counter| counter.load(Relaxed)).sum();
+    usize::try_from(sum).unwrap_or(0) // Below zero only by what moved while we read.
+}
+
+/// Reads `used_memory_bytes`, raises the peak to it if it is higher, and returns it. The peak knows
+/// only what was sampled: call it at least once a tick.
+pub fn sample_peak() -> usize {
+    let used = used_memory_bytes();
+    PEAK_BYTES.fetch_max(used, Relaxed);
+    used
+}
+
+/// The highest sample since the start or the last `reset_peak`.
+pub fn peak_memory_bytes() -> usize {
+    PEAK_BYTES.load(Relaxed)
+}
+
+/// Forgets the peak: it starts again from what is used now.
+pub fn reset_peak() {
+    PEAK_BYTES.store(used_memory_bytes(), Relaxed);
+}
+
+/// Returns to the operating system what the calling thread's heap and the shared arenas hold free.
+/// Other threads' heaps are not touched: each gives back its own. Milliseconds when much is free.
+pub fn purge() {
+    // SAFETY: no precondition.
+    unsafe { mi::mi_collect(true) }
+}
+
+/// The allocator and its version, as INFO shows it: `mimalloc-3.3`.
+pub fn allocator_name() -> String {
+    // SAFETY: no precondition.
+    let version = unsafe { mi::mi_version() };
+    // Major, two digits of minor, two digits of patch.
+    format!("mimalloc-{}.{}", version / 10_000, version / 100 % 100)
+}
+
+/// mimalloc's own statistics, as a text for people. At most 64 KiB.
+pub fn stats_text() -> String {
+    let mut text: Vec<u8> = Vec::with_capacity(STATS_TEXT_MAX_BYTES);
+    // SAFETY: `append` expects a pointer to such a vector, and is called only before this returns.
+    unsafe { mi::mi_stats_print_out(Some(append_text), (&raw mut text).cast()) };
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Appends what fits without growing: mimalloc must not be entered again from inside its own call.
+unsafe extern "C" fn append_text(message: *const c_char, text: *mut c_void) {
+    // SAFETY: `stats_text` passes its vector and touches it only after the last call.
+    let text: &mut Vec<u8> = unsafe { &mut *text.cast::<Vec<u8>>() };
+    if message.is_null() {
+        return;
+    }
+    // SAFETY: mimalloc passes a string that ends in zero and lives until we return.
+    let message = unsafe { CStr::from_ptr(message) }.to_bytes();
+    let fits = message.len().min(text.capacity() - text.len());
+    text.extend_from_slice(&message[..fits]);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The tests count what the allocator is asked for directly, and never what the harness' other
+    /// threads do: this binary's global allocator is the system's.
+    fn alloc(layout: Layout) -> *mut u8 {
+        // SAFETY: no test asks for a layout of size zero.
+        let block = unsafe { CountingAllocator.alloc(layout) };
+        assert!(!block.is_null());
+        assert_eq!(block.addr() % layout.align(), 0, "{layout:?}");
+        block
+    }
+
+    fn free(block: *mut u8, layout: Layout) {
+        // SAFETY: the tests pass what `alloc` returned for this layout, once.
+        unsafe { CountingAllocator.dealloc(block, layout) }
+    }
+
+    fn layout(size: usize, align: usize) -> Layout {
+        Layout::from_size_align(size, align).expect("a valid layout")
+    }
+
+    fn usable(block: *mut u8) -> usize {
+        // SAFETY: a live block of mimalloc's.
+        unsafe { mi::mi_usable_size(block.cast()) }
+    }
+
+    /// What this thread's counter says.
+    fn counted_here() -> i64 {
+        count(0);
+        COUNTERS[INDEX.get()].load(Relaxed)
+    }
+
+    #[test]
+    fn counted_is_usable_for_every_class_and_at_most_an_eighth_less_above() {
+        let sizes = (1..=20_000).chain((20_000..CLASSES_MAX_BYTES).step_by(997)).chain([
+            CLASSES_MAX_BYTES - 1,
+            CLASSES_MAX_BYTES,
+            CLASSES_MAX_BYTES + 1,
+            700_000,
+            1 << 20,
+            (1 << 20) + 1,
+            5_000_000,
+            33_000_001,
+        ]);
+        let mut wrong = Vec::new();
+        for size in sizes {
+            let layout = layout(size, 1);
+            let block = alloc(layout);
+            let off = counted_bytes(size) as i64 - usable(block) as i64;
+            let right = if size > CLASSES_MAX_BYTES {
+                off <= 0 && off.unsigned_abs() as usize * 8 <= size
+            } else {
+                off == if size <= 8 { 8 } else { 0 }
+            };
+            if !right {
+                wrong.push((size, counted_bytes(size), usable(block)));
+            }
+            free(block, layout);
+        }
+        assert!(
+            wrong.is_empty(),
+            "{} wrong (asked, counted, usable): {:?}",
+            wrong.len(),
+            &wrong[..wrong.len().min(20)]
+        );
+    }
+
+    #[test]
+    fn what_is_freed_is_no_longer_counted() {
+        let before = counted_here();
+        let small = layout(100, 8);
+        let wide = layout(300, 64);
+        let (a, b) = (alloc(small), alloc(wide));
+        assert_eq!(counted_here() - before, 112 + 320);
+        free(a, small);
+        assert_eq!(counted_here() - before, 320);
+        free(b, wide);
+        assert_eq!(counted_here(), before);
+    }
+
+    #[test]
+    fn a_block_that_moves_keeps_its_bytes_and_its_alignment() {
+        for align in [1, 8, 16, 32, 128, 4096] {
+            let before = counted_here();
+            let first = layout(64, align);
+            let block = alloc(first);
+            // SAFETY: 64 bytes of our own.
+            unsafe { block.write_bytes(7, 64) };
+            // SAFETY: the block and layout from above; the size is not zero.
+            let block = unsafe { CountingAllocator.realloc(block, first, 5000) };
+            assert_eq!(block.addr() % align, 0);
+            // SAFETY: 5000 bytes, the first 64 of them written.
+            let bytes = unsafe { std::slice::from_raw_parts(block, 64) };
+            assert!(bytes.iter().all(|&byte| byte == 7));
+            assert_eq!(counted_here() - before, counted_bytes(5000) as i64);
+            // SAFETY: as above; down to less than the alignment for most of the loop.
+            let block = unsafe { CountingAllocator.realloc(block, layout(5000, align), 9) };
+            assert_eq!(block.addr() % align, 0);
+            free(block, layout(9, align));
+            assert_eq!(counted_here(), before);
+        }
+    }
+
+    #[test]
+    fn zeroed_blocks_are_zero_at_every_alignment() {
+        for align in [1, 16, 256] {
+            let layout = layout(1000, align);
+            // SAFETY: the size is not zero.
+            let block = unsafe { CountingAllocator.alloc_zeroed(layout) };
+            // SAFETY: 1000 bytes, initialised to zero.
+            assert!(unsafe { std::slice::from_raw_parts(block, 1000) }.iter().all(|&byte| byte == 0));
+            free(block, layout);
+        }
+    }
+
+    #[test]
+    fn small_sizes_with_a_larger_alignment_are_aligned() {
+        for (size, align) in [(1, 16), (8, 16), (2, 8), (24, 16), (40, 16), (3, 4096)] {
+            let layout = layout(size, align);
+            let blocks: Vec<_> = (0..100).map(|_| alloc(layout)).collect();
+            blocks.into_iter().for_each(|block| free(block, layout));
+        }
+    }
+
+    #[test]
+    fn threads_that_share_a_counter_lose_no_update() {
+        let layout = layout(100, 8);
+        std::thread::scope(|scope| {
+            for thread in 0..32 {
+                scope.spawn(move || {
+                    INDEX.set(OWNED_MAX + thread); // As if that many had come before.
+                    (0..1000).for_each(|_| free(alloc(layout), layout));
+                });
+            }
+        });
+        let shared: i64 = COUNTERS[OWNED_MAX..].iter().map(|counter| counter.load(Relaxed)).sum();
+        assert_eq!(shared, 0);
+    }
+
+    #[test]
+    fn the_sum_is_right_whichever_thread_frees() {
+        let layout = layout(64 << 20, 16);
+        let before = sample_peak() as i64;
+        let elsewhere = || {
+            let thread = std::thread::spawn(move || alloc(layout).expose_provenance());
+            thread.join().expect("the thread ended well")
+        };
+        let blocks = [elsewhere(), elsewhere(), elsewhere()];
+        // The other tests of this binary hold less than 40 MB at any time: hence the slack.
+        let grown = sample_peak() as i64 - before;
+        assert!((grown - (192 << 20)).abs() < 40_000_000, "{grown}");
+        assert!(peak_memory_bytes() as i64 >= before + grown);
+        blocks.into_iter().for_each(|block| free(std::ptr::with_exposed_provenance_mut(block), layout));
+        assert!((used_memory_bytes() as i64 - before).abs() < 40_000_000);
+    }
+
+    #[test]
+    fn the_allocator_tells_its_name_and_statistics() {
+        assert!(allocator_name().starts_with("mimalloc-3."), "{}", allocator_name());
+        purge();
+        let text = stats_text();
+        assert!(text.len() > 100 && text.len() <= STATS_TEXT_MAX_BYTES, "{text}");
+    }
+
+    /// `cargo test --release -p structures what_counting_costs -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement: run it alone, in a release build"]
+    fn what_counting_costs() {
+        const ROUNDS: u32 = 20_000_000;
+        for size in [16, 64, 200] {
+            let layout = layout(std::hint::black_box(size), 8);
+            let start = std::time::Instant::now();
+            for _ in 0..ROUNDS {
+                // SAFETY: the size is not zero.
+                let block = std::hint::black_box(unsafe { mi::mi_malloc(layout.size()) });
+                // SAFETY: allocated just now.
+                unsafe { mi::mi_free(block) };
+            }
+            let bare = start.elapsed();
+            let start = std::time::Instant::now();
+            for _ in 0..ROUNDS {
+                // SAFETY: the size is not zero.
+                let block = std::hint::black_box(unsafe { CountingAllocator.alloc(layout) });
+                free(block, layout);
+            }
+            let counted = start.elapsed();
+            println!(
+                "{size} B: bare {:?}, counted {:?} for an allocation and its free",
+                bare / ROUNDS,
+                counted / ROUNDS
+            );
+        }
+    }
+}
