@@ -1,8 +1,10 @@
 //! Project automation. `cargo xtask test` is all of CI; `cargo xtask help` lists the rest.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod ci;
 mod progress;
+mod server;
 mod shell;
 mod tidy;
 
@@ -29,6 +31,8 @@ enum Task {
     Test(TestArguments),
     /// Check the structure rules that a program can check (see tidy.toml).
     Tidy,
+    /// Measure Saker beside the peers on PATH (redis-server, valkey-server), interleaved, and print a table.
+    Bench(bench::BenchArguments),
 }
 
 #[derive(Args)]
@@ -63,6 +67,7 @@ fn run(arguments: Arguments) -> Result<bool> {
     let root = root()?;
     match arguments.command {
         Task::Test(arguments) => test(root, arguments),
+        Task::Bench(arguments) => bench::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Tidy => {
             let findings = tidy::check(&root)?;
             findings.iter().for_each(|finding| println!("{finding}"));

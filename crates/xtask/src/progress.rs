@@ -45,9 +45,13 @@ impl Session {
         Self { root, target, seed, report: RefCell::default() }
     }
 
-    /// Adds a line to the report at the end of the run.
+    /// Adds a line to the report at the end of the run, once however often it is said.
     pub fn report(&self, line: impl Into<String>) {
-        self.report.borrow_mut().push(line.into());
+        let line = line.into();
+        let mut report = self.report.borrow_mut();
+        if !report.contains(&line) {
+            report.push(line);
+        }
     }
 
     /// Where step `name` writes what its commands print.

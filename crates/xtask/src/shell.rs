@@ -79,29 +79,33 @@ pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf
     if let Some(path) = find(program) {
         return Ok(path);
     }
-    let by_hand = format!("{program} is missing; install the package {package}");
+    install(session, package).map_err(|missing| format!("{program} is missing: {missing}"))?;
+    find(program).ok_or_else(|| format!("{program} is missing though the package {package} is installed"))
+}
+
+/// Installs Debian's `package` when this process may. `Err` holds the one line that says what is missing.
+pub fn install(session: &Session, package: &str) -> Result<(), String> {
     if find("apt-get").is_none() || !is_root() {
-        return Err(by_hand);
+        return Err(format!("install the package {package}"));
     }
-    println!("        installing {package} for {program}");
+    println!("        installing the package {package}");
     let limit = Duration::from_secs(180);
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
         run_logged(session, "apt", &mut command, limit).is_ok()
     };
-    let install = ["install", "-y", "-qq", "--no-install-recommends", package];
+    let arguments = ["install", "-y", "-qq", "--no-install-recommends", package];
     // The lists of a fresh container are empty or old: refresh them when a first try fails.
-    let installed = apt(&install) || (apt(&["update", "-qq"]) && apt(&install));
-    if !installed {
-        return Err(format!("{by_hand} (apt-get could not)"));
+    if apt(&arguments) || (apt(&["update", "-qq"]) && apt(&arguments)) {
+        return Ok(());
     }
-    find(program).ok_or(by_hand)
+    Err(format!("apt-get could not install the package {package}"))
 }
 
 /// Whether this process may install packages.
 fn is_root() -> bool {
-    output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+    rustix::process::geteuid().is_root()
 }
 
 /// Starts step logs afresh: what an earlier run left is removed.

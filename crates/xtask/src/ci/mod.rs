@@ -1,13 +1,16 @@
 //! All of CI as a list of steps, cheapest first: what a reader can fix in seconds fails in seconds.
 
 mod cargo;
-mod release;
+mod clients;
+pub mod release;
 mod sanitize;
 
 use anyhow::Result;
 
 use crate::progress::{Outcome, Session, Step};
 use crate::tidy;
+
+const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 
 /// Every step of `cargo xtask test`, in order.
 pub const STEPS: &[Step] = &[
@@ -52,6 +55,24 @@ pub const STEPS: &[Step] = &[
         about: "the release server builds; its size",
         remedy: "`cargo build --release` shows the same",
         run: release::step,
+    },
+    Step {
+        name: "redis-cli",
+        about: "redis-cli against the server, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: clients::redis_cli,
+    },
+    Step {
+        name: "redis-benchmark",
+        about: "all default tests of redis-benchmark, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: clients::redis_benchmark,
+    },
+    Step {
+        name: "redis-py",
+        about: "redis-py over every type, TCP, Unix socket, password, RESP2 and RESP3",
+        remedy: CLIENT_REMEDY,
+        run: clients::redis_py,
     },
 ];
 

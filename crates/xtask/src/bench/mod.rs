@@ -1,0 +1,209 @@
+//! Saker beside every peer on this machine: the same redis-benchmark runs against each server in turn,
+//! round after round (A B C A B C …), so that a drifting machine hurts all alike; figures are medians
+//! over the rounds. Beside what the client reports, the CPU time of each server per request is read
+//! from /proc: it hardly moves with noise or with how fast the client is.
+
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+
+use crate::ci::release;
+use crate::progress::Session;
+use crate::server::Server;
+use crate::shell;
+use table::{Figures, Row};
+
+/// Peers looked for on PATH.
+const PEERS: &[&str] = &["redis-server", "valkey-server"];
+/// `/proc/PID/stat` counts CPU time in these, on every Linux.
+const CPU_TICKS_PER_SECOND: f64 = 100.0;
+
+/// What to measure.
+#[derive(Args)]
+pub struct BenchArguments {
+    /// Tests of redis-benchmark, each a row of the table.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "ping_mbulk,set,get,incr,lpush,rpop,hset,sadd,zadd,lrange_100"
+    )]
+    tests: Vec<String>,
+    /// Rounds over all servers; figures are the medians.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Connections of the client.
+    #[arg(long, default_value_t = 50)]
+    clients: u32,
+    /// Requests sent before waiting for replies.
+    #[arg(long, default_value_t = 1)]
+    pipeline: u32,
+    /// Requests of one run.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
+    requests: u32,
+    /// Different keys (and members) that requests choose from.
+    #[arg(long, default_value_t = 100_000)]
+    keyspace: u32,
+    /// Bytes of a value.
+    #[arg(long, default_value_t = 3)]
+    size: u32,
+    /// I/O threads of each server.
+    #[arg(long, default_value_t = 1)]
+    io_threads: u32,
+    /// A further server to compare with, as NAME=PROGRAM; it takes redis-server's options.
+    #[arg(long = "peer", value_name = "NAME=PROGRAM")]
+    peers: Vec<String>,
+    /// Put the table into this Markdown file, in place of the one that the same command wrote before.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+/// A server under measurement.
+struct Contender {
+    name: String,
+    server: Server,
+}
+
+/// Runs the measurement and prints its table. True unless a run failed, which is an error.
+pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
+    let benchmark =
+        shell::ensure(session, "redis-benchmark", "redis-tools").map_err(|missing| anyhow!(missing))?;
+    let mut contenders = Vec::new();
+    for (name, program) in programs(session, arguments)? {
+        let threads = arguments.io_threads.to_string();
+        let server = Server::start(session, &program, &["--io-threads", &threads, "--protected-mode", "no"])
+            .with_context(|| format!("starting {name}"))?;
+        contenders.push(Contender { name, server });
+    }
+    let mut rows = Vec::new();
+    for test in &arguments.tests {
+        let mut rounds: Vec<Vec<Figures>> = contenders.iter().map(|_| Vec::new()).collect();
+        for round in 1..=arguments.rounds {
+            for (contender, figures) in contenders.iter().zip(&mut rounds) {
+                eprintln!("{test}, round {round} of {}: {}", arguments.rounds, contender.name);
+                figures.push(measure(&benchmark, contender, test, arguments)?);
+            }
+        }
+        let medians = contenders
+            .iter()
+            .zip(rounds)
+            .map(|(contender, figures)| (contender.name.clone(), Figures::median(figures)));
+        rows.push(Row { test: test.clone(), figures: medians.collect() });
+    }
+    let section = table::section(&command_line(), &setting(arguments), &rows);
+    println!("{section}");
+    if let Some(path) = &arguments.write {
+        table::write(path, &section)?;
+    }
+    Ok(true)
+}
+
+/// Saker and the peers there are, as (name, program).
+fn programs(session: &Session, arguments: &BenchArguments) -> Result<Vec<(String, PathBuf)>> {
+    eprintln!("building the release server");
+    let mut programs = vec![("saker".to_owned(), release::build(session)?)];
+    for name in PEERS {
+        match shell::find(name) {
+            Some(program) => programs.push((versioned(name, &program), program)),
+            None => eprintln!("{name} is not on PATH: left out"),
+        }
+    }
+    for peer in &arguments.peers {
+        let (name, program) = peer.split_once('=').context("--peer takes NAME=PROGRAM")?;
+        programs.push((name.to_owned(), PathBuf::from(program)));
+    }
+    Ok(programs)
+}
+
+/// The peer's name with its version, as far as `--version` tells it (`… v=7.0.15 …`).
+fn versioned(name: &str, program: &Path) -> String {
+    let short = name.trim_end_matches("-server");
+    let text = shell::output(Command::new(program).arg("--version")).unwrap_or_default();
+    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v="));
+    version.map_or_else(|| short.to_owned(), |version| format!("{short} {version}"))
+}
+
+/// One run of one test against one server.
+fn measure(
+    benchmark: &Path,
+    contender: &Contender,
+    test: &str,
+    arguments: &BenchArguments,
+) -> Result<Figures> {
+    let mut command = Command::new(benchmark);
+    command.args(["--csv", "-p", &contender.server.port.to_string()]);
+    let numbers = [
+        ("-n", arguments.requests),
+        ("-c", arguments.clients),
+        ("-P", arguments.pipeline),
+        ("-r", arguments.keyspace),
+        ("-d", arguments.size),
+    ];
+    for (option, number) in numbers {
+        command.args([option, &number.to_string()]);
+    }
+    match test.strip_prefix("lrange_") {
+        // redis-benchmark's own LRANGE tests push a list first, which would count as theirs.
+        Some(count) => {
+            let count: usize = count.parse().with_context(|| format!("{test} must end in a number"))?;
+            let elements = " xxx".repeat(count);
+            contender.server.ask(&format!("DEL bench:list\r\nRPUSH bench:list{elements}"))?;
+            command.args(["lrange", "bench:list", "0", &(count - 1).to_string()]);
+        }
+        None => {
+            command.args(["-t", test]);
+        }
+    }
+    let before = cpu_seconds(contender.server.pid())?;
+    let output = shell::output(&mut command)?;
+    let cpu_seconds = cpu_seconds(contender.server.pid())? - before;
+    let figures = Figures::parse(&output, cpu_seconds / f64::from(arguments.requests) * 1e6);
+    figures.with_context(|| format!("redis-benchmark printed no figures for {test}: {output}"))
+}
+
+/// CPU time that process `pid` has used, in user and kernel mode.
+fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the server is gone")?;
+    // The fields are counted behind the program's name, which may itself hold spaces.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
+    match (ticks(11), ticks(12)) {
+        (Some(user), Some(kernel)) => Ok((user + kernel) / CPU_TICKS_PER_SECOND),
+        _ => bail!("/proc/{pid}/stat reads {stat:?}"),
+    }
+}
+
+/// The command that repeats this measurement.
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut kept = Vec::new();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            // Where the table goes is no part of what was measured.
+            "--write" => _ = words.next(),
+            word if word.starts_with("--write=") => {}
+            word => kept.push(word),
+        }
+    }
+    format!("cargo xtask {}", kept.join(" "))
+}
+
+/// The setting in a sentence.
+fn setting(arguments: &BenchArguments) -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "{} connections, pipeline {}, {} requests a run over {} keys, values of {} bytes, {} I/O threads each, \
+         medians of {} interleaved rounds; client and servers share {cores} cores.",
+        arguments.clients,
+        arguments.pipeline,
+        arguments.requests,
+        arguments.keyspace,
+        arguments.size,
+        arguments.io_threads,
+        arguments.rounds,
+    )
+}

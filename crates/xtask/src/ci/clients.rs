@@ -1,0 +1,226 @@
+//! Real clients against the release server, on each back end of its event loop.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::release;
+use crate::progress::{Outcome, Session};
+use crate::server::Server;
+use crate::shell;
+
+/// The event loop's back ends, by the name that `io-backend` takes.
+const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
+/// The password of the servers that have one.
+const PASSWORD: &str = "correct-horse";
+/// redis-py, at the release the checks were written with.
+const REDIS_PY: &str = "redis==8.1.0";
+/// For one client's whole run.
+const CLIENT_LIMIT: Duration = Duration::from_secs(180);
+
+/// redis-cli, in the ways people use it.
+pub fn redis_cli(session: &Session) -> Result<Outcome> {
+    let cli = match shell::ensure(session, "redis-cli", "redis-tools") {
+        Ok(cli) => cli,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    on_each_back_end(session, |server| {
+        let say = |arguments: &[&str], input: &str| cli_says(&cli, server, arguments, input);
+        let expect = |arguments: &[&str], input: &str, wanted: &str| {
+            let got = say(arguments, input)?;
+            ensure!(got.contains(wanted), "redis-cli {arguments:?} printed {got:?}, wanted {wanted:?}");
+            Ok(())
+        };
+        expect(&["ping"], "", "PONG")?;
+        expect(&["set", "greeting", "hello world"], "", "OK")?;
+        expect(&["--no-raw", "get", "greeting"], "", "\"hello world\"")?;
+        expect(&["-x", "set", "from-stdin"], "piped", "OK")?;
+        expect(&["-n", "3", "set", "elsewhere", "1"], "", "OK")?;
+        expect(&["-3", "--no-raw", "hset", "map", "field", "1"], "", "(integer) 1")?;
+        expect(&["-3", "--no-raw", "hgetall", "map"], "", "1# \"field\" => \"1\"")?;
+        expect(&["--no-raw", "nosuchcommand"], "", "ERR unknown command")?;
+        // A session: commands from standard input, some failing, the connection surviving.
+        expect(&[], "rpush list a b c\nlrange list 0 -1\nincr greeting\nping\n", "PONG")?;
+        let inserts: String = (0..1_000).map(|i| format!("SET mass:{i} {i}\r\n")).collect();
+        expect(&["--pipe"], &inserts, "errors: 0, replies: 1000")?;
+        let scanned = say(&["--scan", "--pattern", "mass:*"], "")?;
+        ensure!(scanned.lines().count() == 1_000, "--scan found {} of 1000 keys", scanned.lines().count());
+        expect(&["--bigkeys"], "", "Biggest string found")?;
+        expect(&["info", "server"], "", "redis_version:")?;
+        expect(&["flushall"], "", "OK")
+    })
+}
+
+/// redis-benchmark: all default tests over TCP, and the common switches.
+pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
+    let benchmark = match shell::ensure(session, "redis-benchmark", "redis-tools") {
+        Ok(benchmark) => benchmark,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    on_each_back_end(session, |server| {
+        let port = server.port.to_string();
+        let unix = server.unix.to_string_lossy().into_owned();
+        let run = |arguments: &[&str], rows_min: usize| {
+            let mut command = Command::new(&benchmark);
+            let text = shell::run_logged(
+                session,
+                "redis-benchmark",
+                command.arg("--csv").args(arguments),
+                CLIENT_LIMIT,
+            )?;
+            check_benchmark(&text, arguments, rows_min)
+        };
+        // PING twice, SET, GET, INCR, pushes, pops, SADD, HSET, SPOP, ZADD, ZPOPMIN, four LRANGEs, MSET, XADD.
+        run(&["-p", &port, "-n", "2000"], 19)?;
+        run(
+            &[
+                "-p",
+                &port,
+                "-n",
+                "20000",
+                "-P",
+                "16",
+                "-r",
+                "10000",
+                "-t",
+                "set,get,incr,lpush,hset,sadd,zadd",
+            ],
+            7,
+        )?;
+        run(&["-p", &port, "-n", "5000", "-c", "500", "--threads", "2", "-t", "set,get"], 2)?;
+        run(&["-s", &unix, "-n", "5000", "-d", "20000", "-t", "set,get"], 2)
+    })
+}
+
+/// redis-py over TCP, over the Unix socket, and with a password.
+pub fn redis_py(session: &Session) -> Result<Outcome> {
+    let python = match python_with_redis(session)? {
+        Ok(python) => python,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    let script = session.root.join("crates/testkit/clients/redis_py_smoke.py");
+    let drive = |arguments: &[&str]| {
+        let mut command = Command::new(&python);
+        shell::run_logged(session, "redis-py", command.arg(&script).args(arguments), CLIENT_LIMIT)
+    };
+    on_each_back_end(session, |server| {
+        drive(&["--port", &server.port.to_string()])?;
+        drive(&["--unix", &server.unix.to_string_lossy()])?;
+        Ok(())
+    })?;
+    let server = Server::start(session, &release::build(session)?, &["--requirepass", PASSWORD])?;
+    drive(&["--port", &server.port.to_string(), "--password", PASSWORD])?;
+    server.stop()?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+/// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
+fn on_each_back_end(session: &Session, work: impl Fn(&Server) -> Result<()>) -> Result<Outcome> {
+    let program = release::build(session)?;
+    let mut refused = Vec::new();
+    for back_end in BACK_ENDS {
+        let server = Server::start(session, &program, &["--io-backend", back_end])?;
+        if !server.ask("INFO server")?.contains(&format!("multiplexing_api:{back_end}")) {
+            refused.push(*back_end);
+            continue;
+        }
+        work(&server).with_context(|| format!("on {back_end}; the server's log: {}", server.log()))?;
+        server.stop()?;
+    }
+    match refused.as_slice() {
+        [] => Ok(Outcome::Passed(BACK_ENDS.join(", "))),
+        refused if refused.len() < BACK_ENDS.len() => {
+            session
+                .report(format!("SKIPPED in part: this kernel or container has no {}", refused.join(", ")));
+            Ok(Outcome::Passed(format!("without {}, which is not to be had here", refused.join(", "))))
+        }
+        _ => bail!("the server took none of the back ends {}", BACK_ENDS.join(", ")),
+    }
+}
+
+/// What redis-cli prints for `arguments` with `input` on its standard input.
+fn cli_says(cli: &Path, server: &Server, arguments: &[&str], input: &str) -> Result<String> {
+    let mut command = Command::new(cli);
+    command.args(["-p", &server.port.to_string()]).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start redis-cli")?;
+    let mut stdin = child.stdin.take().context("redis-cli's standard input")?;
+    stdin.write_all(input.as_bytes())?;
+    drop(stdin);
+    let output = child.wait_with_output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+/// Every test reported a rate, and the server refused nothing.
+fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()> {
+    let last = log.rsplit("$ ").next().unwrap_or_default();
+    let rates =
+        last.lines().filter_map(|line| line.split("\",\"").nth(1)?.trim_matches('"').parse::<f64>().ok());
+    let rates: Vec<f64> = rates.collect();
+    ensure!(
+        rates.len() >= rows_min,
+        "redis-benchmark {arguments:?} gave {} of {rows_min} rates",
+        rates.len()
+    );
+    ensure!(rates.iter().all(|rate| *rate > 0.0), "redis-benchmark {arguments:?} gave a rate of zero");
+    ensure!(
+        !last.contains("ERR") && !last.contains("WRONGTYPE"),
+        "redis-benchmark {arguments:?} met an error reply"
+    );
+    Ok(())
+}
+
+/// A Python with redis-py in a virtual environment below the target folder; the inner error says what is missing.
+fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
+    let folder = session.target.join("venv");
+    let python = folder.join("bin/python");
+    let has_redis = || shell::succeeds(Command::new(&python).args(["-c", "import redis"]));
+    if has_redis() {
+        return Ok(Ok(python));
+    }
+    if let Err(missing) = shell::ensure(session, "python3", "python3") {
+        return Ok(Err(missing));
+    }
+    let create = || shell::succeeds(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
+    if !create() {
+        // On Debian the module is a package of its own, and no program on PATH tells whether it is there.
+        if let Err(missing) = shell::install(session, "python3-venv") {
+            return Ok(Err(missing));
+        }
+        ensure!(create(), "python3 -m venv fails");
+    }
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY]);
+    if shell::run_logged(session, "pip", &mut pip, CLIENT_LIMIT).is_err() || !has_redis() {
+        return Ok(Err(format!(
+            "pip could not install {REDIS_PY}; see {}",
+            session.log_path("pip").display()
+        )));
+    }
+    Ok(Ok(python))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "$ redis-benchmark --csv\n\"test\",\"rps\",\"avg_latency_ms\"\n";
+
+    #[test]
+    fn a_benchmark_run_must_give_every_rate() {
+        let check = |rows: &str| check_benchmark(&format!("{HEADER}{rows}"), &[], 2).is_ok();
+        assert!(check("\"SET\",\"100.5\",\"0.1\"\n\"GET\",\"99.0\",\"0.1\"\n"));
+        assert!(!check("\"SET\",\"100.5\",\"0.1\"\n"));
+        assert!(!check("\"SET\",\"100.5\",\"0.1\"\n\"GET\",\"0.0\",\"0.1\"\n"));
+        assert!(!check("\"SET\",\"100.5\",\"0.1\"\n\"GET\",\"99.0\",\"0.1\"\nERR unknown command\n"));
+    }
+
+    #[test]
+    fn only_the_last_run_of_a_log_is_looked_at() {
+        let log = format!("{HEADER}\"SET\",\"1.0\",\"0.1\"\n{HEADER}");
+        assert!(check_benchmark(&log, &[], 1).is_err());
+    }
+}
