@@ -1,1 +1,34 @@
-//! See Cargo.toml.
+//! Data commands: one file per group, one paragraph per command (record above handler), pure: data in,
+//! reply and effects out.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod ctx;
+pub mod error;
+pub mod generic;
+pub mod hash;
+pub mod list;
+pub mod set;
+pub mod stream;
+pub mod string;
+pub mod table;
+pub mod zset;
+
+pub use args::Args;
+pub use ctx::{Ctx, Effects, EventClass, Handler, KeyEvent, ValueLimits};
+pub use error::CommandError;
+pub use table::Command;
+
+/// All data commands.
+pub fn all() -> impl Iterator<Item = &'static Command> {
+    let groups = [
+        string::COMMANDS,
+        generic::COMMANDS,
+        list::COMMANDS,
+        hash::COMMANDS,
+        set::COMMANDS,
+        zset::COMMANDS,
+        stream::COMMANDS,
+    ];
+    groups.into_iter().flatten().copied()
+}

@@ -1,1 +1,28 @@
-//! See Cargo.toml.
+//! Keys and values: the objects keys hold, databases, shards behind locks, expiry.
+//!
+//! Pure: no I/O, no clock, no randomness of its own. Times and random numbers are arguments.
+#![forbid(unsafe_code)]
+
+pub mod db;
+pub mod hash;
+pub mod key;
+pub mod keyspace;
+pub mod list;
+pub mod object;
+pub mod set;
+pub mod stream;
+pub mod string;
+pub mod view;
+pub mod zset;
+
+pub use db::{Db, KeyEntry, Shard};
+pub use hash::Hash;
+pub use key::{Hasher, Key};
+pub use keyspace::{Keyspace, Locked, SweepPoint};
+pub use list::List;
+pub use object::{Blob, Object, ObjectType};
+pub use set::Set;
+pub use stream::Stream;
+pub use string::Str;
+pub use view::{Access, Expiry, View, WrongType};
+pub use zset::Zset;

@@ -4,9 +4,6 @@
 pub mod byte_queue;
 pub mod futex;
 pub mod glob;
-mod grisu;
-pub mod long_double;
-pub mod memory_size;
 pub mod number;
 pub mod quoted;
 pub mod sync;

@@ -21,6 +21,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::size_class::size_class;
+use crate::table::{Borrowed, Place, Table};
 
 /// The longest string kept behind its key; longer ones belong into an object of their own.
 pub const INLINE_BYTES_MAX: usize = 4096;
@@ -447,6 +448,69 @@ impl<V> Drop for Entry<V> {
     }
 }
 
+// SAFETY: blocks come from the allocator with addresses of user space, aligned to 16 by every size class
+// (`BLOCK_ALIGN`); the key is fixed for an entry's life.
+unsafe impl<V> crate::table::Thin for Entry<V> {
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        Entry::into_raw(self)
+    }
+    #[inline]
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+        // SAFETY: the caller passes what `into_raw` gave.
+        unsafe { Entry::from_raw(raw) }
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        Entry::key(self)
+    }
+    #[inline]
+    fn deadline_ms(&self) -> Option<i64> {
+        self.expiry_ms()
+    }
+}
+
+impl<'a, V> Borrowed<'a, Entry<V>> {
+    /// The key, for as long as the table is borrowed.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        let key: *const [u8] = Entry::key(self);
+        // SAFETY: the key lies in the entry's block, which the table owns unchanged for `'a`.
+        unsafe { &*key }
+    }
+
+    /// The value, for as long as the table is borrowed.
+    #[inline]
+    pub fn view(&self) -> View<'a, V> {
+        match Entry::view(self) {
+            View::Int(number) => View::Int(number),
+            View::Bytes(bytes) => {
+                let bytes: *const [u8] = bytes;
+                // SAFETY: the bytes lie in the entry's block, which the table owns unchanged for `'a`.
+                View::Bytes(unsafe { &*bytes })
+            }
+            View::Object(object) => {
+                let object: *const V = object;
+                // SAFETY: as above, the object lies in the block.
+                View::Object(unsafe { &*object })
+            }
+        }
+    }
+}
+
+impl<V> Table<Entry<V>> {
+    /// The object at `place`, to change, for as long as the table is borrowed. O(1).
+    #[inline]
+    pub fn object_mut(&mut self, place: Place) -> Option<&mut V> {
+        let mut entry = self.at_mut(place);
+        let object: *mut V = entry.object_mut()?;
+        drop(entry);
+        // SAFETY: the object lies in the entry's block, which the table owns and which nobody else can
+        // reach while the table is borrowed mutably.
+        Some(unsafe { &mut *object })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -514,27 +578,5 @@ mod tests {
         let entry = E::new(b"k", NewValue::Object(Box::new(vec![4, 5])), Some(3), 0);
         assert_eq!(entry.into_object(), Some(Box::new(vec![4, 5])));
         assert_eq!(E::new(b"k", NewValue::Int(3), None, 0).into_object(), None);
-    }
-}
-
-// SAFETY: blocks come from the allocator with addresses of user space, aligned to 16 by every size class
-// (`BLOCK_ALIGN`); the key is fixed for an entry's life.
-unsafe impl<V> crate::table::Thin for Entry<V> {
-    #[inline]
-    fn into_raw(self) -> NonNull<u8> {
-        Entry::into_raw(self)
-    }
-    #[inline]
-    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
-        // SAFETY: the caller passes what `into_raw` gave.
-        unsafe { Entry::from_raw(raw) }
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        Entry::key(self)
-    }
-    #[inline]
-    fn deadline_ms(&self) -> Option<i64> {
-        self.expiry_ms()
     }
 }

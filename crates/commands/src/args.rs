@@ -1,0 +1,96 @@
+//! A request's arguments: slices of the bytes it arrived in, with the hash of its first key at hand.
+
+use keyspace::{Hasher, Key};
+use resp::parse::Span;
+
+use crate::error::CommandError;
+
+/// The arguments of one request. Index 0 is the command's name.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    input: &'a [u8],
+    spans: &'a [Span],
+    hasher: &'a Hasher,
+    first_key: (usize, u64),
+}
+
+impl<'a> Args<'a> {
+    /// Arguments `spans` of `input`; keys are hashed with `hasher` when asked for.
+    #[inline]
+    pub fn new(input: &'a [u8], spans: &'a [Span], hasher: &'a Hasher) -> Self {
+        Self { input, spans, hasher, first_key: (usize::MAX, 0) }
+    }
+
+    /// Remembers the hash of the key at argument `index`, which dispatch has computed already.
+    #[inline]
+    pub fn with_first_key(self, index: usize, hash: u64) -> Self {
+        Self { first_key: (index, hash), ..self }
+    }
+
+    /// Number of arguments, the name included.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none, not even a name.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Argument `index`.
+    ///
+    /// # Panics
+    /// If there is no such argument: handlers stay within their arity or ask [`Args::len`].
+    #[inline]
+    pub fn get(&self, index: usize) -> &'a [u8] {
+        self.spans[index].of(self.input)
+    }
+
+    /// Argument `index`, if there is one.
+    #[inline]
+    pub fn try_get(&self, index: usize) -> Option<&'a [u8]> {
+        self.spans.get(index).map(|span| span.of(self.input))
+    }
+
+    /// The arguments from `index` on.
+    pub fn from(
+        &self,
+        index: usize,
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
+        let (input, spans) = (self.input, &self.spans[index.min(self.spans.len())..]);
+        spans.iter().map(move |span| span.of(input))
+    }
+
+    /// Argument `index` as a key.
+    #[inline]
+    pub fn key(&self, index: usize) -> Key<'a> {
+        let bytes = self.get(index);
+        if index == self.first_key.0 {
+            return Key { bytes, hash: self.first_key.1 };
+        }
+        self.hasher.key(bytes)
+    }
+
+    /// Whether argument `index` is the word `token`, whatever the case.
+    #[inline]
+    pub fn is(&self, index: usize, token: &str) -> bool {
+        self.try_get(index).is_some_and(|bytes| bytes.eq_ignore_ascii_case(token.as_bytes()))
+    }
+
+    /// Argument `index` as a 64-bit integer.
+    pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
+        stdx::number::parse_i64(self.get(index)).ok_or(CommandError::NotAnInteger)
+    }
+
+    /// Argument `index` as a float.
+    pub fn float(&self, index: usize) -> Result<f64, CommandError> {
+        let text = std::str::from_utf8(self.get(index)).map_err(|_| CommandError::NotAFloat)?;
+        text.parse().ok().filter(|value: &f64| !value.is_nan()).ok_or(CommandError::NotAFloat)
+    }
+
+    /// The keyed hash of this process.
+    pub fn hasher(&self) -> &'a Hasher {
+        self.hasher
+    }
+}

@@ -1,0 +1,157 @@
+//! What a data command may touch: its locked keys, its reply, its effects. Nothing else.
+
+use bitflags::bitflags;
+use keyspace::{Key, View};
+use resp::Reply;
+
+use crate::args::Args;
+use crate::error::CommandError;
+
+/// The function that runs a data command. It parses, calls one method of the type, replies.
+pub type Handler = fn(&mut Ctx<'_>, &Args<'_>) -> Result<(), CommandError>;
+
+/// A data command's surroundings.
+pub struct Ctx<'a> {
+    /// The selected database, as far as the command's keys are locked.
+    pub db: View<'a>,
+    /// Where the reply goes.
+    pub reply: Reply<'a>,
+    /// What the command did to the data, for those who follow it.
+    pub effects: &'a mut Effects,
+    /// Random numbers: seeded once per thread, so tests are repeatable.
+    pub rng: &'a mut fastrand::Rng,
+    /// Limits from the configuration that shape values.
+    pub limits: &'a ValueLimits,
+}
+
+impl Ctx<'_> {
+    /// Notes that `key` changed and which keyspace event that raises. Call it once per change, before
+    /// returning; a command that changed nothing does not call it.
+    #[inline]
+    pub fn changed(&mut self, class: EventClass, event: &'static str, key: Key<'_>) {
+        self.effects.changes += 1;
+        if self.effects.wanted_events.intersects(class) {
+            let db = self.db.index();
+            self.effects.events.push(KeyEvent { class, event, db, key: key.bytes.into() });
+        }
+    }
+}
+
+bitflags! {
+    /// Classes of keyspace events; the letters are those of `notify-keyspace-events`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct EventClass: u32 {
+        /// `g`: DEL, EXPIRE, RENAME, …
+        const GENERIC = 1 << 0;
+        /// `$`
+        const STRING = 1 << 1;
+        /// `l`
+        const LIST = 1 << 2;
+        /// `s`
+        const SET = 1 << 3;
+        /// `h`
+        const HASH = 1 << 4;
+        /// `z`
+        const ZSET = 1 << 5;
+        /// `x`: a key's time was over.
+        const EXPIRED = 1 << 6;
+        /// `e`: a key was evicted.
+        const EVICTED = 1 << 7;
+        /// `t`
+        const STREAM = 1 << 8;
+        /// `n`: a key was created.
+        const NEW = 1 << 9;
+    }
+}
+
+/// One keyspace event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEvent {
+    /// Its class.
+    pub class: EventClass,
+    /// Its name, such as `set`.
+    pub event: &'static str,
+    /// The database.
+    pub db: usize,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
+/// What commands did to the data, collected for those who follow it; applied before the locks are
+/// released. Thread: one per I/O thread.
+#[derive(Default)]
+pub struct Effects {
+    /// Changes so far: what `rdb_changes_since_last_save` counts.
+    pub changes: u64,
+    /// Events somebody wants to hear of.
+    pub wanted_events: EventClass,
+    /// Those that happened.
+    pub events: Vec<KeyEvent>,
+    /// Values on their way out, too big to free here: a background thread drops them.
+    pub discarded: Vec<keyspace::KeyEntry>,
+}
+
+/// Elements from which freeing a value is left to a background thread.
+const LAZY_FREE_ELEMENTS_MIN: usize = 64;
+
+impl Effects {
+    /// Lets go of a removed value: here when it is small, on a background thread when it is not. O(1).
+    #[inline]
+    pub fn discard(&mut self, entry: keyspace::KeyEntry) {
+        use structures::entry::View;
+        match entry.view() {
+            View::Object(object) if object.element_count() >= LAZY_FREE_ELEMENTS_MIN => {
+                self.discarded.push(entry);
+            }
+            _ => drop(entry),
+        }
+    }
+}
+
+/// Limits from the configuration that shape values: thresholds between encodings, sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueLimits {
+    /// `proto-max-bulk-len`: the longest string.
+    pub string_len_bytes_max: u64,
+    /// `list-max-listpack-size`: entries of a list node, or a size class when negative.
+    pub list_max_listpack_size: i64,
+    /// `list-compress-depth`: accepted; nodes are never compressed.
+    pub list_compress_depth: i64,
+    /// `hash-max-listpack-entries`.
+    pub hash_max_listpack_entries: usize,
+    /// `hash-max-listpack-value`.
+    pub hash_max_listpack_value: usize,
+    /// `set-max-intset-entries`.
+    pub set_max_intset_entries: usize,
+    /// `set-max-listpack-entries`.
+    pub set_max_listpack_entries: usize,
+    /// `set-max-listpack-value`.
+    pub set_max_listpack_value: usize,
+    /// `zset-max-listpack-entries`.
+    pub zset_max_listpack_entries: usize,
+    /// `zset-max-listpack-value`.
+    pub zset_max_listpack_value: usize,
+    /// `stream-node-max-bytes`.
+    pub stream_node_max_bytes: usize,
+    /// `stream-node-max-entries`.
+    pub stream_node_max_entries: usize,
+}
+
+impl Default for ValueLimits {
+    fn default() -> Self {
+        Self {
+            string_len_bytes_max: 512 << 20,
+            list_max_listpack_size: -2,
+            list_compress_depth: 0,
+            hash_max_listpack_entries: 512,
+            hash_max_listpack_value: 64,
+            set_max_intset_entries: 512,
+            set_max_listpack_entries: 128,
+            set_max_listpack_value: 64,
+            zset_max_listpack_entries: 128,
+            zset_max_listpack_value: 64,
+            stream_node_max_bytes: 4096,
+            stream_node_max_entries: 100,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Why a command fails: a closed list of causes. Only [`CommandError::line`] knows the words.
+
+use std::borrow::Cow;
+
+use keyspace::WrongType;
+
+/// A cause that a client is told about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// The key holds another type.
+    WrongType,
+    /// Arguments do not fit the syntax.
+    Syntax,
+    /// An argument or stored string is not a 64-bit integer.
+    NotAnInteger,
+    /// An argument or stored string is not a float.
+    NotAFloat,
+    /// An argument that must be in a range is not; the text names it.
+    OutOfRange(&'static str),
+    /// INCR and friends would leave the 64-bit range.
+    IncrementOverflow,
+    /// INCRBYFLOAT would give NaN or infinity.
+    IncrementNotFinite,
+    /// The key must exist (RENAME, LSET).
+    NoSuchKey,
+    /// A list index out of range (LSET).
+    IndexOutOfRange,
+    /// A number of arguments the command does not take.
+    WrongArity(&'static str),
+    /// A number of arguments a subcommand does not take: container and subcommand, lower case.
+    WrongSubcommandArity(&'static str, &'static str),
+    /// An unknown subcommand: what was asked and the container's name, upper case.
+    UnknownSubcommand(Vec<u8>, &'static str),
+    /// An expiry argument that cannot be: names the command, lower case.
+    InvalidExpire(&'static str),
+    /// A database number that does not exist.
+    DbIndexOutOfRange,
+    /// Source and destination are the same.
+    SameObject,
+    /// A string would exceed `proto-max-bulk-len`.
+    StringTooLong,
+    /// A bit or byte offset that cannot be.
+    OffsetOutOfRange,
+    /// An argument that must be positive is not.
+    MustBePositive(&'static str),
+    /// NaN would be a score.
+    ScoreNotANumber,
+    /// A whole line of Redis' wording that only this command uses, its error code included.
+    Line(&'static str),
+    /// The same with parts known at run time.
+    Text(String),
+}
+
+impl From<WrongType> for CommandError {
+    fn from(_: WrongType) -> Self {
+        CommandError::WrongType
+    }
+}
+
+impl CommandError {
+    /// The line sent to the client, without its leading `-`.
+    pub fn line(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            CommandError::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            CommandError::Syntax => "ERR syntax error",
+            CommandError::NotAnInteger => "ERR value is not an integer or out of range",
+            CommandError::NotAFloat => "ERR value is not a valid float",
+            CommandError::IncrementOverflow => "ERR increment or decrement would overflow",
+            CommandError::IncrementNotFinite => "ERR increment would produce NaN or Infinity",
+            CommandError::NoSuchKey => "ERR no such key",
+            CommandError::IndexOutOfRange => "ERR index out of range",
+            CommandError::DbIndexOutOfRange => "ERR DB index is out of range",
+            CommandError::SameObject => "ERR source and destination objects are the same",
+            CommandError::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            CommandError::OffsetOutOfRange => "ERR offset is out of range",
+            CommandError::ScoreNotANumber => "ERR resulting score is not a number (NaN)",
+            CommandError::Line(line) => line,
+            CommandError::OutOfRange(what) => return Cow::Owned(format!("ERR {what} is out of range")),
+            CommandError::MustBePositive(what) => return Cow::Owned(format!("ERR {what} must be positive")),
+            CommandError::InvalidExpire(command) => {
+                return Cow::Owned(format!("ERR invalid expire time in '{command}' command"));
+            }
+            CommandError::WrongArity(command) => {
+                return Cow::Owned(format!("ERR wrong number of arguments for '{command}' command"));
+            }
+            CommandError::WrongSubcommandArity(container, sub) => {
+                return Cow::Owned(format!("ERR wrong number of arguments for '{container}|{sub}' command"));
+            }
+            CommandError::UnknownSubcommand(asked, container) => {
+                let asked = String::from_utf8_lossy(&asked[..asked.len().min(128)]).into_owned();
+                return Cow::Owned(format!("ERR unknown subcommand '{asked}'. Try {container} HELP."));
+            }
+            CommandError::Text(text) => return Cow::Owned(text.clone()),
+        })
+    }
+}

@@ -1,0 +1,6 @@
+//! Commands of the generic group.
+
+use crate::table::Command;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command] = &[];

@@ -1,0 +1,507 @@
+//! What a command is: one record with everything that is known about it, read by dispatch (arity, flags,
+//! keys), by access control (categories), by COMMAND (all of it) and by the documentation.
+//!
+//! A record is a `static` above its handler. `H` is the handler's type: data commands (this crate) get a
+//! [`crate::Ctx`]; a crate that owns other commands brings its own handler type. [`Command::map`] joins
+//! the tables of several crates into one.
+
+use bitflags::bitflags;
+
+/// Everything known about one command or subcommand.
+#[derive(Clone, Copy)]
+pub struct Command<H: 'static = crate::Handler> {
+    /// The name in upper case; a subcommand's is its second word (`LIST` of `CLIENT LIST`).
+    pub name: &'static str,
+    /// One line for COMMAND DOCS and the documentation.
+    pub summary: &'static str,
+    /// The first Redis version that has it.
+    pub since: &'static str,
+    /// The group COMMAND DOCS names: `string`, `sorted-set`, `connection`, …
+    pub group: Group,
+    /// What it costs.
+    pub complexity: &'static str,
+    /// Since when it is deprecated, and what replaces it.
+    pub deprecated: Option<Deprecated>,
+    /// How many arguments it takes, the command's name included.
+    pub arity: Arity,
+    /// How it behaves.
+    pub flags: Flags,
+    /// Access-control categories beside FAST or SLOW, which follow from the flags.
+    pub acl: Acl,
+    /// Where its keys are and what it does with them.
+    pub keys: &'static [KeySpec],
+    /// Hints for clients of a cluster, as COMMAND INFO gives them.
+    pub tips: &'static [&'static str],
+    /// Its arguments, for COMMAND DOCS.
+    pub args: &'static [Arg],
+    /// Its subcommands. A container's own `run` answers an unknown one.
+    pub subcommands: &'static [&'static Command<H>],
+    /// What runs it.
+    pub run: H,
+}
+
+impl<H: Copy> Command<H> {
+    /// The same record with another kind of handler, so that tables of several crates can be joined.
+    /// Meant for start-up: the subcommands of the result are leaked.
+    pub fn map<T: Copy + 'static>(&self, run: impl Fn(H) -> T + Copy) -> Command<T> {
+        let subcommands = self.subcommands.iter().map(|sub| &*Box::leak(Box::new(sub.map(run))));
+        Command {
+            name: self.name,
+            summary: self.summary,
+            since: self.since,
+            group: self.group,
+            complexity: self.complexity,
+            deprecated: self.deprecated,
+            arity: self.arity,
+            flags: self.flags,
+            acl: self.acl,
+            keys: self.keys,
+            tips: self.tips,
+            args: self.args,
+            subcommands: Box::leak(subcommands.collect()),
+            run: run(self.run),
+        }
+    }
+
+    /// Whether the arguments, name included, are as many as the command takes.
+    #[inline]
+    pub const fn accepts(&self, argument_count: usize) -> bool {
+        match self.arity {
+            Arity::Exactly(count) => argument_count == count as usize,
+            Arity::AtLeast(count) => argument_count >= count as usize,
+        }
+    }
+
+    /// All access-control categories, FAST or SLOW included.
+    pub fn categories(&self) -> Acl {
+        self.acl | if self.flags.contains(Flags::FAST) { Acl::FAST } else { Acl::SLOW }
+    }
+
+    /// First key, last key and step as COMMAND gives them: what can be said with three numbers.
+    pub fn legacy_key_range(&self) -> (i64, i64, i64) {
+        match self.keys {
+            [KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, .. }, .. }, rest @ ..] => {
+                let first = i64::from(*first);
+                let mut end = if *last < 0 { i64::from(*last) } else { first + i64::from(*last) };
+                let mut step = i64::from(*step);
+                for spec in rest {
+                    // Neighbouring single keys (RENAME, LMOVE) make one range.
+                    if let (Begin::Index(next), Find::Range { last: 0, .. }) = (&spec.begin, &spec.find)
+                        && end >= 0
+                        && i64::from(*next) > end
+                    {
+                        step = i64::from(*next) - end;
+                        end = i64::from(*next);
+                    }
+                }
+                (first, end, step)
+            }
+            _ => (0, 0, 0),
+        }
+    }
+}
+
+/// How many arguments a command takes, its name included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arity {
+    /// This many.
+    Exactly(u8),
+    /// This many or more.
+    AtLeast(u8),
+}
+
+impl Arity {
+    /// As COMMAND gives it: negative for "at least".
+    pub const fn as_number(self) -> i64 {
+        match self {
+            Arity::Exactly(count) => count as i64,
+            Arity::AtLeast(count) => -(count as i64),
+        }
+    }
+}
+
+/// A command's successor.
+#[derive(Clone, Copy, Debug)]
+pub struct Deprecated {
+    /// The version that deprecated it.
+    pub since: &'static str,
+    /// What to use instead, as COMMAND DOCS words it.
+    pub replaced_by: &'static str,
+}
+
+/// The group of COMMAND DOCS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // the names say it all
+pub enum Group {
+    Generic,
+    String,
+    List,
+    Set,
+    SortedSet,
+    Hash,
+    Stream,
+    Bitmap,
+    Hyperloglog,
+    Geo,
+    Pubsub,
+    Transactions,
+    Connection,
+    Server,
+    Scripting,
+    Cluster,
+}
+
+impl Group {
+    /// As COMMAND DOCS writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Hash => "hash",
+            Group::Stream => "stream",
+            Group::Bitmap => "bitmap",
+            Group::Hyperloglog => "hyperloglog",
+            Group::Geo => "geo",
+            Group::Pubsub => "pubsub",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Scripting => "scripting",
+            Group::Cluster => "cluster",
+        }
+    }
+}
+
+bitflags! {
+    /// How a command behaves. The names and their order are those of COMMAND INFO.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Flags: u32 {
+        /// May change the data.
+        const WRITE = 1 << 0;
+        /// Only reads the data.
+        const READONLY = 1 << 1;
+        /// Refused while memory is over its limit.
+        const DENYOOM = 1 << 2;
+        /// Administrative.
+        const ADMIN = 1 << 3;
+        /// Concerns channels.
+        const PUBSUB = 1 << 4;
+        /// Not allowed in scripts.
+        const NOSCRIPT = 1 << 5;
+        /// May block its client.
+        const BLOCKING = 1 << 6;
+        /// Allowed while data is being loaded.
+        const LOADING = 1 << 7;
+        /// Allowed on a replica that lost its primary.
+        const STALE = 1 << 8;
+        /// Not shown to monitors.
+        const SKIP_MONITOR = 1 << 9;
+        /// Not noted in the slow log.
+        const SKIP_SLOWLOG = 1 << 10;
+        /// Takes the one-off ASKING permission of a cluster's migration.
+        const ASKING = 1 << 11;
+        /// Constant or logarithmic.
+        const FAST = 1 << 12;
+        /// Allowed before authentication.
+        const NO_AUTH = 1 << 13;
+        /// May be replicated although not a write.
+        const MAY_REPLICATE = 1 << 14;
+        /// Keys are optional.
+        const NO_MANDATORY_KEYS = 1 << 15;
+        /// Not while a replica loads in the background.
+        const NO_ASYNC_LOADING = 1 << 16;
+        /// Not in transactions.
+        const NO_MULTI = 1 << 17;
+        /// Allowed while a script runs too long.
+        const ALLOW_BUSY = 1 << 18;
+        /// Runs with the whole keyspace to itself (the gate closed): cannot name its keys.
+        const EXCLUSIVE = 1 << 19;
+    }
+
+    /// Access-control categories, in the order Redis lists them.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[allow(missing_docs)] // each is the category of that name
+    pub struct Acl: u32 {
+        const KEYSPACE = 1 << 0;
+        const READ = 1 << 1;
+        const WRITE = 1 << 2;
+        const SET = 1 << 3;
+        const SORTEDSET = 1 << 4;
+        const LIST = 1 << 5;
+        const HASH = 1 << 6;
+        const STRING = 1 << 7;
+        const BITMAP = 1 << 8;
+        const HYPERLOGLOG = 1 << 9;
+        const GEO = 1 << 10;
+        const STREAM = 1 << 11;
+        const PUBSUB = 1 << 12;
+        const ADMIN = 1 << 13;
+        const FAST = 1 << 14;
+        const SLOW = 1 << 15;
+        const BLOCKING = 1 << 16;
+        const DANGEROUS = 1 << 17;
+        const CONNECTION = 1 << 18;
+        const TRANSACTION = 1 << 19;
+        const SCRIPTING = 1 << 20;
+    }
+
+    /// What a command does with a key, as COMMAND INFO names it.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct KeyFlags: u32 {
+        /// Changes the value and its replaced content matters.
+        const RW = 1 << 0;
+        /// Reads the value.
+        const RO = 1 << 1;
+        /// Overwrites the value whatever it was.
+        const OW = 1 << 2;
+        /// Removes the key.
+        const RM = 1 << 3;
+        /// Gives user data back or copies it.
+        const ACCESS = 1 << 4;
+        /// Changes user data.
+        const UPDATE = 1 << 5;
+        /// Adds user data without changing what is there.
+        const INSERT = 1 << 6;
+        /// Removes user data.
+        const DELETE = 1 << 7;
+        /// Not a key, only routed like one.
+        const NOT_KEY = 1 << 8;
+        /// The spec may miss some keys.
+        const INCOMPLETE = 1 << 9;
+        /// The flags depend on the arguments.
+        const VARIABLE_FLAGS = 1 << 10;
+    }
+}
+
+/// Names as COMMAND INFO writes them: lower case, in the order of the bits.
+pub fn flag_names(flags: Flags) -> impl Iterator<Item = String> {
+    (flags - Flags::EXCLUSIVE).iter_names().map(|(name, _)| name.to_ascii_lowercase())
+}
+
+/// Category names as COMMAND INFO writes them, with their `@`.
+pub fn category_names(acl: Acl) -> impl Iterator<Item = String> {
+    acl.iter_names().map(|(name, _)| format!("@{}", name.to_ascii_lowercase()))
+}
+
+/// Where some of a command's keys are, and what happens to them.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// What it does with them.
+    pub flags: KeyFlags,
+    /// Where the search starts.
+    pub begin: Begin,
+    /// How keys follow from there.
+    pub find: Find,
+    /// A remark, as COMMAND DOCS gives it.
+    pub notes: &'static str,
+}
+
+impl KeySpec {
+    /// One key at this argument (1 is the first after the name).
+    pub const fn at(index: u8, flags: KeyFlags) -> Self {
+        Self::range(index, 0, 1, flags)
+    }
+
+    /// Keys from `first` to the last argument, every `step`-th.
+    pub const fn from(first: u8, step: u8, flags: KeyFlags) -> Self {
+        Self::range(first, -1, step, flags)
+    }
+
+    /// Keys from `first` to `last` (relative to `first`, or to the end when negative).
+    pub const fn range(first: u8, last: i8, step: u8, flags: KeyFlags) -> Self {
+        Self { flags, begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 }, notes: "" }
+    }
+
+    /// A count at `begin + keynum_index`, then that many keys from `begin + first_key` on.
+    pub const fn counted(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
+        Self { flags, begin: Begin::Index(begin), find: Find::KeyNum { keynum, first, step: 1 }, notes: "" }
+    }
+
+    /// Keys behind a keyword, looked for from argument `start` on (from the end when negative).
+    pub const fn keyword(keyword: &'static str, start: i8, last: i8, limit: u8, flags: KeyFlags) -> Self {
+        let find = Find::Range { last, step: 1, limit };
+        Self { flags, begin: Begin::Keyword { keyword, start }, find, notes: "" }
+    }
+
+    /// Keys that no rule finds.
+    pub const fn unknown(flags: KeyFlags) -> Self {
+        Self { flags, begin: Begin::Unknown, find: Find::Unknown, notes: "" }
+    }
+
+    /// The same with a remark.
+    pub const fn noting(self, notes: &'static str) -> Self {
+        Self { notes, ..self }
+    }
+}
+
+/// Where the search for keys starts.
+#[derive(Clone, Copy, Debug)]
+pub enum Begin {
+    /// At this argument.
+    Index(u8),
+    /// Behind this word, looked for from argument `start` on (counted from the end when negative).
+    Keyword {
+        /// The word, in upper case.
+        keyword: &'static str,
+        /// Where to start looking.
+        start: i8,
+    },
+    /// Only the command's own rules know.
+    Unknown,
+}
+
+/// How keys follow from where the search starts.
+#[derive(Clone, Copy, Debug)]
+pub enum Find {
+    /// From the start to `last` (relative; from the end when negative), every `step`-th, at most one
+    /// `limit`-th of the rest when `limit` is over one.
+    Range {
+        /// Relative index of the last key.
+        last: i8,
+        /// Distance between keys.
+        step: u8,
+        /// Divisor of the remaining arguments.
+        limit: u8,
+    },
+    /// A count, then keys.
+    KeyNum {
+        /// Relative index of the count.
+        keynum: u8,
+        /// Relative index of the first key.
+        first: u8,
+        /// Distance between keys.
+        step: u8,
+    },
+    /// Only the command's own rules know.
+    Unknown,
+}
+
+/// One documented argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Arg {
+    /// Its name in the syntax line.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: ArgKind,
+    /// The word that introduces it.
+    pub token: Option<&'static str>,
+    /// The first version that has it, where that is not the command's own.
+    pub since: Option<&'static str>,
+    /// May be left out.
+    pub optional: bool,
+    /// May be repeated.
+    pub multiple: bool,
+    /// The token is repeated with it.
+    pub multiple_token: bool,
+    /// Which key spec it belongs to.
+    pub key_spec: Option<u8>,
+    /// Choices of a `OneOf`, parts of a `Block`.
+    pub args: &'static [Arg],
+}
+
+/// What a documented argument is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // named as in COMMAND DOCS
+pub enum ArgKind {
+    String,
+    Integer,
+    Double,
+    Key,
+    Pattern,
+    UnixTime,
+    PureToken,
+    OneOf,
+    Block,
+}
+
+impl ArgKind {
+    /// As COMMAND DOCS writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ArgKind::String => "string",
+            ArgKind::Integer => "integer",
+            ArgKind::Double => "double",
+            ArgKind::Key => "key",
+            ArgKind::Pattern => "pattern",
+            ArgKind::UnixTime => "unix-time",
+            ArgKind::PureToken => "pure-token",
+            ArgKind::OneOf => "oneof",
+            ArgKind::Block => "block",
+        }
+    }
+}
+
+impl Arg {
+    const fn new(name: &'static str, kind: ArgKind) -> Self {
+        Arg {
+            name,
+            kind,
+            token: None,
+            since: None,
+            optional: false,
+            multiple: false,
+            multiple_token: false,
+            key_spec: None,
+            args: &[],
+        }
+    }
+    /// Any bytes.
+    pub const fn string(name: &'static str) -> Self {
+        Self::new(name, ArgKind::String)
+    }
+    /// A whole number.
+    pub const fn integer(name: &'static str) -> Self {
+        Self::new(name, ArgKind::Integer)
+    }
+    /// A floating-point number.
+    pub const fn double(name: &'static str) -> Self {
+        Self::new(name, ArgKind::Double)
+    }
+    /// A key, found by the key spec of that index.
+    pub const fn key(name: &'static str, key_spec: u8) -> Self {
+        Arg { key_spec: Some(key_spec), ..Self::new(name, ArgKind::Key) }
+    }
+    /// A glob pattern.
+    pub const fn pattern(name: &'static str) -> Self {
+        Self::new(name, ArgKind::Pattern)
+    }
+    /// A point in time.
+    pub const fn unix_time(name: &'static str) -> Self {
+        Self::new(name, ArgKind::UnixTime)
+    }
+    /// A bare word.
+    pub const fn word(name: &'static str, token: &'static str) -> Self {
+        Self::new(name, ArgKind::PureToken).token(token)
+    }
+    /// One of several.
+    pub const fn one_of(name: &'static str, args: &'static [Arg]) -> Self {
+        Arg { args, ..Self::new(name, ArgKind::OneOf) }
+    }
+    /// Several in a row.
+    pub const fn block(name: &'static str, args: &'static [Arg]) -> Self {
+        Arg { args, ..Self::new(name, ArgKind::Block) }
+    }
+    /// Introduced by this word.
+    pub const fn token(self, token: &'static str) -> Self {
+        Arg { token: Some(token), ..self }
+    }
+    /// In Redis since this version.
+    pub const fn since(self, version: &'static str) -> Self {
+        Arg { since: Some(version), ..self }
+    }
+    /// May be left out.
+    pub const fn optional(self) -> Self {
+        Arg { optional: true, ..self }
+    }
+    /// May be repeated.
+    pub const fn multiple(self) -> Self {
+        Arg { multiple: true, ..self }
+    }
+    /// May be repeated, its token with it.
+    pub const fn multiple_token(self) -> Self {
+        Arg { multiple: true, multiple_token: true, ..self }
+    }
+}

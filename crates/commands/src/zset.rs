@@ -1,0 +1,6 @@
+//! Commands of the zset group.
+
+use crate::table::Command;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command] = &[];

@@ -1,0 +1,167 @@
+//! What a key can hold beside a small string: one enum, three words, stored in the key's own block.
+
+use std::sync::Arc;
+
+use crate::{Hash, List, Set, Stream, Zset};
+
+/// A string too long to live behind its key. Counted, so that a reply can send it without a copy; a
+/// change while it is being sent copies it first (`Arc::make_mut`).
+pub type Blob = Arc<Vec<u8>>;
+
+/// A value other than a small string.
+#[derive(Debug)]
+pub enum Object {
+    /// A string of more than [`structures::entry::INLINE_BYTES_MAX`] bytes.
+    Blob(Blob),
+    /// A list.
+    List(List),
+    /// A set.
+    Set(Set),
+    /// A hash.
+    Hash(Hash),
+    /// A sorted set.
+    Zset(Zset),
+    /// A stream.
+    Stream(Box<Stream>),
+}
+
+// An object is part of its key's block: three words are the budget (see the entry's drawing).
+const _: () = assert!(size_of::<Object>() <= 24);
+
+impl Object {
+    /// The name TYPE gives.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Object::Blob(_) => "string",
+            Object::List(_) => "list",
+            Object::Set(_) => "set",
+            Object::Hash(_) => "hash",
+            Object::Zset(_) => "zset",
+            Object::Stream(_) => "stream",
+        }
+    }
+
+    /// The name OBJECT ENCODING gives.
+    pub fn encoding_name(&self) -> &'static str {
+        match self {
+            Object::Blob(_) => "raw",
+            Object::List(list) => list.encoding_name(),
+            Object::Set(set) => set.encoding_name(),
+            Object::Hash(hash) => hash.encoding_name(),
+            Object::Zset(zset) => zset.encoding_name(),
+            Object::Stream(_) => "stream",
+        }
+    }
+
+    /// Elements whose freeing costs: what lazy freeing weighs. O(1).
+    pub fn element_count(&self) -> usize {
+        match self {
+            Object::Blob(_) => 1,
+            Object::List(list) => list.len(),
+            Object::Set(set) => set.len(),
+            Object::Hash(hash) => hash.len(),
+            Object::Zset(zset) => zset.len(),
+            Object::Stream(stream) => stream.len(),
+        }
+    }
+
+    /// Bytes the object owns outside its key's block. O(nodes).
+    pub fn memory_usage(&self) -> usize {
+        match self {
+            Object::Blob(blob) => blob.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
+            Object::List(list) => list.memory_usage(),
+            Object::Set(set) => set.memory_usage(),
+            Object::Hash(hash) => hash.memory_usage(),
+            Object::Zset(zset) => zset.memory_usage(),
+            Object::Stream(stream) => stream.memory_usage(),
+        }
+    }
+}
+
+/// A type of object, so that a key can be asked for one and answers WRONGTYPE once for all commands.
+pub trait ObjectType: Sized {
+    /// The object seen as this type, if it is one.
+    fn of(object: &Object) -> Option<&Self>;
+    /// The object seen as this type, to change, if it is one.
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+    /// This value as an object.
+    fn into_object(self) -> Object;
+    /// Whether nothing is left in it: an empty collection does not exist. O(1).
+    fn is_empty(&self) -> bool;
+}
+
+impl ObjectType for List {
+    fn of(object: &Object) -> Option<&Self> {
+        if let Object::List(list) = object { Some(list) } else { None }
+    }
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        if let Object::List(list) = object { Some(list) } else { None }
+    }
+    fn into_object(self) -> Object {
+        Object::List(self)
+    }
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl ObjectType for Set {
+    fn of(object: &Object) -> Option<&Self> {
+        if let Object::Set(set) = object { Some(set) } else { None }
+    }
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        if let Object::Set(set) = object { Some(set) } else { None }
+    }
+    fn into_object(self) -> Object {
+        Object::Set(self)
+    }
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl ObjectType for Hash {
+    fn of(object: &Object) -> Option<&Self> {
+        if let Object::Hash(hash) = object { Some(hash) } else { None }
+    }
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        if let Object::Hash(hash) = object { Some(hash) } else { None }
+    }
+    fn into_object(self) -> Object {
+        Object::Hash(self)
+    }
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl ObjectType for Zset {
+    fn of(object: &Object) -> Option<&Self> {
+        if let Object::Zset(zset) = object { Some(zset) } else { None }
+    }
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        if let Object::Zset(zset) = object { Some(zset) } else { None }
+    }
+    fn into_object(self) -> Object {
+        Object::Zset(self)
+    }
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl ObjectType for Stream {
+    fn of(object: &Object) -> Option<&Self> {
+        if let Object::Stream(stream) = object { Some(stream) } else { None }
+    }
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        if let Object::Stream(stream) = object { Some(stream) } else { None }
+    }
+    fn into_object(self) -> Object {
+        Object::Stream(Box::new(self))
+    }
+    /// A stream stays when its last entry goes.
+    fn is_empty(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,112 @@
+//! String values as commands see them, however they are stored.
+
+use structures::entry::{INLINE_BYTES_MAX, NewValue, View as EntryView};
+
+use crate::object::{Blob, Object};
+
+/// The longest text of an `i64`.
+const INT_TEXT_LEN_MAX: usize = 20;
+/// The longest string OBJECT ENCODING calls `embstr`, as in Redis.
+const EMBSTR_LEN_MAX: usize = 44;
+
+/// A string value.
+#[derive(Clone, Copy, Debug)]
+pub enum Str<'a> {
+    /// Bytes behind their key.
+    Bytes(&'a [u8]),
+    /// The decimal text of a number.
+    Int(i64),
+    /// A long string.
+    Blob(&'a Blob),
+}
+
+impl<'a> Str<'a> {
+    /// The string an entry holds; `None` where it holds another type.
+    #[inline]
+    pub fn of(view: EntryView<'a, Object>) -> Option<Self> {
+        match view {
+            EntryView::Bytes(bytes) => Some(Str::Bytes(bytes)),
+            EntryView::Int(number) => Some(Str::Int(number)),
+            EntryView::Object(Object::Blob(blob)) => Some(Str::Blob(blob)),
+            EntryView::Object(_) => None,
+        }
+    }
+
+    /// Length in bytes. O(1).
+    pub fn len(&self) -> usize {
+        match self {
+            Str::Bytes(bytes) => bytes.len(),
+            Str::Int(number) => IntText::new().format(*number).len(),
+            Str::Blob(blob) => blob.len(),
+        }
+    }
+
+    /// Whether it is the empty string.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes; a number's text is written to `text`.
+    #[inline]
+    pub fn bytes(self, text: &'a mut IntText) -> &'a [u8] {
+        match self {
+            Str::Bytes(bytes) => bytes,
+            Str::Int(number) => text.format(number),
+            Str::Blob(blob) => blob,
+        }
+    }
+
+    /// The name OBJECT ENCODING gives.
+    pub fn encoding_name(&self) -> &'static str {
+        match self {
+            Str::Int(_) => "int",
+            Str::Bytes(bytes) if bytes.len() <= EMBSTR_LEN_MAX => "embstr",
+            Str::Bytes(_) | Str::Blob(_) => "raw",
+        }
+    }
+}
+
+/// Room for an integer's text.
+pub struct IntText(itoa::Buffer);
+
+impl IntText {
+    /// Room for one integer.
+    pub fn new() -> Self {
+        Self(itoa::Buffer::new())
+    }
+
+    /// The decimal text of `number`.
+    #[inline]
+    pub fn format(&mut self, number: i64) -> &[u8] {
+        self.0.format(number).as_bytes()
+    }
+}
+
+impl Default for IntText {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How a string is stored: as a number if it is one's canonical text, behind its key if it is short,
+/// else as an object. O(bytes).
+#[inline]
+pub fn stored(bytes: &[u8]) -> NewValue<'_, Object> {
+    if let Some(number) = canonical_int(bytes) {
+        NewValue::Int(number)
+    } else if bytes.len() <= INLINE_BYTES_MAX {
+        NewValue::Bytes(bytes)
+    } else {
+        NewValue::Object(Object::Blob(Blob::new(bytes.to_vec())))
+    }
+}
+
+/// The number whose decimal text `bytes` are, exactly: no sign but `-`, no leading zeros. O(1).
+#[inline]
+pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
+    match bytes.first() {
+        Some(b'0'..=b'9' | b'-') if bytes.len() <= INT_TEXT_LEN_MAX => {}
+        _ => return None,
+    }
+    stdx::number::parse_i64(bytes)
+}

@@ -1,0 +1,24 @@
+//! The sorted set type.
+
+/// The sorted set type.
+#[derive(Debug, Default)]
+pub struct Zset {
+    elements: Box<Vec<Box<[u8]>>>,
+}
+
+impl Zset {
+    /// Number of elements. O(1).
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// The name OBJECT ENCODING gives.
+    pub fn encoding_name(&self) -> &'static str {
+        "listpack"
+    }
+
+    /// Bytes owned outside the key's block.
+    pub fn memory_usage(&self) -> usize {
+        self.elements.capacity()
+    }
+}
