@@ -12,5 +12,6 @@ pub mod listpack;
 pub mod lock;
 pub mod pack_error;
 pub mod prefetch;
+pub mod quicklist;
 pub mod size_class;
 pub mod table;

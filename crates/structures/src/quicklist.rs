@@ -1,0 +1,819 @@
+//! Quicklist: a long list of strings and integers, kept as a row of packed nodes.
+//!
+//! ```text
+//!   nodes (a ring of 32-byte handles):   [head][…][…][tail]
+//!   each: a buffer with a run of listpack elements inside, slack before and behind ([`node`])
+//! ```
+//! Pushing and popping at either end is O(1) amortised and moves nothing else. The handles stand in
+//! one ring instead of being linked: finding an index adds up the counts of at most half of them in
+//! memory order, then walks half a node. Inserting or removing a node in the middle moves handles:
+//! 32 bytes for 8 KiB of list, so microseconds for tens of millions of elements.
+//!
+//! A node holds what `list-max-listpack-size` allows; a string above a node's size is a *plain* node
+//! of its own. Only the nodes at the ends carry slack worth mention, and while the list is short
+//! theirs grows with it; a node left behind is cut to the allocator's size class. Interior memory
+//! is thus the elements (text + 2 bytes for short strings) plus 32 bytes a node.
+//!
+//! Invariants: no node is empty; `len` is the sum of the nodes' counts; the ring has a node iff
+//! `len > 0`. Rejected: a doubly linked list of nodes (a cache miss each), listpacks with the header
+//! in place (pushing at the head moves 8 KiB).
+
+mod node;
+
+use crate::listpack::element::{self, Element, Encoded, Needle};
+use crate::listpack::{HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
+use crate::size_class::size_class;
+use node::{End, Node};
+use std::collections::{VecDeque, vec_deque};
+
+/// Longest listpack of a node whose limit is a number of elements.
+const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
+
+/// How much one node may hold: the option `list-max-listpack-size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeLimit {
+    /// Bytes of elements.
+    run_len_max: u32,
+    count_max: u32,
+    /// Limits of a whole listpack as the option means them.
+    listpack_len_max: u32,
+    counted: bool,
+}
+
+impl NodeLimit {
+    /// The limit the option's value stands for: -1 to -5 are 4, 8, 16, 32 and 64 KiB, lower values
+    /// as -5; a positive value is a number of elements (in at most 8 KiB), 0 as 1.
+    pub const fn from_option(list_max_listpack_size: i64) -> Self {
+        if list_max_listpack_size < 0 {
+            let step = if list_max_listpack_size < -5 { 4 } else { -list_max_listpack_size - 1 };
+            Self::new(4096 << step, u32::MAX, false)
+        } else {
+            let count = match list_max_listpack_size {
+                0 => 1,
+                more if more > u32::MAX as i64 => u32::MAX,
+                count => count as u32,
+            };
+            Self::new(COUNTED_LEN_BYTES_MAX, count, true)
+        }
+    }
+
+    const fn new(listpack_len_max: u32, count_max: u32, counted: bool) -> Self {
+        let run_len_max = listpack_len_max - OVERHEAD_LEN_BYTES as u32;
+        Self { run_len_max, count_max, listpack_len_max, counted }
+    }
+
+    /// Whether a listpack of this length and count is within the limit. O(1).
+    pub const fn allows_listpack(self, len_bytes: usize, count: usize) -> bool {
+        len_bytes <= self.listpack_len_max as usize && count <= self.count_max as usize
+    }
+
+    /// Whether a listpack of this length and count is within half the limit, as a list that shrinks
+    /// must be to become a listpack again. A limit by count then looks at the count alone. O(1).
+    pub const fn allows_shrunk_listpack(self, len_bytes: usize, count: usize) -> bool {
+        if self.counted {
+            count <= self.count_max as usize / 2
+        } else {
+            len_bytes <= self.listpack_len_max as usize / 2
+        }
+    }
+
+    /// Whether `element` has to be a plain node.
+    fn is_big(self, element: Element<'_>) -> bool {
+        matches!(element, Element::Bytes(bytes) if bytes.len() > self.listpack_len_max as usize)
+    }
+}
+
+impl Default for NodeLimit {
+    /// The option's default, -2: 8 KiB.
+    fn default() -> Self {
+        Self::from_option(-2)
+    }
+}
+
+/// What one node holds, for those who write lists out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeView<'a> {
+    /// `count` listpack elements without the listpack's header and terminator.
+    Packed {
+        /// The elements.
+        run: &'a [u8],
+        /// How many there are.
+        count: usize,
+    },
+    /// One big string.
+    Plain(&'a [u8]),
+}
+
+/// A long list of strings and integers. See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Quicklist {
+    nodes: VecDeque<Node>,
+    len: usize,
+    limit: NodeLimit,
+}
+
+impl Quicklist {
+    /// An empty list whose nodes will keep to `limit`; allocates nothing.
+    pub fn new(limit: NodeLimit) -> Self {
+        Self { nodes: VecDeque::new(), len: 0, limit }
+    }
+
+    /// Number of elements. O(1).
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of nodes. O(1).
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Bytes allocated, beside the handle. O(nodes).
+    pub fn memory_usage(&self) -> usize {
+        let ring = match self.nodes.capacity() * size_of::<Node>() {
+            0 => 0,
+            bytes => size_class(bytes),
+        };
+        ring + self.nodes.iter().map(Node::memory_usage).sum::<usize>()
+    }
+
+    // The ends.
+
+    /// Puts an element in front of all others. O(its bytes), amortised.
+    #[inline]
+    pub fn push_front<'e>(&mut self, element: impl Into<Element<'e>>) {
+        self.push(End::Front, element.into());
+    }
+
+    /// Puts an element behind all others. O(its bytes), amortised.
+    #[inline]
+    pub fn push_back<'e>(&mut self, element: impl Into<Element<'e>>) {
+        self.push(End::Back, element.into());
+    }
+
+    /// Appends all elements of `listpack`, as they are, as one node; nothing is copied. O(1).
+    pub fn push_listpack(&mut self, listpack: Listpack) {
+        if listpack.is_empty() {
+            return;
+        }
+        let count = listpack.len();
+        let bytes = listpack.into_bytes();
+        let run = HEADER_LEN_BYTES..bytes.len() - 1;
+        self.add_node(End::Back, Node::from_run(bytes, run, count));
+        self.len += count;
+    }
+
+    /// Appends a string that shall be a node of its own, as a dump says; nothing is copied. O(1).
+    pub fn push_plain(&mut self, bytes: Box<[u8]>) {
+        if self.limit.is_big(Element::Bytes(&bytes)) {
+            self.add_node(End::Back, Node::plain(bytes));
+            self.len += 1;
+        } else {
+            // Written under another limit: here it is an element like others.
+            self.push_back(&*bytes);
+        }
+    }
+
+    /// Shows the first element to `with`, then removes it. O(1) amortised.
+    #[inline]
+    pub fn pop_front_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        let node = self.nodes.front_mut()?;
+        let result = node.pop(End::Front, with);
+        if node.count() == 0 {
+            self.nodes.pop_front();
+        }
+        self.len -= 1;
+        Some(result)
+    }
+
+    /// Shows the last element to `with`, then removes it. O(1) amortised.
+    #[inline]
+    pub fn pop_back_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        let node = self.nodes.back_mut()?;
+        let result = node.pop(End::Back, with);
+        if node.count() == 0 {
+            self.nodes.pop_back();
+        }
+        self.len -= 1;
+        Some(result)
+    }
+
+    #[inline]
+    fn push(&mut self, end: End, element: Element<'_>) {
+        self.len += 1;
+        if self.limit.is_big(element) {
+            return self.add_node(end, plain(element));
+        }
+        let encoded = Encoded::new(element);
+        let lone = self.nodes.len() == 1;
+        let node = match end {
+            End::Front => self.nodes.front_mut(),
+            End::Back => self.nodes.back_mut(),
+        };
+        if !node.is_some_and(|node| node.push(end, &encoded, lone, self.limit)) {
+            self.add_packed_node(end, &encoded);
+        }
+    }
+
+    /// Starts a node at `end`. Its buffer is an eighth of a node for each node there is, so that a
+    /// short list is not mostly slack, but no more than its share of elements needs.
+    #[cold]
+    fn add_packed_node(&mut self, end: End, encoded: &Encoded<'_>) {
+        let len = encoded.len_bytes();
+        let by_list = size_class(self.limit.run_len_max as usize) / 8 * self.nodes.len().clamp(1, 8);
+        let by_count = len.saturating_mul(self.limit.count_max as usize);
+        let capacity = size_class(by_list.min(by_count).max(len));
+        self.add_node(end, Node::packed(encoded, end, capacity));
+    }
+
+    /// Adds `node` at `end`; the node that was the end gives its slack back.
+    fn add_node(&mut self, end: End, node: Node) {
+        self.reserve_node();
+        match end {
+            End::Front => {
+                self.nodes.front_mut().into_iter().for_each(Node::seal);
+                self.nodes.push_front(node);
+            }
+            End::Back => {
+                self.nodes.back_mut().into_iter().for_each(Node::seal);
+                self.nodes.push_back(node);
+            }
+        }
+    }
+
+    /// Makes room for a handle, by an eighth instead of the ring's own doubling: a handle costs much
+    /// less to move than the node it stands for cost to fill.
+    fn reserve_node(&mut self) {
+        if self.nodes.len() == self.nodes.capacity() {
+            self.nodes.reserve_exact((self.nodes.len() / 8).max(4));
+        }
+    }
+
+    // Reading.
+
+    /// The element at `index`. O(nodes + elements of one node), from the nearer end.
+    pub fn get(&self, index: usize) -> Option<Element<'_>> {
+        self.iter_from(index).next()
+    }
+
+    /// All elements, first to last.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { run: &[], nodes: self.nodes.iter() }
+    }
+
+    /// The elements from `index` on. Beginning is O(nodes), each step O(1).
+    pub fn iter_from(&self, index: usize) -> Iter<'_> {
+        let Some((at, index)) = self.locate(index) else {
+            return Iter { run: &[], nodes: self.nodes.range(self.nodes.len()..) };
+        };
+        let node = &self.nodes[at];
+        if node.as_plain().is_some() {
+            return Iter { run: &[], nodes: self.nodes.range(at..) };
+        }
+        Iter { run: &node.run()[node.seek(index)..], nodes: self.nodes.range(at + 1..) }
+    }
+
+    /// All elements, last to first.
+    pub fn iter_rev(&self) -> RevIter<'_> {
+        RevIter { run: &[], nodes: self.nodes.iter() }
+    }
+
+    /// The element at `index`, then those before it, backwards; nothing if there is no such element.
+    /// Beginning is O(nodes), each step O(1).
+    pub fn iter_rev_from(&self, index: usize) -> RevIter<'_> {
+        let Some((at, index)) = self.locate(index) else {
+            return RevIter { run: &[], nodes: self.nodes.range(..0) };
+        };
+        let node = &self.nodes[at];
+        if node.as_plain().is_some() {
+            return RevIter { run: &[], nodes: self.nodes.range(..=at) };
+        }
+        let end = element::skip(node.run(), node.seek(index), 1);
+        RevIter { run: &node.run()[..end], nodes: self.nodes.range(..at) }
+    }
+
+    /// What each node holds, first to last.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView<'_>> {
+        self.nodes.iter().map(|node| match node.as_plain() {
+            Some(bytes) => NodeView::Plain(bytes),
+            None => NodeView::Packed { run: node.run(), count: node.count() },
+        })
+    }
+
+    /// The length its listpack would have, if all elements are in one packed node. O(1).
+    pub fn single_node_len_bytes(&self) -> Option<usize> {
+        match self.nodes.front() {
+            Some(node) if self.nodes.len() == 1 && node.as_plain().is_none() => {
+                Some(node.run_len() + OVERHEAD_LEN_BYTES)
+            }
+            _ => None,
+        }
+    }
+
+    /// The listpack of all elements, if they are in one packed node. O(bytes).
+    pub fn to_single_listpack(&self) -> Option<Listpack> {
+        self.single_node_len_bytes()?;
+        let node = self.nodes.front()?;
+        Some(Listpack::from_run(node.run(), node.count()))
+    }
+
+    /// The node that holds element `index`, and the index within it. O(nodes), from the nearer end.
+    fn locate(&self, index: usize) -> Option<(usize, usize)> {
+        if index >= self.len {
+            return None;
+        }
+        if index <= self.len / 2 {
+            let mut before = 0;
+            for (at, node) in self.nodes.iter().enumerate() {
+                if index < before + node.count() {
+                    return Some((at, index - before));
+                }
+                before += node.count();
+            }
+        } else {
+            let mut before = self.len;
+            for (at, node) in self.nodes.iter().enumerate().rev() {
+                before -= node.count();
+                if index >= before {
+                    return Some((at, index - before));
+                }
+            }
+        }
+        unreachable!("the nodes hold `len` elements")
+    }
+
+    // Editing in the middle.
+
+    /// Inserts an element before the one at `index`; appends if `index` is the length or more.
+    /// O(nodes + bytes of one node).
+    pub fn insert<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
+        let element = element.into();
+        let Some((at, index)) = self.locate(index) else { return self.push(End::Back, element) };
+        if at == 0 && index == 0 {
+            return self.push(End::Front, element);
+        }
+        self.len += 1;
+        if self.limit.is_big(element) {
+            let at = self.split(at, index);
+            self.insert_node(at, plain(element));
+            return;
+        }
+        let encoded = Encoded::new(element);
+        let len = encoded.len_bytes();
+        if self.nodes[at].allows(len, self.limit) {
+            let offset = self.nodes[at].seek(index);
+            self.nodes[at].insert(offset, &encoded, self.limit);
+            return;
+        }
+        let at = self.split(at, index);
+        // Now it goes between the nodes `at - 1` and `at`.
+        if self.nodes[at - 1].allows(len, self.limit) {
+            let offset = self.nodes[at - 1].run_len();
+            self.nodes[at - 1].insert(offset, &encoded, self.limit);
+        } else if self.nodes[at].allows(len, self.limit) {
+            self.nodes[at].insert(0, &encoded, self.limit);
+        } else {
+            self.insert_node(at, Node::packed(&encoded, End::Back, size_class(len)));
+        }
+        self.join_sparse(at.saturating_sub(2), at + 1);
+    }
+
+    /// Puts an element in the place of the one at `index`; false if there is none. O(nodes + bytes of
+    /// one node).
+    pub fn replace<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
+        let element = element.into();
+        let Some((at, inner)) = self.locate(index) else { return false };
+        let big = self.limit.is_big(element);
+        let node = &mut self.nodes[at];
+        if big && node.count() == 1 {
+            *node = plain(element);
+        } else if big || !node.replace(inner, &Encoded::new(element), self.limit) {
+            // It does not fit where the old one was.
+            node.remove(inner, 1);
+            self.len -= 1;
+            self.insert(index, element);
+        }
+        true
+    }
+
+    /// Removes up to `n` elements from `index` on and gives how many there were. O(nodes + bytes of
+    /// the two nodes at the borders), and freeing what is between.
+    pub fn remove_range(&mut self, index: usize, n: usize) -> usize {
+        let Some((first, mut inner)) = self.locate(index) else { return 0 };
+        let removed = n.min(self.len - index);
+        let (mut at, mut left) = (first, removed);
+        while left > 0 {
+            let count = self.nodes[at].count();
+            let from_this = left.min(count - inner);
+            if from_this == count {
+                // Frees its buffer now; the empty handle goes below.
+                self.nodes[at] = Node::default();
+            } else {
+                self.nodes[at].remove(inner, from_this);
+            }
+            left -= from_this;
+            inner = 0;
+            at += 1;
+        }
+        self.len -= removed;
+        self.join_sparse(first.saturating_sub(1), at);
+        removed
+    }
+
+    /// Removes up to `max` elements equal to `bytes`, the first ones, and gives how many. O(n).
+    pub fn remove_first_matches(&mut self, bytes: &[u8], max: usize) -> usize {
+        let needle = Needle::new(bytes);
+        self.remove_matches(0..self.nodes.len(), max, |node, left| node.remove_matches(needle, 0, left))
+    }
+
+    /// Removes up to `max` elements equal to `bytes`, the last ones, and gives how many. O(n).
+    pub fn remove_last_matches(&mut self, bytes: &[u8], max: usize) -> usize {
+        let needle = Needle::new(bytes);
+        self.remove_matches((0..self.nodes.len()).rev(), max, |node, left| {
+            let passed = node.count_matches(needle).saturating_sub(left);
+            node.remove_matches(needle, passed, left)
+        })
+    }
+
+    /// Lets `remove` take elements out of the nodes in this order until `max` are gone.
+    fn remove_matches(
+        &mut self,
+        order: impl Iterator<Item = usize>,
+        max: usize,
+        mut remove: impl FnMut(&mut Node, usize) -> usize,
+    ) -> usize {
+        let (mut removed, mut touched) = (0, None);
+        for at in order {
+            if removed == max {
+                break;
+            }
+            let here = remove(&mut self.nodes[at], max - removed);
+            if here > 0 {
+                removed += here;
+                let (low, high) = touched.unwrap_or((at, at));
+                touched = Some((at.min(low), at.max(high)));
+            }
+        }
+        self.len -= removed;
+        if let Some((low, high)) = touched {
+            self.join_sparse(low.saturating_sub(1), high + 1);
+        }
+        removed
+    }
+
+    /// Makes element `index` of node `at` the first of its node; gives that node's place.
+    fn split(&mut self, at: usize, index: usize) -> usize {
+        if index == 0 {
+            return at;
+        }
+        let back = self.nodes[at].split_off(index);
+        self.insert_node(at + 1, back);
+        at + 1
+    }
+
+    fn insert_node(&mut self, at: usize, node: Node) {
+        self.reserve_node();
+        self.nodes.insert(at, node);
+    }
+
+    /// Joins neighbours among the nodes `low..=high` that together are sparse, and drops empty ones.
+    /// O(nodes in the range + bytes joined + handles behind).
+    fn join_sparse(&mut self, low: usize, high: usize) {
+        let end = self.nodes.len().min(high + 1);
+        if low >= end {
+            return;
+        }
+        let mut kept = low;
+        for at in low + 1..end {
+            if self.nodes[kept].should_join(&self.nodes[at], self.limit) {
+                let next = std::mem::take(&mut self.nodes[at]);
+                self.nodes[kept].join(next);
+            } else {
+                kept += 1;
+                self.nodes.swap(kept, at);
+            }
+        }
+        if self.nodes[kept].count() > 0 {
+            kept += 1;
+        }
+        self.nodes.drain(kept..end);
+    }
+}
+
+/// The plain node of a string that is big.
+fn plain(element: Element<'_>) -> Node {
+    match element {
+        Element::Bytes(bytes) => Node::plain(bytes.into()),
+        Element::Int(_) => unreachable!("only strings are big"),
+    }
+}
+
+impl<'a> IntoIterator for &'a Quicklist {
+    type Item = Element<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// Elements of a quicklist, forwards.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    /// What is left of the current node.
+    run: &'a [u8],
+    nodes: vec_deque::Iter<'a, Node>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        if self.run.is_empty() {
+            let node = self.nodes.next()?;
+            if let Some(bytes) = node.as_plain() {
+                return Some(Element::Bytes(bytes));
+            }
+            self.run = node.run();
+        }
+        let (element, len) = element::decode(self.run)?;
+        self.run = &self.run[len..];
+        Some(element)
+    }
+}
+
+impl std::iter::FusedIterator for Iter<'_> {}
+
+/// Elements of a quicklist, backwards.
+#[derive(Clone, Debug)]
+pub struct RevIter<'a> {
+    /// What is left of the current node.
+    run: &'a [u8],
+    nodes: vec_deque::Iter<'a, Node>,
+}
+
+impl<'a> Iterator for RevIter<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        if self.run.is_empty() {
+            let node = self.nodes.next_back()?;
+            if let Some(bytes) = node.as_plain() {
+                return Some(Element::Bytes(bytes));
+            }
+            self.run = node.run();
+        }
+        let (element, start) = element::decode_last(self.run)?;
+        self.run = &self.run[..start];
+        Some(element)
+    }
+}
+
+impl std::iter::FusedIterator for RevIter<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(element: Element<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        element.append_to(&mut out);
+        out
+    }
+
+    /// The invariants of the nodes.
+    fn check_nodes(list: &Quicklist) {
+        assert_eq!(list.nodes.iter().map(Node::count).sum::<usize>(), list.len());
+        for node in &list.nodes {
+            assert!(node.count() > 0, "no node is empty");
+            if let Some(bytes) = node.as_plain() {
+                assert!(list.limit.is_big(Element::Bytes(bytes)) && node.run_len() == 0);
+                continue;
+            }
+            assert_eq!(element::validate(node.run()), Ok(node.count()));
+            let within = node.run_len() <= list.limit.run_len_max as usize;
+            assert!(within && node.count() <= list.limit.count_max as usize || node.count() == 1);
+        }
+    }
+
+    fn check(list: &Quicklist, twin: &[Vec<u8>]) {
+        check_nodes(list);
+        assert_eq!(list.len(), twin.len());
+        assert!(list.iter().map(text).eq(twin.iter().cloned()));
+        assert!(list.iter_rev().map(text).eq(twin.iter().rev().cloned()));
+    }
+
+    fn check_from(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
+        let from = twin.get(index..).unwrap_or_default();
+        assert!(list.iter_from(index).map(text).eq(from.iter().cloned()));
+        assert_eq!(list.get(index).map(text).as_ref(), twin.get(index));
+        let before = twin.get(..=index).unwrap_or_default();
+        assert!(list.iter_rev_from(index).map(text).eq(before.iter().rev().cloned()));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        PushBack(u8, Vec<u8>),
+        PushFront(u8, Vec<u8>),
+        PopFront(u8),
+        PopBack(u8),
+        Insert(usize, u8, Vec<u8>),
+        Replace(usize, Vec<u8>),
+        RemoveRange(usize, usize),
+        RemoveMatches(usize, usize, bool),
+    }
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => (0_i64..4).prop_map(|int| int.to_string().into_bytes()),
+            4 => proptest::collection::vec(any::<u8>(), 0..20),
+            2 => any::<i64>().prop_map(|int| int.to_string().into_bytes()),
+            2 => (0_usize..6000).prop_map(|len| vec![b'm'; len]),
+            1 => prop::sample::select(vec![4088, 4089, 4090, 4091, 4096, 4097, 8185, 8192, 8193, 20_000])
+                .prop_map(|len| vec![b'b'; len]),
+        ]
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            3 => (1_u8..40, value()).prop_map(|(n, v)| Op::PushBack(n, v)),
+            3 => (1_u8..40, value()).prop_map(|(n, v)| Op::PushFront(n, v)),
+            2 => (1_u8..40).prop_map(Op::PopFront),
+            2 => (1_u8..40).prop_map(Op::PopBack),
+            4 => (any::<usize>(), 1_u8..6, value()).prop_map(|(at, n, v)| Op::Insert(at, n, v)),
+            4 => (any::<usize>(), value()).prop_map(|(at, v)| Op::Replace(at, v)),
+            2 => (any::<usize>(), 0_usize..50).prop_map(|(at, n)| Op::RemoveRange(at, n)),
+            1 => (any::<usize>(), 0_usize..9, any::<bool>()).prop_map(|(at, n, b)| Op::RemoveMatches(at, n, b)),
+        ]
+    }
+
+    /// Does `op` to the list and to its twin; indices are taken modulo the length.
+    fn apply(op: Op, list: &mut Quicklist, twin: &mut Vec<Vec<u8>>) {
+        let place = |at: usize, twin: &[Vec<u8>]| at % (twin.len() + 1);
+        match op {
+            Op::PushBack(n, v) => (0..n).for_each(|_| {
+                list.push_back(&v);
+                twin.push(v.clone());
+            }),
+            Op::PushFront(n, v) => (0..n).for_each(|_| {
+                list.push_front(&v);
+                twin.insert(0, v.clone());
+            }),
+            Op::PopFront(n) => (0..n).for_each(|_| {
+                let expected = (!twin.is_empty()).then(|| twin.remove(0));
+                assert_eq!(list.pop_front_with(text), expected);
+            }),
+            Op::PopBack(n) => (0..n).for_each(|_| assert_eq!(list.pop_back_with(text), twin.pop())),
+            Op::Insert(at, n, v) => (0..n).for_each(|_| {
+                let at = place(at, twin);
+                list.insert(at, &v);
+                twin.insert(at, v.clone());
+            }),
+            Op::Replace(at, v) => {
+                let at = place(at, twin);
+                assert_eq!(list.replace(at, &v), at < twin.len());
+                if let Some(old) = twin.get_mut(at) {
+                    *old = v;
+                }
+            }
+            Op::RemoveRange(at, n) => {
+                let at = place(at, twin);
+                let end = twin.len().min(at + n);
+                assert_eq!(list.remove_range(at, n), end - at);
+                twin.drain(at..end);
+            }
+            Op::RemoveMatches(at, n, from_back) => {
+                let Some(needle) = twin.get(place(at, twin)).cloned() else { return };
+                let mut gone: Vec<_> = (0..twin.len()).filter(|&at| twin[at] == needle).collect();
+                if from_back {
+                    assert_eq!(list.remove_last_matches(&needle, n), gone.len().min(n));
+                    gone.reverse();
+                } else {
+                    assert_eq!(list.remove_first_matches(&needle, n), gone.len().min(n));
+                }
+                gone.truncate(n);
+                gone.sort_unstable();
+                gone.into_iter().rev().for_each(|at| drop(twin.remove(at)));
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn does_what_a_vector_does(
+            limit in prop::sample::select(vec![-5_i64, -2, -1, 0, 1, 2, 3, 5, 16, 128]),
+            ops in proptest::collection::vec(op(), 0..60),
+            index in any::<usize>(),
+        ) {
+            let mut list = Quicklist::new(NodeLimit::from_option(limit));
+            let mut twin = Vec::new();
+            for op in ops {
+                apply(op, &mut list, &mut twin);
+                check(&list, &twin);
+                check_from(&list, &twin, index % (twin.len() + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn limits_are_those_of_the_option() {
+        for (option, bytes) in
+            [(-1, 4096), (-2, 8192), (-3, 16_384), (-4, 32_768), (-5, 65_536), (-9, 65_536)]
+        {
+            let limit = NodeLimit::from_option(option);
+            assert!(limit.allows_listpack(bytes, 1 << 20) && !limit.allows_listpack(bytes + 1, 1));
+            assert!(
+                limit.allows_shrunk_listpack(bytes / 2, 9) && !limit.allows_shrunk_listpack(bytes / 2 + 1, 1)
+            );
+        }
+        let limit = NodeLimit::from_option(10);
+        assert!(limit.allows_listpack(8192, 10) && !limit.allows_listpack(8193, 1));
+        assert!(!limit.allows_listpack(100, 11));
+        assert!(limit.allows_shrunk_listpack(8192, 5) && !limit.allows_shrunk_listpack(9, 6));
+        assert!(NodeLimit::from_option(0).allows_listpack(9, 1));
+    }
+
+    #[test]
+    fn every_index_of_a_list_of_many_nodes_is_found() {
+        let mut list = Quicklist::new(NodeLimit::from_option(3));
+        let twin: Vec<Vec<u8>> = (0..100).map(|int: i64| (int * 97).to_string().into_bytes()).collect();
+        twin.iter().for_each(|v| list.push_back(v));
+        assert_eq!(list.node_count(), 34);
+        (0..=101).for_each(|index| check_from(&list, &twin, index));
+    }
+
+    #[test]
+    fn millions_of_short_strings_cost_little_beside_their_bytes() {
+        for end in [End::Front, End::Back] {
+            let mut list = Quicklist::new(NodeLimit::default());
+            let n = 500_000;
+            (0..n).for_each(|_| list.push(end, Element::Bytes(b"fifteen bytes!!")));
+            let per_element = list.memory_usage() as f64 / f64::from(n);
+            assert!(per_element < 17.15, "{per_element} bytes for an element of 15");
+        }
+    }
+
+    #[test]
+    fn queue_in_one_node_does_not_grow() {
+        let mut list = Quicklist::new(NodeLimit::default());
+        (0..300_i64).for_each(|int| list.push_back(int));
+        for int in 300..100_000_i64 {
+            list.push_back(int);
+            assert_eq!(list.pop_front_with(|element| element.as_int()), Some(Some(int - 300)));
+        }
+        assert!(list.node_count() <= 2 && list.memory_usage() <= 3 * 8192);
+        check_nodes(&list);
+    }
+
+    #[test]
+    fn both_ends_of_a_short_list_share_its_slack() {
+        let mut list = Quicklist::new(NodeLimit::default());
+        for int in 0..1000_i64 {
+            list.push_front(-int);
+            list.push_back(int);
+        }
+        assert!(list.iter().filter_map(|element| element.as_int()).is_sorted());
+        check_nodes(&list);
+    }
+
+    #[test]
+    fn nodes_written_out_are_taken_back_without_copying() {
+        let mut list = Quicklist::new(NodeLimit::default());
+        (0..5000_i64).for_each(|int| list.push_back(int));
+        list.insert(2500, &vec![b'x'; 10_000]);
+        let mut read = Quicklist::new(NodeLimit::default());
+        for node in list.nodes() {
+            match node {
+                NodeView::Plain(bytes) => read.push_plain(bytes.into()),
+                NodeView::Packed { run, count } => read.push_listpack(Listpack::from_run(run, count)),
+            }
+        }
+        check_nodes(&read);
+        assert_eq!(read.node_count(), list.node_count());
+        assert!(read.iter().eq(list.iter()));
+        assert!(list.to_single_listpack().is_none());
+    }
+
+    #[test]
+    fn one_packed_node_becomes_a_listpack() {
+        let mut list = Quicklist::new(NodeLimit::default());
+        assert!(list.to_single_listpack().is_none());
+        list.push_back(b"a");
+        list.push_front(7);
+        let listpack = list.to_single_listpack().expect("one node");
+        assert_eq!(Some(listpack.len_bytes()), list.single_node_len_bytes());
+        assert!(listpack.iter().eq([Element::Int(7), Element::Bytes(b"a")]));
+    }
+}

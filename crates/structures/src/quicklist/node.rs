@@ -1,0 +1,390 @@
+//! One node of a quicklist: a run of listpack elements somewhere inside a buffer.
+//!
+//! ```text
+//!   buffer  | slack | element element … element | slack |
+//!                   ^ start                     ^ end
+//! ```
+//! With slack at both sides, pushing and popping at either end moves no other element. A listpack's
+//! header and terminator are made only when the node is written out as one. When a side runs out of
+//! slack the run moves within the buffer, if at least a quarter of the buffer is free, or into one
+//! twice as big; else the node counts as full. So a byte pushed costs at most six bytes moved.
+//! A *plain* node holds one big string and nothing else: its buffer is exactly that string.
+//! Invariant: `start <= end <= buffer.len()`, and the run is `count` valid elements. An empty node
+//! has `count` 0; none stays in a quicklist.
+
+use super::NodeLimit;
+use crate::listpack::element::{self, Element, Encoded, Needle};
+use crate::size_class::size_class;
+use std::ops::Range;
+
+/// An end of a run or of a whole list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Front,
+    Back,
+}
+
+/// 32 bytes. See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    buffer: Box<[u8]>,
+    start: u32,
+    end: u32,
+    count: u32,
+    plain: bool,
+}
+
+/// Offsets within packed nodes: their buffers come from pushes limited to 64 KiB, or from a listpack,
+/// whose format ends at 4 GiB.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("packed nodes are shorter than 4 GiB")
+}
+
+impl Node {
+    /// A node of one element, in a buffer of `capacity` bytes (or what it needs), with the slack on
+    /// the side of `end`.
+    pub(super) fn packed(encoded: &Encoded<'_>, end: End, capacity: usize) -> Self {
+        let len = encoded.len_bytes();
+        let mut node = Self { buffer: vec![0; capacity.max(len)].into(), ..Self::default() };
+        if end == End::Front {
+            node.start = offset(node.buffer.len());
+            node.end = node.start;
+        }
+        node.write_at_end(end, encoded, len);
+        node
+    }
+
+    /// A node that holds nothing but the string `bytes`.
+    pub(super) fn plain(bytes: Box<[u8]>) -> Self {
+        Self { buffer: bytes, count: 1, plain: true, ..Self::default() }
+    }
+
+    /// A node of the `count` elements at `run` in `buffer`, which the caller knows to be valid.
+    pub(super) fn from_run(buffer: Box<[u8]>, run: Range<usize>, count: usize) -> Self {
+        Self { start: offset(run.start), end: offset(run.end), buffer, count: offset(count), plain: false }
+    }
+
+    /// The elements; empty for a plain node.
+    #[inline]
+    pub(super) fn run(&self) -> &[u8] {
+        &self.buffer[self.start as usize..self.end as usize]
+    }
+
+    fn run_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start as usize..self.end as usize]
+    }
+
+    /// The string of a plain node.
+    #[inline]
+    pub(super) fn as_plain(&self) -> Option<&[u8]> {
+        self.plain.then_some(&*self.buffer)
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Bytes of the elements.
+    #[inline]
+    pub(super) fn run_len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    pub(super) fn memory_usage(&self) -> usize {
+        if self.buffer.is_empty() { 0 } else { size_class(self.buffer.len()) }
+    }
+
+    /// Where element `index` begins in the run. O(distance from the nearer end).
+    pub(super) fn seek(&self, index: usize) -> usize {
+        if self.plain { 0 } else { element::seek(self.run(), self.count(), index) }
+    }
+
+    #[inline]
+    fn slack(&self, end: End) -> usize {
+        match end {
+            End::Front => self.start as usize,
+            End::Back => self.buffer.len() - self.end as usize,
+        }
+    }
+
+    /// Whether the node may hold another element of `len` bytes.
+    #[inline]
+    pub(super) fn allows(&self, len: usize, limit: NodeLimit) -> bool {
+        !self.plain && self.count < limit.count_max && self.run_len() + len <= limit.run_len_max as usize
+    }
+
+    /// Adds an element at `end`, unless the node is full. `lone` says that the node is both ends of
+    /// its list, so that slack is wanted on both sides. O(its bytes), amortised.
+    #[inline]
+    pub(super) fn push(&mut self, end: End, encoded: &Encoded<'_>, lone: bool, limit: NodeLimit) -> bool {
+        let len = encoded.len_bytes();
+        if !self.allows(len, limit) || self.slack(end) < len && !self.make_room(end, len, lone, limit) {
+            return false;
+        }
+        self.write_at_end(end, encoded, len);
+        true
+    }
+
+    /// Writes an element of `len` bytes into the slack at `end`.
+    #[inline]
+    fn write_at_end(&mut self, end: End, encoded: &Encoded<'_>, len: usize) {
+        let at = match end {
+            End::Front => {
+                self.start -= offset(len);
+                self.start
+            }
+            End::Back => {
+                let at = self.end;
+                self.end += offset(len);
+                at
+            }
+        } as usize;
+        encoded.write(&mut self.buffer[at..at + len]);
+        self.count += 1;
+    }
+
+    /// Makes slack for `len` bytes at `end` by moving the run, or says that it would not pay.
+    #[cold]
+    fn make_room(&mut self, end: End, len: usize, lone: bool, limit: NodeLimit) -> bool {
+        let old = self.buffer.len();
+        let need = self.run_len() + len;
+        let full = size_class(limit.run_len_max as usize);
+        let capacity = if need <= old && old - self.run_len() >= old / 4 {
+            old
+        } else if old < full {
+            size_class((2 * old).min(full).max(need))
+        } else {
+            return false;
+        };
+        let free = capacity - self.run_len();
+        let start = match (lone, end) {
+            (true, End::Front) => len.max(free / 2),
+            (true, End::Back) => (free - len).min(free / 2),
+            (false, End::Front) => free,
+            (false, End::Back) => 0,
+        };
+        self.move_run(capacity, start);
+        true
+    }
+
+    /// Moves the run to `start` in a buffer of `capacity` bytes, this one if it is as long.
+    fn move_run(&mut self, capacity: usize, start: usize) {
+        let end = start + self.run_len();
+        if capacity == self.buffer.len() {
+            self.buffer.copy_within(self.start as usize..self.end as usize, start);
+        } else {
+            let mut buffer = vec![0; capacity].into_boxed_slice();
+            buffer[start..end].copy_from_slice(self.run());
+            self.buffer = buffer;
+        }
+        self.start = offset(start);
+        self.end = offset(end);
+    }
+
+    /// Gives slack back to the allocator if a smaller block of its would do.
+    pub(super) fn seal(&mut self) {
+        let capacity = size_class(self.run_len().max(1));
+        if !self.plain && capacity < self.buffer.len() {
+            self.move_run(capacity, 0);
+        }
+    }
+
+    /// [`Node::seal`] if most of the buffer is slack.
+    fn seal_if_sparse(&mut self) {
+        if self.run_len() <= self.buffer.len() / 4 {
+            self.seal();
+        }
+    }
+
+    /// Shows the element at `end` to `with`, then removes it. O(1). The node is not empty.
+    #[inline]
+    pub(super) fn pop<R>(&mut self, end: End, with: impl FnOnce(Element<'_>) -> R) -> R {
+        const NOT_EMPTY: &str = "no node of a list is empty";
+        self.count -= 1;
+        if self.plain {
+            return with(Element::Bytes(&self.buffer));
+        }
+        match end {
+            End::Front => {
+                let (element, len) = element::decode(self.run()).expect(NOT_EMPTY);
+                let result = with(element);
+                self.start += offset(len);
+                result
+            }
+            End::Back => {
+                let (element, at) = element::decode_last(self.run()).expect(NOT_EMPTY);
+                let result = with(element);
+                self.end = self.start + offset(at);
+                result
+            }
+        }
+    }
+
+    /// Inserts an element at offset `at` of the run, moving the shorter side where it can. The caller
+    /// has asked [`Node::allows`]. O(bytes).
+    pub(super) fn insert(&mut self, at: usize, encoded: &Encoded<'_>, limit: NodeLimit) {
+        let len = encoded.len_bytes();
+        let (start, end) = (self.start as usize, self.end as usize);
+        let front_is_shorter = at < self.run_len() / 2;
+        let (front_fits, back_fits) = (self.slack(End::Front) >= len, self.slack(End::Back) >= len);
+        if front_fits && (front_is_shorter || !back_fits) {
+            self.buffer.copy_within(start..start + at, start - len);
+            self.start -= offset(len);
+        } else if back_fits {
+            self.buffer.copy_within(start + at..end, start + at + len);
+            self.end += offset(len);
+        } else {
+            let need = self.run_len() + len;
+            // An eighth of slack, so that the next insertions find room; none beyond a full node.
+            let roomy = (need + need / 8).min(limit.run_len_max as usize);
+            let mut buffer = vec![0; size_class(roomy.max(need))].into_boxed_slice();
+            let (front, back) = self.run().split_at(at);
+            buffer[..at].copy_from_slice(front);
+            buffer[at + len..need].copy_from_slice(back);
+            self.buffer = buffer;
+            self.start = 0;
+            self.end = offset(need);
+        }
+        let at = self.start as usize + at;
+        encoded.write(&mut self.buffer[at..at + len]);
+        self.count += 1;
+    }
+
+    /// Removes elements `index..index + n`, which exist. O(distance + bytes of the shorter side).
+    pub(super) fn remove(&mut self, index: usize, n: usize) {
+        self.count -= offset(n);
+        if self.plain || self.count == 0 {
+            return;
+        }
+        let run = self.run();
+        let count = self.count() + n;
+        let (from, to) = if index + n == count {
+            (element::seek(run, count, index), run.len())
+        } else {
+            let from = element::seek(run, count, index);
+            (from, element::skip(run, from, n))
+        };
+        self.remove_bytes(from, to);
+        self.seal_if_sparse();
+    }
+
+    /// Closes the gap between offsets `from` and `to` of the run.
+    fn remove_bytes(&mut self, from: usize, to: usize) {
+        let run_len = self.run_len();
+        let run = self.run_mut();
+        if from < run_len - to {
+            run.copy_within(..from, to - from);
+            self.start += offset(to - from);
+        } else {
+            run.copy_within(to.., from);
+            self.end -= offset(to - from);
+        }
+    }
+
+    /// Puts an element in the place of element `index`; false if the node may not get that long.
+    /// O(bytes).
+    pub(super) fn replace(&mut self, index: usize, encoded: &Encoded<'_>, limit: NodeLimit) -> bool {
+        if self.plain {
+            let new_len = encoded.len_bytes();
+            *self = Self::packed(encoded, End::Back, size_class(new_len));
+            return true;
+        }
+        let from = self.seek(index);
+        let to = element::skip(self.run(), from, 1);
+        let (old_len, new_len) = (to - from, encoded.len_bytes());
+        let grows_too_long =
+            new_len > old_len && self.run_len() - old_len + new_len > limit.run_len_max as usize;
+        if grows_too_long && self.count > 1 {
+            return false;
+        }
+        if new_len == old_len {
+            encoded.write(&mut self.run_mut()[from..to]);
+        } else {
+            self.remove_bytes(from, to);
+            self.count -= 1;
+            self.insert(from, encoded, limit);
+            self.seal_if_sparse();
+        }
+        true
+    }
+
+    /// Removes elements equal to `needle`, passing over the first `passed`, at most `max`; gives how
+    /// many. O(bytes).
+    pub(super) fn remove_matches(&mut self, needle: Needle<'_>, passed: usize, max: usize) -> usize {
+        if self.plain {
+            let gone = passed == 0 && max > 0 && needle.matches(Element::Bytes(&self.buffer));
+            self.count -= u32::from(gone);
+            return usize::from(gone);
+        }
+        let (kept_len, removed) = element::remove_matches(self.run_mut(), needle, passed, max);
+        if removed > 0 {
+            self.end = self.start + offset(kept_len);
+            self.count -= offset(removed);
+            self.seal_if_sparse();
+        }
+        removed
+    }
+
+    /// How many elements equal `needle`. O(bytes).
+    pub(super) fn count_matches(&self, needle: Needle<'_>) -> usize {
+        if self.plain {
+            return usize::from(needle.matches(Element::Bytes(&self.buffer)));
+        }
+        let mut rest = self.run();
+        let mut matches = 0;
+        while let Some((element, len)) = element::decode(rest) {
+            matches += usize::from(needle.matches(element));
+            rest = &rest[len..];
+        }
+        matches
+    }
+
+    /// Cuts the elements from `index` on off into a node of their own. Neither side gets empty.
+    /// O(bytes).
+    pub(super) fn split_off(&mut self, index: usize) -> Self {
+        let at = self.seek(index);
+        let tail = &self.run()[at..];
+        let mut buffer = vec![0; size_class(tail.len())].into_boxed_slice();
+        buffer[..tail.len()].copy_from_slice(tail);
+        let node = Self::from_run(buffer, 0..tail.len(), self.count() - index);
+        self.end = self.start + offset(at);
+        self.count = offset(index);
+        self.seal_if_sparse();
+        node
+    }
+
+    /// Whether the two nodes together leave a quarter of a node free (so that they do not have to be
+    /// split again at once), or one of them is empty.
+    pub(super) fn should_join(&self, next: &Self, limit: NodeLimit) -> bool {
+        if self.count == 0 || next.count == 0 {
+            return true;
+        }
+        let run_len = self.run_len() + next.run_len();
+        let count = self.count() + next.count();
+        !self.plain
+            && !next.plain
+            && run_len <= limit.run_len_max as usize / 4 * 3
+            && count <= limit.count_max as usize / 4 * 3
+    }
+
+    /// Appends the elements of `next`. O(bytes).
+    pub(super) fn join(&mut self, next: Self) {
+        if self.count == 0 {
+            *self = next;
+            return;
+        }
+        if next.count == 0 {
+            return;
+        }
+        let added = next.run_len();
+        if self.slack(End::Back) < added {
+            self.move_run(size_class(self.run_len() + added), 0);
+        }
+        let end = self.end as usize;
+        self.buffer[end..end + added].copy_from_slice(next.run());
+        self.end += offset(added);
+        self.count += next.count;
+    }
+}
