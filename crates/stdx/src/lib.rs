@@ -4,8 +4,10 @@
 pub mod byte_queue;
 pub mod futex;
 pub mod glob;
+pub mod mailbox;
 pub mod number;
 pub mod quoted;
 pub mod sync;
 
 pub use byte_queue::{ByteQueue, SharedBytes};
+pub use mailbox::Mailbox;
