@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod db;
+pub mod gate;
 pub mod hash;
 pub mod key;
 pub mod keyspace;
@@ -16,6 +17,7 @@ pub mod view;
 pub mod zset;
 
 pub use db::{Db, KeyEntry, Shard};
+pub use gate::{Exclusive, Gate, SharedPass};
 pub use hash::Hash;
 pub use key::{Hasher, Key};
 pub use keyspace::{Keyspace, Locked, SweepPoint};
