@@ -34,9 +34,10 @@ pub fn arrows_between_crates(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new("tidy.toml", 1, format!("[arrows] does not name {}", krate.folder)));
             continue;
         };
-        for (table, name) in dependencies(krate) {
-            let support = table == "dev-dependencies" && tree.config.test_support.contains(&name);
-            if ours(&name) && !granted.contains(&name) && !support {
+        for (table, name, _) in dependencies(krate) {
+            let names = |list: &[String]| list.iter().any(|entry| entry == name);
+            let support = table == "dev-dependencies" && names(&tree.config.test_support);
+            if ours(name) && !names(granted) && !support {
                 let message = format!("{} may not import {name} (see [arrows] in tidy.toml)", krate.folder);
                 findings.push(Finding::new(&krate.manifest_path, 1, message));
             }
@@ -56,8 +57,8 @@ pub fn lints_are_inherited(tree: &Tree) -> Vec<Finding> {
         if !krate.manifest.get("lints").is_some_and(inherits) {
             findings.push(Finding::new(&krate.manifest_path, 1, "[lints] workspace = true is missing"));
         }
-        for (table, name) in dependencies(krate) {
-            if !krate.manifest.get(table).and_then(|table| table.get(&name)).is_some_and(inherits) {
+        for (_, name, entry) in dependencies(krate) {
+            if !inherits(entry) {
                 let message = format!("{name}: its version belongs into the workspace's Cargo.toml");
                 findings.push(Finding::new(&krate.manifest_path, 1, message));
             }
@@ -91,17 +92,20 @@ pub fn lock_names_one_registry(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// All dependencies of `krate`, as (manifest table, name).
-fn dependencies(krate: &Crate) -> Vec<(&'static str, String)> {
+/// All dependencies of `krate`, as (manifest table, name, entry); those of one platform included.
+fn dependencies(krate: &Crate) -> Vec<(&'static str, &str, &Value)> {
     const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
-    let names = |holder: &Table| -> Vec<(&'static str, String)> {
-        let of = |table: &'static str| {
-            let entries = holder.get(table).and_then(Value::as_table).into_iter().flat_map(Table::keys);
-            entries.map(move |name| (table, name.clone()))
-        };
-        TABLES.into_iter().flat_map(of).collect()
-    };
-    names(&krate.manifest)
+    fn of<'a>(
+        holder: &'a Table,
+        table: &'static str,
+    ) -> impl Iterator<Item = (&'static str, &'a str, &'a Value)> {
+        let entries = holder.get(table).and_then(Value::as_table).into_iter().flatten();
+        entries.map(move |(name, entry)| (table, name.as_str(), entry))
+    }
+    let platforms =
+        krate.manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
+    let holders = std::iter::once(&krate.manifest).chain(platforms.filter_map(Value::as_table));
+    holders.flat_map(|holder| TABLES.into_iter().flat_map(move |table| of(holder, table))).collect()
 }
 
 #[cfg(test)]
@@ -145,6 +149,7 @@ mod tests {
         assert_eq!(check("[dependencies]\nhigh.workspace = true", ""), 1);
         assert_eq!(check("[dev-dependencies]\nkit.workspace = true", ""), 0);
         assert_eq!(check("[dependencies]\nkit.workspace = true", ""), 1);
+        assert_eq!(check("[target.'cfg(loom)'.dependencies]\nhigh.workspace = true", ""), 1);
     }
 
     #[test]

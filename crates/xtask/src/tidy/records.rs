@@ -13,7 +13,7 @@ pub fn every_command_has_a_script(tree: &Tree) -> Vec<Finding> {
         records.path = source.path.clone();
         records.visit_file(&source.syntax);
     }
-    for record in &records.found {
+    for record in records.found.iter().filter(|record| !records.is_subcommand(record)) {
         let script = format!("tests/cmd/{}.resp", record.name.to_ascii_lowercase());
         if tree.text(&script).is_none() {
             findings.push(Finding::new(
@@ -36,6 +36,8 @@ pub fn every_command_has_a_script(tree: &Tree) -> Vec<Finding> {
 /// A command's name and where its record stands.
 struct Record {
     name: String,
+    /// The static's own name.
+    ident: String,
     path: String,
     line: usize,
 }
@@ -45,6 +47,15 @@ struct Record {
 struct Records {
     path: String,
     found: Vec<Record>,
+    /// Files and statics that some record of theirs lists as `subcommands: &[&X, ..]`.
+    subcommands: Vec<(String, String)>,
+}
+
+impl Records {
+    /// A container's script covers its subcommands.
+    fn is_subcommand(&self, record: &Record) -> bool {
+        self.subcommands.iter().any(|(path, ident)| *path == record.path && *ident == record.ident)
+    }
 }
 
 impl Visit<'_> for Records {
@@ -54,7 +65,10 @@ impl Visit<'_> for Records {
             && let Some(name) = value.fields.iter().find_map(name_field)
         {
             let line = item.ident.span().start().line;
-            self.found.push(Record { name, path: self.path.clone(), line });
+            let ident = item.ident.to_string();
+            self.found.push(Record { name, ident, path: self.path.clone(), line });
+            let listed = value.fields.iter().flat_map(subcommand_idents);
+            self.subcommands.extend(listed.map(|ident| (self.path.clone(), ident)));
         }
         visit::visit_item_static(self, item);
     }
@@ -79,6 +93,21 @@ fn name_field(field: &syn::FieldValue) -> Option<String> {
     }
 }
 
+/// The statics that a field `subcommands: &[&A, &B]` lists.
+fn subcommand_idents(field: &syn::FieldValue) -> Vec<String> {
+    let syn::Expr::Reference(list) = &field.expr else { return Vec::new() };
+    let syn::Expr::Array(array) = &*list.expr else { return Vec::new() };
+    let is_list = matches!(&field.member, syn::Member::Named(member) if member == "subcommands");
+    let ident = |element: &syn::Expr| match element {
+        syn::Expr::Reference(reference) => match &*reference.expr {
+            syn::Expr::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
+            _ => None,
+        },
+        _ => None,
+    };
+    array.elems.iter().filter(|_| is_list).filter_map(ident).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +121,17 @@ mod tests {
         assert_eq!(every_command_has_a_script(&Tree::sample(&[RECORD, script])), []);
         assert_eq!(every_command_has_a_script(&Tree::sample(&[RECORD])).len(), 1);
         assert_eq!(every_command_has_a_script(&Tree::sample(&[script])).len(), 1);
+    }
+
+    #[test]
+    fn the_script_of_a_container_covers_its_subcommands() {
+        let records = "static CLIENT: Command = Command { name: \"CLIENT\", subcommands: &[&ID] };\n\
+            static ID: Command = Command { name: \"ID\", subcommands: &[] };\n";
+        let script = ("tests/cmd/client.resp", "> CLIENT ID\n");
+        assert_eq!(
+            every_command_has_a_script(&Tree::sample(&[("crates/server/src/a.rs", records), script])),
+            []
+        );
     }
 
     #[test]
