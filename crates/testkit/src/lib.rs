@@ -1,1 +1,15 @@
-//! See Cargo.toml.
+//! Test tools: a blocking client, servers as processes, `.resp` scripts, the differential runner.
+//!
+//! Nothing in here knows the server crate, so that the server's own tests can use it; a server is
+//! a port or a socket path. `SAKER_PEER` names the real Redis that truths are recorded from.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod matching;
+pub mod notation;
+pub mod process;
+pub mod script;
+
+pub use client::{Address, Client, ClientError};
+pub use process::{ServerProcess, peer, saker};
+pub use resp::{Protocol, Value};

@@ -1,0 +1,309 @@
+//! A blocking client for tests: one connection, over TCP or a Unix socket.
+//!
+//! Reads wait at most the read timeout, so a server that does not answer fails a test instead of
+//! hanging it; nothing sleeps. Bytes behind a reply stay buffered for the next read, which makes
+//! pipelines a matter of sending first and reading later.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use resp::{DecodeError, Protocol, Value, decode, encode_request};
+
+/// How long a reply may take before a test fails. Generous: test machines are shared.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Bytes asked from the socket at a time.
+const READ_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// `port` on the IPv4 loopback.
+    pub fn port(port: u16) -> Self {
+        Self::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Why a reply did not come.
+#[derive(Debug)]
+pub enum ClientError {
+    /// The server closed the connection.
+    Closed,
+    /// Nothing, or not all of a reply, within the read timeout. Holds the bytes that did come.
+    TimedOut(Vec<u8>),
+    /// Bytes that are no reply. Holds what the input was.
+    Malformed(DecodeError, Vec<u8>),
+    /// Any other failure of the socket.
+    Io(io::Error),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the server closed the connection"),
+            Self::TimedOut(partial) if partial.is_empty() => f.write_str("no reply within the read timeout"),
+            Self::TimedOut(partial) => {
+                write!(f, "half a reply within the read timeout: {}", partial.escape_ascii())
+            }
+            Self::Malformed(error, input) => write!(f, "{error} of {}", input.escape_ascii()),
+            Self::Io(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// The two kinds of socket behind one face.
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+}
+
+/// One connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    stream: Stream,
+    /// Received and not yet given out: `input[consumed..]`.
+    input: Vec<u8>,
+    consumed: usize,
+    scratch: Vec<u8>,
+}
+
+impl Client {
+    /// Connects, speaking RESP2 as every connection does at first.
+    pub fn connect(address: &Address) -> io::Result<Self> {
+        let stream = match address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                Stream::Tcp(stream)
+            }
+            Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+        };
+        stream.set_read_timeout(Some(READ_TIMEOUT))?;
+        Ok(Self { stream, input: Vec::new(), consumed: 0, scratch: vec![0; READ_CHUNK_BYTES] })
+    }
+
+    /// Connects to `port` on the loopback.
+    ///
+    /// # Panics
+    /// When nothing listens there.
+    pub fn to_port(port: u16) -> Self {
+        Self::connect(&Address::port(port))
+            .unwrap_or_else(|error| panic!("connecting to port {port}: {error}"))
+    }
+
+    /// Connects to `address` and switches to `protocol`.
+    ///
+    /// # Panics
+    /// When nothing listens there, or the server refuses the protocol.
+    pub fn speaking(address: &Address, protocol: Protocol) -> Self {
+        let mut client =
+            Self::connect(address).unwrap_or_else(|error| panic!("connecting to {address}: {error}"));
+        client.hello(protocol);
+        client
+    }
+
+    /// Switches to `protocol`: `HELLO 3` for RESP3. For RESP2, where a connection begins, nothing
+    /// is sent, so that a server without HELLO can be spoken to.
+    ///
+    /// # Panics
+    /// When the server answers with an error or not at all.
+    pub fn hello(&mut self, protocol: Protocol) {
+        if protocol == Protocol::Resp3 {
+            let reply = self.command(&["HELLO", "3"]);
+            assert!(!reply.is_error(), "HELLO 3 answered {reply}");
+        }
+    }
+
+    /// Waits at most `timeout` for replies from here on.
+    pub fn set_read_timeout(&mut self, timeout: Duration) {
+        self.stream.set_read_timeout(Some(timeout)).expect("the timeout is not zero");
+    }
+
+    /// Sends one command and waits for its reply.
+    ///
+    /// # Panics
+    /// When there is no reply; the message names the command.
+    pub fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
+        self.request(args).unwrap_or_else(|error| {
+            let words: Vec<_> = args.iter().map(|arg| arg.as_ref().escape_ascii().to_string()).collect();
+            panic!("{}: {error}", words.join(" "))
+        })
+    }
+
+    /// Sends one command and waits for its reply.
+    pub fn request<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Value, ClientError> {
+        let mut bytes = Vec::new();
+        encode_request(args, &mut bytes);
+        self.send(&bytes)?;
+        self.read()
+    }
+
+    /// Sends all `commands` at once, then reads a reply for each.
+    pub fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<Vec<Value>, ClientError> {
+        let mut bytes = Vec::new();
+        for args in commands {
+            encode_request(args, &mut bytes);
+        }
+        self.send(&bytes)?;
+        self.read_many(commands.len())
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    /// Reads the next reply.
+    pub fn read(&mut self) -> Result<Value, ClientError> {
+        loop {
+            match decode(&self.input[self.consumed..]) {
+                Ok(Some((value, len))) => {
+                    self.consumed += len;
+                    return Ok(value);
+                }
+                Ok(None) => self.receive()?,
+                Err(error) => {
+                    return Err(ClientError::Malformed(error, self.input[self.consumed..].to_vec()));
+                }
+            }
+        }
+    }
+
+    /// Reads the next `count` replies.
+    pub fn read_many(&mut self, count: usize) -> Result<Vec<Value>, ClientError> {
+        (0..count).map(|_| self.read()).collect()
+    }
+
+    /// Reads until the server closes the connection; gives the bytes that came before.
+    pub fn read_to_end(&mut self) -> Result<Vec<u8>, ClientError> {
+        loop {
+            match self.receive() {
+                Ok(()) => {}
+                Err(ClientError::Closed) => return Ok(self.input.split_off(self.consumed)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes what the socket has, waiting for at least one byte.
+    fn receive(&mut self) -> Result<(), ClientError> {
+        self.input.drain(..self.consumed);
+        self.consumed = 0;
+        match self.stream.read(&mut self.scratch) {
+            Ok(0) => Err(ClientError::Closed),
+            Ok(len) => {
+                self.input.extend_from_slice(&self.scratch[..len]);
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(ClientError::TimedOut(self.input.clone()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A client whose server has sent `bytes` and closed.
+    fn client_of(bytes: &[u8]) -> Client {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = Client::to_port(listener.local_addr().unwrap().port());
+        listener.accept().unwrap().0.write_all(bytes).unwrap();
+        client
+    }
+
+    #[test]
+    fn replies_are_read_one_by_one_and_the_end_is_seen() {
+        let mut client = client_of(b"+OK\r\n:1\r\n");
+        assert_eq!(client.read().unwrap(), Value::Simple(b"OK".to_vec()));
+        assert_eq!(client.read().unwrap(), Value::Integer(1));
+        assert!(matches!(client.read(), Err(ClientError::Closed)));
+    }
+
+    #[test]
+    fn what_is_no_reply_is_shown() {
+        let error = client_of(b"HTTP/1.1\r\n").read().unwrap_err();
+        assert!(error.to_string().contains("HTTP/1.1"), "{error}");
+    }
+
+    #[test]
+    fn silence_ends_in_a_timeout_that_shows_what_came() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = Client::to_port(listener.local_addr().unwrap().port());
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"$5\r\nhe").unwrap();
+        client.set_read_timeout(Duration::from_millis(20));
+        assert!(matches!(client.read(), Err(ClientError::TimedOut(partial)) if partial == b"$5\r\nhe"));
+    }
+
+    #[test]
+    fn the_rest_of_a_connection_is_given_as_bytes() {
+        let mut client = client_of(b"+OK\r\n-ERR Protocol error\r\n");
+        client.read().unwrap();
+        assert_eq!(client.read_to_end().unwrap(), b"-ERR Protocol error\r\n");
+    }
+}

@@ -1,0 +1,163 @@
+//! Whether a reply is the expected one, in either protocol and whatever the order of what has none.
+//!
+//! A script states the RESP3 form. In RESP2 a map is an array of its keys and values, a set and a
+//! push an array, a double, a big number and a verbatim string a bulk string, a boolean an integer.
+//! The two nulls of RESP2 (`_` the null bulk, `*-1` the null array) are one in RESP3.
+//! Maps and sets have no order; arrays have, unless the caller says otherwise.
+//! Unordered lists are matched greedily, O(n²): scripts are small.
+
+use resp::{Protocol, Value};
+use stdx::glob::glob_match;
+
+use crate::notation::{Expected, one_line};
+
+/// Whether `actual`, received in `protocol`, is what `expected` says. With `unordered` the arrays at
+/// every level match in any order.
+pub fn matches(expected: &Expected, actual: &Value, protocol: Protocol, unordered: bool) -> bool {
+    let one = |expected: &Expected, actual: &Value| matches(expected, actual, protocol, unordered);
+    let resp3 = protocol == Protocol::Resp3;
+    match (expected, actual) {
+        (Expected::Glob(pattern), _) => glob_match(pattern, one_line(actual).as_bytes(), false),
+        (Expected::Scalar(expected), _) => scalar_matches(expected, actual, resp3),
+        (Expected::Array(expected), Value::Array(actual)) => list_matches(expected, actual, unordered, one),
+        (Expected::Set(expected), Value::Set(actual)) if resp3 => list_matches(expected, actual, true, one),
+        (Expected::Set(expected), Value::Array(actual)) if !resp3 => {
+            list_matches(expected, actual, true, one)
+        }
+        (Expected::Push(expected), Value::Push(actual)) if resp3 => {
+            list_matches(expected, actual, unordered, one)
+        }
+        (Expected::Push(expected), Value::Array(actual)) if !resp3 => {
+            list_matches(expected, actual, unordered, one)
+        }
+        (Expected::Map(expected), Value::Map(actual)) if resp3 => {
+            list_matches(expected, actual, true, |e, a| one(&e.0, &a.0) && one(&e.1, &a.1))
+        }
+        (Expected::Map(expected), Value::Array(actual)) if !resp3 => {
+            let pairs: Vec<_> = actual.chunks(2).collect();
+            list_matches(expected, &pairs, true, |e, a| a.len() == 2 && one(&e.0, &a[0]) && one(&e.1, &a[1]))
+        }
+        _ => false,
+    }
+}
+
+fn scalar_matches(expected: &Value, actual: &Value, resp3: bool) -> bool {
+    match (expected, actual) {
+        (Value::NullArray, _) => *actual == if resp3 { Value::Null } else { Value::NullArray },
+        (Value::Boolean(expected), Value::Integer(actual)) if !resp3 => i64::from(*expected) == *actual,
+        (
+            Value::Double(expected)
+            | Value::BigNumber(expected)
+            | Value::BulkError(expected)
+            | Value::Verbatim { text: expected, .. },
+            Value::Bulk(actual),
+        ) if !resp3 => expected == actual,
+        _ => expected == actual,
+    }
+}
+
+/// Whether each of `expected` has one of `actual` of its own: at the same place, or at any.
+fn list_matches<E, A>(expected: &[E], actual: &[A], unordered: bool, one: impl Fn(&E, &A) -> bool) -> bool {
+    if expected.len() != actual.len() {
+        return false;
+    }
+    if !unordered {
+        return expected.iter().zip(actual).all(|(expected, actual)| one(expected, actual));
+    }
+    let mut left: Vec<&A> = actual.iter().collect();
+    expected.iter().all(|expected| {
+        let found = left.iter().position(|actual| one(expected, actual));
+        found.map(|at| left.swap_remove(at)).is_some()
+    })
+}
+
+/// `value` as an expectation of exactly that.
+pub fn exactly(value: &Value) -> Expected {
+    match value {
+        Value::Array(values) => Expected::Array(values.iter().map(exactly).collect()),
+        Value::Set(values) => Expected::Set(values.iter().map(exactly).collect()),
+        Value::Push(values) => Expected::Push(values.iter().map(exactly).collect()),
+        Value::Map(pairs) => {
+            Expected::Map(pairs.iter().map(|(key, value)| (exactly(key), exactly(value))).collect())
+        }
+        Value::Attributed { value, .. } => exactly(value),
+        scalar => Expected::Scalar(scalar.clone()),
+    }
+}
+
+/// The one statement that is true of a reply in both protocols, if there is one: its RESP3 form,
+/// with RESP2's word for nulls.
+pub fn merge(resp2: &Value, resp3: &Value, unordered: bool) -> Option<Value> {
+    let merged = with_nulls_of(resp2, resp3);
+    let expected = exactly(&merged);
+    let holds = matches(&expected, resp2, Protocol::Resp2, unordered)
+        && matches(&expected, resp3, Protocol::Resp3, unordered);
+    holds.then_some(merged)
+}
+
+/// `resp3` with `*-1` where `resp2` has it at the same place.
+fn with_nulls_of(resp2: &Value, resp3: &Value) -> Value {
+    match (resp2, resp3) {
+        (Value::NullArray, Value::Null) => Value::NullArray,
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            Value::Array(a.iter().zip(b).map(|(a, b)| with_nulls_of(a, b)).collect())
+        }
+        (Value::Array(a), Value::Map(b)) if a.len() == b.len() * 2 => {
+            let value = |(pair, (key, value)): (&[Value], &(Value, Value))| {
+                (key.clone(), with_nulls_of(&pair[1], value))
+            };
+            Value::Map(a.chunks_exact(2).zip(b).map(value).collect())
+        }
+        _ => resp3.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notation::parse;
+
+    fn bulk(text: &str) -> Value {
+        Value::Bulk(text.as_bytes().to_vec())
+    }
+
+    fn check(lines: &[&str], actual: Value, protocol: Protocol, holds: bool) {
+        let (expected, _) = parse(lines).unwrap();
+        assert_eq!(matches(&expected, &actual, protocol, false), holds, "{lines:?} {actual:?}");
+    }
+
+    #[test]
+    fn the_resp3_form_is_known_in_resp2() {
+        use Protocol::{Resp2, Resp3};
+        let map = &["%2", "\"a\"", ",1", "\"b\"", "#t"];
+        let pairs = vec![(bulk("b"), Value::Boolean(true)), (bulk("a"), Value::Double(b"1".to_vec()))];
+        check(map, Value::Map(pairs), Resp3, true);
+        let flat = vec![bulk("b"), Value::Integer(1), bulk("a"), bulk("1")];
+        check(map, Value::Array(flat.clone()), Resp2, true);
+        check(map, Value::Array(flat), Resp3, false);
+        check(&["~2", ":1", ":2"], Value::Array(vec![Value::Integer(2), Value::Integer(1)]), Resp2, true);
+        check(&["*2", ":1", ":2"], Value::Array(vec![Value::Integer(2), Value::Integer(1)]), Resp2, false);
+        check(&["*-1"], Value::NullArray, Resp2, true);
+        check(&["*-1"], Value::Null, Resp2, false);
+        check(&["*-1"], Value::Null, Resp3, true);
+        check(&["=txt:\"a\""], bulk("a"), Resp2, true);
+        check(&["?:*1"], Value::Integer(-11), Resp2, true);
+        check(&["*1", "?\"*\""], Value::Array(vec![Value::Integer(1)]), Resp2, false);
+    }
+
+    #[test]
+    fn each_expected_element_takes_one_of_its_own() {
+        let (expected, _) = parse(&["~2", ":1", ":1"]).unwrap();
+        let actual = Value::Set(vec![Value::Integer(1), Value::Integer(2)]);
+        assert!(!matches(&expected, &actual, Protocol::Resp3, false));
+    }
+
+    #[test]
+    fn two_protocols_merge_into_one_statement() {
+        let resp2 = Value::Array(vec![bulk("f"), Value::NullArray]);
+        let resp3 = Value::Map(vec![(bulk("f"), Value::Null)]);
+        let merged = Value::Map(vec![(bulk("f"), Value::NullArray)]);
+        assert_eq!(merge(&resp2, &resp3, false), Some(merged));
+        assert_eq!(merge(&Value::Integer(1), &bulk("1"), false), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! Servers as processes of their own: the one under test, and a real one to compare with.
+//!
+//! Each gets a free loopback port, no persistence and a scratch folder, and is ended when its handle
+//! is dropped. Readiness is a PING that is answered, tried in a bounded loop.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use resp::Value;
+use tempfile::TempDir;
+
+use crate::client::{Address, Client};
+
+/// How long a server may take until it answers.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+
+/// The pause between two attempts to connect while a server starts.
+const READY_POLL: Duration = Duration::from_millis(3);
+
+/// How often another port is tried when a server ends at once: somebody may have taken the port
+/// between its choice and its use.
+const START_ATTEMPTS: usize = 3;
+
+/// A running server; ended when dropped.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    port: u16,
+    /// Holds `log` and, where the server respects it, what it writes. Removed with the handle.
+    dir: TempDir,
+}
+
+impl ServerProcess {
+    /// Starts `command_line` followed by `--port` and `options` (`["--appendonly", "no", …]`).
+    pub fn start(command_line: &[OsString], options: &[String]) -> io::Result<Self> {
+        let mut last = None;
+        for _ in 0..START_ATTEMPTS {
+            match Self::start_on(command_line, free_port()?, options) {
+                Ok(server) => return Ok(server),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("at least one attempt is made"))
+    }
+
+    fn start_on(command_line: &[OsString], port: u16, options: &[String]) -> io::Result<Self> {
+        let (program, args) = command_line
+            .split_first()
+            .ok_or_else(|| io::Error::other("the command line of the server is empty"))?;
+        let dir = tempfile::tempdir()?;
+        let log = File::create(dir.path().join("log"))?;
+        let child = Command::new(program)
+            .args(args)
+            .arg("--port")
+            .arg(port.to_string())
+            .args(options)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .map_err(|error| io::Error::other(format!("starting {}: {error}", program.display())))?;
+        let mut server = Self { child, port, dir };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(io::Error::other(format!("the server ended ({status}):\n{}", self.log())));
+            }
+            if let Ok(mut client) = Client::connect(&self.address()) {
+                // An error such as NOAUTH is an answer too.
+                if let Ok(Value::Simple(_) | Value::Error(_)) = client.request(&["PING"]) {
+                    return Ok(());
+                }
+            }
+            thread::sleep(READY_POLL);
+        }
+        Err(io::Error::other(format!("the server is not ready in {READY_WITHIN:?}:\n{}", self.log())))
+    }
+
+    /// Its port on the loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Address {
+        Address::port(self.port)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A new connection.
+    ///
+    /// # Panics
+    /// When the server takes none.
+    pub fn connect(&self) -> Client {
+        Client::to_port(self.port)
+    }
+
+    /// Its scratch folder, which is also its working directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What it printed.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until it ends by itself, at most `within`; its exit code, `None` when a signal ended it.
+    pub fn wait(&mut self, within: Duration) -> io::Result<Option<i32>> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.code());
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::other(format!("the server still runs after {within:?}")));
+            }
+            thread::sleep(READY_POLL);
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that is free on the loopback now.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// A real server to compare with.
+pub mod peer {
+    use super::*;
+
+    /// Whether there is one: tests that need it say so and pass where there is none.
+    pub fn is_available() -> bool {
+        env::var_os("SAKER_PEER").is_some() || on_path("redis-server").is_some()
+    }
+
+    /// Starts `$SAKER_PEER` (a command line, split at blanks) or `redis-server` from the PATH.
+    pub fn start() -> io::Result<ServerProcess> {
+        match env::var("SAKER_PEER") {
+            Ok(line) => start_command(&line),
+            Err(_) => start_command("redis-server"),
+        }
+    }
+
+    /// Starts the server that `line` (split at blanks) says, without persistence.
+    pub fn start_command(line: &str) -> io::Result<ServerProcess> {
+        let command_line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let options =
+            ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"];
+        ServerProcess::start(&command_line, &options.map(String::from))
+    }
+
+    fn on_path(program: &str) -> Option<PathBuf> {
+        env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
+    }
+}
+
+/// The server under test.
+pub mod saker {
+    use super::*;
+
+    /// Starts `$SAKER_SERVER`, or the `saker-server` built beside the running test, with `options`
+    /// (`["--io-threads", "2"]`).
+    pub fn start(options: &[&str]) -> io::Result<ServerProcess> {
+        let binary = match env::var_os("SAKER_SERVER") {
+            Some(path) => path,
+            None => built()?.into_os_string(),
+        };
+        start_binary(binary, options)
+    }
+
+    /// Starts `binary` with `options`. Integration tests of the server crate give
+    /// `env!("CARGO_BIN_EXE_saker-server")`.
+    pub fn start_binary(binary: impl Into<OsString>, options: &[&str]) -> io::Result<ServerProcess> {
+        let options: Vec<String> = options.iter().map(|&option| option.into()).collect();
+        ServerProcess::start(&[binary.into()], &options)
+    }
+
+    /// `target/debug/saker-server` when the caller is `target/debug/deps/…` or `target/debug/…`.
+    fn built() -> io::Result<PathBuf> {
+        let here = env::current_exe()?;
+        here.ancestors()
+            .skip(1)
+            .take(2)
+            .map(|dir| dir.join("saker-server"))
+            .find(|path| path.is_file())
+            .ok_or_else(|| io::Error::other("no saker-server beside this program: build the server crate"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_answers_when_started_and_ends_with_its_handle() {
+        if !peer::is_available() {
+            return;
+        }
+        let server = peer::start().unwrap();
+        let address = server.address();
+        assert_eq!(server.connect().command(&["PING"]), Value::Simple(b"PONG".to_vec()));
+        drop(server);
+        assert!(Client::connect(&address).is_err());
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_told_with_what_it_printed() {
+        let line: Vec<OsString> = ["sh", "-c", "echo out of cheese; exit 3"].map(OsString::from).into();
+        let error = ServerProcess::start(&line, &[]).unwrap_err().to_string();
+        assert!(error.contains("out of cheese"), "{error}");
+    }
+}

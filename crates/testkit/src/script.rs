@@ -1,0 +1,345 @@
+//! `.resp` scripts: commands and what a server answers, as text.
+//!
+//! ```text
+//! # tests/cmd/zadd.resp
+//! @each-encoding
+//! > ZADD board 5 alice
+//! :1
+//! > ZADD board GT 3 alice          # gt_ignores_a_lower_score
+//! :0
+//! ```
+//!
+//! A line `> …` is a command, quoted as redis-cli does; what follows is its reply in the notation of
+//! [`crate::notation`]. `b> …` sends on a second connection called `b`. A comment is a line that
+//! starts with `# `, or what follows ` #` on a command's line: the name of the case.
+//! A script runs on RESP2 and on RESP3, each time on an emptied server and new connections.
+//!
+//! Ahead of the first command:
+//! - `@each-encoding`: also run with every collection in its large encoding ([`LARGE_ENCODINGS`]);
+//! - `@config name value`: CONFIG SET for this script, put back afterwards.
+//!
+//! Between a command and its reply:
+//! - `@unordered`: arrays in this reply match in any order;
+//! - `@resp2`, `@resp3`, `@small`, `@large`, alone or two on a line: the reply below them holds in
+//!   that protocol or encoding; several such blocks may follow each other, the first that fits counts;
+//! - `@none`: nothing is answered; `@closed`: the server closes the connection without an answer.
+//!
+//! The replies are recorded from a real Redis ([`record`]), so a script is what Redis does.
+
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use resp::Protocol;
+use stdx::quoted::split_quoted;
+
+use crate::notation::{self, Expected};
+
+mod record;
+mod run;
+
+pub use record::record;
+pub use run::{Report, run, run_all};
+
+/// The options that force the large encodings, for `@each-encoding`.
+pub const LARGE_ENCODINGS: &[(&str, &str)] = &[
+    ("hash-max-listpack-entries", "0"),
+    ("set-max-intset-entries", "0"),
+    ("set-max-listpack-entries", "0"),
+    ("zset-max-listpack-entries", "0"),
+    ("list-max-listpack-size", "1"),
+    ("stream-node-max-entries", "1"),
+];
+
+/// The thresholds a script runs under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encodings {
+    /// The defaults: small collections are packed.
+    Small,
+    /// [`LARGE_ENCODINGS`].
+    Large,
+}
+
+/// One way to run a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// What the connections speak.
+    pub protocol: Protocol,
+    /// The thresholds.
+    pub encodings: Encodings,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.protocol {
+            Protocol::Resp2 => "RESP2",
+            Protocol::Resp3 => "RESP3",
+        })?;
+        match self.encodings {
+            Encodings::Small => Ok(()),
+            Encodings::Large => f.write_str(", large encodings"),
+        }
+    }
+}
+
+/// Which variants a reply holds in: all that agree with what is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Selector {
+    protocol: Option<Protocol>,
+    encodings: Option<Encodings>,
+}
+
+impl Selector {
+    /// The selector of a line such as `@resp2 @large`, if it is one.
+    fn parse(line: &str) -> Option<Self> {
+        let mut selector = Self::default();
+        for word in line.split_whitespace() {
+            match word {
+                "@resp2" => selector.protocol = Some(Protocol::Resp2),
+                "@resp3" => selector.protocol = Some(Protocol::Resp3),
+                "@small" => selector.encodings = Some(Encodings::Small),
+                "@large" => selector.encodings = Some(Encodings::Large),
+                _ => return None,
+            }
+        }
+        (selector != Self::default()).then_some(selector)
+    }
+
+    fn holds_in(self, variant: Variant) -> bool {
+        self.protocol.is_none_or(|protocol| protocol == variant.protocol)
+            && self.encodings.is_none_or(|encodings| encodings == variant.encodings)
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = self.protocol.map(|protocol| match protocol {
+            Protocol::Resp2 => "@resp2",
+            Protocol::Resp3 => "@resp3",
+        });
+        let encodings = self.encodings.map(|encodings| match encodings {
+            Encodings::Small => "@small",
+            Encodings::Large => "@large",
+        });
+        let words: Vec<_> = [protocol, encodings].into_iter().flatten().collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// What a script says that a command answers.
+#[derive(Clone, Debug, PartialEq)]
+enum Wanted {
+    /// Nothing is said yet: to be recorded.
+    Unrecorded,
+    /// `@none`
+    NoReply,
+    /// `@closed`
+    Closed,
+    /// One reply, or one for each of several variants.
+    Replies(Vec<(Selector, Expected)>),
+}
+
+/// One command of a script.
+#[derive(Clone, Debug)]
+struct Step {
+    /// Its line, from 0.
+    line: usize,
+    /// The lines that state the reply, without `@unordered`.
+    reply_lines: Range<usize>,
+    /// The connection it goes to; empty for the main one.
+    client: String,
+    args: Vec<Vec<u8>>,
+    unordered: bool,
+    wanted: Wanted,
+}
+
+/// A parsed script.
+#[derive(Debug)]
+pub struct Script {
+    path: PathBuf,
+    lines: Vec<String>,
+    each_encoding: bool,
+    config: Vec<(String, String)>,
+    steps: Vec<Step>,
+}
+
+/// A script that cannot be read.
+#[derive(Debug)]
+pub struct ScriptError {
+    path: PathBuf,
+    /// From 0.
+    line: usize,
+    what: String,
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path.display(), self.line + 1, self.what)
+    }
+}
+
+impl std::error::Error for ScriptError {}
+
+impl Script {
+    /// Reads and parses the script at `path`.
+    pub fn load(path: &Path) -> Result<Self, ScriptError> {
+        let fail = |line, what: String| ScriptError { path: path.into(), line, what };
+        let text = fs::read_to_string(path).map_err(|error| fail(0, error.to_string()))?;
+        Self::parse(path, &text).map_err(|(line, what)| fail(line, what))
+    }
+
+    /// The variants it runs in.
+    pub fn variants(&self) -> Vec<Variant> {
+        let encodings: &[_] =
+            if self.each_encoding { &[Encodings::Small, Encodings::Large] } else { &[Encodings::Small] };
+        let of =
+            |&encodings| [Protocol::Resp2, Protocol::Resp3].map(|protocol| Variant { protocol, encodings });
+        encodings.iter().flat_map(of).collect()
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, (usize, String)> {
+        let lines: Vec<String> = text.lines().map(String::from).collect();
+        let borrowed: Vec<&str> = text.lines().collect();
+        let mut script = Self {
+            path: path.into(),
+            each_encoding: false,
+            config: Vec::new(),
+            steps: Vec::new(),
+            lines: lines.clone(),
+        };
+        let mut at = 0;
+        while let Some(&line) = borrowed.get(at) {
+            if is_blank(line) {
+                at += 1;
+            } else if let Some((client, command)) = split_command(line) {
+                let step = parse_step(&borrowed, at, client, command)?;
+                at = step.reply_lines.end;
+                script.steps.push(step);
+            } else {
+                script.directive(line).map_err(|what| (at, what))?;
+                at += 1;
+            }
+        }
+        Ok(script)
+    }
+
+    /// Takes a directive that stands ahead of the first command.
+    fn directive(&mut self, line: &str) -> Result<(), String> {
+        if !self.steps.is_empty() {
+            return Err("not a command, and not a reply to one".into());
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["@each-encoding"] => self.each_encoding = true,
+            ["@config", name, value] => self.config.push((name.into(), value.into())),
+            _ => return Err(format!("unknown directive {line}")),
+        }
+        Ok(())
+    }
+
+    /// The options to set for `variant`.
+    fn options(&self, variant: Variant) -> impl Iterator<Item = (&str, &str)> {
+        let large = if variant.encodings == Encodings::Large { LARGE_ENCODINGS } else { &[] };
+        large.iter().copied().chain(self.config.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    }
+}
+
+/// Whether a line says nothing: empty, or a comment. (`#t` and `#f` are replies.)
+fn is_blank(line: &str) -> bool {
+    let line = line.trim_end();
+    line.is_empty() || line == "#" || line.starts_with("# ")
+}
+
+/// The connection and the rest of a line that is a command.
+fn split_command(line: &str) -> Option<(&str, &str)> {
+    let (client, command) = line.split_once("> ")?;
+    client.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some((client, command))
+}
+
+/// The step whose command is at line `at`, with all lines of its reply.
+fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<Step, (usize, String)> {
+    let args = split_quoted(without_comment(command).as_bytes())
+        .filter(|args| !args.is_empty())
+        .ok_or_else(|| (at, "unbalanced quotes, or no command".to_string()))?;
+    let mut here = at + 1;
+    let unordered = lines.get(here).is_some_and(|line| line.trim() == "@unordered");
+    here += usize::from(unordered);
+    let start = here;
+    let mut wanted = Wanted::Unrecorded;
+    while let Some(&line) = lines.get(here).filter(|line| !is_blank(line) && split_command(line).is_none()) {
+        if let special @ ("@none" | "@closed") = line.trim() {
+            wanted = if special == "@none" { Wanted::NoReply } else { Wanted::Closed };
+            here += 1;
+            break;
+        }
+        let selector = Selector::parse(line);
+        here += usize::from(selector.is_some());
+        let (expected, used) = notation::parse(&lines[here..]).map_err(|(line, what)| (here + line, what))?;
+        here += used;
+        let reply = (selector.unwrap_or_default(), expected);
+        match &mut wanted {
+            Wanted::Replies(replies) => replies.push(reply),
+            _ => wanted = Wanted::Replies(vec![reply]),
+        }
+        if selector.is_none() {
+            break;
+        }
+    }
+    Ok(Step { line: at, reply_lines: start..here, client: client.into(), args, unordered, wanted })
+}
+
+/// A command's line up to ` #`, unless that is inside quotes.
+fn without_comment(line: &str) -> &str {
+    let bytes = line.as_bytes();
+    let mut quote = None;
+    let mut at = 0;
+    while at < bytes.len() {
+        match (quote, bytes[at]) {
+            (Some(_), b'\\') => at += 1,
+            (Some(open), byte) if byte == open => quote = None,
+            (None, byte @ (b'"' | b'\'')) => quote = Some(byte),
+            (None, b'#') if at > 0 && bytes[at - 1].is_ascii_whitespace() => return &line[..at],
+            _ => {}
+        }
+        at += 1;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Script, (usize, String)> {
+        Script::parse(Path::new("x.resp"), text)
+    }
+
+    #[test]
+    fn a_script_is_steps_with_their_replies() {
+        let script = parse(
+            "# title\n@each-encoding\n@config hz 1\n\n> SET k \"a # b\" # stores\n+OK\n> KEYS *\n@unordered\n\
+             *1\n  \"k\"\nb> DEL k\n@resp2\n:1\n@resp3 @large\n#t\n> GET x\n",
+        )
+        .unwrap();
+        assert!(script.each_encoding);
+        assert_eq!(script.config, [("hz".into(), "1".into())]);
+        let [set, keys, del, get] = &script.steps[..] else { panic!("{:?}", script.steps) };
+        assert_eq!(set.args, [&b"SET"[..], b"k", b"a # b"]);
+        assert!(keys.unordered && keys.reply_lines == (8..10));
+        assert_eq!(del.client, "b");
+        let Wanted::Replies(replies) = &del.wanted else { panic!() };
+        assert_eq!(replies.len(), 2);
+        assert!(matches!(replies[1].0, Selector { encodings: Some(Encodings::Large), .. }));
+        assert_eq!(get.wanted, Wanted::Unrecorded);
+        assert_eq!(script.variants().len(), 4);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        assert_eq!(parse("> GET k\n+OK\n+OK\n").unwrap_err().0, 2);
+        assert_eq!(parse("> GET k\n*2\n:1\n> PING\n").unwrap_err().0, 3);
+        assert_eq!(parse("> GET \"k\n").unwrap_err().0, 0);
+        assert_eq!(parse("@nonsense\n").unwrap_err().0, 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! Filling in a script's replies from a real server.
+//!
+//! The script's commands run in all variants; a reply that is stated and true in each stays as it
+//! is (so patterns survive), anything else is replaced by what the server said, in as few
+//! statements as the variants need.
+
+use std::fs;
+use std::path::Path;
+
+use resp::{Protocol, Value};
+
+use super::run::{Connections, prepare, restore};
+use super::{Encodings, Script, ScriptError, Selector, Step, Variant, Wanted};
+use crate::client::Client;
+use crate::matching::{matches, merge};
+use crate::notation;
+
+/// Runs the script at `path` and rewrites it where its replies are missing or wrong. Gives the
+/// numbers (from 1) of the command lines whose replies were changed.
+pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Vec<usize>, ScriptError> {
+    let script = Script::load(path)?;
+    let fail = |line, what: String| ScriptError { path: path.into(), line, what };
+    // One list of replies per step: one for each variant, in the order of the variants.
+    let mut replies: Vec<Vec<(Variant, Value)>> = vec![Vec::new(); script.steps.len()];
+    for variant in script.variants() {
+        let mut control = connect(Protocol::Resp2);
+        let saved = prepare(&script, variant, &mut control).map_err(|what| fail(0, what))?;
+        let mut connections = Connections::new(connect, variant.protocol);
+        for (step, replies) in script.steps.iter().zip(&mut replies) {
+            if let Some(value) = ask(step, &mut connections).map_err(|what| fail(step.line, what))? {
+                replies.push((variant, value));
+            }
+        }
+        restore(saved, &mut control);
+    }
+    let mut changed = Vec::new();
+    let mut text = String::new();
+    let mut copied = 0;
+    for (step, replies) in script.steps.iter().zip(&replies) {
+        if holds(step, replies) {
+            continue;
+        }
+        changed.push(step.line + 1);
+        push_lines(&mut text, &script.lines[copied..step.reply_lines.start]);
+        push_lines(&mut text, &statement(replies, step.unordered));
+        copied = step.reply_lines.end;
+    }
+    push_lines(&mut text, &script.lines[copied..]);
+    if !changed.is_empty() {
+        fs::write(path, text).map_err(|error| fail(0, error.to_string()))?;
+    }
+    Ok(changed)
+}
+
+fn push_lines(text: &mut String, lines: &[String]) {
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+}
+
+/// The reply to the command of `step`, unless there is none to wait for.
+fn ask(step: &Step, connections: &mut Connections<'_>) -> Result<Option<Value>, String> {
+    let client = connections.get(&step.client);
+    match step.wanted {
+        Wanted::NoReply => {
+            let mut bytes = Vec::new();
+            resp::encode_request(&step.args, &mut bytes);
+            client.send(&bytes).map_err(|error| error.to_string())?;
+            Ok(None)
+        }
+        Wanted::Closed => {
+            let reply = client.request(&step.args);
+            connections.forget(&step.client);
+            reply.map_or(Ok(None), |reply| Err(format!("not closed, but answered {reply}")))
+        }
+        _ => client.request(&step.args).map(Some).map_err(|error| error.to_string()),
+    }
+}
+
+/// Whether what the script states is true of all `replies`.
+fn holds(step: &Step, replies: &[(Variant, Value)]) -> bool {
+    let Wanted::Replies(stated) = &step.wanted else {
+        return step.wanted != Wanted::Unrecorded;
+    };
+    replies.iter().all(|(variant, actual)| {
+        let fitting = stated.iter().find(|(selector, _)| selector.holds_in(*variant));
+        fitting.is_some_and(|(_, expected)| matches(expected, actual, variant.protocol, step.unordered))
+    })
+}
+
+/// The lines that state `replies`: one value if one is true of all variants, else one per encoding,
+/// else one per protocol, else one for each.
+fn statement(replies: &[(Variant, Value)], unordered: bool) -> Vec<String> {
+    let of = |protocol: Option<Protocol>, encodings: Option<Encodings>| -> Option<(Selector, Value)> {
+        let selector = Selector { protocol, encodings };
+        let fitting: Vec<_> = replies.iter().filter(|(variant, _)| selector.holds_in(*variant)).collect();
+        let first = |wanted| fitting.iter().find(|(variant, _)| variant.protocol == wanted).map(|(_, v)| v);
+        let value = match (first(Protocol::Resp2), first(Protocol::Resp3)) {
+            (Some(resp2), Some(resp3)) => merge(resp2, resp3, unordered)?,
+            (Some(only), None) | (None, Some(only)) => only.clone(),
+            (None, None) => return None,
+        };
+        let expected = crate::matching::exactly(&value);
+        let all = fitting.iter().all(|(v, actual)| matches(&expected, actual, v.protocol, unordered));
+        all.then_some((selector, value))
+    };
+    let protocols = [Protocol::Resp2, Protocol::Resp3];
+    let encodings = [Encodings::Small, Encodings::Large];
+    if let Some((_, value)) = of(None, None) {
+        return notation::lines(&value);
+    }
+    let by_encoding: Vec<_> = encodings.iter().filter_map(|&e| of(None, Some(e))).collect();
+    let by_protocol: Vec<_> = protocols.iter().filter_map(|&p| of(Some(p), None)).collect();
+    let stated = if by_encoding.len() == 2 {
+        by_encoding
+    } else if by_protocol.len() == 2 {
+        by_protocol
+    } else {
+        let each = |&p: &Protocol| encodings.iter().filter_map(move |&e| of(Some(p), Some(e)));
+        protocols.iter().flat_map(each).collect()
+    };
+    stated
+        .iter()
+        .flat_map(|(selector, value)| [vec![selector.to_string()], notation::lines(value)].concat())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variant(protocol: Protocol, encodings: Encodings) -> Variant {
+        Variant { protocol, encodings }
+    }
+
+    #[test]
+    fn replies_are_stated_in_as_few_ways_as_they_need() {
+        use Encodings::{Large, Small};
+        use Protocol::{Resp2, Resp3};
+        let int = Value::Integer;
+        let check = |values: [Value; 4], expected: &[&str]| {
+            let variants =
+                [variant(Resp2, Small), variant(Resp3, Small), variant(Resp2, Large), variant(Resp3, Large)];
+            let replies: Vec<_> = variants.into_iter().zip(values).collect();
+            assert_eq!(statement(&replies, false), expected);
+        };
+        check([int(1), int(1), int(1), int(1)], &[":1"]);
+        check([Value::NullArray, Value::Null, Value::NullArray, Value::Null], &["*-1"]);
+        check([int(1), int(1), int(2), int(2)], &["@small", ":1", "@large", ":2"]);
+        check([int(1), int(2), int(1), int(2)], &["@resp2", ":1", "@resp3", ":2"]);
+        check(
+            [int(1), int(2), int(3), int(4)],
+            &["@resp2 @small", ":1", "@resp2 @large", ":3", "@resp3 @small", ":2", "@resp3 @large", ":4"],
+        );
+    }
+}
