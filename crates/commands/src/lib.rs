@@ -6,7 +6,10 @@ pub mod args;
 pub mod ctx;
 pub mod error;
 pub mod generic;
+#[cfg(test)]
+mod harness;
 pub mod hash;
+pub mod keys;
 pub mod list;
 pub mod set;
 pub mod stream;

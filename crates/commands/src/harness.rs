@@ -1,0 +1,169 @@
+//! Runs commands in tests: a keyspace in memory, a clock that stands still, random numbers from a fixed
+//! seed. Keys are locked as the commands' records declare them, so a handler that reaches for another
+//! key panics here as it would in the server. A command takes microseconds.
+//!
+//! ```text
+//! let mut db = Harness::new();
+//! assert_eq!(db.run(&["SET", "a", "1"]), "+OK|");            // CR LF is written |
+//! harness::check(&[("SET a 1", "+OK|"), ("GET a", "$1|1|")]); // on RESP2 and RESP3
+//! ```
+
+use keyspace::view::{Moment, Tally};
+use keyspace::{Access, Keyspace, View};
+use resp::{Protocol, Reply, Span};
+use stdx::ByteQueue;
+
+use crate::keys::for_each_key;
+use crate::table::Flags;
+use crate::{Args, Command, Ctx, Effects, EventClass, KeyEvent, ValueLimits};
+
+/// The Unix time, in milliseconds, at which every harness starts.
+pub(crate) const START_MS: i64 = 1_700_000_000_000;
+
+/// One client of a keyspace of its own.
+pub(crate) struct Harness {
+    keyspace: Keyspace,
+    pub(crate) protocol: Protocol,
+    /// The selected database, of 16.
+    pub(crate) db: usize,
+    pub(crate) now_ms: i64,
+    pub(crate) access: Access,
+    pub(crate) limits: ValueLimits,
+    pub(crate) effects: Effects,
+    pub(crate) tally: Tally,
+    rng: fastrand::Rng,
+}
+
+impl Harness {
+    pub(crate) fn new() -> Self {
+        Self {
+            keyspace: Keyspace::new(16, [1, 2, 3, 4]),
+            protocol: Protocol::Resp2,
+            db: 0,
+            now_ms: START_MS,
+            access: Access::Lru { clock_s: 0 },
+            limits: ValueLimits::default(),
+            effects: Effects { wanted_events: EventClass::all(), ..Effects::default() },
+            tally: Tally::default(),
+            rng: fastrand::Rng::with_seed(7),
+        }
+    }
+
+    /// Runs one command; its reply with CR LF written `|` and unprintable bytes escaped.
+    pub(crate) fn run(&mut self, words: &[&str]) -> String {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        text(&self.run_bytes(&words))
+    }
+
+    /// Runs a command typed as in redis-cli, with quotes.
+    pub(crate) fn line(&mut self, line: &str) -> String {
+        let words = stdx::quoted::split_quoted(line.as_bytes()).expect("quotes are balanced");
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        text(&self.run_bytes(&words))
+    }
+
+    /// Runs one command; its reply as it would be sent.
+    pub(crate) fn run_bytes(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        let input = words.concat();
+        let mut start = 0;
+        let spans: Vec<Span> = words
+            .iter()
+            .map(|word| {
+                let span = Span { start, len: word.len() as u32 };
+                start += span.len;
+                span
+            })
+            .collect();
+        let args = Args::new(&input, &spans, self.keyspace.hasher());
+        let command = find(&args);
+        let mut out = ByteQueue::new();
+        let mut reply = Reply::new(&mut out, self.protocol);
+        if !command.accepts(args.len()) {
+            reply.error(&format!("ERR wrong number of arguments for '{}'", command.name));
+            return bytes_of(&out);
+        }
+        let mut hashes = Vec::new();
+        if !command.flags.contains(Flags::EXCLUSIVE) {
+            for_each_key(command.keys, &args, |at, _| hashes.push(args.key(at).hash));
+        }
+        let moment = Moment { now_ms: self.now_ms, touch: true, access: self.access };
+        let locked = self.keyspace.lock_all_of(hashes.into_iter());
+        let mark = reply.mark();
+        let mut ctx = Ctx {
+            db: View::new(&self.keyspace, locked, self.db, moment, &mut self.tally),
+            reply,
+            effects: &mut self.effects,
+            rng: &mut self.rng,
+            limits: &self.limits,
+        };
+        if let Err(error) = (command.run)(&mut ctx, &args) {
+            ctx.reply.truncate(mark);
+            ctx.reply.error(&error.line());
+        }
+        drop(ctx);
+        bytes_of(&out)
+    }
+
+    /// The keyspace events since the last call, as `event key@db`, joined by commas.
+    pub(crate) fn events(&mut self) -> String {
+        let text =
+            |event: KeyEvent| format!("{} {}@{}", event.event, String::from_utf8_lossy(&event.key), event.db);
+        std::mem::take(&mut self.effects.events).into_iter().map(text).collect::<Vec<_>>().join(",")
+    }
+
+    /// Runs steps of a command line, its reply, and the events it raised.
+    pub(crate) fn check_events(&mut self, steps: &[(&str, &str, &str)]) {
+        for (line, reply, events) in steps {
+            assert_eq!(self.line(line), *reply, "{line}");
+            assert_eq!(self.events(), *events, "{line}");
+        }
+    }
+}
+
+/// Runs steps of a command line and its reply, on RESP2 and on RESP3 with an empty keyspace each. A
+/// null of any kind in RESP2 is written as RESP3's `_|`.
+pub(crate) fn check(steps: &[(&str, &str)]) {
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let mut db = Harness::new();
+        db.protocol = protocol;
+        for (line, expected) in steps {
+            let reply = db.line(line).replace("$-1|", "_|").replace("*-1|", "_|");
+            assert_eq!(reply, *expected, "{line} ({protocol:?})");
+        }
+    }
+}
+
+/// The record of a request: its subcommand's where there is one.
+fn find(args: &Args<'_>) -> &'static Command {
+    let command = crate::all().find(|command| args.is(0, command.name));
+    let command = command.unwrap_or_else(|| panic!("unknown command {:?}", args.get(0).escape_ascii()));
+    command.subcommands.iter().find(|sub| args.is(1, sub.name)).copied().unwrap_or(command)
+}
+
+/// A reply as tests write it: CR LF as `|`, other unprintable bytes as `\xNN`.
+fn text(reply: &[u8]) -> String {
+    let mut text = String::new();
+    for &byte in reply {
+        match byte {
+            b'\r' => {}
+            b'\n' => text.push('|'),
+            b' '..=b'~' => text.push(byte.into()),
+            _ => text += &format!("\\x{byte:02x}"),
+        }
+    }
+    text
+}
+
+fn bytes_of(out: &ByteQueue) -> Vec<u8> {
+    out.io_slices(usize::MAX).iter().flat_map(|slice| slice.to_vec()).collect()
+}
+
+#[test]
+fn all_records_are_found_by_their_name() {
+    check(&[("set \"a b\" 1", "+OK|"), ("GET \"a b\"", "$1|1|"), ("GET b", "_|")]);
+    let mut db = Harness::new();
+    assert_eq!(db.run(&["GET"]), "-ERR wrong number of arguments for 'GET'|");
+    assert_eq!(db.run(&["SET", "a", "\0"]), "+OK|");
+    assert_eq!(db.run(&["GET", "a"]), "$1|\\x00|");
+    assert_eq!(db.events(), "set a@0");
+}

@@ -1,0 +1,135 @@
+//! Where the keys of a request are: its record's key specs applied to its arguments.
+//!
+//! Dispatch locks the shards of these keys, COMMAND GETKEYS lists them, access control checks them. A
+//! spec that does not fit the arguments names no key: the handler then refuses the request with its own
+//! error before it looks for any.
+
+use crate::args::Args;
+use crate::table::{Begin, Find, KeySpec};
+
+/// Calls `visit` with the argument index of every key that `specs` find, and the spec that found it.
+/// O(keys), plus the arguments searched for a keyword.
+#[inline]
+pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(usize, &KeySpec)) {
+    for spec in specs {
+        match (spec.begin, spec.find) {
+            // Most commands: one key at a fixed place.
+            (Begin::Index(at), Find::Range { last: 0, .. }) if (at as usize) < args.len() => {
+                visit(at as usize, spec);
+            }
+            _ => {
+                let Some(range) = key_range(spec, args) else { continue };
+                (range.first..=range.last).step_by(range.step).for_each(|at| visit(at, spec));
+            }
+        }
+    }
+}
+
+/// Argument indexes of keys.
+struct KeyRange {
+    first: usize,
+    last: usize,
+    step: usize,
+}
+
+fn key_range(spec: &KeySpec, args: &Args<'_>) -> Option<KeyRange> {
+    let begin = match spec.begin {
+        Begin::Index(at) => usize::from(at),
+        Begin::Keyword { keyword, start } => behind_keyword(keyword, start, args)?,
+        Begin::Unknown => return None,
+    };
+    let (first, last, step) = match spec.find {
+        Find::Range { last, step, limit } => {
+            let end = match (usize::try_from(last), limit) {
+                (Ok(last), _) => begin + last,
+                (Err(_), 0 | 1) => args.len().checked_add_signed(last.into())?,
+                (Err(_), limit) => {
+                    let part = args.len().checked_sub(begin)? / usize::from(limit);
+                    (begin + part).checked_add_signed(last.into())?
+                }
+            };
+            (begin, end, step)
+        }
+        Find::KeyNum { keynum, first, step } => {
+            let count = stdx::number::parse_i64(args.try_get(begin + usize::from(keynum))?)?;
+            let count = usize::try_from(count).ok().filter(|count| (1..args.len()).contains(count))?;
+            let first = begin + usize::from(first);
+            (first, first + (count - 1) * usize::from(step), step)
+        }
+        Find::Unknown => return None,
+    };
+    let fits = first <= last && last < args.len();
+    fits.then_some(KeyRange { first, last, step: usize::from(step).max(1) })
+}
+
+/// The index behind `keyword`, looked for from `start` on: forwards, or backwards when counted from
+/// the end.
+fn behind_keyword(keyword: &str, start: i8, args: &Args<'_>) -> Option<usize> {
+    let mut at = match usize::try_from(start) {
+        Ok(start) => start,
+        Err(_) => args.len().checked_add_signed(start.into())?,
+    };
+    while (1..args.len()).contains(&at) {
+        if args.is(at, keyword) {
+            return Some(at + 1);
+        }
+        at = if start < 0 { at - 1 } else { at + 1 };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::KeyFlags;
+    use keyspace::Hasher;
+    use resp::parse::Span;
+
+    fn check(specs: &[KeySpec], line: &str, expected: &str) {
+        let mut at = 0;
+        let spans: Vec<Span> = line
+            .split(' ')
+            .map(|word| {
+                let span = Span { start: at, len: word.len() as u32 };
+                at += word.len() as u32 + 1;
+                span
+            })
+            .collect();
+        let hasher = Hasher::with_seed([0; 4]);
+        let args = Args::new(line.as_bytes(), &spans, &hasher);
+        let mut found = Vec::new();
+        for_each_key(specs, &args, |at, _| found.push(String::from_utf8_lossy(args.get(at)).into_owned()));
+        assert_eq!(found.join(" "), expected, "{line}");
+    }
+
+    #[test]
+    fn keys_are_found_by_place() {
+        let ro = KeyFlags::RO;
+        check(&[KeySpec::at(1, ro)], "GET a", "a");
+        check(&[KeySpec::at(1, ro)], "GET", "");
+        check(&[KeySpec::at(1, ro), KeySpec::at(2, ro)], "RENAME a b", "a b");
+        check(&[KeySpec::from(1, 1, ro)], "DEL a b c", "a b c");
+        check(&[KeySpec::from(1, 2, ro)], "MSET a 1 b 2", "a b");
+        check(&[KeySpec::range(1, -2, 1, ro)], "BLPOP a b 0", "a b");
+    }
+
+    #[test]
+    fn keys_are_found_behind_a_count() {
+        let specs = [KeySpec::at(1, KeyFlags::OW), KeySpec::counted(2, 0, 1, KeyFlags::RO)];
+        check(&specs, "ZUNIONSTORE d 2 a b WEIGHTS 1 2", "d a b");
+        for count in ["0", "-1", "x", "3", "9223372036854775807"] {
+            check(&specs, &format!("ZUNIONSTORE d {count} a b"), "d");
+        }
+    }
+
+    #[test]
+    fn keys_are_found_behind_a_word() {
+        let streams = [KeySpec::keyword("STREAMS", 1, -1, 2, KeyFlags::RO)];
+        check(&streams, "XREAD COUNT 2 streams a b 0 0", "a b");
+        check(&streams, "XREAD COUNT 2 a b 0 0", "");
+        check(&streams, "XREAD STREAMS", "");
+        let last = [KeySpec::keyword("KEYS", -2, -1, 1, KeyFlags::RW)];
+        check(&last, "MIGRATE h 1 \"\" 0 9 KEYS a", "a");
+        check(&last, "MIGRATE h 1 \"\" 0 9 KEYS a b", "a b");
+    }
+}
