@@ -33,6 +33,20 @@ enum Task {
     Tidy,
     /// Measure Saker beside the peers on PATH (redis-server, valkey-server), interleaved, and print a table.
     Bench(bench::BenchArguments),
+    /// Run fuzz targets, keeping what they learn below the target folder.
+    Fuzz(FuzzArguments),
+}
+
+#[derive(Args)]
+struct FuzzArguments {
+    /// Targets of fuzz/fuzz_targets; all when none is named.
+    targets: Vec<String>,
+    /// How long each runs.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Where random choices start from.
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 #[derive(Args)]
@@ -67,6 +81,10 @@ fn run(arguments: Arguments) -> Result<bool> {
     let root = root()?;
     match arguments.command {
         Task::Test(arguments) => test(root, arguments),
+        Task::Fuzz(arguments) => {
+            let session = Session::new(root, arguments.seed.unwrap_or_else(fresh_seed));
+            ci::fuzz::run(&session, &arguments.targets, arguments.seconds)
+        }
         Task::Bench(arguments) => bench::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Tidy => {
             let findings = tidy::check(&root)?;

@@ -2,6 +2,7 @@
 
 mod cargo;
 mod clients;
+pub mod fuzz;
 pub mod release;
 mod sanitize;
 
@@ -49,6 +50,12 @@ pub const STEPS: &[Step] = &[
         about: "the crates with unsafe code, under AddressSanitizer or valgrind",
         remedy: "the log shows the bad access and both stacks",
         run: sanitize::step,
+    },
+    Step {
+        name: "fuzz",
+        about: "each fuzz target for a few seconds",
+        remedy: "the log names the input it found; run the target's binary with that file, then make it a unit test",
+        run: fuzz::smoke,
     },
     Step {
         name: "release",

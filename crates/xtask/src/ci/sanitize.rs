@@ -29,14 +29,14 @@ pub fn step(session: &Session) -> Result<Outcome> {
 }
 
 /// The compiler's own target, such as `x86_64-unknown-linux-gnu`.
-fn host(session: &Session) -> Result<String> {
+pub fn host(session: &Session) -> Result<String> {
     let version = shell::output(Command::new("rustc").arg("-vV").current_dir(&session.root))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc -vV names its host")?.to_owned())
 }
 
 /// Whether the compiler came with AddressSanitizer's run-time library for `host`. The stable one does.
-fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
+pub fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
     let folder = shell::output(
         Command::new("rustc").args(["--print", "target-libdir", "--target", host]).current_dir(&session.root),
     )?;

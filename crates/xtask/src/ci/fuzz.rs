@@ -1,0 +1,128 @@
+//! Fuzz targets under libFuzzer and AddressSanitizer, built by the stable compiler: what `cargo fuzz`
+//! would do, without having to install it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::sanitize;
+use crate::progress::{Outcome, Session};
+use crate::shell;
+
+/// How long CI runs each target.
+const SMOKE_SECONDS: u64 = 10;
+const BUILD_LIMIT: Duration = Duration::from_secs(600);
+/// What libFuzzer needs to see of the program: counters of its branches, comparisons, bad accesses.
+const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=1 \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Cdebug-assertions -Coverflow-checks";
+
+/// The step: each target for a few seconds, from this run's seed.
+pub fn smoke(session: &Session) -> Result<Outcome> {
+    let missing = match what_is_missing(session)? {
+        None => None,
+        // libFuzzer is C++, and where a C compiler is its C++ twin is mostly one package away.
+        Some(_) if shell::find("c++").is_none() && shell::install(session, "g++").is_ok() => {
+            what_is_missing(session)?
+        }
+        missing => missing,
+    };
+    if let Some(missing) = missing {
+        let instead = "the crates' own tests called the same functions with random input";
+        return Ok(Outcome::Skipped(format!("{missing}; {instead}")));
+    }
+    let targets = targets(session)?;
+    let folder = build(session)?;
+    for target in &targets {
+        let run = Run { target, seconds: SMOKE_SECONDS, corpus: None };
+        let limit = Duration::from_secs(SMOKE_SECONDS + 60);
+        shell::run_logged(session, "fuzz", &mut run.command(session, &folder), limit)
+            .with_context(|| format!("{target}, seed {}", session.seed))?;
+    }
+    Ok(Outcome::Passed(format!("{} for {SMOKE_SECONDS} s each", targets.join(", "))))
+}
+
+/// `cargo xtask fuzz`: the targets named (all when none is) for `seconds` each, with their output shown,
+/// each from and into its corpus below the target folder. True when nothing was found.
+pub fn run(session: &Session, named: &[String], seconds: u64) -> Result<bool> {
+    let known = targets(session)?;
+    for name in named {
+        ensure!(known.contains(name), "no fuzz target is called {name}; there are: {}", known.join(", "));
+    }
+    if let Some(missing) = what_is_missing(session)? {
+        anyhow::bail!(missing);
+    }
+    let folder = build(session)?;
+    for target in known.iter().filter(|target| named.is_empty() || named.contains(target)) {
+        let corpus = session.target.join("fuzz/corpus").join(target);
+        fs::create_dir_all(&corpus)?;
+        let run = Run { target, seconds, corpus: Some(corpus) };
+        shell::run_shown(&mut run.command(session, &folder))?;
+    }
+    Ok(true)
+}
+
+/// What stands between us and a fuzzer.
+fn what_is_missing(session: &Session) -> Result<Option<String>> {
+    if !sanitize::has_address_sanitizer(session, &sanitize::host(session)?)? {
+        return Ok(Some("this compiler has no AddressSanitizer".into()));
+    }
+    if shell::find("c++").is_none() {
+        return Ok(Some("libFuzzer needs a C++ compiler, such as the package g++".into()));
+    }
+    Ok(None)
+}
+
+/// The names of the targets, sorted.
+fn targets(session: &Session) -> Result<Vec<String>> {
+    let folder = session.root.join("fuzz/fuzz_targets");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Builds all targets and returns the folder they are in.
+fn build(session: &Session) -> Result<PathBuf> {
+    let host = sanitize::host(session)?;
+    let target = session.target.join("fuzz");
+    let mut command = shell::cargo(session);
+    // Not --locked: the lock file of the fuzz workspace follows whatever our crates come to import.
+    command.args(["build", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
+    command.args(["--target", &host]).env("CARGO_TARGET_DIR", &target);
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", RUSTFLAGS);
+    shell::run_logged(session, "fuzz", &mut command, BUILD_LIMIT)?;
+    Ok(target.join(host).join("release"))
+}
+
+/// One run of one target.
+struct Run<'a> {
+    target: &'a str,
+    seconds: u64,
+    /// Where interesting inputs are taken from and kept; without, a run starts from nothing and depends on
+    /// the seed alone.
+    corpus: Option<PathBuf>,
+}
+
+impl Run<'_> {
+    fn command(&self, session: &Session, folder: &Path) -> Command {
+        let mut command = Command::new(folder.join(self.target));
+        command.current_dir(&session.root);
+        // libFuzzer's seed has 32 bits, and 0 asks it to choose.
+        command.arg(format!("-seed={}", session.seed % u64::from(u32::MAX) + 1));
+        command.arg(format!("-max_total_time={}", self.seconds)).arg("-timeout=10").arg("-rss_limit_mb=2048");
+        let found = session.target.join("fuzz").join(format!("found-{}-", self.target));
+        command.arg(format!("-artifact_prefix={}", found.display()));
+        command.args(&self.corpus);
+        command
+    }
+}
