@@ -1,24 +1,668 @@
-//! The list type.
+//! The list type: one listpack while it is short, a quicklist when it is long.
+//!
+//! A list grows into a quicklist when a push, an insertion or a replacement could take its listpack
+//! beyond `list-max-listpack-size`. It becomes a listpack again when something is taken out and what
+//! is left stands in one node of at most half that limit, so that a list around the limit does not
+//! change back and forth. Both moments are those of Redis 7.2 and later (compared with 8.0.2).
+//! Indices of users count from the end when negative; `usize` indices here are resolved ones.
+//! Invariant: none beyond those of the two structures. An empty list may exist here; that a key with
+//! one does not is the keyspace's rule.
 
-/// The list type.
-#[derive(Debug, Default)]
+use std::iter::Take;
+use std::ops::Range;
+
+use structures::listpack::element::{Element, Needle};
+use structures::listpack::{Cursor, Listpack};
+use structures::quicklist::{Iter, NodeLimit, Quicklist, RevIter};
+use structures::size_class::size_class;
+
+/// How long lists may be in each encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ListLimits {
+    node: NodeLimit,
+}
+
+impl ListLimits {
+    /// The limits that `list-max-listpack-size` stands for.
+    pub const fn from_option(list_max_listpack_size: i64) -> Self {
+        Self { node: NodeLimit::from_option(list_max_listpack_size) }
+    }
+}
+
+/// An end of a list: LEFT or HEAD, RIGHT or TAIL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListEnd {
+    /// Where index 0 is.
+    Front,
+    /// Where index -1 is.
+    Back,
+}
+
+/// The side of the pivot on which LINSERT puts its element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// BEFORE
+    Before,
+    /// AFTER
+    After,
+}
+
+/// What LPOS looks for.
+#[derive(Clone, Copy, Debug)]
+pub struct PositionQuery<'a> {
+    /// The element.
+    pub value: &'a [u8],
+    /// From which match on, from 1; negative counts matches from the back. The caller
+    /// refuses 0, which here is as -1.
+    pub rank: i64,
+    /// Matches to give; 0 for all.
+    pub count_max: usize,
+    /// Elements to look at; 0 for all.
+    pub compared_max: usize,
+}
+
+/// The structure a list is in, for those who write it out.
+#[derive(Clone, Copy, Debug)]
+pub enum ListView<'a> {
+    /// Encoding `listpack`.
+    Pack(&'a Listpack),
+    /// Encoding `quicklist`.
+    Quick(&'a Quicklist),
+}
+
+/// A list of strings. 16 bytes.
+#[derive(Clone, Debug)]
 pub struct List {
-    elements: Box<Vec<Box<[u8]>>>,
+    elements: Elements,
+}
+
+#[derive(Clone, Debug)]
+enum Elements {
+    Pack(Listpack),
+    Quick(Box<Quicklist>),
+}
+
+const _: () = assert!(size_of::<List>() <= 16);
+
+/// Why edits of a listpack cannot be refused here.
+const WITHIN_LIMIT: &str = "a listpack within a node's limit is far below its own";
+
+impl Default for List {
+    fn default() -> Self {
+        Self { elements: Elements::Pack(Listpack::new()) }
+    }
 }
 
 impl List {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A list of the elements of `listpack`, in the encoding that `limits` ask for. O(1).
+    pub fn from_listpack(listpack: Listpack, limits: ListLimits) -> Self {
+        let fits = limits.node.allows_listpack(listpack.len_bytes(), listpack.len());
+        let mut list = Self { elements: Elements::Pack(listpack) };
+        if !fits {
+            list.make_quick(limits);
+        }
+        list
+    }
+
+    /// A list of the elements of `quicklist`, in the encoding that `limits` ask for. O(1), or the
+    /// bytes of one node.
+    pub fn from_quicklist(quicklist: Quicklist, limits: ListLimits) -> Self {
+        if let Some(len_bytes) = quicklist.single_node_len_bytes()
+            && limits.node.allows_listpack(len_bytes, quicklist.len())
+            && let Some(listpack) = quicklist.to_single_listpack()
+        {
+            return Self { elements: Elements::Pack(listpack) };
+        }
+        Self { elements: Elements::Quick(Box::new(quicklist)) }
+    }
+
+    /// The structure the list is in.
+    pub fn view(&self) -> ListView<'_> {
+        match &self.elements {
+            Elements::Pack(pack) => ListView::Pack(pack),
+            Elements::Quick(quick) => ListView::Quick(quick),
+        }
+    }
+
     /// Number of elements. O(1).
+    #[inline]
     pub fn len(&self) -> usize {
-        self.elements.len()
+        match &self.elements {
+            Elements::Pack(pack) => pack.len(),
+            Elements::Quick(quick) => quick.len(),
+        }
+    }
+
+    /// Whether there are no elements. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        match &self.elements {
+            Elements::Pack(pack) => pack.is_empty(),
+            Elements::Quick(quick) => quick.is_empty(),
+        }
     }
 
     /// The name OBJECT ENCODING gives.
     pub fn encoding_name(&self) -> &'static str {
-        "listpack"
+        match self.elements {
+            Elements::Pack(_) => "listpack",
+            Elements::Quick(_) => "quicklist",
+        }
     }
 
-    /// Bytes owned outside the key's block.
+    /// Bytes owned outside the key's block. O(nodes).
     pub fn memory_usage(&self) -> usize {
-        self.elements.capacity()
+        match &self.elements {
+            Elements::Pack(pack) => pack.memory_usage(),
+            Elements::Quick(quick) => size_class(size_of::<Quicklist>()) + quick.memory_usage(),
+        }
+    }
+
+    // Reading.
+
+    /// The place in the list that a user's index means, if there is one. O(1).
+    #[inline]
+    pub fn resolve_index(&self, index: i64) -> Option<usize> {
+        let len = self.len();
+        let index = if index < 0 { index.checked_add_unsigned(len as u64)? } else { index };
+        usize::try_from(index).ok().filter(|&index| index < len)
+    }
+
+    /// The places from a user's index `start` to `stop`, inclusive; what lies outside of the list is
+    /// left out. O(1).
+    #[inline]
+    pub fn resolve_range(&self, start: i64, stop: i64) -> Range<usize> {
+        let len = self.len() as i64;
+        let resolve = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
+        let start = resolve(start).clamp(0, len);
+        let end = resolve(stop).min(len - 1).max(start - 1) + 1;
+        start as usize..end as usize
+    }
+
+    /// The element at a user's index. O(nodes + elements of one node).
+    pub fn get(&self, index: i64) -> Option<Element<'_>> {
+        self.iter_from(self.resolve_index(index)?).next()
+    }
+
+    /// The elements in `range` (see [`List::resolve_range`]), which lies within the list.
+    /// Beginning is O(nodes + elements of one node), each step O(1).
+    #[inline]
+    pub fn range(&self, range: Range<usize>) -> Take<Iter<'_>> {
+        self.iter_from(range.start).take(range.len())
+    }
+
+    /// [`List::range`], last to first.
+    pub fn range_rev(&self, range: Range<usize>) -> Take<RevIter<'_>> {
+        self.iter_rev_from(range.end.saturating_sub(1)).take(range.len())
+    }
+
+    /// All elements, first to last.
+    pub fn iter(&self) -> Iter<'_> {
+        self.iter_from(0)
+    }
+
+    /// The elements from `index` on.
+    #[inline]
+    pub fn iter_from(&self, index: usize) -> Iter<'_> {
+        match &self.elements {
+            Elements::Pack(pack) => pack.iter_from(pack.seek(index).unwrap_or(pack.end())).into(),
+            Elements::Quick(quick) => quick.iter_from(index),
+        }
+    }
+
+    /// The element at `index`, then those before it, backwards; none if there is no such element.
+    pub fn iter_rev_from(&self, index: usize) -> RevIter<'_> {
+        match &self.elements {
+            Elements::Pack(pack) => match pack.seek(index) {
+                Some(cursor) => pack.iter_before(pack.next(cursor).unwrap_or(pack.end())).into(),
+                None => pack.iter_from(pack.end()).into(),
+            },
+            Elements::Quick(quick) => quick.iter_rev_from(index),
+        }
+    }
+
+    /// Gives the places of elements equal to the query's to `found`, in the order they are found.
+    /// O(n).
+    pub fn positions(&self, query: PositionQuery<'_>, mut found: impl FnMut(usize)) {
+        let or_all = |max: usize| if max == 0 { usize::MAX } else { max };
+        let needle = Needle::new(query.value);
+        let passed = usize::try_from(query.rank.unsigned_abs().saturating_sub(1)).unwrap_or(usize::MAX);
+        let (compared, count) = (or_all(query.compared_max), or_all(query.count_max));
+        let len = self.len();
+        if query.rank > 0 {
+            let matches = self.iter().take(compared).enumerate().filter(|&(_, e)| needle.matches(e));
+            matches.skip(passed).take(count).for_each(|(at, _)| found(at));
+        } else if len > 0 {
+            let back = self.iter_rev_from(len - 1).take(compared).enumerate();
+            let matches = back.filter(|&(_, e)| needle.matches(e));
+            matches.skip(passed).take(count).for_each(|(from_back, _)| found(len - 1 - from_back));
+        }
+    }
+
+    // The ends.
+
+    /// Pushes `values` one after the other at `end`: at the front, the last one comes out first.
+    /// O(their bytes) amortised, or the bytes of a listpack.
+    #[inline]
+    pub fn push<'v>(
+        &mut self,
+        end: ListEnd,
+        values: impl DoubleEndedIterator<Item = &'v [u8]> + Clone,
+        limits: ListLimits,
+    ) {
+        self.grow(values.clone(), limits);
+        match &mut self.elements {
+            Elements::Quick(quick) => match end {
+                ListEnd::Front => values.for_each(|value| quick.push_front(value)),
+                ListEnd::Back => values.for_each(|value| quick.push_back(value)),
+            },
+            Elements::Pack(pack) => {
+                let values = values.map(Element::Bytes);
+                match end {
+                    ListEnd::Front => pack.insert_iter(Cursor::START, values.rev()),
+                    ListEnd::Back => pack.insert_iter(pack.end(), values),
+                }
+                .expect(WITHIN_LIMIT);
+            }
+        }
+    }
+
+    /// Pops up to `count` elements at `end`, showing each to `popped` before it goes, and gives how
+    /// many there were. O(count) amortised, or the bytes of a listpack.
+    #[inline]
+    pub fn pop(
+        &mut self,
+        end: ListEnd,
+        count: usize,
+        limits: ListLimits,
+        mut popped: impl FnMut(Element<'_>),
+    ) -> usize {
+        let done = match &mut self.elements {
+            Elements::Pack(pack) => match end {
+                ListEnd::Front => {
+                    pack.iter().take(count).for_each(popped);
+                    pack.delete_many(Cursor::START, count)
+                }
+                ListEnd::Back => {
+                    pack.iter().rev().take(count).for_each(popped);
+                    let kept = pack.len().saturating_sub(count);
+                    pack.delete_range(kept, count)
+                }
+            },
+            Elements::Quick(quick) => {
+                let mut done = 0;
+                while done < count {
+                    let shown = match end {
+                        ListEnd::Front => quick.pop_front_with(&mut popped),
+                        ListEnd::Back => quick.pop_back_with(&mut popped),
+                    };
+                    if shown.is_none() {
+                        break;
+                    }
+                    done += 1;
+                }
+                done
+            }
+        };
+        self.shrink(limits);
+        done
+    }
+
+    // The middle.
+
+    /// Replaces the element at a user's index; false if there is none. O(nodes + bytes of one node).
+    pub fn set(&mut self, index: i64, value: &[u8], limits: ListLimits) -> bool {
+        self.grow(std::iter::once(value), limits);
+        let Some(index) = self.resolve_index(index) else { return false };
+        match &mut self.elements {
+            Elements::Pack(pack) => {
+                let cursor = pack.seek(index).expect("the index was resolved");
+                pack.replace(cursor, value).expect(WITHIN_LIMIT);
+            }
+            Elements::Quick(quick) => {
+                quick.replace(index, value);
+            }
+        }
+        self.shrink(limits);
+        true
+    }
+
+    /// Inserts `value` beside the first element equal to `pivot`; false if there is none. O(n).
+    pub fn insert_beside(&mut self, beside: Beside, pivot: &[u8], value: &[u8], limits: ListLimits) -> bool {
+        // As in Redis, before anybody knows whether the pivot is there.
+        self.grow(std::iter::once(value), limits);
+        let needle = Needle::new(pivot);
+        let Some(at) = self.iter().position(|element| needle.matches(element)) else { return false };
+        let at = match beside {
+            Beside::Before => at,
+            Beside::After => at + 1,
+        };
+        match &mut self.elements {
+            Elements::Pack(pack) => {
+                let cursor = pack.seek(at).unwrap_or(pack.end());
+                pack.insert(cursor, value).expect(WITHIN_LIMIT);
+            }
+            Elements::Quick(quick) => quick.insert(at, value),
+        }
+        true
+    }
+
+    /// Removes elements equal to `value`: the first `count`, or the last `-count`, or all if 0; gives
+    /// how many. O(n).
+    pub fn remove(&mut self, count: i64, value: &[u8], limits: ListLimits) -> usize {
+        let max = match usize::try_from(count.unsigned_abs()) {
+            Ok(0) | Err(_) => usize::MAX,
+            Ok(max) => max,
+        };
+        let removed = match &mut self.elements {
+            Elements::Pack(pack) if count < 0 => {
+                let needle = Needle::new(value);
+                let matches = pack.iter().filter(|&element| needle.matches(element)).count();
+                pack.delete_matches(value, matches.saturating_sub(max), max)
+            }
+            Elements::Pack(pack) => pack.delete_matches(value, 0, max),
+            Elements::Quick(quick) if count < 0 => quick.remove_last_matches(value, max),
+            Elements::Quick(quick) => quick.remove_first_matches(value, max),
+        };
+        if removed > 0 {
+            self.shrink(limits);
+        }
+        removed
+    }
+
+    /// Keeps the elements from a user's index `start` to `stop`, inclusive, and gives how many went.
+    /// O(nodes + bytes of two nodes), and freeing what goes.
+    pub fn trim(&mut self, start: i64, stop: i64, limits: ListLimits) -> usize {
+        let kept = self.resolve_range(start, stop);
+        let len = self.len();
+        match &mut self.elements {
+            Elements::Pack(pack) => {
+                pack.delete_range(kept.end, len);
+                pack.delete_range(0, kept.start);
+            }
+            Elements::Quick(quick) => {
+                quick.remove_range(kept.end, len);
+                quick.remove_range(0, kept.start);
+            }
+        }
+        self.shrink(limits);
+        len - kept.len()
+    }
+
+    // Between the encodings.
+
+    /// Makes the list a quicklist if its listpack could become too long by `values`. As in Redis,
+    /// their text counts, not what it is stored as.
+    #[inline]
+    fn grow<'v>(&mut self, values: impl Iterator<Item = &'v [u8]>, limits: ListLimits) {
+        let Elements::Pack(pack) = &self.elements else { return };
+        let (mut len_bytes, mut count) = (pack.len_bytes(), pack.len());
+        for value in values {
+            len_bytes = len_bytes.saturating_add(value.len());
+            count += 1;
+        }
+        if !limits.node.allows_listpack(len_bytes, count) {
+            self.make_quick(limits);
+        }
+    }
+
+    #[cold]
+    fn make_quick(&mut self, limits: ListLimits) {
+        let Elements::Pack(pack) = &mut self.elements else { return };
+        let mut quick = Quicklist::new(limits.node);
+        quick.push_listpack(std::mem::take(pack));
+        self.elements = Elements::Quick(Box::new(quick));
+    }
+
+    /// Makes the list a listpack if it fits one with room to spare.
+    #[inline]
+    fn shrink(&mut self, limits: ListLimits) {
+        let Elements::Quick(quick) = &self.elements else { return };
+        if let Some(len_bytes) = quick.single_node_len_bytes()
+            && limits.node.allows_shrunk_listpack(len_bytes, quick.len())
+            && let Some(pack) = quick.to_single_listpack()
+        {
+            self.elements = Elements::Pack(pack);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const DEFAULT: ListLimits = ListLimits::from_option(-2);
+
+    fn text(element: Element<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        element.append_to(&mut out);
+        out
+    }
+
+    fn texts<'e>(elements: impl Iterator<Item = Element<'e>>) -> Vec<Vec<u8>> {
+        elements.map(text).collect()
+    }
+
+    fn push_back(list: &mut List, value: &[u8], limits: ListLimits) {
+        list.push(ListEnd::Back, std::iter::once(value), limits);
+    }
+
+    fn of(values: &[&str]) -> List {
+        let mut list = List::new();
+        list.push(ListEnd::Back, values.iter().map(|value| value.as_bytes()), DEFAULT);
+        list
+    }
+
+    fn check_texts(list: &List, expected: &[&str]) {
+        assert_eq!(texts(list.iter()), expected.iter().map(|v| v.as_bytes().to_vec()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn becomes_a_quicklist_and_a_listpack_again_where_redis_does() {
+        // Redis 8.0.2: 481 elements of 15 bytes are a listpack, 482 a quicklist of two nodes; popped
+        // from the front it is one node, and a listpack, when one element is left.
+        let mut list = List::new();
+        (0..481).for_each(|_| push_back(&mut list, b"fifteen bytes!!", DEFAULT));
+        assert_eq!(list.encoding_name(), "listpack");
+        push_back(&mut list, b"fifteen bytes!!", DEFAULT);
+        assert_eq!(list.encoding_name(), "quicklist");
+        assert_eq!(list.pop(ListEnd::Front, 480, DEFAULT, |_| ()), 480);
+        assert_eq!((list.len(), list.encoding_name()), (2, "quicklist"));
+        list.pop(ListEnd::Front, 1, DEFAULT, |_| ());
+        assert_eq!((list.len(), list.encoding_name()), (1, "listpack"));
+    }
+
+    #[test]
+    fn one_element_too_long_for_a_listpack_makes_a_quicklist() {
+        for (len, encoding) in [(8185, "listpack"), (8186, "quicklist"), (9000, "quicklist")] {
+            let mut list = List::new();
+            push_back(&mut list, &vec![b'y'; len], DEFAULT);
+            assert_eq!(list.encoding_name(), encoding, "of {len} bytes");
+            assert!(list.set(-1, b"short", DEFAULT));
+            assert_eq!(list.encoding_name(), "listpack", "of {len} bytes");
+        }
+    }
+
+    #[test]
+    fn pushes_at_the_front_come_out_last_first() {
+        let mut list = of(&["c"]);
+        list.push(ListEnd::Front, [b"b".as_slice(), b"a"].into_iter(), DEFAULT);
+        check_texts(&list, &["a", "b", "c"]);
+    }
+
+    #[test]
+    fn indices_and_ranges_are_clamped_as_users_expect() {
+        let list = of(&["a", "b", "c"]);
+        let cases = [
+            (0, -1, 0..3),
+            (0, 0, 0..1),
+            (-2, -1, 1..3),
+            (1, 0, 1..1),
+            (5, 9, 3..3),
+            (-9, 9, 0..3),
+            (-9, -4, 0..0),
+            (i64::MIN, i64::MAX, 0..3),
+            (2, i64::MIN, 2..2),
+        ];
+        for (start, stop, expected) in cases {
+            assert_eq!(list.resolve_range(start, stop), expected, "{start} {stop}");
+        }
+        assert_eq!(list.get(-3).map(text), Some(b"a".to_vec()));
+        assert_eq!(list.get(-4), None);
+        assert_eq!(list.get(3), None);
+        assert_eq!(list.get(i64::MIN), None);
+        assert_eq!(List::new().resolve_range(0, -1), 0..0);
+    }
+
+    #[test]
+    fn positions_obey_rank_count_and_the_number_compared() {
+        let list = of(&["a", "b", "c", "1", "2", "3", "c", "c"]);
+        let positions = |rank, count_max, compared_max| {
+            let mut found = Vec::new();
+            list.positions(PositionQuery { value: b"c", rank, count_max, compared_max }, |at| found.push(at));
+            found
+        };
+        assert_eq!(positions(1, 1, 0), [2]);
+        assert_eq!(positions(1, 0, 0), [2, 6, 7]);
+        assert_eq!(positions(2, 1, 0), [6]);
+        assert_eq!(positions(-1, 2, 0), [7, 6]);
+        assert_eq!(positions(-3, 0, 0), [2]);
+        assert_eq!(positions(4, 0, 0), []);
+        assert_eq!(positions(1, 0, 7), [2, 6]);
+        assert_eq!(positions(-1, 0, 2), [7, 6]);
+        assert_eq!(positions(i64::MIN, 0, 0), []);
+        assert_eq!(positions(i64::MAX, 1, 0), []);
+    }
+
+    #[test]
+    fn trimming_everything_away_leaves_an_empty_list() {
+        for limits in [DEFAULT, ListLimits::from_option(2)] {
+            let mut list = List::new();
+            list.push(ListEnd::Back, [b"a".as_slice(), b"b", b"c", b"d", b"e"].into_iter(), limits);
+            assert_eq!(list.trim(5, 9, limits), 5);
+            assert!(list.is_empty());
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Push(bool, Vec<Vec<u8>>),
+        Pop(bool, usize),
+        Set(i64, Vec<u8>),
+        Insert(bool, usize, Vec<u8>),
+        Remove(i64, usize),
+        Trim(i64, i64),
+    }
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => (-2_i64..3).prop_map(|int| int.to_string().into_bytes()),
+            3 => proptest::collection::vec(any::<u8>(), 0..100),
+            1 => (0_usize..10_000).prop_map(|len| vec![b'b'; len]),
+        ]
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let index = || -12_i64..12;
+        prop_oneof![
+            4 => (any::<bool>(), proptest::collection::vec(value(), 1..12)).prop_map(|(f, v)| Op::Push(f, v)),
+            2 => (any::<bool>(), 0_usize..9).prop_map(|(f, n)| Op::Pop(f, n)),
+            2 => (index(), value()).prop_map(|(at, v)| Op::Set(at, v)),
+            2 => (any::<bool>(), any::<usize>(), value()).prop_map(|(b, at, v)| Op::Insert(b, at, v)),
+            2 => (-3_i64..4, any::<usize>()).prop_map(|(n, at)| Op::Remove(n, at)),
+            1 => (-40_i64..9, -9_i64..40).prop_map(|(start, stop)| Op::Trim(start, stop)),
+        ]
+    }
+
+    fn end(front: bool) -> ListEnd {
+        if front { ListEnd::Front } else { ListEnd::Back }
+    }
+
+    fn apply(op: Op, list: &mut List, twin: &mut VecDeque<Vec<u8>>, limits: ListLimits) {
+        let existing = |at: usize, twin: &VecDeque<Vec<u8>>| match twin.len() {
+            0 => b"none".to_vec(),
+            len => twin[at % len].clone(),
+        };
+        match op {
+            Op::Push(front, values) => {
+                list.push(end(front), values.iter().map(Vec::as_slice), limits);
+                values.into_iter().for_each(|v| if front { twin.push_front(v) } else { twin.push_back(v) });
+            }
+            Op::Pop(front, n) => {
+                let mut popped = Vec::new();
+                let count = list.pop(end(front), n, limits, |element| popped.push(text(element)));
+                let expected: Vec<_> =
+                    (0..n).map_while(|_| if front { twin.pop_front() } else { twin.pop_back() }).collect();
+                assert_eq!((popped, count), (expected.clone(), expected.len()));
+            }
+            Op::Set(at, v) => {
+                let place = if at < 0 { at + twin.len() as i64 } else { at };
+                let old = usize::try_from(place).ok().and_then(|at| twin.get_mut(at));
+                assert_eq!(list.set(at, &v, limits), old.is_some());
+                old.into_iter().for_each(|old| old.clone_from(&v));
+            }
+            Op::Insert(before, at, v) => {
+                let pivot = existing(at, twin);
+                let beside = if before { Beside::Before } else { Beside::After };
+                let place = twin.iter().position(|v| *v == pivot);
+                assert_eq!(list.insert_beside(beside, &pivot, &v, limits), place.is_some());
+                place.into_iter().for_each(|at| twin.insert(at + usize::from(!before), v.clone()));
+            }
+            Op::Remove(n, at) => {
+                let needle = existing(at, twin);
+                let mut gone: Vec<_> = (0..twin.len()).filter(|&at| twin[at] == needle).collect();
+                let keep_matches = match n.unsigned_abs() as usize {
+                    0 => 0,
+                    max => gone.len().saturating_sub(max),
+                };
+                if n < 0 {
+                    gone.drain(..keep_matches);
+                } else {
+                    gone.truncate(gone.len() - keep_matches);
+                }
+                assert_eq!(list.remove(n, &needle, limits), gone.len());
+                gone.into_iter().rev().for_each(|at| drop(twin.remove(at)));
+            }
+            Op::Trim(start, stop) => {
+                let kept = list.resolve_range(start, stop);
+                assert_eq!(list.trim(start, stop, limits), twin.len() - kept.len());
+                *twin = twin.drain(kept).collect();
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn does_what_a_deque_does(
+            option in prop::sample::select(vec![-2_i64, -1, 1, 2, 4, 16]),
+            ops in proptest::collection::vec(op(), 0..50),
+            start in 0_usize..40,
+            len in 0_usize..40,
+        ) {
+            let limits = ListLimits::from_option(option);
+            let mut list = List::new();
+            let mut twin = VecDeque::new();
+            for op in ops {
+                apply(op, &mut list, &mut twin, limits);
+                prop_assert_eq!(list.len(), twin.len());
+                prop_assert_eq!(list.is_empty(), twin.is_empty());
+                prop_assert_eq!(texts(list.iter()), Vec::from(twin.clone()));
+                let start = start.min(twin.len());
+                let range = start..twin.len().min(start + len);
+                let mut expected: Vec<_> = twin.range(range.clone()).cloned().collect();
+                prop_assert_eq!(texts(list.range(range.clone())), expected.clone());
+                expected.reverse();
+                prop_assert_eq!(texts(list.range_rev(range)), expected);
+            }
+        }
     }
 }

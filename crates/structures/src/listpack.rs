@@ -40,6 +40,9 @@ const COUNT_UNKNOWN: u16 = u16::MAX;
 pub struct Cursor(u32);
 
 impl Cursor {
+    /// The place of the first element, or the end of an empty listpack.
+    pub const START: Self = Self(0);
+
     fn new(at: usize) -> Self {
         Self(u32::try_from(at).expect("a listpack is shorter than 4 GiB"))
     }
@@ -312,11 +315,24 @@ impl Listpack {
     /// # Errors
     /// [`PackFull`] beyond 1 GiB; then none is inserted.
     pub fn insert_many(&mut self, cursor: Cursor, elements: &[Element<'_>]) -> Result<(), PackFull> {
-        for &element in elements {
+        self.insert_iter(cursor, elements.iter().copied())
+    }
+
+    /// [`Listpack::insert_many`] for elements that do not stand in a slice; they are asked for thrice.
+    ///
+    /// # Errors
+    /// [`PackFull`] beyond 1 GiB; then none is inserted.
+    pub fn insert_iter<'e>(
+        &mut self,
+        cursor: Cursor,
+        elements: impl Iterator<Item = Element<'e>> + Clone,
+    ) -> Result<(), PackFull> {
+        let mut count = usize::from(self.stored_count());
+        for element in elements.clone() {
             element_fits(element)?;
+            count += 1;
         }
-        let count = usize::from(self.stored_count()) + elements.len();
-        self.splice(cursor.at(), 0, elements.iter().map(|&element| Encoded::new(element)))?;
+        self.splice(cursor.at(), 0, elements.map(Encoded::new))?;
         self.store_count(u16::try_from(count).unwrap_or(COUNT_UNKNOWN));
         Ok(())
     }
@@ -447,6 +463,13 @@ impl<'a> IntoIterator for &'a Listpack {
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     run: &'a [u8],
+}
+
+impl<'a> Iter<'a> {
+    /// The elements not yet given, as they are stored.
+    pub(crate) fn run(&self) -> &'a [u8] {
+        self.run
+    }
 }
 
 impl<'a> Iterator for Iter<'a> {

@@ -21,7 +21,7 @@
 mod node;
 
 use crate::listpack::element::{self, Element, Encoded, Needle};
-use crate::listpack::{HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
+use crate::listpack::{self, HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
 use crate::size_class::size_class;
 use node::{End, Node};
 use std::collections::{VecDeque, vec_deque};
@@ -524,7 +524,7 @@ impl<'a> IntoIterator for &'a Quicklist {
     }
 }
 
-/// Elements of a quicklist, forwards.
+/// Elements of a quicklist, forwards; or of a listpack, so that an owner of either has one type.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     /// What is left of the current node.
@@ -552,7 +552,13 @@ impl<'a> Iterator for Iter<'a> {
 
 impl std::iter::FusedIterator for Iter<'_> {}
 
-/// Elements of a quicklist, backwards.
+impl<'a> From<listpack::Iter<'a>> for Iter<'a> {
+    fn from(elements: listpack::Iter<'a>) -> Self {
+        Self { run: elements.run(), nodes: vec_deque::Iter::default() }
+    }
+}
+
+/// Elements of a quicklist (or of a listpack), backwards.
 #[derive(Clone, Debug)]
 pub struct RevIter<'a> {
     /// What is left of the current node.
@@ -579,6 +585,12 @@ impl<'a> Iterator for RevIter<'a> {
 }
 
 impl std::iter::FusedIterator for RevIter<'_> {}
+
+impl<'a> From<listpack::Iter<'a>> for RevIter<'a> {
+    fn from(elements: listpack::Iter<'a>) -> Self {
+        Self { run: elements.run(), nodes: vec_deque::Iter::default() }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -804,6 +816,14 @@ mod tests {
         assert_eq!(read.node_count(), list.node_count());
         assert!(read.iter().eq(list.iter()));
         assert!(list.to_single_listpack().is_none());
+    }
+
+    #[test]
+    fn elements_of_a_listpack_are_iterated_by_the_same_type() {
+        let mut listpack = Listpack::new();
+        listpack.extend_back(&[Element::Int(1), Element::Bytes(b"b"), Element::Int(3)]).expect("small");
+        assert!(Iter::from(listpack.iter()).eq(listpack.iter()));
+        assert!(RevIter::from(listpack.iter()).eq(listpack.iter().rev()));
     }
 
     #[test]
