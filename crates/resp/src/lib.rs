@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod decode;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod parse;
 pub mod reply;
 

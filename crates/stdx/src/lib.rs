@@ -3,6 +3,8 @@
 
 pub mod byte_queue;
 pub mod futex;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod glob;
 pub mod mailbox;
 pub mod number;
