@@ -6,7 +6,10 @@ pub mod futex;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod glob;
+mod grisu;
+pub mod long_double;
 pub mod mailbox;
+pub mod memory_size;
 pub mod number;
 pub mod quoted;
 pub mod sync;

@@ -1,11 +1,14 @@
-//! Numbers as text, in the forms users of the protocol know: doubles as short as they round trip.
+//! Numbers as text, in the forms users of the protocol know.
 //!
-//! Text of a double: the digits are the shortest that read back as the same double; integers up to
-//! 2^62 are written out; else the decimal point moves while that costs few zeros, and what is left
-//! is written with an exponent (`1e+20`, `1.5e-9`). Compared with what Redis 8.0.2 answers.
+//! Integers have one text each. Doubles print as short as they round trip (see `grisu.rs`):
+//! integers up to 2^62 are written out; else the decimal point moves while that costs few zeros,
+//! and what is left gets an exponent (`1e+20`, `1.5e-9`). Doubles are read as C's `strtod` reads
+//! them, infinity and hexadecimal included, but the whole text must be the number, no blank around
+//! it, and neither NaN, overflow nor underflow to zero is one. Compared with Redis 8.0.2.
 
-use std::io::Write;
+use rustc_apfloat::{Float, Round, ieee};
 
+use crate::grisu;
 /// Reads a signed integer written the one canonical way: no `+`, no spaces, no leading zeros, no
 /// `-0`, nothing else around it. So text and integer turn into each other without loss.
 #[inline]
@@ -29,6 +32,97 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
         value = value * 10 + digit as u64;
     }
     if negative { 0_i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
+}
+
+/// Reads a double. See the module's documentation for what is a number. O(bytes).
+pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    let number = NumberText::scan(text)?;
+    let magnitude = match number.form {
+        Form::Infinity => f64::INFINITY,
+        Form::Zero => 0.0,
+        Form::Decimal => std::str::from_utf8(number.magnitude).ok()?.parse().ok()?,
+        Form::Hexadecimal => {
+            let parsed: ieee::Double = number.to_apfloat()?;
+            f64::from_bits(parsed.to_bits() as u64)
+        }
+    };
+    if number.form != Form::Infinity
+        && (magnitude.is_infinite() || (magnitude == 0.0) != (number.form == Form::Zero))
+    {
+        return None;
+    }
+    Some(if number.negative { -magnitude } else { magnitude })
+}
+
+/// What a text that is a number looks like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Infinity,
+    /// Any spelling of zero: known here, because a result of zero may also be an underflow.
+    Zero,
+    Decimal,
+    Hexadecimal,
+}
+
+/// A text that is a number, taken apart.
+pub(crate) struct NumberText<'a> {
+    pub(crate) negative: bool,
+    pub(crate) form: Form,
+    /// The text without its sign.
+    magnitude: &'a [u8],
+}
+
+impl<'a> NumberText<'a> {
+    /// Takes `text` apart by C's grammar of floating-point numbers; `None` when it is not one.
+    pub(crate) fn scan(text: &'a [u8]) -> Option<Self> {
+        let (negative, magnitude) = match text {
+            [b'-', rest @ ..] => (true, rest),
+            [b'+', rest @ ..] => (false, rest),
+            rest => (false, rest),
+        };
+        if magnitude.eq_ignore_ascii_case(b"inf") || magnitude.eq_ignore_ascii_case(b"infinity") {
+            return Some(Self { negative, form: Form::Infinity, magnitude });
+        }
+        let (form, digits, is_digit, exponent_letter): (_, _, fn(&u8) -> bool, _) = match magnitude {
+            [b'0', b'x' | b'X', digits @ ..] => (Form::Hexadecimal, digits, u8::is_ascii_hexdigit, b'p'),
+            digits => (Form::Decimal, digits, u8::is_ascii_digit, b'e'),
+        };
+        let count = |text: &[u8]| text.iter().take_while(|byte| is_digit(byte)).count();
+        let (integer, rest) = digits.split_at(count(digits));
+        let (fraction, rest) = match rest {
+            [b'.', rest @ ..] => rest.split_at(count(rest)),
+            rest => (&[][..], rest),
+        };
+        let exponent_is_fine = match rest {
+            [] => true,
+            [letter, b'+' | b'-', exponent @ ..] | [letter, exponent @ ..] => {
+                letter.eq_ignore_ascii_case(&exponent_letter)
+                    && !exponent.is_empty()
+                    && exponent.iter().all(u8::is_ascii_digit)
+            }
+        };
+        if integer.len() + fraction.len() == 0 || !exponent_is_fine {
+            return None;
+        }
+        let is_zero = integer.iter().chain(fraction).all(|&digit| digit == b'0');
+        Some(Self { negative, form: if is_zero { Form::Zero } else { form }, magnitude })
+    }
+
+    /// The value without its sign, rounded to nearest; infinite or zero where the type ends.
+    pub(crate) fn to_apfloat<F: Float>(&self) -> Option<F> {
+        let text = std::str::from_utf8(self.magnitude).ok()?;
+        let has_exponent = text.contains(['p', 'P']);
+        let parsed = match self.form {
+            Form::Infinity => return Some(F::INFINITY),
+            Form::Zero => return Some(F::ZERO),
+            // The library wants the exponent that C lets go.
+            Form::Hexadecimal if !has_exponent => {
+                F::from_str_r(&format!("{text}p0"), Round::NearestTiesToEven)
+            }
+            Form::Hexadecimal | Form::Decimal => F::from_str_r(text, Round::NearestTiesToEven),
+        };
+        Some(parsed.ok()?.value)
+    }
 }
 
 /// Bytes that hold the text of any double.
@@ -55,24 +149,12 @@ fn write_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> usize {
     } else if value.abs() <= (1_u64 << 62) as f64 && value.trunc() == value {
         put(&mut rest, itoa::Buffer::new().format(value as i64).as_bytes());
     } else {
-        let mut scientific = [0_u8; F64_TEXT_LEN_MAX];
-        let mut cursor = &mut scientific[..];
-        write!(cursor, "{:e}", value.abs()).expect("17 digits and an exponent fit");
-        let unused = cursor.len();
-        let text = &scientific[..F64_TEXT_LEN_MAX - unused];
-        let e = text.iter().position(|&b| b == b'e').expect("{:e} writes an exponent");
-        let exponent: i32 =
-            std::str::from_utf8(&text[e + 1..]).ok().and_then(|t| t.parse().ok()).expect("digits");
-        let mut digits = [0_u8; 24];
-        let mut len = 0;
-        for &digit in text[..e].iter().filter(|&&b| b != b'.') {
-            digits[len] = digit;
-            len += 1;
-        }
         if value < 0.0 {
             put(&mut rest, b"-");
         }
-        put_decimal(&mut rest, &digits[..len], exponent + 1 - len as i32);
+        let mut digits = [0; grisu::DIGITS_MAX];
+        let (len, scale) = grisu::shortest_digits(value.abs(), &mut digits);
+        put_decimal(&mut rest, &digits[..len], scale);
     }
     let unused = rest.len();
     F64_TEXT_LEN_MAX - unused
@@ -177,6 +259,10 @@ mod tests {
             (-1e20, "-1e+20"),
             (1e21, "1e+21"),
             (1e22, "1e+22"),
+            (1e23, "99999999999999990000000"),
+            (1.2345e21, "1234499999999999900000"),
+            (1.2345678901234567e24, "1.2345678901234568e+24"),
+            (2.2250738585072014e-308, "2.2250738585072014e-308"),
             (123456789012345680000.0, "123456789012345680000"),
             (1.2345678901234567e22, "12345678901234568000000"),
             (4611686018427387904.0, "4611686018427387904"),
@@ -189,6 +275,83 @@ mod tests {
         ];
         for (value, expected) in cases {
             assert_eq!(text(value), expected);
+        }
+    }
+
+    #[test]
+    fn doubles_are_read_as_strtod_reads_them() {
+        let cases = [
+            ("0", 0.0),
+            ("+1", 1.0),
+            ("-1", -1.0),
+            ("1.", 1.0),
+            (".5", 0.5),
+            ("+.5e1", 5.0),
+            ("1E5", 1e5),
+            ("1e+05", 1e5),
+            ("00012", 12.0),
+            ("1e00000000000000000005", 1e5),
+            ("0e99999999999999999999", 0.0),
+            ("0x0p99999999999999", 0.0),
+            ("inf", f64::INFINITY),
+            ("+Inf", f64::INFINITY),
+            ("-infinity", f64::NEG_INFINITY),
+            ("0x10", 16.0),
+            ("-0X1.8P-1", -0.75),
+            ("0x.8", 0.5),
+            ("0x1.", 1.0),
+            ("0x1.0000000000000801p0", 1.0000000000000002),
+            ("3e-324", 5e-324),
+            ("1e-320", 1e-320),
+            ("0x1p-1074", 5e-324),
+            ("0x1.8p-1075", 5e-324),
+            ("1.7976931348623157e308", f64::MAX),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_f64(text.as_bytes()), Some(expected), "{text}");
+        }
+        assert!(parse_f64(b"-0").expect("a number").is_sign_negative());
+    }
+
+    #[test]
+    fn what_is_only_nearly_a_double_is_refused() {
+        let wrong = [
+            "",
+            " 1",
+            "1 ",
+            "--1",
+            ".",
+            "1e",
+            "1e+",
+            "1d5",
+            "infinit",
+            "infx",
+            "i",
+            "nan",
+            "-nan",
+            "nan(1)",
+            "0x",
+            "0x1p",
+            "0xg",
+            "0xp1",
+            "1e309",
+            "-1e400",
+            "1e99999999999999999999",
+            "1e-324",
+            "2e-324",
+            "1e-400",
+            "0x1p1024",
+            "0x1p-1075",
+            "1\0",
+            "1_000",
+            "1,5",
+            "0b11",
+            "1f",
+            "\t1",
+            "é",
+        ];
+        for text in wrong {
+            assert_eq!(parse_f64(text.as_bytes()), None, "{text}");
         }
     }
 }
