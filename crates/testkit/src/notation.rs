@@ -38,6 +38,18 @@ pub enum Expected {
     Push(Vec<Expected>),
 }
 
+impl Expected {
+    /// Whether a pattern is in it.
+    pub fn has_glob(&self) -> bool {
+        match self {
+            Self::Glob(_) => true,
+            Self::Scalar(_) => false,
+            Self::Array(parts) | Self::Set(parts) | Self::Push(parts) => parts.iter().any(Self::has_glob),
+            Self::Map(pairs) => pairs.iter().any(|(key, value)| key.has_glob() || value.has_glob()),
+        }
+    }
+}
+
 /// Reads one value from the front of `lines`; gives it and how many lines it took, or what is wrong
 /// and in which line (counted from 0).
 pub fn parse(lines: &[&str]) -> Result<(Expected, usize), (usize, String)> {

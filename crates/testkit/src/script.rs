@@ -39,7 +39,7 @@ use crate::notation::{self, Expected};
 mod record;
 mod run;
 
-pub use record::record;
+pub use record::{Recorded, record};
 pub use run::{Report, run, run_all};
 
 /// The options that force the large encodings, for `@each-encoding`.

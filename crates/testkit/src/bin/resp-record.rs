@@ -35,8 +35,13 @@ fn main() -> ExitCode {
     let mut failed = false;
     for path in &arguments.files {
         match script::record(path, &|protocol| Client::speaking(&server.address(), protocol)) {
-            Ok(changed) if changed.is_empty() => println!("{}: holds", path.display()),
-            Ok(changed) => println!("{}: recorded {} replies", path.display(), changed.len()),
+            Ok(recorded) => {
+                println!("{}: recorded {} replies", path.display(), recorded.replies);
+                for untrue in &recorded.untrue_patterns {
+                    println!("pattern does not hold: {untrue}");
+                    failed = true;
+                }
+            }
             Err(error) => {
                 eprintln!("{error}");
                 failed = true;

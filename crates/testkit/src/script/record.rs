@@ -1,8 +1,8 @@
 //! Filling in a script's replies from a real server.
 //!
 //! The script's commands run in all variants; a reply that is stated and true in each stays as it
-//! is (so patterns survive), anything else is replaced by what the server said, in as few
-//! statements as the variants need.
+//! is, anything else is replaced by what the server said, in as few statements as the variants need.
+//! A pattern that is not true is left for its author to mend: only they know what it was to say.
 
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,17 @@ use crate::client::Client;
 use crate::matching::{matches, merge};
 use crate::notation;
 
-/// Runs the script at `path` and rewrites it where its replies are missing or wrong. Gives the
-/// numbers (from 1) of the command lines whose replies were changed.
-pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Vec<usize>, ScriptError> {
+/// What recording did to a script.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    /// How many replies were filled in or replaced.
+    pub replies: usize,
+    /// `file:line` and the reply, for each pattern that is not true.
+    pub untrue_patterns: Vec<String>,
+}
+
+/// Runs the script at `path` and rewrites it where its replies are missing or wrong.
+pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Recorded, ScriptError> {
     let script = Script::load(path)?;
     let fail = |line, what: String| ScriptError { path: path.into(), line, what };
     // One list of replies per step: one for each variant, in the order of the variants.
@@ -33,23 +41,29 @@ pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Vec<u
         }
         restore(saved, &mut control);
     }
-    let mut changed = Vec::new();
+    let mut recorded = Recorded::default();
     let mut text = String::new();
     let mut copied = 0;
     for (step, replies) in script.steps.iter().zip(&replies) {
         if holds(step, replies) {
             continue;
         }
-        changed.push(step.line + 1);
+        if has_pattern(step) {
+            let got: Vec<_> = replies.iter().map(|(_, value)| notation::one_line(value)).collect();
+            let place = format!("{}:{}", path.display(), step.line + 1);
+            recorded.untrue_patterns.push(format!("{place}: {}", got.join("\n    ")));
+            continue;
+        }
+        recorded.replies += 1;
         push_lines(&mut text, &script.lines[copied..step.reply_lines.start]);
         push_lines(&mut text, &statement(replies, step.unordered));
         copied = step.reply_lines.end;
     }
     push_lines(&mut text, &script.lines[copied..]);
-    if !changed.is_empty() {
+    if recorded.replies > 0 {
         fs::write(path, text).map_err(|error| fail(0, error.to_string()))?;
     }
-    Ok(changed)
+    Ok(recorded)
 }
 
 fn push_lines(text: &mut String, lines: &[String]) {
@@ -87,6 +101,10 @@ fn holds(step: &Step, replies: &[(Variant, Value)]) -> bool {
         let fitting = stated.iter().find(|(selector, _)| selector.holds_in(*variant));
         fitting.is_some_and(|(_, expected)| matches(expected, actual, variant.protocol, step.unordered))
     })
+}
+
+fn has_pattern(step: &Step) -> bool {
+    matches!(&step.wanted, Wanted::Replies(stated) if stated.iter().any(|(_, expected)| expected.has_glob()))
 }
 
 /// The lines that state `replies`: one value if one is true of all variants, else one per encoding,
