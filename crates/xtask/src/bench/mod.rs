@@ -10,11 +10,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use testkit::ServerProcess;
 
 use crate::ci::release;
 use crate::progress::Session;
-use crate::server::Server;
-use crate::shell;
+use crate::{server, shell};
 use table::{Figures, Row};
 
 /// Peers looked for on PATH.
@@ -64,7 +64,7 @@ pub struct BenchArguments {
 /// A server under measurement.
 struct Contender {
     name: String,
-    server: Server,
+    server: ServerProcess,
 }
 
 /// Runs the measurement and prints its table. True unless a run failed, which is an error.
@@ -74,7 +74,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
     let mut contenders = Vec::new();
     for (name, program) in programs(session, arguments)? {
         let threads = arguments.io_threads.to_string();
-        let server = Server::start(session, &program, &["--io-threads", &threads, "--protected-mode", "no"])
+        let server = server::start(&program, &["--io-threads", &threads, "--protected-mode", "no"])
             .with_context(|| format!("starting {name}"))?;
         contenders.push(Contender { name, server });
     }
@@ -134,7 +134,7 @@ fn measure(
     arguments: &BenchArguments,
 ) -> Result<Figures> {
     let mut command = Command::new(benchmark);
-    command.args(["--csv", "-p", &contender.server.port.to_string()]);
+    command.args(["--csv", "-p", &contender.server.port().to_string()]);
     let numbers = [
         ("-n", arguments.requests),
         ("-c", arguments.clients),
@@ -149,8 +149,9 @@ fn measure(
         // redis-benchmark's own LRANGE tests push a list first, which would count as theirs.
         Some(count) => {
             let count: usize = count.parse().with_context(|| format!("{test} must end in a number"))?;
-            let elements = " xxx".repeat(count);
-            contender.server.ask(&format!("DEL bench:list\r\nRPUSH bench:list{elements}"))?;
+            let mut client = contender.server.connect();
+            client.request(&["DEL", "bench:list"])?;
+            client.request(&[vec!["RPUSH", "bench:list"], vec!["xxx"; count]].concat())?;
             command.args(["lrange", "bench:list", "0", &(count - 1).to_string()]);
         }
         None => {

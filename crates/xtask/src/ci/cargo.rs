@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result};
 
+use super::peer;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
@@ -40,8 +41,15 @@ pub fn unit(session: &Session) -> Result<Outcome> {
     command.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
     // The property tests' random inputs: new ones every run, the same ones for the same seed.
     command.env("PROPTEST_RNG_SEED", session.seed.to_string());
+    let peer = peer::find(session)?;
+    if let Ok(line) = &peer {
+        command.env("SAKER_PEER", line);
+    }
     shell::run_shown(&mut command)?;
-    Ok(Outcome::Passed(String::new()))
+    Ok(Outcome::Passed(match peer {
+        Ok(_) => String::new(),
+        Err(missing) => format!("without what compares with a real server: {missing}"),
+    }))
 }
 
 /// Every `crates/*/tests/loom*.rs`, with `--cfg loom`, in a target folder of its own.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use testkit::ServerProcess;
+
 use super::release;
 use crate::progress::{Outcome, Session};
-use crate::server::Server;
-use crate::shell;
+use crate::{server, shell};
 
 /// The event loop's back ends, by the name that `io-backend` takes.
 const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
@@ -61,8 +62,8 @@ pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
     on_each_back_end(session, |server| {
-        let port = server.port.to_string();
-        let unix = server.unix.to_string_lossy().into_owned();
+        let port = server.port().to_string();
+        let unix = server::unix_socket(server).to_string_lossy().into_owned();
         let run = |arguments: &[&str], rows_min: usize| {
             let mut command = Command::new(&benchmark);
             let text = shell::run_logged(
@@ -107,28 +108,28 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
         shell::run_logged(session, "redis-py", command.arg(&script).args(arguments), CLIENT_LIMIT)
     };
     on_each_back_end(session, |server| {
-        drive(&["--port", &server.port.to_string()])?;
-        drive(&["--unix", &server.unix.to_string_lossy()])?;
+        drive(&["--port", &server.port().to_string()])?;
+        drive(&["--unix", &server::unix_socket(server).to_string_lossy()])?;
         Ok(())
     })?;
-    let server = Server::start(session, &release::build(session)?, &["--requirepass", PASSWORD])?;
-    drive(&["--port", &server.port.to_string(), "--password", PASSWORD])?;
-    server.stop()?;
+    let server = server::start(&release::build(session)?, &["--requirepass", PASSWORD])?;
+    drive(&["--port", &server.port().to_string(), "--password", PASSWORD])?;
+    server::stop(server)?;
     Ok(Outcome::Passed(String::new()))
 }
 
 /// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
-fn on_each_back_end(session: &Session, work: impl Fn(&Server) -> Result<()>) -> Result<Outcome> {
+fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
     let program = release::build(session)?;
     let mut refused = Vec::new();
     for back_end in BACK_ENDS {
-        let server = Server::start(session, &program, &["--io-backend", back_end])?;
-        if !server.ask("INFO server")?.contains(&format!("multiplexing_api:{back_end}")) {
+        let server = server::start(&program, &["--io-backend", back_end])?;
+        if server::info(&server, "multiplexing_api")? != *back_end {
             refused.push(*back_end);
             continue;
         }
         work(&server).with_context(|| format!("on {back_end}; the server's log: {}", server.log()))?;
-        server.stop()?;
+        server::stop(server)?;
     }
     match refused.as_slice() {
         [] => Ok(Outcome::Passed(BACK_ENDS.join(", "))),
@@ -142,9 +143,9 @@ fn on_each_back_end(session: &Session, work: impl Fn(&Server) -> Result<()>) -> 
 }
 
 /// What redis-cli prints for `arguments` with `input` on its standard input.
-fn cli_says(cli: &Path, server: &Server, arguments: &[&str], input: &str) -> Result<String> {
+fn cli_says(cli: &Path, server: &ServerProcess, arguments: &[&str], input: &str) -> Result<String> {
     let mut command = Command::new(cli);
-    command.args(["-p", &server.port.to_string()]).args(arguments);
+    command.args(["-p", &server.port().to_string()]).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start redis-cli")?;
     let mut stdin = child.stdin.take().context("redis-cli's standard input")?;

@@ -3,6 +3,7 @@
 mod cargo;
 mod clients;
 pub mod fuzz;
+mod peer;
 pub mod release;
 mod sanitize;
 

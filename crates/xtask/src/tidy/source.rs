@@ -41,7 +41,8 @@ impl Source {
         Ok(Self { path: path.into(), text: text.into(), tokens, syntax, test_lines: finder.test_lines })
     }
 
-    /// Whether `line` is test code: a test file, a test function, or inside `#[cfg(test)]`.
+    /// Whether `line` is no shipped code: a test, benchmark or example file, a test function, or inside
+    /// `#[cfg(test)]`.
     pub fn is_test(&self, line: usize) -> bool {
         is_test_file(&self.path) || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
@@ -73,7 +74,7 @@ pub fn pattern(pattern: &str) -> Vec<Token> {
 
 fn is_test_file(path: &str) -> bool {
     let mut parts = path.split('/');
-    parts.any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
+    parts.any(|part| matches!(part, "tests" | "benches" | "examples" | "tests.rs"))
 }
 
 fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
