@@ -7,7 +7,8 @@
 //! patterns of one star, and no pattern makes it exponential. No memory is allocated.
 //!
 //! Odd corners follow Redis 8.0.2: a class without its `]` ends with the pattern, a range may be
-//! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash.
+//! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash. Bytes
+//! of a range compare unsigned (in Redis that depends on the platform).
 //! The glob crates differ in exactly these corners, match paths (with `/` and hidden files) or
 //! UTF-8 text instead of bytes, or compile the pattern to a regex first; hence these lines.
 
