@@ -3,8 +3,8 @@
 //!
 //! Matching keeps one place to come back to: where the last `*` was. A later `*` makes the earlier
 //! ones' choices irrelevant, because the first place where the part between them fits leaves the
-//! most text for what follows. So the time is O(pattern × text) in the worst case and linear for
-//! patterns of one star, and no pattern makes it exponential. No memory is allocated.
+//! most text for what follows. So the time is O(pattern × text) in the worst case, O(text) for the
+//! usual `prefix*`, and no pattern makes it exponential. No memory is allocated.
 //!
 //! Odd corners follow Redis 8.0.2: a class without its `]` ends with the pattern, a range may be
 //! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash. Bytes
