@@ -157,8 +157,9 @@ impl Gate {
     /// Ends the owner's sleep, or keeps it from beginning.
     #[cold]
     fn tell_owner(&self) {
-        // Release: who reads this count also sees our flag down; pairs with the Acquire in `own`.
-        self.left.fetch_add(1, Release);
+        // Relaxed: the fence in `leave` stands before it, so who reads this count with the Acquire in
+        // `own` also sees our flag down.
+        self.left.fetch_add(1, Relaxed);
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
 
@@ -172,7 +173,7 @@ impl Gate {
         fence(SeqCst);
         let mut spins_left = spins_max();
         loop {
-            // Acquire: pairs with the Release in `tell_owner`. Read before the flags: a departure that
+            // Acquire: pairs with the count in `tell_owner`. Read before the flags: a departure that
             // the scan misses steps the count, and then the wait does not sleep.
             let left = self.left.load(Acquire);
             // Acquire: pairs with the Release in `leave`.

@@ -15,7 +15,7 @@
 //! write before it: either the consumer sees the message and stays awake, or the sender sees the
 //! sleeper and wakes it. Both may happen (then the wake is spurious), neither cannot.
 //! Invariant: `asleep` is set by the consumer only, once a sleep, and each setting is taken back by
-//! exactly one swap or store: so a sleep costs at most one call of the waker.
+//! exactly one swap: so a sleep costs at most one call of the waker.
 //!
 //! The fences alone carry the proof: nothing is asked of the queue but that a message is there once its
 //! push returned and is handed out once. tests/loom_mailbox.rs proves the protocol under loom over a
@@ -76,7 +76,9 @@ impl<T> Mailbox<T> {
     /// whoever sends from now on calls the waker. False: there are messages, it is not asleep.
     #[must_use = "sleeping on `false` may be sleeping for ever"]
     pub fn prepare_sleep(&self) -> bool {
-        self.asleep.store(true, Relaxed);
+        // Swap, AcqRel: puts this announcement after what any sender did to the last one; pairs with the
+        // swap in `send`.
+        self.asleep.swap(true, AcqRel);
         // SeqCst fence between our announcement and our look: pairs with the fence in `send`.
         fence(SeqCst);
         let may_sleep = self.queue.is_empty();
@@ -88,9 +90,10 @@ impl<T> Mailbox<T> {
 
     /// Consumer: says that it no longer sleeps, whatever ended the sleep; senders stop waking it.
     pub fn awake(&self) {
-        // Relaxed: a sender that has not seen it calls the waker once more than needed, and that is
-        // harmless: the waker's signal ends the next sleep early.
-        self.asleep.store(false, Relaxed);
+        // Swap, AcqRel: puts the end of this sleep after what any sender did to it; pairs with the swap
+        // in `send`. A sender that took the announcement just before has called the waker or is about
+        // to, and that is harmless: its signal ends the next sleep early.
+        self.asleep.swap(false, AcqRel);
     }
 
     /// How many messages wait, as of a moment ago.

@@ -1,0 +1,137 @@
+//! Proves the gate under every interleaving and every allowed stale read (loom): an exclusive owner is
+//! alone and sees all that was done before it, callers that wait are let in again, and upgraders never
+//! wait for each other (loom reports a thread that sleeps for ever as a deadlock).
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p keyspace --test loom_gate`
+#![cfg(loom)]
+
+use keyspace::Gate;
+use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use loom::thread;
+use std::sync::Arc;
+
+/// Two words that are equal except while somebody changes them. The accesses are relaxed, so loom lets
+/// a reader see any old value of either that no happens-before edge rules out: a reader beside the
+/// writer, or one that the gate does not order after it, meets a torn or stale pair.
+struct Pair(AtomicU32, AtomicU32);
+
+impl Pair {
+    fn new() -> Self {
+        Self(AtomicU32::new(0), AtomicU32::new(0))
+    }
+
+    fn step(&self) {
+        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
+        self.1.store(self.1.load(Relaxed) + 1, Relaxed);
+    }
+
+    fn read(&self) -> u32 {
+        let (second, first) = (self.1.load(Relaxed), self.0.load(Relaxed));
+        assert_eq!(first, second, "not alone, or not after the writer");
+        first
+    }
+}
+
+/// A gate, what owners change under it, and what each thread changes in its turns.
+struct Guarded {
+    gate: Gate,
+    owners: Pair,
+    turns: [Pair; 2],
+}
+
+impl Guarded {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { gate: Gate::new(2), owners: Pair::new(), turns: [Pair::new(), Pair::new()] })
+    }
+
+    /// A turn of thread `index`, which may change its own pair and read the owners'.
+    fn turn(&self, index: usize) {
+        let _pass = self.gate.shared(index);
+        self.owners.read();
+        self.turns[index].step();
+    }
+
+    /// A turn that upgrades in the middle.
+    fn upgrade(&self, index: usize) {
+        let mut pass = self.gate.shared(index);
+        let before = self.owners.read();
+        self.turns[index].step();
+        pass.exclusive(|_| self.work_alone());
+        assert!(self.owners.read() > before, "its own work is seen after coming back");
+    }
+
+    /// Changes what only owners may change and reads what every turn may change.
+    fn work_alone(&self) {
+        self.turns.iter().for_each(|turn| assert!(turn.read() <= 2));
+        self.owners.step();
+    }
+
+    /// After all threads were joined: nothing was lost.
+    fn finished(&self, owners: u32, turns: [u32; 2]) {
+        assert_eq!((self.owners.read(), self.turns.each_ref().map(Pair::read)), (owners, turns));
+    }
+}
+
+/// Runs `model` under loom, leaving out schedules with more than `preemptions_max` forced switches.
+fn check(preemptions_max: Option<usize>, model: impl Fn(&Arc<Guarded>) + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions_max;
+    builder.check(move || model(&Guarded::new()));
+}
+
+fn spawn(guarded: &Arc<Guarded>, run: fn(&Guarded)) -> thread::JoinHandle<()> {
+    let guarded = Arc::clone(guarded);
+    thread::spawn(move || run(&guarded))
+}
+
+#[test]
+fn an_owner_and_a_turn_exclude_each_other() {
+    check(None, |guarded| {
+        let turn = spawn(guarded, |guarded| guarded.turn(0));
+        guarded.gate.exclusive(|_| guarded.work_alone());
+        turn.join().expect("no panic");
+        guarded.finished(1, [1, 0]);
+    });
+}
+
+#[test]
+fn turns_go_on_after_an_owner() {
+    check(Some(3), |guarded| {
+        let turns = spawn(guarded, |guarded| (0..2).for_each(|_| guarded.turn(0)));
+        guarded.gate.exclusive(|_| guarded.work_alone());
+        turns.join().expect("no panic");
+        guarded.finished(1, [2, 0]);
+    });
+}
+
+#[test]
+fn owners_in_a_row_let_every_turn_finish() {
+    check(Some(3), |guarded| {
+        let turn = spawn(guarded, |guarded| guarded.turn(0));
+        (0..2).for_each(|_| guarded.gate.exclusive(|_| guarded.work_alone()));
+        turn.join().expect("no panic");
+        guarded.finished(2, [1, 0]);
+    });
+}
+
+#[test]
+fn two_upgraders_take_turns() {
+    check(Some(3), |guarded| {
+        let other = spawn(guarded, |guarded| guarded.upgrade(0));
+        guarded.upgrade(1);
+        other.join().expect("no panic");
+        guarded.finished(2, [1, 1]);
+    });
+}
+
+#[test]
+fn an_upgrader_beside_a_turn_and_an_owner() {
+    check(Some(2), |guarded| {
+        let turn = spawn(guarded, |guarded| guarded.turn(0));
+        let upgrade = spawn(guarded, |guarded| guarded.upgrade(1));
+        guarded.gate.exclusive(|_| guarded.work_alone());
+        turn.join().expect("no panic");
+        upgrade.join().expect("no panic");
+        guarded.finished(2, [1, 1]);
+    });
+}
