@@ -223,28 +223,48 @@ bitflags! {
 
     /// Access-control categories, in the order Redis lists them.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    #[allow(missing_docs)] // each is the category of that name
     pub struct Acl: u32 {
+        /// `@keyspace`
         const KEYSPACE = 1 << 0;
+        /// `@read`
         const READ = 1 << 1;
+        /// `@write`
         const WRITE = 1 << 2;
+        /// `@set`
         const SET = 1 << 3;
+        /// `@sortedset`
         const SORTEDSET = 1 << 4;
+        /// `@list`
         const LIST = 1 << 5;
+        /// `@hash`
         const HASH = 1 << 6;
+        /// `@string`
         const STRING = 1 << 7;
+        /// `@bitmap`
         const BITMAP = 1 << 8;
+        /// `@hyperloglog`
         const HYPERLOGLOG = 1 << 9;
+        /// `@geo`
         const GEO = 1 << 10;
+        /// `@stream`
         const STREAM = 1 << 11;
+        /// `@pubsub`
         const PUBSUB = 1 << 12;
+        /// `@admin`
         const ADMIN = 1 << 13;
+        /// `@fast`
         const FAST = 1 << 14;
+        /// `@slow`
         const SLOW = 1 << 15;
+        /// `@blocking`
         const BLOCKING = 1 << 16;
+        /// `@dangerous`
         const DANGEROUS = 1 << 17;
+        /// `@connection`
         const CONNECTION = 1 << 18;
+        /// `@transaction`
         const TRANSACTION = 1 << 19;
+        /// `@scripting`
         const SCRIPTING = 1 << 20;
     }
 

@@ -1,1 +1,36 @@
-//! See Cargo.toml.
+//! The server: threads, sessions, dispatch, configuration. Also a library that starts an embedded
+//! server in the caller's process.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//!
+//! let server = server::Server::builder().port(0).io_threads(1).start()?;
+//! let mut client = std::net::TcpStream::connect(("127.0.0.1", server.port()))?;
+//! client.write_all(b"PING\r\n")?;
+//! let mut reply = [0; 7];
+//! client.read_exact(&mut reply)?;
+//! assert_eq!(&reply, b"+PONG\r\n");
+//! server.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod builder;
+pub mod command_table;
+pub mod commands;
+pub mod context;
+pub mod dispatch;
+pub mod housekeeper;
+pub mod keys;
+pub mod session;
+pub mod settings;
+pub mod shared;
+pub mod stats;
+pub mod worker;
+
+pub use builder::{Builder, Server, StartError};
+
+/// Counts every byte, per thread; mimalloc underneath.
+#[global_allocator]
+static ALLOCATOR: structures::alloc::CountingAllocator = structures::alloc::CountingAllocator;

@@ -1,0 +1,238 @@
+//! A batch of parsed requests from all ready connections, and the memory they will touch.
+//!
+//! Requests are parsed in place: arguments are spans of the connection's input, which stays where it is
+//! until the batch has run. While one request would wait for memory, the processor fetches for the
+//! others: first the shard headers, then the buckets, then the entries (memory access amortisation).
+
+use std::ops::Range;
+
+use commands::Args;
+use keyspace::key::{position_of, shard_of};
+use keyspace::{Hasher, Keyspace};
+use net::ConnId;
+use resp::parse::{Limits, Parsed, ProtocolError, Span, parse_request};
+
+use crate::command_table::{KeyPlan, Registered};
+use crate::dispatch::Request;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// Requests of one batch; what does not fit runs in the next batch of the same turn. The lines a batch
+/// fetches (two or three a request) fit the first-level cache.
+const BATCH_REQUESTS_MAX: usize = 128;
+/// With fewer requests than this, fetching ahead costs more than it saves.
+const PREFETCH_REQUESTS_MIN: usize = 2;
+
+/// What to do for a request.
+pub enum Work {
+    /// Run it; its arguments are spans of the input.
+    Run,
+    /// Run it; its arguments were unescaped.
+    Inline(InlineArgs),
+    /// Its bytes are no request: answer so and close.
+    Broken(ProtocolError),
+}
+
+/// Arguments that are no slices of the input.
+pub struct InlineArgs {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl InlineArgs {
+    fn new(args: &[Vec<u8>]) -> Self {
+        let mut inline = Self { bytes: Vec::new(), spans: Vec::new() };
+        for arg in args {
+            inline.spans.push(Span { start: inline.bytes.len() as u32, len: arg.len() as u32 });
+            inline.bytes.extend_from_slice(arg);
+        }
+        inline
+    }
+
+    /// The arguments.
+    pub fn args<'a>(&'a self, hasher: &'a Hasher) -> Args<'a> {
+        Args::new(&self.bytes, &self.spans, hasher)
+    }
+}
+
+/// One parsed request.
+pub struct ParsedRequest {
+    /// Its command, if there is one of that name.
+    pub registered: Option<&'static Registered>,
+    /// What to do.
+    pub work: Work,
+    /// Hash of its first key, if it has exactly one.
+    pub hash: u64,
+    has_key: bool,
+    /// First byte within the connection's input.
+    pub start: usize,
+    /// Length in bytes.
+    pub len_bytes: usize,
+    spans: Range<usize>,
+}
+
+/// A connection's part of the batch.
+pub struct ConnTurn {
+    /// The connection.
+    pub conn: ConnId,
+    /// Its requests in [`Batch::requests`].
+    pub requests: Range<usize>,
+    /// Input up to here needs no reply once the requests ran (empty lines behind them).
+    pub skip_to: usize,
+}
+
+/// Whether a connection's input was taken up whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collected {
+    /// Nothing complete is left of it.
+    All,
+    /// There may be more: collect again after this batch.
+    More,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Batch {
+    /// All requests, connection after connection.
+    pub requests: Vec<ParsedRequest>,
+    /// The connections, in order.
+    pub turns: Vec<ConnTurn>,
+    spans: Vec<Span>,
+}
+
+impl Batch {
+    /// Forgets the last batch, keeping its memory.
+    pub fn clear(&mut self) {
+        self.requests.clear();
+        self.turns.clear();
+        self.spans.clear();
+    }
+
+    /// Whether no more fits.
+    pub fn is_full(&self) -> bool {
+        self.requests.len() >= BATCH_REQUESTS_MAX
+    }
+
+    /// Parses requests from the start of `input` until it ends or the batch is full.
+    pub fn collect(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        limits: Limits,
+        shared: &Shared,
+    ) -> Collected {
+        let limits = Limits { unauthenticated: !session.authenticated, ..limits };
+        let first = self.requests.len();
+        let mut at = 0;
+        let collected = loop {
+            if at == input.len() {
+                break Collected::All;
+            }
+            if self.is_full() || (limits.unauthenticated && self.requests.len() > first) {
+                // The request before may authenticate, which changes the limits of the next.
+                break Collected::More;
+            }
+            let spans_from = self.spans.len();
+            let (work, len_bytes) =
+                match parse_request(&input[at..], &limits, &mut session.progress, &mut self.spans) {
+                    Ok(Parsed::Request { len_bytes }) => (Work::Run, len_bytes),
+                    Ok(Parsed::Inline { len_bytes, args }) => {
+                        (Work::Inline(InlineArgs::new(&args)), len_bytes)
+                    }
+                    Ok(Parsed::Empty { len_bytes }) => {
+                        at += len_bytes;
+                        continue;
+                    }
+                    Ok(Parsed::Incomplete { .. }) => break Collected::All,
+                    Err(error) => (Work::Broken(error), input.len() - at),
+                };
+            let broken = matches!(work, Work::Broken(_));
+            self.push(work, at..at + len_bytes, spans_from, input, shared);
+            at += len_bytes;
+            if broken {
+                break Collected::All;
+            }
+        };
+        if at > 0 {
+            self.turns.push(ConnTurn {
+                conn: session.conn,
+                requests: first..self.requests.len(),
+                skip_to: at,
+            });
+        }
+        collected
+    }
+
+    #[inline]
+    fn push(&mut self, work: Work, range: Range<usize>, spans_from: usize, input: &[u8], shared: &Shared) {
+        let hasher = shared.keyspace.hasher();
+        let args = match &work {
+            Work::Run => Args::new(&input[range.clone()], &self.spans[spans_from..], hasher),
+            Work::Inline(inline) => inline.args(hasher),
+            Work::Broken(_) => Args::new(&[], &[], hasher),
+        };
+        let registered = match args.try_get(0) {
+            Some(name) => self.command(name, shared),
+            None => None,
+        };
+        let mut parsed = ParsedRequest {
+            registered,
+            hash: 0,
+            has_key: false,
+            start: range.start,
+            len_bytes: range.len(),
+            spans: spans_from..self.spans.len(),
+            work: Work::Run,
+        };
+        if let Some(Registered { key_plan: KeyPlan::One(at), .. }) = registered
+            && *at < args.len()
+        {
+            parsed.hash = args.key(*at).hash;
+            parsed.has_key = true;
+            shared.keyspace.prefetch_shard(parsed.hash);
+        }
+        parsed.work = work;
+        self.requests.push(parsed);
+    }
+
+    /// The command called `name`: most often the one of the request before.
+    #[inline]
+    fn command(&self, name: &[u8], shared: &Shared) -> Option<&'static Registered> {
+        if let Some(ParsedRequest { registered: Some(last), .. }) = self.requests.last()
+            && last.command.name.as_bytes() == name
+        {
+            return Some(last);
+        }
+        shared.table.find(name)
+    }
+
+    /// Starts loading what the batch will touch: all buckets, then all entries.
+    pub fn prefetch(&self, keyspace: &Keyspace) {
+        if self.requests.len() < PREFETCH_REQUESTS_MIN {
+            return;
+        }
+        for request in self.requests.iter().filter(|request| request.has_key) {
+            if let Some(shard) = keyspace.try_lock(shard_of(request.hash)) {
+                shard.db(0).table.prefetch_bucket(position_of(request.hash));
+            }
+        }
+        for request in self.requests.iter().filter(|request| request.has_key) {
+            if let Some(shard) = keyspace.try_lock(shard_of(request.hash)) {
+                shard.db(0).table.prefetch_element(position_of(request.hash));
+            }
+        }
+    }
+
+    /// A request with spans, ready to run; `bytes` are its own bytes.
+    #[inline]
+    pub fn request<'a>(&'a self, parsed: &ParsedRequest, bytes: &'a [u8], hasher: &'a Hasher) -> Request<'a> {
+        let args = Args::new(bytes, &self.spans[parsed.spans.clone()], hasher);
+        let args = match parsed.registered {
+            Some(Registered { key_plan: KeyPlan::One(at), .. }) if parsed.has_key => {
+                args.with_first_key(*at, parsed.hash)
+            }
+            _ => args,
+        };
+        Request { registered: parsed.registered, args, hash: parsed.hash }
+    }
+}

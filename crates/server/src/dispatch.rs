@@ -1,0 +1,344 @@
+//! From a parsed request to its reply: the checks in Redis' order, the locks, the handler, the effects.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use commands::table::Flags;
+use commands::{Args, CommandError, Ctx, Effects};
+use keyspace::Locked;
+use keyspace::gate::SharedPass;
+use keyspace::view::{Access, Moment, Tally, View};
+use resp::Reply;
+use stdx::ByteQueue;
+
+use crate::command_table::{KeyPlan, Registered, Runner};
+use crate::context::{ServerCtx, ServerHandler};
+use crate::keys::key_indexes;
+use crate::session::{Flow, ReplyMode, Session};
+use crate::settings::Settings;
+use crate::shared::Shared;
+
+/// A thread's part of executing requests: everything but the connections.
+pub struct Engine {
+    /// The server.
+    pub shared: Arc<Shared>,
+    /// Which I/O thread this is.
+    pub thread: usize,
+    /// The settings of this turn.
+    pub settings: Arc<Settings>,
+    settings_version: u64,
+    /// Now, in Unix milliseconds: one reading per turn.
+    pub now_ms: i64,
+    /// The server's monotonic clock, in milliseconds: one reading per turn.
+    pub uptime_ms: u64,
+    /// What commands did to the data.
+    pub effects: Effects,
+    /// Random numbers.
+    pub rng: fastrand::Rng,
+    tally: Tally,
+    access: Access,
+    /// Whether CLIENT PAUSE may hold something back in this turn.
+    paused: bool,
+}
+
+/// One request, ready to run.
+pub struct Request<'a> {
+    /// Its command; `None` for one that does not exist.
+    pub registered: Option<&'static Registered>,
+    /// Its arguments.
+    pub args: Args<'a>,
+    /// Hash of its first key, where it has one.
+    pub hash: u64,
+}
+
+/// What running a request led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A reply, or none by the client's wish.
+    Done,
+    /// The request waits until clients are no longer paused; it was not run.
+    Postponed,
+}
+
+impl Engine {
+    /// An engine for I/O thread `thread`.
+    pub fn new(shared: Arc<Shared>, thread: usize, seed: u64) -> Self {
+        let settings = shared.settings.get();
+        Self {
+            shared,
+            thread,
+            settings,
+            settings_version: 0,
+            now_ms: 0,
+            uptime_ms: 0,
+            effects: Effects::default(),
+            rng: fastrand::Rng::with_seed(seed),
+            tally: Tally::default(),
+            access: Access::Lru { clock_s: 0 },
+            paused: false,
+        }
+    }
+
+    /// Reads the clocks and takes over new settings: once at the start of a turn.
+    pub fn begin_turn(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+        self.uptime_ms = self.shared.uptime_ms();
+        let version = self.shared.settings.version();
+        if version != self.settings_version {
+            self.settings = self.shared.settings.get();
+            self.settings_version = version;
+        }
+        self.access = if self.settings.lfu {
+            Access::Lfu {
+                clock_minutes: (now_ms / 60_000) as u32,
+                log_factor: self.settings.lfu_log_factor,
+                decay_minutes: self.settings.lfu_decay_minutes,
+            }
+        } else {
+            Access::Lru { clock_s: (now_ms / 1000) as u32 }
+        };
+        self.paused = self.shared.pause.until_ms.load(Relaxed) > now_ms;
+    }
+
+    /// Hands the turn's counts and effects to those who read them.
+    pub fn end_turn(&mut self) {
+        let stats = &self.shared.threads[self.thread].stats;
+        let tally = std::mem::take(&mut self.tally);
+        stats.hits.add(tally.hits);
+        stats.misses.add(tally.misses);
+        stats.expired_keys.add(tally.expired_keys);
+        stats.changes.add(std::mem::take(&mut self.effects.changes));
+        self.effects.events.clear();
+        if !self.effects.discarded.is_empty() {
+            let discarded = std::mem::take(&mut self.effects.discarded);
+            // Without a receiver (the server is stopping) the values are dropped here.
+            let _ = self.shared.discard.send(Box::new(discarded));
+        }
+    }
+
+    /// Runs one request and appends its reply to `out`.
+    #[inline]
+    pub fn run(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Outcome {
+        let reply_from = out.len_bytes();
+        let outcome = self.run_checked(session, request, out, pass);
+        if session.reply_mode != ReplyMode::On {
+            silence(session, out, reply_from);
+        }
+        outcome
+    }
+
+    fn run_checked(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Outcome {
+        let args = &request.args;
+        let Some(registered) = request.registered else {
+            self.shared.threads[self.thread].stats.unknown_commands.add(1);
+            self.refuse(session, out, unknown_command(args));
+            return Outcome::Done;
+        };
+        let (registered, refusal) = self.check(session, registered, args);
+        if let Some(error) = refusal {
+            self.counters(registered).rejected.add(1);
+            self.refuse(session, out, error);
+            return Outcome::Done;
+        }
+        if self.paused && self.holds_back(registered) {
+            session.flow = Flow::Postponed;
+            return Outcome::Postponed;
+        }
+        session.info.last_command.store(registered.id as u64 + 1, Relaxed);
+        self.counters(registered).calls.add(1);
+        let result = match registered.command.run {
+            Runner::Data(handler) => self.run_data(session, registered, handler, request, out, pass),
+            Runner::Server(handler) => self.run_server(session, registered, handler, args, out, pass),
+        };
+        if let Err(error) = result {
+            self.counters(registered).failed.add(1);
+            self.refuse(session, out, error);
+        }
+        Outcome::Done
+    }
+
+    /// The checks before a command may run. Gives the subcommand where there is one.
+    #[inline]
+    fn check(
+        &self,
+        session: &Session,
+        registered: &'static Registered,
+        args: &Args<'_>,
+    ) -> (&'static Registered, Option<CommandError>) {
+        let mut registered = registered;
+        if !registered.subcommands.is_empty() && args.len() > 1 {
+            match registered.subcommand(args.get(1)) {
+                Some(sub) => registered = sub,
+                None => {
+                    let error =
+                        CommandError::UnknownSubcommand(args.get(1).to_vec(), registered.command.name);
+                    return (registered, Some(error));
+                }
+            }
+        }
+        if !registered.command.accepts(args.len()) {
+            return (registered, Some(CommandError::WrongArity(registered.full_name)));
+        }
+        if !session.authenticated && registered.needs_auth() {
+            return (registered, Some(CommandError::Line("NOAUTH Authentication required.")));
+        }
+        let limit = self.settings.maxmemory_bytes;
+        if limit > 0
+            && registered.command.flags.contains(Flags::DENYOOM)
+            && structures::alloc::used_memory_bytes() as u64 > limit
+        {
+            let line = "OOM command not allowed when used memory > 'maxmemory'.";
+            return (registered, Some(CommandError::Line(line)));
+        }
+        (registered, None)
+    }
+
+    /// Whether CLIENT PAUSE holds this command back. The commands that manage clients always run.
+    fn holds_back(&self, registered: &Registered) -> bool {
+        let all = self.shared.pause.all.load(Relaxed);
+        let flags = registered.command.flags;
+        let concerns = if all { true } else { flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) };
+        concerns && !registered.full_name.starts_with("client|")
+    }
+
+    #[inline]
+    fn run_data(
+        &mut self,
+        session: &Session,
+        registered: &Registered,
+        handler: commands::Handler,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Result<(), CommandError> {
+        let shared = Arc::clone(&self.shared);
+        if registered.command.flags.contains(Flags::EXCLUSIVE) {
+            return pass.exclusive(|_alone| {
+                let locked = shared.keyspace.lock_none();
+                self.call(session, locked, &shared, handler, &request.args, out)
+            });
+        }
+        let locked = match registered.key_plan {
+            KeyPlan::One(_) => shared.keyspace.lock_one(request.hash),
+            KeyPlan::None => shared.keyspace.lock_none(),
+            KeyPlan::Specs => {
+                let args = &request.args;
+                let found = key_indexes(registered.command.keys, args.len(), |at| args.get(at));
+                shared.keyspace.lock_all_of(found.iter().map(|&at| args.key(at).hash))
+            }
+        };
+        self.call(session, locked, &shared, handler, &request.args, out)
+    }
+
+    #[inline]
+    fn call<'k>(
+        &'k mut self,
+        session: &Session,
+        locked: Locked<'k>,
+        shared: &'k Shared,
+        handler: commands::Handler,
+        args: &Args<'_>,
+        out: &'k mut ByteQueue,
+    ) -> Result<(), CommandError> {
+        let moment = Moment { now_ms: self.now_ms, touch: !session.no_touch, access: self.access };
+        let reply = Reply::new(out, session.protocol);
+        let before = reply.mark();
+        let mut ctx = Ctx {
+            db: View::new(&shared.keyspace, locked, session.db, moment, &mut self.tally),
+            reply,
+            effects: &mut self.effects,
+            rng: &mut self.rng,
+            limits: &self.settings.limits,
+        };
+        let result = handler(&mut ctx, args);
+        if result.is_err() {
+            ctx.reply.truncate(before);
+        }
+        result
+    }
+
+    fn run_server(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        handler: ServerHandler,
+        args: &Args<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Result<(), CommandError> {
+        let reply = Reply::new(out, session.protocol);
+        let before = reply.mark();
+        let mut ctx = ServerCtx {
+            shared: &self.shared,
+            settings: &self.settings,
+            session,
+            registered,
+            reply,
+            thread: self.thread,
+            pass,
+            now_ms: self.now_ms,
+            rng: &mut self.rng,
+        };
+        let result = handler(&mut ctx, args);
+        if result.is_err() {
+            ctx.reply.truncate(before);
+        }
+        result
+    }
+
+    /// This thread's counters of a command.
+    pub fn counters(&self, registered: &Registered) -> &crate::stats::CommandCounters {
+        &self.shared.threads[self.thread].stats.commands[registered.id]
+    }
+
+    fn refuse(&self, session: &Session, out: &mut ByteQueue, error: CommandError) {
+        self.shared.threads[self.thread].stats.errors.add(1);
+        Reply::new(out, session.protocol).error(&error.line());
+    }
+}
+
+/// Takes a reply back that the client does not want, and steps its wish forward.
+fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
+    match session.reply_mode {
+        ReplyMode::On => {}
+        ReplyMode::Off | ReplyMode::Skip => {
+            out.truncate(reply_from);
+            if session.reply_mode == ReplyMode::Skip {
+                session.reply_mode = ReplyMode::On;
+            }
+        }
+        ReplyMode::SkipNext => {
+            out.truncate(reply_from);
+            session.reply_mode = ReplyMode::Skip;
+        }
+    }
+}
+
+/// How much of an unknown command's name and arguments its error quotes.
+const QUOTED_LEN_MAX: usize = 128;
+
+fn unknown_command(args: &Args<'_>) -> CommandError {
+    let quoted =
+        |bytes: &[u8], room: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(room)]).into_owned();
+    let mut beginning = String::new();
+    for arg in args.from(1) {
+        if beginning.len() >= QUOTED_LEN_MAX {
+            break;
+        }
+        beginning += &format!("'{}' ", quoted(arg, QUOTED_LEN_MAX - beginning.len()));
+    }
+    let name = quoted(args.get(0), QUOTED_LEN_MAX);
+    CommandError::Text(format!("ERR unknown command '{name}', with args beginning with: {beginning}"))
+}

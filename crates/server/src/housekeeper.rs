@@ -1,0 +1,112 @@
+//! A background thread for what must be done from time to time and must never delay a request: active
+//! expiry, sampling of rates, ending idle clients.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use keyspace::key::SHARD_COUNT;
+use keyspace::{KeyEntry, SweepPoint};
+use structures::table::SweepBudget;
+
+use crate::shared::{Discarded, Message, Shared};
+use crate::worker::unix_ms;
+
+/// Between two rounds.
+const ROUND: Duration = Duration::from_millis(100);
+/// Rounds over which rates are averaged.
+const RATE_ROUNDS: usize = 16;
+/// The share of one core that expiry may take, in percent, per step of `active-expire-effort`.
+const EXPIRE_PERCENT_PER_EFFORT: u32 = 5;
+/// What one locked step of expiry may do: a few tens of microseconds.
+const SWEEP_STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
+
+/// Runs until the server stops; drops what threads discard in between.
+pub fn run(shared: &Arc<Shared>, discarded: &Receiver<Discarded>) {
+    let mut keeper = Housekeeper::new();
+    let mut next = Instant::now() + ROUND;
+    // Acquire: pairs with the swap in `Shared::stop`.
+    while !shared.stopping.load(Acquire) {
+        match discarded.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(values) => drop(values),
+            Err(RecvTimeoutError::Timeout) => {
+                keeper.round(shared);
+                next = Instant::now() + ROUND;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+struct Housekeeper {
+    sweep: SweepPoint,
+    rates: [Vec<u64>; 3],
+    rounds: u64,
+}
+
+impl Housekeeper {
+    fn new() -> Self {
+        let sweep = SweepPoint { shard: 0, db: 0, cursor: 0 };
+        Self { sweep, rates: [Vec::new(), Vec::new(), Vec::new()], rounds: 0 }
+    }
+
+    fn round(&mut self, shared: &Shared) {
+        self.rounds += 1;
+        structures::alloc::sample_peak();
+        self.sample_rates(shared);
+        if shared.active_expire.load(Relaxed) {
+            self.expire(shared);
+        }
+        if self.rounds.is_multiple_of(10) && shared.settings.get().timeout_s > 0 {
+            shared.broadcast(|| Message::CloseIdle);
+        }
+    }
+
+    fn sample_rates(&mut self, shared: &Shared) {
+        let now = [
+            shared.sum(|stats| &stats.processed),
+            shared.sum(|stats| &stats.input_bytes),
+            shared.sum(|stats| &stats.output_bytes),
+        ];
+        let samples = &shared.samples;
+        let targets =
+            [&samples.ops_per_second, &samples.input_bytes_per_second, &samples.output_bytes_per_second];
+        for ((history, value), target) in self.rates.iter_mut().zip(now).zip(targets) {
+            history.push(value);
+            if history.len() > RATE_ROUNDS {
+                history.remove(0);
+            }
+            let spans = (history.len() as u64 - 1).max(1);
+            let change = value.wrapping_sub(history[0]);
+            target.store(change * 1000 / (spans * ROUND.as_millis() as u64), Relaxed);
+        }
+    }
+
+    /// Walks on over the keyspace, removing what is due, for its share of the round. Segments with
+    /// nothing due cost one load, so a whole walk is cheap; one that ends early starts over next round.
+    fn expire(&mut self, shared: &Shared) {
+        let percent = (shared.settings.get().active_expire_effort * EXPIRE_PERCENT_PER_EFFORT).min(50);
+        let deadline = Instant::now() + ROUND * percent / 100;
+        let now_ms = unix_ms();
+        let mut due: Vec<KeyEntry> = Vec::new();
+        let (start, mut moved) = (self.sweep, false);
+        while !(moved && self.sweep.shard == start.shard && self.sweep.db == start.db) {
+            let cursor = shared.keyspace.sweep_due(self.sweep, now_ms, SWEEP_STEP, &mut due);
+            shared.samples.actively_expired.add(due.len() as u64);
+            due.clear();
+            self.sweep.cursor = cursor;
+            if cursor == 0 {
+                moved = true;
+                self.sweep.db += 1;
+                if self.sweep.db == shared.keyspace.db_count() {
+                    self.sweep.db = 0;
+                    self.sweep.shard = (self.sweep.shard + 1) % SHARD_COUNT;
+                }
+            }
+            if Instant::now() >= deadline {
+                return;
+            }
+        }
+    }
+}

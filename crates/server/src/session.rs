@@ -1,0 +1,176 @@
+//! A client's session: what a connection means to the server.
+//!
+//! Two halves. [`Session`] belongs to the connection's thread and is touched by every request without
+//! any synchronisation. [`ClientInfo`] is what other threads may see of it (CLIENT LIST, KILL): written
+//! by the owner with relaxed stores, a cache line or two per client, no lock on the request's path.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use net::{Address, ConnId};
+use resp::Protocol;
+use resp::parse::Progress;
+
+/// Whether replies are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyMode {
+    /// They are.
+    On,
+    /// Not until CLIENT REPLY ON.
+    Off,
+    /// Not the next one.
+    SkipNext,
+    /// Not this one.
+    Skip,
+}
+
+/// Whether a session's requests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// As they come.
+    Running,
+    /// Held back while clients are paused (CLIENT PAUSE); its input waits.
+    Postponed,
+    /// Held back until the client has read its replies; its input waits.
+    Stalled,
+    /// No more: the connection closes once its replies are sent.
+    Closing,
+}
+
+/// A client's session on its own thread.
+pub struct Session {
+    /// The connection.
+    pub conn: ConnId,
+    /// Never used twice in the life of the process.
+    pub id: u64,
+    /// What others see.
+    pub info: Arc<ClientInfo>,
+    /// Selected database.
+    pub db: usize,
+    /// Protocol of the replies.
+    pub protocol: Protocol,
+    /// Whether it may run commands that need authentication.
+    pub authenticated: bool,
+    /// Whether replies are sent.
+    pub reply_mode: ReplyMode,
+    /// Whether reads leave access clocks alone.
+    pub no_touch: bool,
+    /// Whether requests run.
+    pub flow: Flow,
+    /// How far an incomplete request was parsed.
+    pub progress: Progress,
+    /// Since when its output is over the soft limit, in milliseconds of the server's clock.
+    pub soft_limit_since_ms: Option<u64>,
+}
+
+/// What other threads may know and ask of a client. Times are milliseconds of the server's monotonic
+/// clock.
+#[derive(Debug)]
+pub struct ClientInfo {
+    /// The session's id.
+    pub id: u64,
+    /// The thread it lives on.
+    pub thread: usize,
+    /// The connection on that thread.
+    pub conn: ConnId,
+    /// The file descriptor, for display.
+    pub fd: i32,
+    /// Whom it talks to.
+    pub peer: Address,
+    /// The server's end.
+    pub local: Address,
+    /// When it connected.
+    pub connected_ms: u64,
+    /// When its last request ran.
+    pub last_active_ms: AtomicU64,
+    /// Id of its last command plus one; 0 for none.
+    pub last_command: AtomicU64,
+    /// Commands it ran.
+    pub commands: AtomicU64,
+    /// Bytes it sent.
+    pub input_bytes: AtomicU64,
+    /// Bytes it was sent.
+    pub output_bytes: AtomicU64,
+    /// Unconsumed input, in bytes.
+    pub pending_input_bytes: AtomicU64,
+    /// Unsent output, in bytes.
+    pub pending_output_bytes: AtomicU64,
+    /// Selected database.
+    pub db: AtomicU64,
+    /// RESP version.
+    pub resp: AtomicU64,
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// Somebody asked for its end; its thread closes it.
+    pub kill_requested: AtomicBool,
+    /// Held back by CLIENT PAUSE.
+    pub postponed: AtomicBool,
+    /// What rarely changes.
+    pub names: Mutex<ClientNames>,
+}
+
+/// A client's names. Guarded by a lock of its own, a leaf in the lock order.
+#[derive(Clone, Debug, Default)]
+pub struct ClientNames {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_version: Vec<u8>,
+    /// The authenticated user.
+    pub user: Vec<u8>,
+}
+
+/// All clients of all threads. Its lock is taken when a client comes or goes and by CLIENT LIST.
+#[derive(Debug, Default)]
+pub struct Registry {
+    clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+    last_id: AtomicU64,
+}
+
+impl Registry {
+    /// The next client's id, from 1 on.
+    pub fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Notes a client.
+    pub fn add(&self, info: Arc<ClientInfo>) {
+        self.lock().insert(info.id, info);
+    }
+
+    /// Forgets a client.
+    pub fn remove(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    /// The client with this id.
+    pub fn get(&self, id: u64) -> Option<Arc<ClientInfo>> {
+        self.lock().get(&id).cloned()
+    }
+
+    /// All clients, by id. O(n).
+    pub fn all(&self) -> Vec<Arc<ClientInfo>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<ClientInfo>>> {
+        self.clients.lock().expect("nothing panics while the registry is locked")
+    }
+}
+
+impl ClientInfo {
+    /// The names, to read or change.
+    pub fn names(&self) -> std::sync::MutexGuard<'_, ClientNames> {
+        self.names.lock().expect("nothing panics while a client's names are locked")
+    }
+}

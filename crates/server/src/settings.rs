@@ -1,0 +1,114 @@
+//! The options that act, as typed values. Threads keep a copy and look for a newer one once per turn.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use commands::ValueLimits;
+
+/// A client class's output limit: `client-output-buffer-limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    /// Over this many bytes the client is closed at once; 0 for no limit.
+    pub hard_bytes: u64,
+    /// Over this many bytes for `soft_seconds` it is closed; 0 for no limit.
+    pub soft_bytes: u64,
+    /// How long the soft limit may be exceeded.
+    pub soft_seconds: u64,
+}
+
+/// The values of options that act.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Thresholds and sizes of values.
+    pub limits: ValueLimits,
+    /// `requirepass`; empty for none.
+    pub requirepass: Vec<u8>,
+    /// `maxclients`.
+    pub maxclients: usize,
+    /// `timeout`: seconds of silence after which a client is closed; 0 for never.
+    pub timeout_s: u64,
+    /// `tcp-keepalive`: seconds; 0 for the system's default.
+    pub tcp_keepalive_s: u64,
+    /// `protected-mode`.
+    pub protected_mode: bool,
+    /// `maxmemory`: bytes; 0 for no limit.
+    pub maxmemory_bytes: u64,
+    /// `maxmemory-policy` counts accesses (LFU) instead of noting times.
+    pub lfu: bool,
+    /// `lfu-log-factor`.
+    pub lfu_log_factor: u32,
+    /// `lfu-decay-time`: minutes.
+    pub lfu_decay_minutes: u32,
+    /// `client-query-buffer-limit`: bytes.
+    pub query_buffer_bytes_max: u64,
+    /// `client-output-buffer-limit normal`.
+    pub output_limit: OutputLimit,
+    /// `active-expire-effort`, 1 to 10.
+    pub active_expire_effort: u32,
+    /// `hz`.
+    pub hz: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: ValueLimits::default(),
+            requirepass: Vec::new(),
+            maxclients: 10_000,
+            timeout_s: 0,
+            tcp_keepalive_s: 300,
+            protected_mode: true,
+            maxmemory_bytes: 0,
+            lfu: false,
+            lfu_log_factor: 10,
+            lfu_decay_minutes: 1,
+            query_buffer_bytes_max: 1 << 30,
+            output_limit: OutputLimit::default(),
+            active_expire_effort: 1,
+            hz: 10,
+        }
+    }
+}
+
+/// The current settings, shared by all threads.
+#[derive(Debug)]
+pub struct SharedSettings {
+    current: RwLock<Arc<Settings>>,
+    version: AtomicU64,
+}
+
+impl SharedSettings {
+    /// Shares the settings the server starts with.
+    pub fn new(settings: Settings) -> Self {
+        Self { current: RwLock::new(Arc::new(settings)), version: AtomicU64::new(1) }
+    }
+
+    /// The current settings.
+    pub fn get(&self) -> Arc<Settings> {
+        self.current.read().expect("nothing panics while settings are locked").clone()
+    }
+
+    /// Replaces the settings; threads notice at their next turn.
+    pub fn set(&self, settings: Settings) {
+        *self.current.write().expect("nothing panics while settings are locked") = Arc::new(settings);
+        // Release: a thread that sees the new version finds the new settings; pairs with `version`.
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever the settings do.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        // Acquire: pairs with the Release in `set`.
+        self.version.load(Ordering::Acquire)
+    }
+}
+
+impl Settings {
+    /// What a request may be at most.
+    pub fn parse_limits(&self) -> resp::parse::Limits {
+        resp::parse::Limits {
+            bulk_len_max: self.limits.string_len_bytes_max,
+            ..resp::parse::Limits::default()
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What all threads of a server share.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use keyspace::Keyspace;
+use keyspace::gate::Gate;
+use net::{ConnId, Socket};
+use stdx::mailbox::Mailbox;
+
+use crate::command_table::CommandTable;
+use crate::session::Registry;
+use crate::settings::SharedSettings;
+use crate::stats::{Counter, ThreadStats};
+
+/// A message to an I/O thread.
+pub enum Message {
+    /// A connection accepted elsewhere that will live here.
+    Adopt(Socket),
+    /// Close this connection if it is still the client of this id.
+    Kill {
+        /// The connection.
+        conn: ConnId,
+        /// The client's id.
+        id: u64,
+    },
+    /// Look again at sessions that were held back: the pause ended.
+    Resume,
+    /// Close clients that have been silent for too long.
+    CloseIdle,
+    /// Leave the loop.
+    Stop,
+}
+
+/// Messages that may wait for one thread. A sender that finds the box full waits for room off the
+/// request's path (accepting), or drops what can be asked again (`Resume`, `CloseIdle`).
+pub const MAILBOX_MESSAGES_MAX: usize = 16 * 1024;
+
+/// What others need of an I/O thread.
+pub struct ThreadPort {
+    /// Its mailbox.
+    pub mailbox: Mailbox<Message>,
+    /// Its counters.
+    pub stats: CachePadded<ThreadStats>,
+    /// Its connections, those on their way to it included: accepting picks the smallest.
+    pub load: AtomicUsize,
+}
+
+/// CLIENT PAUSE.
+#[derive(Debug, Default)]
+pub struct Pause {
+    /// Until when, in Unix milliseconds; in the past for not at all.
+    pub until_ms: AtomicI64,
+    /// Whether all commands are held back or writes only.
+    pub all: AtomicBool,
+}
+
+/// Values that the housekeeper samples.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// Requests per second, over the last second and a half.
+    pub ops_per_second: AtomicU64,
+    /// Input, in bytes per second.
+    pub input_bytes_per_second: AtomicU64,
+    /// Output, in bytes per second.
+    pub output_bytes_per_second: AtomicU64,
+    /// Keys the active expiry removed.
+    pub actively_expired: Counter,
+    /// Permille of visited expiring keys that were overdue.
+    pub stale_permille: AtomicU64,
+}
+
+/// Things to drop where nobody waits.
+pub type Discarded = Box<dyn Send>;
+
+/// The heart of a server. Threads hold it by `Arc`.
+pub struct Shared {
+    /// All data.
+    pub keyspace: Keyspace,
+    /// Shared by turns, exclusive for what cannot name its keys.
+    pub gate: Gate,
+    /// All commands.
+    pub table: CommandTable,
+    /// Options that act.
+    pub settings: SharedSettings,
+    /// All clients.
+    pub clients: Registry,
+    /// One port per I/O thread.
+    pub threads: Vec<ThreadPort>,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// The housekeeper's samples.
+    pub samples: Samples,
+    /// Start of the server's monotonic clock.
+    pub started: Instant,
+    /// When the server started, Unix seconds.
+    pub started_unix_s: i64,
+    /// 40 hex digits that name this run.
+    pub run_id: String,
+    /// Set once somebody wants the server to stop.
+    pub stopping: AtomicBool,
+    /// DEBUG SET-ACTIVE-EXPIRE.
+    pub active_expire: AtomicBool,
+    /// Connections refused because of `maxclients`.
+    pub rejected_connections: AtomicU64,
+    /// Where values too big to free on an I/O thread go.
+    pub discard: mpsc::Sender<Discarded>,
+}
+
+impl Shared {
+    /// Milliseconds since the server started, monotonic.
+    pub fn uptime_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Sums a counter over all threads.
+    pub fn sum(&self, counter: impl Fn(&ThreadStats) -> &Counter) -> u64 {
+        self.threads.iter().map(|port| counter(&port.stats).get()).fold(0, u64::wrapping_add)
+    }
+
+    /// Asks all threads to stop. Returns at once.
+    pub fn stop(&self) {
+        // Release: pairs with the Acquire of whoever waits for the stop.
+        if !self.stopping.swap(true, Ordering::AcqRel) {
+            for port in &self.threads {
+                // A full mailbox belongs to a thread that is awake: it looks at `stopping` each turn.
+                let _ = port.mailbox.send(Message::Stop);
+            }
+        }
+    }
+
+    /// Sends the same message to all threads; a full mailbox misses it.
+    pub fn broadcast(&self, message: impl Fn() -> Message) {
+        for port in &self.threads {
+            let _ = port.mailbox.send(message());
+        }
+    }
+}

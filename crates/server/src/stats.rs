@@ -1,0 +1,105 @@
+//! Counters: each thread writes its own, readers sum them. No shared cache line on the request's path.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crossbeam_utils::CachePadded;
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds on the owning thread. Relaxed: readers want a recent value, nothing more.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Takes `n` off on the owning thread.
+    #[inline]
+    pub fn sub(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
+    }
+
+    /// The value, from any thread.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Starts over (CONFIG RESETSTAT); an addition at the same moment may survive.
+    pub fn reset(&self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+/// What one thread counts about one command.
+#[derive(Debug, Default)]
+pub struct CommandCounters {
+    /// Runs.
+    pub calls: Counter,
+    /// Time spent, in nanoseconds. Measured per run of like commands within a batch, so that a clock is
+    /// read per run and not per command; the sum over a run is exact.
+    pub nanos: Counter,
+    /// Refused before they ran.
+    pub rejected: Counter,
+    /// Ended in an error.
+    pub failed: Counter,
+}
+
+/// What one I/O thread counts.
+#[derive(Debug)]
+pub struct ThreadStats {
+    /// By command id.
+    pub commands: Box<[CommandCounters]>,
+    /// Requests run.
+    pub processed: Counter,
+    /// Connections taken in.
+    pub connections: Counter,
+    /// Connections open now.
+    pub clients: Counter,
+    /// Bytes received.
+    pub input_bytes: Counter,
+    /// Bytes of replies.
+    pub output_bytes: Counter,
+    /// Reads that found their key.
+    pub hits: Counter,
+    /// Reads that did not.
+    pub misses: Counter,
+    /// Keys removed because a command met them after their time.
+    pub expired_keys: Counter,
+    /// Changes to the data.
+    pub changes: Counter,
+    /// Error replies.
+    pub errors: Counter,
+    /// Loop turns that ran requests.
+    pub turns: Counter,
+    /// Requests that failed before dispatch knew a command.
+    pub unknown_commands: Counter,
+    /// Clients closed because their output grew over its limit.
+    pub output_limit_disconnections: Counter,
+    /// Clients closed because their input grew over its limit.
+    pub query_limit_disconnections: Counter,
+}
+
+impl ThreadStats {
+    /// Counters at zero for `command_count` commands.
+    pub fn new(command_count: usize) -> CachePadded<Self> {
+        CachePadded::new(Self {
+            commands: (0..command_count).map(|_| CommandCounters::default()).collect(),
+            processed: Counter::default(),
+            connections: Counter::default(),
+            clients: Counter::default(),
+            input_bytes: Counter::default(),
+            output_bytes: Counter::default(),
+            hits: Counter::default(),
+            misses: Counter::default(),
+            expired_keys: Counter::default(),
+            changes: Counter::default(),
+            errors: Counter::default(),
+            turns: Counter::default(),
+            unknown_commands: Counter::default(),
+            output_limit_disconnections: Counter::default(),
+            query_limit_disconnections: Counter::default(),
+        })
+    }
+}

@@ -1,0 +1,470 @@
+//! An I/O thread: its event loop, its connections, its turns.
+//!
+//! A turn: wait for events; enter the gate; take messages; parse what arrived, a batch at a time over
+//! all ready connections; fetch the memory the batch will touch; run it; leave the gate; send.
+//!
+//! ```text
+//!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
+//! ```
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use keyspace::gate::SharedPass;
+use net::{CloseReason, ConnId, Event, EventLoop, Socket};
+use resp::parse::Progress;
+use resp::{Protocol, Reply};
+
+use crate::batch::{Batch, Collected, Work};
+use crate::dispatch::{Engine, Outcome, Request};
+use crate::session::{ClientInfo, ClientNames, Flow, ReplyMode, Session};
+use crate::shared::{Message, Shared, ThreadPort};
+
+/// Unsent replies from which on a client's requests wait until it has read some: what one client that
+/// does not read can make the server hold, besides the last reply.
+const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
+
+/// An I/O thread.
+pub struct Worker {
+    net: EventLoop,
+    sessions: Vec<Option<Box<Session>>>,
+    engine: Engine,
+    batch: Batch,
+    ready: Vec<ConnId>,
+    /// Sessions held back by CLIENT PAUSE.
+    postponed: Vec<ConnId>,
+}
+
+impl Worker {
+    /// A worker over `net`, as thread `thread` of the server.
+    pub fn new(net: EventLoop, shared: Arc<Shared>, thread: usize, seed: u64) -> Self {
+        Self {
+            net,
+            sessions: Vec::new(),
+            engine: Engine::new(shared, thread, seed),
+            batch: Batch::default(),
+            ready: Vec::new(),
+            postponed: Vec::new(),
+        }
+    }
+
+    /// Runs until the server stops. An error means the event loop itself failed.
+    pub fn run(mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.engine.shared);
+        let port = &shared.threads[self.engine.thread];
+        let mut events = Vec::new();
+        loop {
+            let timeout = if port.mailbox.prepare_sleep() { self.timeout() } else { Some(Duration::ZERO) };
+            let polled = self.net.poll(timeout, &mut events);
+            port.mailbox.awake();
+            polled?;
+            let mut pass = shared.gate.shared(self.engine.thread);
+            self.engine.begin_turn(unix_ms());
+            self.take_messages(port);
+            for event in events.drain(..) {
+                self.handle(event);
+            }
+            self.run_ready(&mut pass);
+            self.engine.end_turn();
+            drop(pass);
+            self.net.flush();
+            // Acquire: pairs with the swap in `Shared::stop`.
+            if shared.stopping.load(Acquire) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long to sleep: until the pause that holds sessions back ends, else until something happens.
+    fn timeout(&self) -> Option<Duration> {
+        if self.postponed.is_empty() {
+            return None;
+        }
+        let left_ms = self.engine.shared.pause.until_ms.load(Relaxed) - unix_ms();
+        Some(Duration::from_millis(left_ms.clamp(0, 1000) as u64))
+    }
+
+    fn take_messages(&mut self, port: &ThreadPort) {
+        while let Some(message) = port.mailbox.receive() {
+            match message {
+                Message::Adopt(socket) => self.adopt(socket),
+                Message::Kill { conn, id } => {
+                    if self.session(conn).is_some_and(|session| session.id == id) {
+                        self.close(conn);
+                    }
+                }
+                Message::CloseIdle => self.close_idle(),
+                Message::Resume | Message::Stop => {}
+            }
+        }
+        if !self.postponed.is_empty() && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.now_ms
+        {
+            for conn in std::mem::take(&mut self.postponed) {
+                self.resume(conn, Flow::Postponed);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Accepted { socket, .. } => self.place(socket),
+            Event::AcceptFailed { error, .. } => tracing::warn!(%error, "accepting a client failed"),
+            Event::Data(conn) => self.ready.push(conn),
+            Event::Drained(conn) => self.resume(conn, Flow::Stalled),
+            Event::Closed(conn, reason) => self.forget(conn, reason),
+            Event::Woken => {}
+        }
+    }
+
+    /// Gives a new connection to the thread with the fewest, or refuses it.
+    fn place(&mut self, socket: Socket) {
+        let shared = Arc::clone(&self.engine.shared);
+        if let Some(refusal) = self.refusal(&socket) {
+            shared.rejected_connections.fetch_add(1, Relaxed);
+            // The client may be gone already; there is nobody else to tell.
+            let _ = socket.send_once(refusal);
+            return;
+        }
+        let own = self.engine.thread;
+        let loads = shared.threads.iter().enumerate();
+        let target = loads.min_by_key(|(index, port)| (port.load.load(Relaxed), *index != own));
+        let (index, port) = target.expect("a server has at least one I/O thread");
+        port.load.fetch_add(1, Relaxed);
+        if index == own {
+            self.adopt(socket);
+        } else if port.mailbox.send(Message::Adopt(socket)).is_err() {
+            // 16,384 connections wait there already: this one is refused by being closed.
+            port.load.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Why a new connection is not taken in, as the line to send.
+    fn refusal(&self, socket: &Socket) -> Option<&'static [u8]> {
+        let settings = &self.engine.settings;
+        let open: usize = self.engine.shared.threads.iter().map(|port| port.load.load(Relaxed)).sum();
+        if open >= settings.maxclients {
+            return Some(b"-ERR max number of clients reached\r\n");
+        }
+        let net::Address::Tcp(peer) = socket.peer_address() else { return None };
+        if settings.protected_mode
+            && settings.requirepass.is_empty()
+            && !peer.ip().to_canonical().is_loopback()
+        {
+            return Some(PROTECTED_MODE_LINE);
+        }
+        None
+    }
+
+    fn adopt(&mut self, socket: Socket) {
+        let (peer, local) = (socket.peer_address().clone(), socket.local_address().clone());
+        let shared = Arc::clone(&self.engine.shared);
+        let port = &shared.threads[self.engine.thread];
+        let conn = match self.net.adopt(socket) {
+            Ok(conn) => conn,
+            Err(error) => {
+                port.load.fetch_sub(1, Relaxed);
+                tracing::warn!(%error, "taking a client in failed");
+                return;
+            }
+        };
+        let id = shared.clients.next_id();
+        let fd = self.net.fd(conn).map_or(-1, |fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
+        let info = Arc::new(ClientInfo {
+            id,
+            thread: self.engine.thread,
+            conn,
+            fd,
+            peer,
+            local,
+            connected_ms: shared.uptime_ms(),
+            last_active_ms: shared.uptime_ms().into(),
+            last_command: 0.into(),
+            commands: 0.into(),
+            input_bytes: 0.into(),
+            output_bytes: 0.into(),
+            pending_input_bytes: 0.into(),
+            pending_output_bytes: 0.into(),
+            db: 0.into(),
+            resp: 2.into(),
+            no_evict: false.into(),
+            no_touch: false.into(),
+            kill_requested: false.into(),
+            postponed: false.into(),
+            names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
+        });
+        shared.clients.add(Arc::clone(&info));
+        port.stats.connections.add(1);
+        port.stats.clients.add(1);
+        let session = Session {
+            conn,
+            id,
+            info,
+            db: 0,
+            protocol: Protocol::Resp2,
+            authenticated: self.engine.settings.requirepass.is_empty(),
+            reply_mode: ReplyMode::On,
+            no_touch: false,
+            flow: Flow::Running,
+            progress: Progress::default(),
+            soft_limit_since_ms: None,
+        };
+        if self.sessions.len() <= conn.index() {
+            self.sessions.resize_with(conn.index() + 1, || None);
+        }
+        self.sessions[conn.index()] = Some(Box::new(session));
+    }
+
+    fn session(&mut self, conn: ConnId) -> Option<&mut Session> {
+        self.sessions.get_mut(conn.index())?.as_deref_mut().filter(|session| session.conn == conn)
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.net.close(conn);
+        self.forget(conn, CloseReason::Flushed);
+    }
+
+    /// Lets go of a connection that is closed.
+    fn forget(&mut self, conn: ConnId, _reason: CloseReason) {
+        if self.session(conn).is_none() {
+            return;
+        }
+        let Some(session) = self.sessions[conn.index()].take() else { return };
+        let port = &self.engine.shared.threads[self.engine.thread];
+        port.load.fetch_sub(1, Relaxed);
+        port.stats.clients.sub(1);
+        self.engine.shared.clients.remove(session.id);
+    }
+
+    /// Lets a session that was held back for `reason` go on with its waiting input.
+    fn resume(&mut self, conn: ConnId, reason: Flow) {
+        let Some(session) = self.session(conn) else { return };
+        if session.flow != reason {
+            return;
+        }
+        session.flow = Flow::Running;
+        session.info.postponed.store(false, Relaxed);
+        self.net.resume_input(conn);
+        self.ready.push(conn);
+    }
+
+    fn close_idle(&mut self) {
+        let timeout_ms = self.engine.settings.timeout_s * 1000;
+        if timeout_ms == 0 {
+            return;
+        }
+        let now = self.engine.uptime_ms;
+        let idle = self
+            .sessions
+            .iter()
+            .flatten()
+            .filter(|session| now.saturating_sub(session.info.last_active_ms.load(Relaxed)) > timeout_ms);
+        for conn in idle.map(|session| session.conn).collect::<Vec<_>>() {
+            self.close(conn);
+        }
+    }
+
+    /// Runs what the ready connections sent, batch after batch.
+    fn run_ready(&mut self, pass: &mut SharedPass<'_>) {
+        if self.ready.is_empty() {
+            return;
+        }
+        self.engine.shared.threads[self.engine.thread].stats.turns.add(1);
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut next = 0;
+        while next < ready.len() {
+            self.batch.clear();
+            while next < ready.len() && !self.batch.is_full() {
+                match self.collect(ready[next]) {
+                    Collected::All => next += 1,
+                    Collected::More => break,
+                }
+            }
+            self.batch.prefetch(&self.engine.shared.keyspace);
+            self.execute(pass);
+        }
+        ready.clear();
+        self.ready = ready;
+    }
+
+    fn collect(&mut self, conn: ConnId) -> Collected {
+        let limits = self.engine.settings.parse_limits();
+        let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else {
+            return Collected::All;
+        };
+        if session.conn != conn || session.flow != Flow::Running {
+            return Collected::All;
+        }
+        let input = self.net.inputs().bytes(conn);
+        self.batch.collect(session, input, limits, &self.engine.shared)
+    }
+
+    /// Runs the batch, connection by connection.
+    fn execute(&mut self, pass: &mut SharedPass<'_>) {
+        let mut timed = Timing::start();
+        let shared = Arc::clone(&self.engine.shared);
+        let hasher = shared.keyspace.hasher();
+        for turn in 0..self.batch.turns.len() {
+            let conn = self.batch.turns[turn].conn;
+            let Some(session) = self.sessions[conn.index()].as_deref_mut() else { continue };
+            let (inputs, outputs) = self.net.split();
+            let input = inputs.bytes(conn);
+            let out = outputs.queue(conn);
+            let pending_before = out.len_bytes();
+            let mut done_bytes = 0;
+            let mut ran = 0;
+            let range = self.batch.turns[turn].requests.clone();
+            for parsed in &self.batch.requests[range] {
+                if session.flow != Flow::Running {
+                    break;
+                }
+                let request = match &parsed.work {
+                    Work::Run => {
+                        let bytes = &input[parsed.start..parsed.start + parsed.len_bytes];
+                        self.batch.request(parsed, bytes, hasher)
+                    }
+                    Work::Inline(inline) => Request {
+                        registered: parsed.registered,
+                        args: inline.args(hasher),
+                        hash: parsed.hash,
+                    },
+                    Work::Broken(error) => {
+                        Reply::new(out, session.protocol).error_bytes(&error.error_line());
+                        session.flow = Flow::Closing;
+                        break;
+                    }
+                };
+                timed.at(&self.engine, parsed.registered);
+                // A pass through the gate that became exclusive must hold no lock: none is held here.
+                if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
+                    break;
+                }
+                done_bytes = parsed.start + parsed.len_bytes;
+                ran += 1;
+                if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX {
+                    session.flow = Flow::Stalled;
+                }
+            }
+            if session.flow == Flow::Running || session.flow == Flow::Closing {
+                done_bytes = done_bytes.max(self.batch.turns[turn].skip_to);
+            }
+            let replied = out.len_bytes() - pending_before;
+            note_activity(&self.engine, session, ran, done_bytes, replied);
+            self.net.consume(conn, done_bytes);
+            self.settle(conn);
+        }
+        timed.end(&self.engine);
+    }
+
+    /// After a connection's requests ran: acts on what they made of its flow, and enforces its limits.
+    fn settle(&mut self, conn: ConnId) {
+        let unsent = self.net.split().1.len_bytes(conn);
+        let unread = self.net.inputs().len_bytes(conn);
+        let (limit, query_max) =
+            (self.engine.settings.output_limit, self.engine.settings.query_buffer_bytes_max);
+        let now = self.engine.uptime_ms;
+        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
+        session.info.pending_input_bytes.store(unread as u64, Relaxed);
+        session.info.pending_output_bytes.store(unsent as u64, Relaxed);
+        let stats = &self.engine.shared.threads[self.engine.thread].stats;
+        if limit.hard_bytes > 0 && unsent as u64 > limit.hard_bytes {
+            stats.output_limit_disconnections.add(1);
+            tracing::warn!(
+                client = session.id,
+                unsent,
+                "client closed: its unsent replies exceed the output limit"
+            );
+            return self.close(conn);
+        }
+        if limit.soft_bytes > 0 && unsent as u64 > limit.soft_bytes {
+            let since = *session.soft_limit_since_ms.get_or_insert(now);
+            if now - since > limit.soft_seconds * 1000 {
+                stats.output_limit_disconnections.add(1);
+                return self.close(conn);
+            }
+        } else {
+            session.soft_limit_since_ms = None;
+        }
+        if unread as u64 > query_max && session.flow == Flow::Running {
+            stats.query_limit_disconnections.add(1);
+            tracing::warn!(
+                client = session.id,
+                unread,
+                "client closed: its request exceeds client-query-buffer-limit"
+            );
+            return self.close(conn);
+        }
+        match session.flow {
+            Flow::Running => {}
+            Flow::Closing => self.net.close_after_flush(conn),
+            Flow::Stalled => self.net.pause_input(conn),
+            Flow::Postponed => {
+                session.info.postponed.store(true, Relaxed);
+                self.postponed.push(conn);
+                self.net.pause_input(conn);
+            }
+        }
+    }
+}
+
+/// Writes down, for others to see, that a client was active. Its own thread is the only writer, so plain
+/// loads and stores do.
+#[inline]
+fn note_activity(engine: &Engine, session: &Session, ran: u64, input_bytes: usize, output_bytes: usize) {
+    let info = &session.info;
+    let add =
+        |counter: &std::sync::atomic::AtomicU64, n: u64| counter.store(counter.load(Relaxed) + n, Relaxed);
+    info.last_active_ms.store(engine.uptime_ms, Relaxed);
+    add(&info.commands, ran);
+    add(&info.input_bytes, input_bytes as u64);
+    add(&info.output_bytes, output_bytes as u64);
+    let stats = &engine.shared.threads[engine.thread].stats;
+    stats.processed.add(ran);
+    stats.input_bytes.add(input_bytes as u64);
+    stats.output_bytes.add(output_bytes as u64);
+}
+
+/// Attributes a batch's time to commands: the clock is read when the command changes, so a run of like
+/// commands costs two readings.
+struct Timing {
+    since: Instant,
+    command: Option<&'static crate::command_table::Registered>,
+}
+
+impl Timing {
+    fn start() -> Self {
+        Self { since: Instant::now(), command: None }
+    }
+
+    #[inline]
+    fn at(&mut self, engine: &Engine, command: Option<&'static crate::command_table::Registered>) {
+        let same = match (self.command, command) {
+            (Some(old), Some(new)) => std::ptr::eq(old, new),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            self.end(engine);
+            self.command = command;
+        }
+    }
+
+    fn end(&mut self, engine: &Engine) {
+        let now = Instant::now();
+        if let Some(command) = self.command.take() {
+            engine.counters(command).nanos.add((now - self.since).as_nanos() as u64);
+        }
+        self.since = now;
+    }
+}
+
+/// What a client outside the loopback is told in protected mode.
+const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Saker runs in protected mode: no password is set, so only \
+clients on this machine may connect. Set a password (requirepass), or 'CONFIG SET protected-mode no' from a \
+client on this machine, or start the server with '--protected-mode no'.\r\n";
+
+/// Unix time in milliseconds.
+pub fn unix_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+}
