@@ -57,7 +57,7 @@ impl<'a> Args<'a> {
     pub fn from(
         &self,
         index: usize,
-    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone + use<'a> {
         let (input, spans) = (self.input, &self.spans[index.min(self.spans.len())..]);
         spans.iter().map(move |span| span.of(input))
     }

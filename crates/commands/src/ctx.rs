@@ -29,7 +29,14 @@ impl Ctx<'_> {
     /// returning; a command that changed nothing does not call it.
     #[inline]
     pub fn changed(&mut self, class: EventClass, event: &'static str, key: Key<'_>) {
-        self.effects.changes += 1;
+        self.changed_by(1, class, event, key);
+    }
+
+    /// Like [`Ctx::changed`] for a command that makes several changes at once and raises one event: `RPUSH`
+    /// counts its elements. An event beside one that counted all changes (`del` behind `lpop`) has 0.
+    #[inline]
+    pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
+        self.effects.changes += changes;
         if self.effects.wanted_events.intersects(class) {
             let db = self.db.index();
             self.effects.events.push(KeyEvent { class, event, db, key: key.bytes.into() });
