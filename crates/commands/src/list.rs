@@ -1,6 +1,292 @@
-//! Commands of the list group.
+//! Commands on lists: what they share, and those that push and pop at the ends.
 
-use crate::table::Command;
+mod read;
+
+use keyspace::{Key, List, ListEnd, ListLimits};
+use resp::Reply;
+use structures::listpack::element::Element;
+
+use crate::args::Args;
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command] = &[];
+pub static COMMANDS: &[&Command] =
+    &[&LPUSH, &RPUSH, &LPUSHX, &RPUSHX, &LPOP, &RPOP, &read::LLEN, &read::LRANGE, &read::LINDEX];
+
+/// The thresholds between encodings.
+#[inline]
+fn limits(ctx: &Ctx<'_>) -> ListLimits {
+    ListLimits::from_option(ctx.limits.list_max_listpack_size)
+}
+
+/// An element as a bulk string.
+#[inline]
+fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
+    match element {
+        Element::Bytes(bytes) => reply.bulk(bytes),
+        Element::Int(value) => reply.bulk_integer(value),
+    }
+}
+
+/// The event of a push at `end`.
+const fn push_event(end: ListEnd) -> &'static str {
+    match end {
+        ListEnd::Front => "lpush",
+        ListEnd::Back => "rpush",
+    }
+}
+
+/// The event of a pop at `end`, which is also the name of the command that pops there.
+const fn pop_event(end: ListEnd) -> &'static str {
+    match end {
+        ListEnd::Front => "lpop",
+        ListEnd::Back => "rpop",
+    }
+}
+
+/// A count that must not be negative.
+fn positive(args: &Args<'_>, index: usize) -> Result<usize, CommandError> {
+    let count = stdx::number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
+    count.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
+}
+
+/// Removes the list at `key` if its last element went, which is an event of its own.
+fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
+    if ctx.db.remove_if_empty::<List>(key) {
+        ctx.changed_by(0, EventClass::GENERIC, "del", key);
+    }
+}
+
+static LPUSH: Command = Command {
+    name: "LPUSH",
+    summary: "Puts elements in front of a list, which is created if need be.",
+    since: "1.0.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("element").multiple()],
+    subcommands: &[],
+    run: lpush,
+};
+/// LPUSH key element [element ...]: the list's new length.
+fn lpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    push(ctx, args, ListEnd::Front)
+}
+
+static RPUSH: Command = Command {
+    name: "RPUSH",
+    summary: "Puts elements behind a list, which is created if need be.",
+    since: "1.0.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("element").multiple()],
+    subcommands: &[],
+    run: rpush,
+};
+/// RPUSH key element [element ...]: the list's new length.
+fn rpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    push(ctx, args, ListEnd::Back)
+}
+
+/// Pushes the arguments from the third on and answers with the new length.
+fn push(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandError> {
+    let (key, limits) = (args.key(1), limits(ctx));
+    let list = ctx.db.write_or_insert::<List>(key)?;
+    list.push(end, args.from(2), limits);
+    let len = list.len();
+    ctx.reply.integer(len as i64);
+    ctx.changed_by(args.len() as u64 - 2, EventClass::LIST, push_event(end), key);
+    Ok(())
+}
+
+static LPUSHX: Command = Command {
+    name: "LPUSHX",
+    summary: "Puts elements in front of a list that exists.",
+    since: "2.2.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("element").multiple()],
+    subcommands: &[],
+    run: lpushx,
+};
+/// LPUSHX key element [element ...]: the list's new length, 0 where there is no list.
+fn lpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    push_if_exists(ctx, args, ListEnd::Front)
+}
+
+static RPUSHX: Command = Command {
+    name: "RPUSHX",
+    summary: "Puts elements behind a list that exists.",
+    since: "2.2.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("element").multiple()],
+    subcommands: &[],
+    run: rpushx,
+};
+/// RPUSHX key element [element ...]: the list's new length, 0 where there is no list.
+fn rpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    push_if_exists(ctx, args, ListEnd::Back)
+}
+
+fn push_if_exists(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandError> {
+    if ctx.db.write::<List>(args.key(1))?.is_some() {
+        return push(ctx, args, end);
+    }
+    ctx.reply.integer(0);
+    Ok(())
+}
+
+static LPOP: Command = Command {
+    name: "LPOP",
+    summary: "Takes the first elements off a list and returns them.",
+    since: "1.0.0",
+    group: Group::List,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("count").since("6.2.0").optional()],
+    subcommands: &[],
+    run: lpop,
+};
+/// LPOP key \[count\]: the first element, or an array of the first `count`.
+fn lpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop(ctx, args, ListEnd::Front)
+}
+
+static RPOP: Command = Command {
+    name: "RPOP",
+    summary: "Takes the last elements off a list and returns them.",
+    since: "1.0.0",
+    group: Group::List,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("count").since("6.2.0").optional()],
+    subcommands: &[],
+    run: rpop,
+};
+/// RPOP key \[count\]: the last element, or an array of the last `count`, last first.
+fn rpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop(ctx, args, ListEnd::Back)
+}
+
+fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandError> {
+    let count = match args.len() {
+        2 => None,
+        3 => Some(positive(args, 2)?),
+        _ => return Err(CommandError::WrongArity(pop_event(end))),
+    };
+    let (key, limits) = (args.key(1), limits(ctx));
+    let Some(list) = ctx.db.write::<List>(key)? else {
+        match count {
+            None => ctx.reply.null(),
+            Some(_) => ctx.reply.null_array(),
+        }
+        return Ok(());
+    };
+    if let Some(count) = count {
+        ctx.reply.array(count.min(list.len()));
+    }
+    let popped = list.pop(end, count.unwrap_or(1), limits, |element| bulk(&mut ctx.reply, element));
+    let emptied = list.is_empty();
+    if popped > 0 {
+        ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
+    }
+    if emptied {
+        remove_if_empty(ctx, key);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    #[test]
+    fn pushes_grow_a_list_at_either_end() {
+        check(&[
+            ("RPUSH l b c", ":2|"),
+            ("LPUSH l a 1", ":4|"),
+            ("LRANGE l 0 -1", "*4|$1|1|$1|a|$1|b|$1|c|"),
+            ("LPUSHX l 0", ":5|"),
+            ("RPUSHX l d", ":6|"),
+            ("RPUSHX none d", ":0|"),
+            ("LLEN none", ":0|"),
+            ("SET s v", "+OK|"),
+            ("RPUSH s a", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+            ("LPUSHX s a", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+        ]);
+    }
+
+    #[test]
+    fn pops_answer_with_a_string_or_with_an_array_where_a_count_is_given() {
+        check(&[
+            ("RPUSH l a b c d 5", ":5|"),
+            ("LPOP l", "$1|a|"),
+            ("RPOP l 2", "*2|$1|5|$1|d|"),
+            ("LPOP l 0", "*0|"),
+            ("LPOP l -1", "-ERR value is out of range, must be positive|"),
+            ("LPOP l x", "-ERR value is out of range, must be positive|"),
+            ("LPOP l 1 2", "-ERR wrong number of arguments for 'lpop' command|"),
+            ("LPOP l 9", "*2|$1|b|$1|c|"),
+            ("LPOP l", "_|"),
+            ("LPOP l 1", "_|"),
+            ("LLEN l", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn a_missing_list_is_a_null_array_where_a_count_is_given() {
+        let mut db = Harness::new();
+        assert_eq!(db.run(&["RPOP", "l"]), "$-1|");
+        assert_eq!(db.run(&["RPOP", "l", "0"]), "*-1|");
+    }
+
+    #[test]
+    fn events_say_what_was_pushed_and_popped_and_when_the_list_went() {
+        let mut db = Harness::new();
+        db.check_events(&[
+            ("RPUSH l a b c", ":3|", "rpush l@0"),
+            ("LPUSHX l x", ":4|", "lpush l@0"),
+            ("LPUSHX none x", ":0|", ""),
+            ("LPOP l 0", "*0|", ""),
+            ("LPOP l", "$1|x|", "lpop l@0"),
+            ("RPOP l 3", "*3|$1|c|$1|b|$1|a|", "rpop l@0,del l@0"),
+        ]);
+        assert_eq!(db.effects.changes, 3 + 1 + 1 + 3);
+    }
+}
