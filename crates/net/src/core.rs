@@ -64,26 +64,21 @@ impl Core {
         }
     }
 
-    /// Reports the connections that have ended and hands their sockets to `close`. The end that
-    /// follows input of the same turn, or input not parsed yet, waits: what a peer sent before it
-    /// went is still served.
-    pub(crate) fn report_ended(&mut self, events: &mut Vec<Event>, mut close: impl FnMut(ConnId, Socket)) {
-        let mut at = 0;
-        while let Some(&conn) = self.ended.get(at) {
-            let Some(reason) = self.conns.get(conn).and_then(|open| open.ending) else {
-                self.ended.swap_remove(at);
-                continue;
-            };
+    /// Reports the connections that have ended; the caller closes them. The end that follows input of
+    /// the same turn, or input not parsed yet, waits: what a peer sent before it went is still served.
+    #[must_use]
+    pub(crate) fn report_ended(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
+        let mut reported = Vec::new();
+        self.ended.retain(|&conn| {
+            let Some(reason) = self.conns.get(conn).and_then(|open| open.ending) else { return false };
             let unread = self.inputs.is_reported(conn) || self.inputs.is_marked(conn);
-            if reason != CloseReason::Flushed && unread {
-                at += 1;
-                continue;
-            }
-            self.ended.swap_remove(at);
-            if let Some(socket) = self.release(conn) {
+            let waits = unread && reason != CloseReason::Flushed;
+            if !waits {
                 events.push(Event::Closed(conn, reason));
-                close(conn, socket);
+                reported.push(conn);
             }
-        }
+            waits
+        });
+        reported
     }
 }

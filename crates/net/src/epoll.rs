@@ -1,8 +1,9 @@
 //! The readiness back end: epoll on Linux, kqueue on a Mac, through mio, with ordinary system calls
 //! to receive and send.
 //!
-//! Sockets are registered once, edge-triggered, for both directions. An edge is remembered until it
-//! is used up: a receive that fills less than it was offered has emptied the socket (no second call
+//! Sockets are registered edge-triggered, for input, and for writability only while output waits: a
+//! Unix socket would else wake its loop whenever the peer reads. An edge is remembered until it is
+//! used up: a receive that fills less than it was offered has emptied the socket (no second call
 //! to find that out), one that fills all puts the connection on the list for the next turn. The one
 //! case in which a short receive proves nothing is a peer that has already closed its side: its edge
 //! came with the data, so the end must be read for.
@@ -90,8 +91,7 @@ impl Epoll {
         let fd = socket.as_fd().as_raw_fd();
         let conn = core.open(socket);
         let token = Token(conn.to_u64() as usize);
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut SourceFd(&fd), token, interest).inspect_err(|_| {
+        self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE).inspect_err(|_| {
             core.release(conn);
         })?;
         Ok(conn)
@@ -117,7 +117,9 @@ impl Epoll {
         self.accept(core.options.accepts_per_turn_max, events);
         self.receive_all(core, events);
         core.inputs.report_marked(events);
-        core.report_ended(events, |_, socket| drop(socket));
+        for conn in core.report_ended(events) {
+            self.close(core, conn);
+        }
         Ok(())
     }
 
@@ -218,8 +220,10 @@ impl Epoll {
                 match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
                     Ok(sent) => {
                         core.outputs.after_send(conn);
-                        if sent == Sent::Limited {
-                            self.writable.push(conn);
+                        match sent {
+                            Sent::All => {}
+                            Sent::Blocked => self.await_writable(core, conn, true),
+                            Sent::Limited => self.writable.push(conn),
                         }
                     }
                     Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
@@ -235,20 +239,42 @@ impl Epoll {
     /// Sends what earlier flushes left, and what was appended behind it.
     fn send_unsent(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
         let Some(open) = core.conns.get(conn) else { return };
+        let closing = open.closing;
         while let Some(queue) = core.outputs.unsent_mut(conn) {
             match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
                 Ok(Sent::All) => {}
-                Ok(Sent::Blocked) => return,
+                Ok(Sent::Blocked) => return self.await_writable(core, conn, true),
                 Ok(Sent::Limited) => return self.writable.push(conn),
                 Err(error) => {
                     return core.end(conn, CloseReason::Failed(io::Error::from(error).kind()));
                 }
             }
         }
+        self.await_writable(core, conn, false);
         events.push(Event::Drained(conn));
-        if open.closing {
+        if closing {
             core.end(conn, CloseReason::Flushed);
         }
+    }
+
+    /// Registers `conn` for writability, or for input alone. Registering reports at once what the
+    /// socket is ready for already, so no edge is lost in between.
+    fn await_writable(&mut self, core: &mut Core, conn: ConnId, awaits: bool) {
+        let Some(open) = core.conns.get_mut(conn) else { return };
+        if std::mem::replace(&mut open.readiness.awaits_writable, awaits) == awaits {
+            return;
+        }
+        let fd = open.socket().as_fd().as_raw_fd();
+        let interest = if awaits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let token = Token(conn.to_u64() as usize);
+        if let Err(error) = self.poll.registry().reregister(&mut SourceFd(&fd), token, interest) {
+            core.end(conn, CloseReason::Failed(error.kind()));
+        }
+    }
+
+    /// Closing the descriptor, the only one of its socket, ends the registration.
+    pub(crate) fn close(&mut self, core: &mut Core, conn: ConnId) {
+        drop(core.release(conn));
     }
 
     /// Takes up receiving again after a pause.

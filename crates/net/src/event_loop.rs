@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::epoll::Epoll;
 use crate::sys::turn_memory::{Arena, TurnMemory};
+#[cfg(target_os = "linux")]
+use crate::uring::Uring;
 use crate::{
     Address, Backend, BackendChoice, CloseReason, ConnId, Event, Inputs, Listener, ListenerId, LoopOptions,
     Outputs, Socket, Waker,
@@ -49,25 +51,48 @@ pub struct EventLoop {
 
 /// The way to the kernel.
 enum Driver {
-    Epoll(Epoll),
+    Epoll(Box<Epoll>),
+    #[cfg(target_os = "linux")]
+    Uring(Box<Uring>),
 }
 
 impl EventLoop {
     /// An event loop by `options`. With `BackendChoice::Auto` it tries io_uring first and takes
     /// epoll where that is impossible.
     pub fn new(options: &LoopOptions) -> io::Result<Self> {
-        let driver = match options.backend {
-            BackendChoice::Auto | BackendChoice::Epoll => Driver::Epoll(Epoll::new()?),
-            BackendChoice::IoUring => return Err(io::ErrorKind::Unsupported.into()),
-        };
+        let mut fallback_reason = None;
+        if options.backend != BackendChoice::Epoll {
+            match Self::with_uring(options) {
+                Ok(event_loop) => return Ok(event_loop),
+                Err(reason) if options.backend == BackendChoice::IoUring => {
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+                }
+                Err(reason) => fallback_reason = Some(reason),
+            }
+        }
+        let driver = Driver::Epoll(Box::new(Epoll::new()?));
         let memory = TurnMemory::Arena(Arena::new(options.turn_input_len_bytes_max));
-        Ok(Self { core: Core::new(options.clone(), memory), driver, fallback_reason: None })
+        Ok(Self { core: Core::new(options.clone(), memory), driver, fallback_reason })
+    }
+
+    #[cfg(target_os = "linux")]
+    fn with_uring(options: &LoopOptions) -> Result<Self, String> {
+        let (uring, buffers) = Uring::new(options)?;
+        let core = Core::new(options.clone(), TurnMemory::Buffers(buffers));
+        Ok(Self { core, driver: Driver::Uring(Box::new(uring)), fallback_reason: None })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn with_uring(_: &LoopOptions) -> Result<Self, String> {
+        Err("this system has no io_uring".to_owned())
     }
 
     /// Which back end it became.
     pub fn backend(&self) -> Backend {
         match &self.driver {
             Driver::Epoll(_) => Backend::Epoll,
+            #[cfg(target_os = "linux")]
+            Driver::Uring(_) => Backend::IoUring,
         }
     }
 
@@ -80,6 +105,8 @@ impl EventLoop {
     pub fn waker(&self) -> Waker {
         match &self.driver {
             Driver::Epoll(epoll) => epoll.waker(),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.waker(),
         }
     }
 
@@ -87,6 +114,8 @@ impl EventLoop {
     pub fn add_listener(&mut self, listener: Listener) -> io::Result<ListenerId> {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.add_listener(listener),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => Ok(uring.add_listener(listener)),
         }
     }
 
@@ -94,6 +123,8 @@ impl EventLoop {
     pub fn remove_listener(&mut self, id: ListenerId) {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.remove_listener(id),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.remove_listener(id),
         }
     }
 
@@ -103,6 +134,8 @@ impl EventLoop {
         socket.tune(self.core.options.keepalive)?;
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.adopt(&mut self.core, socket),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => Ok(uring.adopt(&mut self.core, socket)),
         }
     }
 
@@ -113,6 +146,8 @@ impl EventLoop {
         self.core.end_turn();
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.poll(&mut self.core, timeout, events),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.poll(&mut self.core, timeout, events),
         }
     }
 
@@ -155,14 +190,28 @@ impl EventLoop {
     pub fn flush(&mut self) {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.flush(&mut self.core),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.flush(&mut self.core),
         }
     }
 
-    /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received
-    /// already stays and may still be reported.
+    /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received or
+    /// on its way already stays and may still be reported. That the peer is gone may go unnoticed
+    /// until input is resumed.
     pub fn pause_input(&mut self, conn: ConnId) {
         if let Some(open) = self.core.conns.get_mut(conn) {
             open.paused = true;
+            self.stop_receiving(conn);
+        }
+    }
+
+    /// Tells a back end that receives unasked that `conn` wants no input.
+    fn stop_receiving(&mut self, conn: ConnId) {
+        match &mut self.driver {
+            // It looks before it receives.
+            Driver::Epoll(_) => {}
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.pause_input(&mut self.core, conn),
         }
     }
 
@@ -172,6 +221,8 @@ impl EventLoop {
         if std::mem::replace(&mut open.paused, false) && open.wants_input() {
             match &mut self.driver {
                 Driver::Epoll(epoll) => epoll.resume_input(&mut self.core, conn),
+                #[cfg(target_os = "linux")]
+                Driver::Uring(uring) => uring.resume_input(&mut self.core, conn),
             }
         }
     }
@@ -180,7 +231,9 @@ impl EventLoop {
     /// another connection from the next `poll` on.
     pub fn close(&mut self, conn: ConnId) {
         match &mut self.driver {
-            Driver::Epoll(_) => drop(self.core.release(conn)),
+            Driver::Epoll(epoll) => epoll.close(&mut self.core, conn),
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.close(&mut self.core, conn),
         }
     }
 
@@ -189,6 +242,7 @@ impl EventLoop {
     pub fn close_after_flush(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
         open.closing = true;
+        self.stop_receiving(conn);
         self.core.inputs.discard(conn);
         if self.core.outputs.len_bytes(conn) == 0 {
             self.core.end(conn, CloseReason::Flushed);

@@ -31,6 +31,8 @@ mod slab;
 mod socket;
 #[allow(unsafe_code)]
 mod sys;
+#[cfg(target_os = "linux")]
+mod uring;
 mod waker;
 
 pub use address::Address;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +57,12 @@ impl Listener {
     /// The address that clients connect to.
     pub fn local_address(&self) -> &Address {
         &self.local
+    }
+
+    /// The descriptor alone.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.socket.into()
     }
 
     /// Takes one waiting connection. `WouldBlock` when there is none.

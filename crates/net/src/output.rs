@@ -132,6 +132,11 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| !slot.unsent.is_empty() || slot.in_flight_len_bytes > 0)
     }
 
+    /// Whether a queue of `conn` was taken and not brought back yet.
+    pub(crate) fn in_flight(&self, conn: ConnId) -> bool {
+        self.slot(conn).is_some_and(|slot| slot.in_flight_len_bytes > 0)
+    }
+
     /// Files the queue of `conn` after a send: empty, its buffer goes to the pool; else it is what
     /// is unsent.
     #[inline]
@@ -141,6 +146,34 @@ impl Outputs {
             keep(&mut self.pool, &mut slot.queue);
         } else {
             slot.unsent = std::mem::take(&mut slot.queue);
+        }
+    }
+
+    /// Takes the queue of `conn` to send it elsewhere, if it is one piece; `sent` brings back what is
+    /// left of it.
+    pub(crate) fn take_single(&mut self, conn: ConnId) -> Option<ByteQueue> {
+        let slot = self.slot_mut(conn)?;
+        if slot.queue.chunk_count() > 0 {
+            return None;
+        }
+        slot.in_flight_len_bytes = slot.queue.len_bytes();
+        Some(std::mem::take(&mut slot.queue))
+    }
+
+    /// Takes back a queue that `take_single` gave; what is left of it is unsent. Its buffer goes to
+    /// the pool when it is empty, also when the connection is gone.
+    pub(crate) fn sent(&mut self, conn: ConnId, mut queue: ByteQueue) {
+        if let Some(slot) =
+            self.slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation())
+        {
+            slot.in_flight_len_bytes = 0;
+            if !queue.is_empty() {
+                slot.unsent = queue;
+                return;
+            }
+        }
+        if queue.is_empty() {
+            keep(&mut self.pool, &mut queue);
         }
     }
 

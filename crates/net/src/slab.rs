@@ -17,6 +17,33 @@ pub(crate) struct Conn {
     pub(crate) closing: bool,
     /// What the epoll back end knows about the socket.
     pub(crate) readiness: Readiness,
+    /// What the io_uring back end has asked of the kernel.
+    pub(crate) requests: Requests,
+}
+
+/// Requests of a connection that are in the kernel's hands or queued for it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Requests {
+    /// The multishot receive.
+    pub(crate) receive: Receive,
+    /// A poll for writability.
+    pub(crate) writable: bool,
+    /// More is unparsed than one turn's worth: not received from until that is done.
+    pub(crate) throttled: bool,
+    /// Its output was still unsent when a poll had returned: `Drained` will be reported.
+    pub(crate) behind: bool,
+}
+
+/// Where the multishot receive of a connection stands.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Receive {
+    /// None is under way.
+    #[default]
+    Idle,
+    /// The kernel reports whatever arrives.
+    Armed,
+    /// To be ended; what arrives until then is still reported.
+    Cancelling,
 }
 
 /// What the socket is known to be ready for (edge-triggered: remembered until used up).
@@ -28,6 +55,8 @@ pub(crate) struct Readiness {
     pub(crate) peer_closed: bool,
     /// In the list of connections to receive from.
     pub(crate) queued: bool,
+    /// Registered for writability too.
+    pub(crate) awaits_writable: bool,
 }
 
 impl Conn {
@@ -108,6 +137,7 @@ impl Conn {
             paused: false,
             closing: false,
             readiness: Readiness::default(),
+            requests: Requests::default(),
         }
     }
 }

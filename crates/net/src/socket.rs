@@ -40,6 +40,11 @@ impl Socket {
         Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local) }
     }
 
+    /// The descriptor alone.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
     /// Whom it talks to.
     pub fn peer_address(&self) -> &Address {
         &self.peer

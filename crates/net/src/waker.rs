@@ -11,6 +11,8 @@ pub struct Waker(pub(crate) WakerKind);
 #[derive(Clone, Debug)]
 pub(crate) enum WakerKind {
     Mio(Arc<mio::Waker>),
+    #[cfg(target_os = "linux")]
+    EventFd(Arc<rustix::fd::OwnedFd>),
 }
 
 impl Waker {
@@ -18,6 +20,12 @@ impl Waker {
     pub fn wake(&self) -> io::Result<()> {
         match &self.0 {
             WakerKind::Mio(waker) => waker.wake(),
+            #[cfg(target_os = "linux")]
+            WakerKind::EventFd(fd) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {
+                // A full counter (2^64 - 2 wakes not seen) wakes as well as a larger one.
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+                Err(error) => Err(error.into()),
+            },
         }
     }
 }

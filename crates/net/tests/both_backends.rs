@@ -717,7 +717,7 @@ fn echo_client(stream: TcpStream, len: usize, seed: u64) {
     });
     let mut stream = stream;
     while written < len {
-        let longest = if random.next() % 4 == 0 { 50_000 } else { 300 };
+        let longest = if random.next().is_multiple_of(4) { 50_000 } else { 300 };
         let end = len.min(written + 1 + random.next() as usize % longest);
         stream.write_all(&sent[written..end]).unwrap();
         written = end;
@@ -739,8 +739,8 @@ fn random_traffic_is_echoed_exactly(backend: BackendChoice) {
         Event::Data(conn) => {
             let (inputs, outputs) = event_loop.split();
             let bytes = inputs.bytes(*conn);
-            let take = if random.next() % 3 == 0 { bytes.len() / 2 } else { bytes.len() };
-            if random.next() % 5 == 0 {
+            let take = if random.next().is_multiple_of(3) { bytes.len() / 2 } else { bytes.len() };
+            if random.next().is_multiple_of(5) {
                 outputs.queue(*conn).push_shared(Arc::new(bytes[..take].to_vec()));
             } else {
                 outputs.queue(*conn).tail_mut().extend_from_slice(&bytes[..take]);

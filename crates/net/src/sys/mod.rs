@@ -2,7 +2,13 @@
 //!
 //! - `turn_memory`: where a turn's input lies, as an arena (epoll) or as the provided buffers of a
 //!   ring, and the spans that name pieces of it.
+//! - `buffers`: the provided buffers.
+//! - `ring`: submissions to io_uring and completions from it, as a safe interface.
 
+#[cfg(target_os = "linux")]
+pub(crate) mod buffers;
+#[cfg(target_os = "linux")]
+pub(crate) mod ring;
 pub(crate) mod turn_memory;
 
 use rustix::net::SendFlags;

@@ -4,8 +4,11 @@
 //! ```text
 //!   arena  [conn 4: 37 bytes][conn 9: 512 bytes][conn 2: …            ] free …
 //! ```
-//! A [`Span`] names a piece. Only this module makes spans, and a span carries the turn it belongs
+//! A [`Span`] names a piece. Only `sys` makes spans, and a span carries the turn it belongs
 //! to: using one after its turn panics instead of showing another connection's bytes.
+
+#[cfg(target_os = "linux")]
+use super::buffers::ProvidedBuffers;
 
 /// A piece of turn memory, valid in the turn it was made in.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +21,19 @@ pub(crate) struct Span {
 impl Span {
     /// A piece of nothing, valid always.
     pub(crate) const EMPTY: Span = Span { start: 0, len: 0, turn: 0 };
+
+    /// A piece that holds received bytes of the turn `turn`.
+    pub(super) fn new(start: u32, len: u32, turn: u32) -> Self {
+        Self { start, len, turn }
+    }
+
+    pub(super) fn start(self) -> usize {
+        self.start as usize
+    }
+
+    pub(super) fn turn(self) -> u32 {
+        self.turn
+    }
 
     #[inline]
     pub(crate) fn len(self) -> usize {
@@ -47,6 +63,9 @@ impl Span {
 pub(crate) enum TurnMemory {
     /// Filled front to back by ordinary receives.
     Arena(Arena),
+    /// Filled by the kernel.
+    #[cfg(target_os = "linux")]
+    Buffers(ProvidedBuffers),
 }
 
 impl TurnMemory {
@@ -55,6 +74,8 @@ impl TurnMemory {
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
         match self {
             TurnMemory::Arena(arena) => arena.bytes(span),
+            #[cfg(target_os = "linux")]
+            TurnMemory::Buffers(buffers) => buffers.bytes(span),
         }
     }
 
@@ -62,6 +83,8 @@ impl TurnMemory {
     pub(crate) fn end_turn(&mut self) {
         match self {
             TurnMemory::Arena(arena) => arena.end_turn(),
+            #[cfg(target_os = "linux")]
+            TurnMemory::Buffers(buffers) => buffers.end_turn(),
         }
     }
 
@@ -69,6 +92,17 @@ impl TurnMemory {
     pub(crate) fn arena_mut(&mut self) -> &mut Arena {
         match self {
             TurnMemory::Arena(arena) => arena,
+            #[cfg(target_os = "linux")]
+            TurnMemory::Buffers(_) => unreachable!("the epoll back end was built with an arena"),
+        }
+    }
+
+    /// The provided buffers, for the back end that the kernel fills them for.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn buffers_mut(&mut self) -> &mut ProvidedBuffers {
+        match self {
+            TurnMemory::Buffers(buffers) => buffers,
+            TurnMemory::Arena(_) => unreachable!("the io_uring back end was built with buffers"),
         }
     }
 }
@@ -102,7 +136,7 @@ impl Arena {
     /// Claims the first `len` of the free bytes as received.
     pub(crate) fn take(&mut self, len: usize) -> Span {
         assert!(self.has_room(len), "more claimed than was free");
-        let span = Span { start: self.filled as u32, len: len as u32, turn: self.turn };
+        let span = Span::new(self.filled as u32, len as u32, self.turn);
         self.filled += len;
         span
     }

@@ -1,0 +1,168 @@
+//! Buffers provided to the kernel for multishot receives, and what it has put into them.
+//!
+//! ```text
+//!   entries (shared with the kernel)    [addr len id][addr len id] …      tail: published by us
+//!   region  [ buffer 0            ][ buffer 1            ][ buffer 2 …
+//!            ^ received   ^ cursor    (incremental: the kernel goes on behind the cursor)
+//! ```
+//! Who may touch what: a byte belongs to the kernel from the moment its buffer is published until a
+//! completion names it as received; then to this turn, as part of a [`Span`]; at the end of a turn
+//! in which the kernel has let go of the buffer, the buffer is published anew. With incremental
+//! buffers (Linux 6.12) one buffer takes many receives back to back, so small requests share pages
+//! as they do in the arena; without, every receive takes a buffer of its own.
+
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::types::BufRingEntry;
+
+use super::turn_memory::Span;
+
+/// The ring of entries must begin at a page.
+const PAGE_LEN_BYTES: usize = 4096;
+
+/// Memory that the kernel writes to: freed when neither the ring nor the inputs need it any more.
+pub(crate) struct Region {
+    entries: NonNull<BufRingEntry>,
+    entries_layout: Layout,
+    data: NonNull<u8>,
+    data_layout: Layout,
+}
+
+impl Region {
+    fn new(count: usize, buffer_len_bytes: usize) -> Self {
+        let entries_layout = Layout::array::<BufRingEntry>(count)
+            .and_then(|layout| layout.align_to(PAGE_LEN_BYTES))
+            .expect("a few thousand entries fit an address space");
+        let data_layout = Layout::from_size_align(count * buffer_len_bytes, 64)
+            .expect("a few megabytes fit an address space");
+        assert!(data_layout.size() > 0, "a region without buffers");
+        // SAFETY: the layout has a size above zero: `count` is positive, as is an entry's size.
+        let entries = unsafe { alloc_zeroed(entries_layout) };
+        // SAFETY: the layout has a size above zero, asserted above.
+        let data = unsafe { alloc(data_layout) };
+        Self {
+            entries: NonNull::new(entries.cast()).unwrap_or_else(|| handle_alloc_error(entries_layout)),
+            entries_layout,
+            data: NonNull::new(data).unwrap_or_else(|| handle_alloc_error(data_layout)),
+            data_layout,
+        }
+    }
+
+    /// Where the entries begin, for the registration.
+    pub(super) fn entries_address(&self) -> u64 {
+        self.entries.as_ptr() as u64
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`, and the last owner is gone.
+        unsafe { dealloc(self.entries.as_ptr().cast(), self.entries_layout) };
+        // SAFETY: as above.
+        unsafe { dealloc(self.data.as_ptr(), self.data_layout) };
+    }
+}
+
+/// The user's side of the provided buffers.
+pub(crate) struct ProvidedBuffers {
+    region: Rc<Region>,
+    /// A power of two.
+    count: u16,
+    buffer_len_bytes: u32,
+    /// Per buffer: how much the kernel has filled since it was published.
+    cursors: Vec<u32>,
+    /// Buffers that the kernel has let go of in this turn.
+    done: Vec<u16>,
+    /// Entries published since the beginning, modulo 2^16.
+    tail: u16,
+    turn: u32,
+}
+
+impl ProvidedBuffers {
+    /// `count` (a power of two) buffers of `buffer_len_bytes`, all published.
+    pub(super) fn new(count: u16, buffer_len_bytes: u32) -> Self {
+        assert!(count.is_power_of_two(), "positions in the ring are masked");
+        let region = Rc::new(Region::new(usize::from(count), buffer_len_bytes as usize));
+        assert!(u32::try_from(region.data_layout.size()).is_ok(), "spans count in 32 bits");
+        let cursors = vec![0; usize::from(count)];
+        let mut buffers =
+            Self { region, count, buffer_len_bytes, cursors, done: Vec::new(), tail: 0, turn: 1 };
+        buffers.done.extend(0..count);
+        buffers.publish_done();
+        buffers
+    }
+
+    /// The memory, to keep it alive as long as the kernel knows it.
+    pub(super) fn region(&self) -> &Rc<Region> {
+        &self.region
+    }
+
+    pub(super) fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// Takes note that the kernel has put `len` bytes into buffer `id`, behind what it put there
+    /// before, and that it will put `more`. Only the ring may call this, once per completion and in
+    /// their order: the span gives access to bytes that were the kernel's until then.
+    pub(super) fn received(&mut self, id: u16, len: u32, more: bool) -> Span {
+        let cursor = &mut self.cursors[usize::from(id)];
+        assert!(len <= self.buffer_len_bytes - *cursor, "the kernel reports more than the buffer holds");
+        let start = u32::from(id) * self.buffer_len_bytes + *cursor;
+        *cursor += len;
+        if !more {
+            self.done.push(id);
+        }
+        Span::new(start, len, self.turn)
+    }
+
+    /// The bytes of a span of this turn.
+    #[inline]
+    pub(super) fn bytes(&self, span: Span) -> &[u8] {
+        if span.len() == 0 {
+            return &[];
+        }
+        assert_eq!(span.turn(), self.turn, "input of a past turn");
+        // SAFETY: a span lies within the region: `received` checked it against its buffer, and
+        // joining and advancing keep within what was received.
+        let first = unsafe { self.region.data.add(span.start()) };
+        // SAFETY: the kernel has written these bytes and reported it, and writes there again only
+        // after the buffer is published anew, which takes `&mut self` and ends the span's turn.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), span.len()) }
+    }
+
+    /// Ends the turn: its spans are invalid, and the buffers that the kernel let go of are its again.
+    pub(super) fn end_turn(&mut self) {
+        // Wraps after 4 billion turns; no span outlives the start of the next one.
+        self.turn = self.turn.wrapping_add(1);
+        if !self.done.is_empty() {
+            self.publish_done();
+        }
+    }
+
+    fn publish_done(&mut self) {
+        for id in self.done.drain(..) {
+            self.cursors[usize::from(id)] = 0;
+            let position = usize::from(self.tail & (self.count - 1));
+            // SAFETY: masked, so it lies within the ring of `count` entries.
+            let entry = unsafe { self.region.entries.add(position) };
+            // SAFETY: within the data region, which holds `count` buffers.
+            let buffer = unsafe { self.region.data.add(usize::from(id) * self.buffer_len_bytes as usize) };
+            // SAFETY: valid and aligned; the kernel reads an entry only once the tail is past it. Not
+            // more than `count` buffers exist, so the kernel is done with what was in this position.
+            let entry = unsafe { &mut *entry.as_ptr() };
+            entry.set_addr(buffer.as_ptr() as u64);
+            entry.set_len(self.buffer_len_bytes);
+            entry.set_bid(id);
+            self.tail = self.tail.wrapping_add(1);
+        }
+        // SAFETY: the address of the first entry of an initialized ring, as `tail` demands.
+        let tail = unsafe { BufRingEntry::tail(self.region.entries.as_ptr()) };
+        // SAFETY: aligned, alive as long as the region, and only ever accessed atomically.
+        let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
+        // Release: publishes the entries written above; pairs with the kernel's acquiring load.
+        tail.store(self.tail, Ordering::Release);
+    }
+}

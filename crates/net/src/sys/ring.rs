@@ -1,0 +1,361 @@
+//! io_uring as a safe interface: requests go in as values, completions come out as values, and
+//! whatever the kernel reads or writes meanwhile is owned in here.
+//!
+//! - A send owns its queue until its completion; nothing can append to or free bytes under way.
+//! - Received bytes are named by spans of the provided buffers.
+//! - Requests name descriptors by number. One that is queued but not yet handed to the kernel could
+//!   meet another socket of the same number: [`Ring::close_later`] keeps a descriptor open until the
+//!   next enter.
+//! - `user_data` is a kind in the top byte and a payload below: slot (24 bits) and generation of a
+//!   connection, or an index. A completion of a closed connection names a stale id.
+//! - When the ring is dropped every request is cancelled and waited for before memory is freed.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::net::{SendFlags, SocketFlags};
+use stdx::ByteQueue;
+
+use super::buffers::{ProvidedBuffers, Region};
+use super::turn_memory::Span;
+use crate::{ConnId, ListenerId};
+
+/// Submission entries; more requests than these in one turn cost one more enter each time.
+const SUBMISSIONS: u32 = 512;
+/// Completion entries; the kernel keeps what is beyond them until the next enter.
+const COMPLETIONS: u32 = 4096;
+/// The one group of provided buffers.
+const BUFFER_GROUP: u16 = 0;
+/// `IORING_ENTER_GETEVENTS`: run deferred work and collect completions.
+const ENTER_GETEVENTS: u32 = 1 << 0;
+/// `IORING_ENTER_EXT_ARG`: the argument is a timeout and a minimum wait.
+const ENTER_EXT_ARG: u32 = 1 << 3;
+/// `IOU_PBUF_RING_INC`: receives fill a buffer piece by piece.
+const BUFFERS_INCREMENTAL: u16 = 2;
+
+const KIND_SHIFT: u32 = 56;
+const KIND_RECEIVE: u64 = 1;
+const KIND_WRITABLE: u64 = 2;
+const KIND_SEND: u64 = 3;
+const KIND_ACCEPT: u64 = 4;
+const KIND_WAKE: u64 = 5;
+const KIND_CANCEL: u64 = 6;
+const KIND_TRIAL: u64 = 7;
+
+/// What the kernel reports.
+pub(crate) enum Completion {
+    /// A listener's multishot accept: one client, or why it ended. `more`: it goes on.
+    Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: bool },
+    /// A multishot receive: bytes (none at the end of the stream), or why it ended.
+    Received { conn: ConnId, outcome: io::Result<Span>, more: bool },
+    /// A send: the queue with what is left of it.
+    Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
+    /// The socket takes output again, or has failed.
+    Writable { conn: ConnId },
+    /// The waker was used. `more`: it is still watched.
+    Woken { more: bool },
+}
+
+/// A send in the kernel's hands.
+struct InFlight {
+    conn: ConnId,
+    queue: ByteQueue,
+}
+
+/// One ring with its provided buffers.
+pub(crate) struct Ring {
+    ring: IoUring,
+    sends: Vec<Option<InFlight>>,
+    sends_free: Vec<u32>,
+    /// Descriptors to close once the queued requests have reached the kernel.
+    closing: Vec<OwnedFd>,
+    /// What the kernel may write to; freed after the ring is gone.
+    region: Rc<Region>,
+}
+
+impl Ring {
+    /// A ring and its buffers, tried out once: what is built has received through provided buffers.
+    /// `buffers_len_bytes` is what all buffers hold together, about.
+    pub(crate) fn new(buffers_len_bytes: usize) -> Result<(Self, ProvidedBuffers), String> {
+        let ring = build_ring()?;
+        let mut buffers = register_buffers(&ring, buffers_len_bytes)?;
+        let region = Rc::clone(buffers.region());
+        let mut ring = Self { ring, sends: Vec::new(), sends_free: Vec::new(), closing: Vec::new(), region };
+        ring.try_out(&mut buffers).map_err(|error| format!("multishot receive does not work: {error}"))?;
+        Ok((ring, buffers))
+    }
+
+    /// Receives one byte through a socket pair, so that a kernel that accepts the set-up but not the
+    /// requests is found out now.
+    fn try_out(&mut self, buffers: &mut ProvidedBuffers) -> io::Result<()> {
+        let (near, far) = UnixStream::pair()?;
+        rustix::net::send(&far, b"?", SendFlags::NOSIGNAL)?;
+        drop(far);
+        let entry = opcode::RecvMulti::new(Fd(near.as_raw_fd()), BUFFER_GROUP).build();
+        self.push(entry.user_data(KIND_TRIAL << KIND_SHIFT));
+        let (mut received, mut ended) = (0, false);
+        for _ in 0..4 {
+            self.enter(true, Some(Duration::from_secs(1)))?;
+            while let Some(entry) = self.ring.completion().next() {
+                if entry.result() < 0 {
+                    return Err(io::Error::from_raw_os_error(-entry.result()));
+                }
+                if let Some(id) = cqueue::buffer_select(entry.flags()) {
+                    let more = cqueue::buffer_more(entry.flags());
+                    received += buffers.received(id, entry.result() as u32, more).len();
+                }
+                ended |= !cqueue::more(entry.flags());
+            }
+            if ended && received == 1 {
+                return Ok(());
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        loop {
+            // SAFETY: every request that is built in this file uses memory owned by this ring until
+            // its completion (queues in `sends`, the region) or none, and descriptors that stay open
+            // until it has reached the kernel.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            // Full: hand over what is queued. The kernel takes entries without waiting for anything;
+            // an interruption or shortage passes.
+            let _ = self.ring.submit();
+        }
+    }
+
+    /// Accepts clients until it fails.
+    pub(crate) fn push_accept(&mut self, listener: impl AsFd, id: ListenerId) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let entry = opcode::AcceptMulti::new(fd_of(&listener)).flags(flags.bits() as i32).build();
+        self.push(entry.user_data(KIND_ACCEPT << KIND_SHIFT | id.index() as u64));
+    }
+
+    /// Receives until the end of the stream, a cancellation, or a shortage of buffers.
+    pub(crate) fn push_receive(&mut self, socket: impl AsFd, conn: ConnId) {
+        let entry = opcode::RecvMulti::new(fd_of(&socket), BUFFER_GROUP).build();
+        self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
+    }
+
+    /// Reports once when the socket takes output again.
+    pub(crate) fn push_writable(&mut self, socket: impl AsFd, conn: ConnId) {
+        let entry = opcode::PollAdd::new(fd_of(&socket), u32::from(PollFlags::OUT.bits())).build();
+        self.push(entry.user_data(tag(KIND_WRITABLE, conn)));
+    }
+
+    /// Watches the event descriptor of the waker.
+    pub(crate) fn push_wake(&mut self, event_fd: impl AsFd) {
+        let flags = u32::from(PollFlags::IN.bits());
+        let entry = opcode::PollAdd::new(fd_of(&event_fd), flags).multi(true).build();
+        self.push(entry.user_data(KIND_WAKE << KIND_SHIFT));
+    }
+
+    /// Sends `queue`, which is one piece and not empty.
+    pub(crate) fn push_send(&mut self, socket: impl AsFd, conn: ConnId, queue: ByteQueue) {
+        let bytes = queue.as_single().expect("the caller sends queues of several pieces itself");
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let flags = SendFlags::NOSIGNAL.bits() as i32;
+        let entry = opcode::Send::new(fd_of(&socket), bytes.as_ptr(), len).flags(flags).build();
+        let slot = self.sends_free.pop().unwrap_or_else(|| {
+            self.sends.push(None);
+            (self.sends.len() - 1) as u32
+        });
+        // Moving the queue does not move its bytes, which live on the heap.
+        self.sends[slot as usize] = Some(InFlight { conn, queue });
+        self.push(entry.user_data(KIND_SEND << KIND_SHIFT | u64::from(slot)));
+    }
+
+    /// Ends the multishot receive of `conn`; its last completion says so.
+    pub(crate) fn cancel_receive(&mut self, conn: ConnId) {
+        self.push_cancel(tag(KIND_RECEIVE, conn));
+    }
+
+    /// Ends the wait for writability of `conn`.
+    pub(crate) fn cancel_writable(&mut self, conn: ConnId) {
+        self.push_cancel(tag(KIND_WRITABLE, conn));
+    }
+
+    /// Ends the sends of `conn`; their queues come back as completions.
+    pub(crate) fn cancel_sends(&mut self, conn: ConnId) {
+        for slot in 0..self.sends.len() {
+            if self.sends[slot].as_ref().is_some_and(|send| send.conn == conn) {
+                self.push_cancel(KIND_SEND << KIND_SHIFT | slot as u64);
+            }
+        }
+    }
+
+    /// Stops accepting from a listener.
+    pub(crate) fn cancel_accept(&mut self, id: ListenerId) {
+        self.push_cancel(KIND_ACCEPT << KIND_SHIFT | id.index() as u64);
+    }
+
+    fn push_cancel(&mut self, user_data: u64) {
+        let entry = opcode::AsyncCancel::new(user_data).build();
+        let entry = entry.flags(squeue::Flags::SKIP_SUCCESS);
+        self.push(entry.user_data(KIND_CANCEL << KIND_SHIFT));
+    }
+
+    /// Closes `fd` after the next enter, so that no queued request meets a new socket of its number.
+    pub(crate) fn close_later(&mut self, fd: OwnedFd) {
+        self.closing.push(fd);
+    }
+
+    /// Hands the queued requests to the kernel and collects completions, in one system call; with
+    /// `wait`, waits for one, at most `timeout`.
+    pub(crate) fn enter(&mut self, wait: bool, timeout: Option<Duration>) -> io::Result<()> {
+        if wait && !self.closing.is_empty() {
+            // Peers must see the end now, not when the wait is over.
+            let _ = self.ring.submit();
+            self.closing.clear();
+        }
+        let to_submit = self.ring.submission().len() as u32;
+        let timespec =
+            timeout.map(|timeout| Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos()));
+        let mut arguments = SubmitArgs::new();
+        if let Some(timespec) = &timespec {
+            arguments = arguments.timespec(timespec);
+        }
+        let (wanted, flags) = if wait { (1, ENTER_GETEVENTS | ENTER_EXT_ARG) } else { (0, ENTER_GETEVENTS) };
+        let submitter = self.ring.submitter();
+        // SAFETY: the argument is the extended one that its flag announces, alive over the call; the
+        // requests were vouched for when they were pushed.
+        let entered = unsafe { submitter.enter(to_submit, wanted, flags, wait.then_some(&arguments)) };
+        self.closing.clear();
+        match entered.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) => Ok(()),
+            // The timeout, a signal, or completions to be taken first: nothing is lost.
+            Err((Some(ETIME | EINTR | EBUSY | EAGAIN), _)) => Ok(()),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// The next completion, `None` when all are taken.
+    pub(crate) fn next_completion(&mut self, buffers: &mut ProvidedBuffers) -> Option<Completion> {
+        debug_assert!(Rc::ptr_eq(&self.region, buffers.region()), "the buffers of another ring");
+        loop {
+            let entry = self.ring.completion().next()?;
+            let (user_data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
+            let outcome =
+                if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) };
+            let more = cqueue::more(flags);
+            return Some(match user_data >> KIND_SHIFT {
+                KIND_RECEIVE => {
+                    let span = match cqueue::buffer_select(flags) {
+                        Some(id) => buffers.received(id, result.max(0) as u32, cqueue::buffer_more(flags)),
+                        None => Span::EMPTY,
+                    };
+                    Completion::Received { conn: conn_of(user_data), outcome: outcome.map(|_| span), more }
+                }
+                KIND_SEND => {
+                    let slot = (user_data & 0xffff_ffff) as usize;
+                    let send = self.sends[slot].take().expect("a send completes once");
+                    self.sends_free.push(slot as u32);
+                    let mut queue = send.queue;
+                    queue.advance(*outcome.as_ref().unwrap_or(&0));
+                    Completion::Sent { conn: send.conn, queue, outcome }
+                }
+                KIND_WRITABLE => Completion::Writable { conn: conn_of(user_data) },
+                KIND_ACCEPT => {
+                    let listener = ListenerId((user_data & 0xffff_ffff) as u32);
+                    // SAFETY: a successful accept gives a new descriptor that nobody else owns.
+                    let outcome = outcome.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+                    Completion::Accepted { listener, outcome, more }
+                }
+                KIND_WAKE => Completion::Woken { more },
+                // A cancellation that found nothing, or the trial's remains.
+                _ => continue,
+            });
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let _ = self.ring.submit();
+        let cancelled = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
+        let idle = match cancelled {
+            Ok(()) => true,
+            Err(error) => error.raw_os_error() == Some(ENOENT),
+        };
+        let unregistered = self.ring.submitter().unregister_buf_ring(BUFFER_GROUP).is_ok();
+        if !(idle && unregistered) {
+            // The kernel may still write to the buffers or read from a queue: leak them.
+            std::mem::forget(Rc::clone(&self.region));
+            std::mem::forget(std::mem::take(&mut self.sends));
+        }
+    }
+}
+
+const ENOENT: i32 = 2;
+const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
+const EBUSY: i32 = 16;
+const ETIME: i32 = 62;
+
+fn fd_of(fd: &impl AsFd) -> Fd {
+    Fd(fd.as_fd().as_raw_fd())
+}
+
+fn tag(kind: u64, conn: ConnId) -> u64 {
+    assert!(conn.index() < 1 << 24, "sixteen million connections on one thread");
+    kind << KIND_SHIFT | (conn.index() as u64) << 32 | u64::from(conn.generation())
+}
+
+fn conn_of(user_data: u64) -> ConnId {
+    ConnId::new((user_data >> 32) as u32 & 0xff_ffff, user_data as u32)
+}
+
+/// The ring with the best set-up that this kernel accepts.
+fn build_ring() -> Result<IoUring, String> {
+    let mut last = None;
+    for step in 0..3 {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(COMPLETIONS).setup_submit_all();
+        match step {
+            // Work is deferred to our own enters (Linux 6.1): no interruption, no locks.
+            0 => builder.setup_single_issuer().setup_defer_taskrun().setup_no_sqarray(),
+            1 => builder.setup_single_issuer().setup_defer_taskrun(),
+            // Work is done when the thread enters the kernel anyway (5.19).
+            _ => builder.setup_coop_taskrun(),
+        };
+        match builder.build(SUBMISSIONS) {
+            Ok(ring) => return Ok(ring),
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.map_or_else(String::new, |error| error.to_string());
+    Err(format!("io_uring_setup: {error}"))
+}
+
+/// Provides buffers: few large ones that are filled piece by piece where the kernel can do that, else
+/// many small ones.
+fn register_buffers(ring: &IoUring, len_bytes: usize) -> Result<ProvidedBuffers, String> {
+    let attempts = [(16, BUFFERS_INCREMENTAL), ((len_bytes / 4096).clamp(16, 4096), 0)];
+    let mut last = None;
+    for (count, flags) in attempts {
+        let count = count.next_power_of_two();
+        let buffer_len = (len_bytes / count).next_multiple_of(64).max(64);
+        let buffers = ProvidedBuffers::new(count as u16, buffer_len as u32);
+        let address = buffers.region().entries_address();
+        let submitter = ring.submitter();
+        // SAFETY: the ring of entries lives until the registration is undone: `Ring` owns it, and
+        // leaks it where undoing fails. Should a later step of the set-up fail, the ring goes first.
+        let registered =
+            unsafe { submitter.register_buf_ring_with_flags(address, buffers.count(), BUFFER_GROUP, flags) };
+        match registered {
+            Ok(()) => return Ok(buffers),
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.map_or_else(String::new, |error| error.to_string());
+    Err(format!("registering a buffer ring: {error}"))
+}

@@ -1,0 +1,394 @@
+//! The completion back end: io_uring. Accepts and receives are armed once and report whatever comes;
+//! a turn hands all new requests over and waits for completions in one system call.
+//!
+//! - Received bytes lie in provided buffers until the next poll gives those back. When the kernel
+//!   runs out of them, a receive ends with ENOBUFS and is armed again in the next turn.
+//! - Pausing cancels the receive; bytes that were on their way are still reported. A connection that
+//!   leaves more unparsed than a turn's worth is paused the same way.
+//! - A flush queues one send per connection, which the next poll hands over. Output of several pieces
+//!   is sent by system call instead. What a socket does not take at once waits for a poll request.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::core::Core;
+use crate::send::{Sent, send_queue};
+use crate::slab::Receive;
+use crate::sys::buffers::ProvidedBuffers;
+use crate::sys::ring::{Completion, Ring};
+use crate::sys::turn_memory::Span;
+use crate::waker::WakerKind;
+use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socket, Waker};
+
+/// Unparsed bytes of a marked connection beyond which nothing more is received for it, in chunks.
+const UNPARSED_CHUNKS_MAX: usize = 8;
+
+pub(crate) struct Uring {
+    ring: Ring,
+    event_fd: Arc<OwnedFd>,
+    listeners: Vec<Option<Listener>>,
+    /// Listeners whose last accept failed: tried again in every turn, but not waited for.
+    accept_failed: Vec<ListenerId>,
+    /// Connections whose receive has ended and is wanted.
+    to_arm: Vec<ConnId>,
+    /// Connections not received from until what they sent is parsed.
+    throttled: Vec<ConnId>,
+    /// Connections that stopped sending at the limit, not at the socket's.
+    writable: Vec<ConnId>,
+    /// Connections whose output the last flush handed to the kernel.
+    submitted: Vec<ConnId>,
+}
+
+impl Uring {
+    /// The back end and the buffers it receives into, or why it is not to be had.
+    pub(crate) fn new(options: &LoopOptions) -> Result<(Self, ProvidedBuffers), String> {
+        let (mut ring, buffers) = Ring::new(options.turn_input_len_bytes_max)?;
+        let event_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event_fd = Arc::new(event_fd.map_err(|error| format!("eventfd: {error}"))?);
+        ring.push_wake(&event_fd);
+        let uring = Self {
+            ring,
+            event_fd,
+            listeners: Vec::new(),
+            accept_failed: Vec::new(),
+            to_arm: Vec::new(),
+            throttled: Vec::new(),
+            writable: Vec::new(),
+            submitted: Vec::new(),
+        };
+        Ok((uring, buffers))
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(WakerKind::EventFd(Arc::clone(&self.event_fd)))
+    }
+
+    pub(crate) fn add_listener(&mut self, listener: Listener) -> ListenerId {
+        let id = ListenerId(self.listeners.len() as u32);
+        self.ring.push_accept(&listener, id);
+        self.listeners.push(Some(listener));
+        id
+    }
+
+    pub(crate) fn remove_listener(&mut self, id: ListenerId) {
+        if let Some(listener) = self.listeners.get_mut(id.index()).and_then(Option::take) {
+            self.ring.cancel_accept(id);
+            self.ring.close_later(listener.into_fd());
+        }
+    }
+
+    pub(crate) fn adopt(&mut self, core: &mut Core, socket: Socket) -> ConnId {
+        let conn = core.open(socket);
+        self.arm(core, conn);
+        conn
+    }
+
+    /// Starts the multishot receive of `conn` if it is wanted and none is under way.
+    fn arm(&mut self, core: &mut Core, conn: ConnId) {
+        let Some(open) = core.conns.get_mut(conn) else { return };
+        let wanted = open.wants_input() && !open.requests.throttled;
+        if wanted && open.requests.receive == Receive::Idle {
+            open.requests.receive = Receive::Armed;
+            self.ring.push_receive(open.socket(), conn);
+        }
+    }
+
+    /// Ends the multishot receive of `conn`, if one is under way.
+    fn disarm(&mut self, core: &mut Core, conn: ConnId) {
+        if let Some(open) = core.conns.get_mut(conn)
+            && open.requests.receive == Receive::Armed
+        {
+            open.requests.receive = Receive::Cancelling;
+            self.ring.cancel_receive(conn);
+        }
+    }
+
+    pub(crate) fn pause_input(&mut self, core: &mut Core, conn: ConnId) {
+        self.disarm(core, conn);
+    }
+
+    pub(crate) fn resume_input(&mut self, core: &mut Core, conn: ConnId) {
+        self.arm(core, conn);
+    }
+
+    pub(crate) fn close(&mut self, core: &mut Core, conn: ConnId) {
+        let Some(open) = core.conns.get(conn) else { return };
+        let requests = open.requests;
+        let in_flight = core.outputs.in_flight(conn);
+        let Some(socket) = core.release(conn) else { return };
+        // The kernel keeps a socket open as long as it has requests for it.
+        if requests.receive == Receive::Armed {
+            self.ring.cancel_receive(conn);
+        }
+        if requests.writable {
+            self.ring.cancel_writable(conn);
+        }
+        if in_flight {
+            self.ring.cancel_sends(conn);
+        }
+        if requests.receive != Receive::Idle || requests.writable || in_flight {
+            self.ring.close_later(socket.into_fd());
+        }
+    }
+
+    pub(crate) fn poll(
+        &mut self,
+        core: &mut Core,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        for conn in std::mem::take(&mut self.to_arm) {
+            self.arm(core, conn);
+        }
+        self.unthrottle(core);
+        let busy = core.has_work() || !self.writable.is_empty();
+        let wait = !busy && timeout != Some(Duration::ZERO);
+        self.ring.enter(wait, timeout)?;
+        for conn in std::mem::take(&mut self.writable) {
+            self.send_unsent(core, conn, events);
+        }
+        while let Some(completion) = self.ring.next_completion(core.inputs.memory_mut().buffers_mut()) {
+            self.complete(core, completion, events);
+        }
+        for id in std::mem::take(&mut self.accept_failed) {
+            self.retry_accept(id, core.options.accepts_per_turn_max, events);
+        }
+        for conn in self.submitted.drain(..) {
+            let behind = core.outputs.is_behind(conn);
+            if let Some(open) = core.conns.get_mut(conn) {
+                open.requests.behind |= behind;
+            }
+        }
+        core.inputs.report_marked(events);
+        for conn in core.report_ended(events) {
+            self.close(core, conn);
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, core: &mut Core, completion: Completion, events: &mut Vec<Event>) {
+        match completion {
+            Completion::Received { conn, outcome, more } => {
+                self.received(core, conn, outcome, more, events);
+            }
+            Completion::Sent { conn, queue, outcome } => self.sent(core, conn, queue, outcome, events),
+            Completion::Writable { conn } => {
+                if let Some(open) = core.conns.get_mut(conn) {
+                    open.requests.writable = false;
+                    self.send_unsent(core, conn, events);
+                }
+            }
+            Completion::Accepted { listener, outcome, more } => {
+                self.accepted(listener, outcome, more, events);
+            }
+            Completion::Woken { more } => {
+                if !more {
+                    self.ring.push_wake(&self.event_fd);
+                }
+                events.push(Event::Woken);
+            }
+        }
+    }
+
+    fn received(
+        &mut self,
+        core: &mut Core,
+        conn: ConnId,
+        outcome: io::Result<Span>,
+        more: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(open) = core.conns.get_mut(conn) else { return };
+        if !more {
+            open.requests.receive = Receive::Idle;
+        }
+        let wants_input = open.wants_input();
+        match outcome {
+            Ok(span) if span.len() > 0 => {
+                // After `close_after_flush` or an end, nobody wants to know; a paused connection
+                // gets what was on its way.
+                if open.closing || open.ending.is_some() {
+                    return;
+                }
+                core.inputs.receive(conn, span);
+                core.inputs.report(conn, events);
+                let unparsed_max = UNPARSED_CHUNKS_MAX * core.options.read_chunk_len_bytes;
+                if core.inputs.is_marked(conn) && core.inputs.len_bytes(conn) > unparsed_max {
+                    self.throttle(core, conn);
+                }
+                if !more && wants_input {
+                    self.to_arm.push(conn);
+                }
+            }
+            // A peer that has closed its side may still read the rest of its replies.
+            Ok(_) if open.closing => {}
+            Ok(_) => core.end(conn, CloseReason::PeerClosed),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::NOBUFS | Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.to_arm.push(conn),
+                _ => core.end(conn, CloseReason::Failed(error.kind())),
+            },
+        }
+    }
+
+    /// Stops receiving from a connection until the caller has parsed what it sent.
+    fn throttle(&mut self, core: &mut Core, conn: ConnId) {
+        if let Some(open) = core.conns.get_mut(conn)
+            && !std::mem::replace(&mut open.requests.throttled, true)
+        {
+            self.throttled.push(conn);
+            self.disarm(core, conn);
+        }
+    }
+
+    /// Receives again from throttled connections that are not marked any more.
+    fn unthrottle(&mut self, core: &mut Core) {
+        for conn in std::mem::take(&mut self.throttled) {
+            if core.inputs.is_marked(conn) {
+                self.throttled.push(conn);
+            } else if let Some(open) = core.conns.get_mut(conn) {
+                open.requests.throttled = false;
+                self.arm(core, conn);
+            }
+        }
+    }
+
+    fn accepted(
+        &mut self,
+        id: ListenerId,
+        outcome: io::Result<OwnedFd>,
+        more: bool,
+        events: &mut Vec<Event>,
+    ) {
+        // Clients of a listener removed meanwhile are closed by dropping them.
+        let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
+        match outcome {
+            Ok(fd) => {
+                let socket = Socket::accepted(fd, listener.local_address());
+                events.push(Event::Accepted { listener: id, socket });
+                if !more {
+                    self.ring.push_accept(listener, id);
+                }
+            }
+            Err(error) => {
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    events.push(Event::AcceptFailed { listener: id, error });
+                }
+                if !more {
+                    self.accept_failed.push(id);
+                }
+            }
+        }
+    }
+
+    /// Accepts by system calls until there is nobody left; then the kernel goes on by itself.
+    fn retry_accept(&mut self, id: ListenerId, accepts_max: usize, events: &mut Vec<Event>) {
+        let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
+        for _ in 0..accepts_max {
+            match listener.accept() {
+                Ok(socket) => events.push(Event::Accepted { listener: id, socket }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.ring.push_accept(listener, id);
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    events.push(Event::AcceptFailed { listener: id, error });
+                    return self.accept_failed.push(id);
+                }
+            }
+        }
+        self.ring.push_accept(listener, id);
+    }
+
+    pub(crate) fn flush(&mut self, core: &mut Core) {
+        let dirty = core.outputs.begin_flush();
+        for &conn in &dirty {
+            let Some(open) = core.conns.get(conn) else { continue };
+            let closing = open.closing;
+            if core.outputs.flushable(conn).is_some() {
+                self.send_first(core, conn);
+            }
+            if closing && core.outputs.len_bytes(conn) == 0 {
+                core.end(conn, CloseReason::Flushed);
+            }
+        }
+        core.outputs.end_flush(dirty);
+    }
+
+    /// Sends the queue of a connection that has nothing else unsent.
+    fn send_first(&mut self, core: &mut Core, conn: ConnId) {
+        let Some(open) = core.conns.get(conn) else { return };
+        if let Some(queue) = core.outputs.take_single(conn) {
+            self.ring.push_send(open.socket(), conn, queue);
+            self.submitted.push(conn);
+            return;
+        }
+        let Some(queue) = core.outputs.flushable(conn) else { return };
+        match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
+            Ok(sent) => {
+                core.outputs.after_send(conn);
+                if sent != Sent::All {
+                    self.wait_to_send(core, conn, sent);
+                }
+            }
+            Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
+        }
+    }
+
+    /// Arranges for the rest of the output to be sent later.
+    fn wait_to_send(&mut self, core: &mut Core, conn: ConnId, sent: Sent) {
+        let Some(open) = core.conns.get_mut(conn) else { return };
+        open.requests.behind = true;
+        if sent == Sent::Limited {
+            self.writable.push(conn);
+        } else if !std::mem::replace(&mut open.requests.writable, true) {
+            self.ring.push_writable(open.socket(), conn);
+        }
+    }
+
+    fn sent(
+        &mut self,
+        core: &mut Core,
+        conn: ConnId,
+        queue: stdx::ByteQueue,
+        outcome: io::Result<usize>,
+        events: &mut Vec<Event>,
+    ) {
+        core.outputs.sent(conn, queue);
+        if core.conns.get(conn).is_none() {
+            return;
+        }
+        match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {
+            Ok(_) | Err((Some(Errno::AGAIN | Errno::INTR), _)) => self.send_unsent(core, conn, events),
+            Err((_, error)) => core.end(conn, CloseReason::Failed(error.kind())),
+        }
+    }
+
+    /// Sends what earlier flushes left, and what was appended behind it.
+    fn send_unsent(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
+        let Some(open) = core.conns.get_mut(conn) else { return };
+        if core.outputs.in_flight(conn) {
+            return;
+        }
+        while let Some(queue) = core.outputs.unsent_mut(conn) {
+            match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
+                Ok(Sent::All) => {}
+                Ok(sent) => return self.wait_to_send(core, conn, sent),
+                Err(error) => {
+                    return core.end(conn, CloseReason::Failed(io::Error::from(error).kind()));
+                }
+            }
+        }
+        if std::mem::take(&mut open.requests.behind) {
+            events.push(Event::Drained(conn));
+        }
+        if open.closing {
+            core.end(conn, CloseReason::Flushed);
+        }
+    }
+}
