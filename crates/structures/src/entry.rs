@@ -5,7 +5,7 @@
 //! [meta u32|key u16  |value u16 ] [expiry i64]? [long key u64]? [payload]? [key bytes] [value bytes]
 //!  |        |         value length              key length      i64 or V    padded: no, to
 //!  |        0xFFFF: the long key field holds the length                      the size class
-//!  access 0..24, kind 24..26, has-expiry 26
+//!  access 0..24, kind 24..26, has-expiry 26, mark 27
 //! ```
 //! A small string is stored behind its key (`kind` bytes), an integer and an object (`V`, any type of
 //! 8-byte alignment) in the payload. The optional fields exist only where they are needed: a key
@@ -30,6 +30,7 @@ const ACCESS_MASK: u32 = 0x00FF_FFFF;
 const KIND_SHIFT: u32 = 24;
 const KIND_MASK: u32 = 0b11 << KIND_SHIFT;
 const HAS_EXPIRY: u32 = 1 << 26;
+const MARK: u32 = 1 << 27;
 const KEY_LEN_LONG: u16 = u16::MAX;
 const FIELD_BYTES: usize = 8;
 /// Blocks are aligned so that a table word has four bits to spare.
@@ -157,6 +158,19 @@ impl<V> Entry<V> {
             value_len: value.inline_len(),
             object_len: Self::OBJECT_LEN,
         };
+        let mut entry = Self::allocate(key, shape, expiry_ms, access);
+        match value {
+            NewValue::Bytes(bytes) => entry.copy_in(shape.key_at() + key.len(), bytes),
+            NewValue::Int(number) => entry.write_at(shape.payload_at(), number),
+            NewValue::Object(object) => entry.write_at(shape.payload_at(), object),
+        }
+        entry
+    }
+
+    /// A block of this shape with header and key; its value is not there yet, and the caller writes it
+    /// before anything can panic.
+    #[inline]
+    fn allocate(key: &[u8], shape: Shape, expiry_ms: Option<i64>, access: u32) -> Self {
         let layout = shape.layout();
         // SAFETY: the layout is never empty, it holds at least the header.
         let block = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
@@ -175,11 +189,6 @@ impl<V> Entry<V> {
             entry.write_at(shape.payload_at() - FIELD_BYTES, key.len() as u64);
         }
         entry.copy_in(shape.key_at(), key);
-        match value {
-            NewValue::Bytes(bytes) => entry.copy_in(shape.key_at() + key.len(), bytes),
-            NewValue::Int(number) => entry.write_at(shape.payload_at(), number),
-            NewValue::Object(object) => entry.write_at(shape.payload_at(), object),
-        }
         entry
     }
 
@@ -332,7 +341,20 @@ impl<V> Entry<V> {
         header.meta = (header.meta & !ACCESS_MASK) | (access & ACCESS_MASK);
     }
 
-    /// Replaces the value, keeping key, expiry and access clock. In place where the block's size class
+    /// One bit about the value whose meaning belongs to the caller. A new value starts without it.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        self.header().meta & MARK != 0
+    }
+
+    /// Sets or clears the mark.
+    #[inline]
+    pub fn set_mark(&mut self, marked: bool) {
+        let header = self.header_mut();
+        header.meta = (header.meta & !MARK) | if marked { MARK } else { 0 };
+    }
+
+    /// Replaces the value, keeping key, expiry and access clock; the mark goes. In place where the block's size class
     /// stays the same. O(value bytes), or O(block) when it moves.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, V>) {
@@ -341,16 +363,51 @@ impl<V> Entry<V> {
             assert!(bytes.len() <= INLINE_BYTES_MAX, "a long string must come as an object");
             let new = Shape { value_len: bytes.len(), ..old };
             if size_class(new.len_bytes()) == size_class(old.len_bytes()) {
-                self.header_mut().value_len = bytes.len() as u16;
+                let header = self.header_mut();
+                header.value_len = bytes.len() as u16;
+                header.meta &= !MARK;
                 self.copy_in(new.key_at() + new.key_len, bytes);
                 return;
             }
         }
         if let (Kind::Int, NewValue::Int(number)) = (old.kind, &value) {
+            self.header_mut().meta &= !MARK;
             self.write_at(old.payload_at(), *number);
             return;
         }
         *self = Entry::new(self.key(), value, self.expiry_ms(), self.access());
+    }
+
+    /// Makes the inline bytes `len_bytes` long, adding zeros; does nothing where they are that long. In
+    /// place where the block's size class stays the same, else O(block): many small steps to a length
+    /// cost O(length) together.
+    ///
+    /// # Panics
+    /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].
+    pub fn grow_bytes(&mut self, len_bytes: usize) {
+        let old = self.shape();
+        assert!(old.kind == Kind::Bytes && len_bytes <= INLINE_BYTES_MAX, "only short strings grow in place");
+        if len_bytes <= old.value_len {
+            return;
+        }
+        let new = Shape { value_len: len_bytes, ..old };
+        let value_at = old.key_at() + old.key_len;
+        if size_class(new.len_bytes()) == size_class(old.len_bytes()) {
+            self.header_mut().value_len = len_bytes as u16;
+        } else {
+            let mut grown = Self::allocate(self.key(), new, self.expiry_ms(), self.access());
+            grown.copy_in(value_at, self.bytes_at(value_at, old.value_len));
+            grown.set_mark(self.is_marked());
+            *self = grown;
+        }
+        self.zero(value_at + old.value_len, len_bytes - old.value_len);
+    }
+
+    fn zero(&mut self, at: usize, len: usize) {
+        // SAFETY: callers pass a range of the block's own shape.
+        let place = unsafe { self.field_at(at) };
+        // SAFETY: as above, and `self` owns the block alone.
+        unsafe { place.as_ptr().write_bytes(0, len) };
     }
 
     /// Sets or clears the expiry (Unix milliseconds). O(1) where the key had one and keeps one, else
@@ -360,9 +417,10 @@ impl<V> Entry<V> {
             (None, None) => {}
             (Some(_), Some(at_ms)) => self.write_at(size_of::<Header>(), at_ms),
             (Some(_), None) | (None, Some(_)) => {
+                let (access, marked) = (self.access(), self.is_marked());
                 let value = self.take_value();
-                let access = self.access();
                 *self = Self::new(self.key(), self.moved(value), expiry_ms, access);
+                self.set_mark(marked);
             }
         }
     }
@@ -395,11 +453,28 @@ impl<V> Entry<V> {
         self.take_value()
     }
 
-    /// The same value, expiry and access clock under another name. O(block).
+    /// The same value, expiry, mark and access clock under another name. O(block).
     pub fn renamed(mut self, key: &[u8]) -> Self {
-        let (expiry_ms, access) = (self.expiry_ms(), self.access());
+        let (expiry_ms, access, marked) = (self.expiry_ms(), self.access(), self.is_marked());
         let object = self.take_value();
-        Entry::new(key, self.moved(object), expiry_ms, access)
+        let mut renamed = Entry::new(key, self.moved(object), expiry_ms, access);
+        renamed.set_mark(marked);
+        renamed
+    }
+
+    /// A copy under another name, with the same expiry and mark and its own access clock. O(value).
+    pub fn duplicate(&self, key: &[u8], access: u32) -> Self
+    where
+        V: Clone,
+    {
+        let value = match self.view() {
+            View::Bytes(bytes) => NewValue::Bytes(bytes),
+            View::Int(number) => NewValue::Int(number),
+            View::Object(object) => NewValue::Object(object.clone()),
+        };
+        let mut copy = Entry::new(key, value, self.expiry_ms(), access);
+        copy.set_mark(self.is_marked());
+        copy
     }
 
     /// The entry's value on its way to another block: the object that was taken out, or a copy.
@@ -571,6 +646,46 @@ mod tests {
     fn a_16_byte_key_with_3_bytes_takes_32_and_one_with_64_bytes_and_ttl_takes_96() {
         assert_eq!(E::new(&[b'k'; 16], NewValue::Bytes(b"abc"), None, 0).block_len_bytes(), 32);
         assert_eq!(E::new(&[b'k'; 16], NewValue::Bytes(&[0; 64]), Some(1), 0).block_len_bytes(), 96);
+    }
+
+    #[test]
+    fn bytes_grow_with_zeros_and_keep_all_else() {
+        for key_len in [0, 16, 65_536] {
+            let mut twin = b"abc".to_vec();
+            let mut entry = E::new(&vec![b'k'; key_len], NewValue::Bytes(&twin), Some(7), 0x00AB_CDEF);
+            entry.set_mark(true);
+            while twin.len() < INLINE_BYTES_MAX {
+                twin.resize((twin.len() + 1 + twin.len() % 37).min(INLINE_BYTES_MAX), 0);
+                entry.grow_bytes(twin.len());
+                *twin.last_mut().unwrap() = twin.len() as u8;
+                *entry.bytes_mut().unwrap().last_mut().unwrap() = twin.len() as u8;
+                check(&entry, &vec![b'k'; key_len], &View::Bytes(&twin), Some(7));
+                assert!(entry.is_marked());
+            }
+            entry.grow_bytes(5);
+            check(&entry, &vec![b'k'; key_len], &View::Bytes(&twin), Some(7));
+        }
+    }
+
+    #[test]
+    fn the_mark_stays_with_the_value_and_goes_with_it() {
+        for value in [NewValue::Bytes(b"abc"), NewValue::Int(5), NewValue::Object(Box::new(vec![1]))] {
+            let mut entry = E::new(b"k", value, None, 0);
+            entry.set_mark(true);
+            entry.set_expiry_ms(Some(5));
+            let copy = entry.duplicate(b"copy", 3);
+            let mut entry = entry.renamed(b"other");
+            for (entry, key, access) in [(&entry, b"other" as &[u8], 0), (&copy, b"copy", 3)] {
+                assert_eq!((entry.key(), entry.expiry_ms(), entry.access()), (key, Some(5), access));
+                assert!(entry.is_marked());
+            }
+            assert_eq!(entry.view(), copy.view());
+            entry.set(NewValue::Bytes(b"abcd"));
+            assert!(!entry.is_marked());
+            entry.set_mark(true);
+            entry.set(NewValue::Int(6));
+            assert!(!entry.is_marked());
+        }
     }
 
     #[test]
