@@ -1,8 +1,10 @@
 //! What a data command may touch: its locked keys, its reply, its effects. Nothing else.
 
 use bitflags::bitflags;
+use keyspace::view::Tally;
 use keyspace::{Key, View};
 use resp::Reply;
+use structures::table::Table;
 
 use crate::args::Args;
 use crate::error::CommandError;
@@ -37,9 +39,12 @@ impl Ctx<'_> {
     #[inline]
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
-        if self.effects.wanted_events.intersects(class) {
+        if !self.effects.wanted_events.is_empty() {
             let db = self.db.index();
-            self.effects.events.push(KeyEvent { class, event, db, key: key.bytes.into() });
+            if self.db.take_created(key) {
+                self.effects.raise(EventClass::NEW, "new", db, key.bytes);
+            }
+            self.effects.raise(class, event, db, key.bytes);
         }
     }
 }
@@ -94,8 +99,16 @@ pub struct Effects {
     pub wanted_events: EventClass,
     /// Those that happened.
     pub events: Vec<KeyEvent>,
-    /// Values on their way out, too big to free here: a background thread drops them.
-    pub discarded: Vec<keyspace::KeyEntry>,
+    /// What is on its way out and too big to free here: a background thread drops it.
+    pub discarded: Vec<Discarded>,
+}
+
+/// Something whose memory a background thread gives back.
+pub enum Discarded {
+    /// A key with its value.
+    Entry(keyspace::KeyEntry),
+    /// All keys of a database in one shard.
+    Keys(Table<keyspace::KeyEntry>),
 }
 
 /// Elements from which freeing a value is left to a background thread.
@@ -108,9 +121,28 @@ impl Effects {
         use structures::entry::View;
         match entry.view() {
             View::Object(object) if object.element_count() >= LAZY_FREE_ELEMENTS_MIN => {
-                self.discarded.push(entry);
+                self.discarded.push(Discarded::Entry(entry));
             }
             _ => drop(entry),
+        }
+    }
+
+    /// Takes over what left the keyspace while commands looked at it: events for expired keys, a place
+    /// to be freed for all. O(entries).
+    pub fn absorb(&mut self, tally: &mut Tally) {
+        for expired in tally.expired.drain(..) {
+            self.raise(EventClass::EXPIRED, "expired", expired.db, expired.entry.key());
+            self.discard(expired.entry);
+        }
+        for entry in tally.displaced.drain(..) {
+            self.discard(entry);
+        }
+    }
+
+    /// Notes an event if somebody wants to hear of it.
+    fn raise(&mut self, class: EventClass, event: &'static str, db: usize, key: &[u8]) {
+        if self.wanted_events.intersects(class) {
+            self.events.push(KeyEvent { class, event, db, key: key.into() });
         }
     }
 }

@@ -101,6 +101,7 @@ impl Harness {
             ctx.reply.error(&error.line());
         }
         drop(ctx);
+        self.effects.absorb(&mut self.tally);
         bytes_of(&out)
     }
 
@@ -165,5 +166,7 @@ fn all_records_are_found_by_their_name() {
     assert_eq!(db.run(&["GET"]), "-ERR wrong number of arguments for 'GET'|");
     assert_eq!(db.run(&["SET", "a", "\0"]), "+OK|");
     assert_eq!(db.run(&["GET", "a"]), "$1|\\x00|");
+    assert_eq!(db.events(), "new a@0,set a@0");
+    assert_eq!(db.run(&["SET", "a", "1"]), "+OK|");
     assert_eq!(db.events(), "set a@0");
 }

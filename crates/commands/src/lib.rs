@@ -18,7 +18,7 @@ pub mod table;
 pub mod zset;
 
 pub use args::Args;
-pub use ctx::{Ctx, Effects, EventClass, Handler, KeyEvent, ValueLimits};
+pub use ctx::{Ctx, Discarded, Effects, EventClass, Handler, KeyEvent, ValueLimits};
 pub use error::CommandError;
 pub use table::Command;
 

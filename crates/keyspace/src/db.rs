@@ -1,7 +1,7 @@
 //! One database's part of one shard: a table of entries.
 
 use structures::entry::Entry;
-use structures::table::Table;
+use structures::table::{Place, Table};
 
 use crate::key::{Hasher, position_of};
 use crate::object::Object;
@@ -19,8 +19,8 @@ pub struct Db {
 impl Db {
     /// Adds a key that is not there yet. O(1) amortised.
     #[inline]
-    pub fn insert(&mut self, hash: u64, entry: KeyEntry, hasher: &Hasher) {
-        self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash(key)));
+    pub fn insert(&mut self, hash: u64, entry: KeyEntry, hasher: &Hasher) -> Place {
+        self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash(key)))
     }
 }
 

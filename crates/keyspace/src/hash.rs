@@ -1,7 +1,7 @@
 //! The hash type.
 
 /// The hash type.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Hash {
     elements: Box<Vec<Box<[u8]>>>,
 }

@@ -8,8 +8,9 @@ use crate::{Hash, List, Set, Stream, Zset};
 /// change while it is being sent copies it first (`Arc::make_mut`).
 pub type Blob = Arc<Vec<u8>>;
 
-/// A value other than a small string.
-#[derive(Debug)]
+/// A value other than a small string. Its clone is a deep copy, except that a long string's bytes are shared
+/// until one of the two changes.
+#[derive(Clone, Debug)]
 pub enum Object {
     /// A string of more than [`structures::entry::INLINE_BYTES_MAX`] bytes.
     Blob(Blob),

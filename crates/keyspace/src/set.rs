@@ -1,7 +1,7 @@
 //! The set type.
 
 /// The set type.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Set {
     elements: Box<Vec<Box<[u8]>>>,
 }

@@ -1,7 +1,7 @@
 //! The stream type.
 
 /// The stream type.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Stream {
     elements: Box<Vec<Box<[u8]>>>,
 }

@@ -2,6 +2,7 @@
 
 use structures::entry::{INLINE_BYTES_MAX, NewValue, View as EntryView};
 
+use crate::db::KeyEntry;
 use crate::object::{Blob, Object};
 
 /// The longest text of an `i64`.
@@ -55,14 +56,15 @@ impl<'a> Str<'a> {
             Str::Blob(blob) => blob,
         }
     }
+}
 
-    /// The name OBJECT ENCODING gives.
-    pub fn encoding_name(&self) -> &'static str {
-        match self {
-            Str::Int(_) => "int",
-            Str::Bytes(bytes) if bytes.len() <= EMBSTR_LEN_MAX => "embstr",
-            Str::Bytes(_) | Str::Blob(_) => "raw",
-        }
+/// The name OBJECT ENCODING gives an entry's value. A short string that was changed in place is marked.
+pub fn encoding_name(entry: &KeyEntry) -> &'static str {
+    match entry.view() {
+        EntryView::Int(_) => "int",
+        EntryView::Bytes(bytes) if bytes.len() <= EMBSTR_LEN_MAX && !entry.is_marked() => "embstr",
+        EntryView::Bytes(_) => "raw",
+        EntryView::Object(object) => object.encoding_name(),
     }
 }
 
@@ -92,9 +94,13 @@ impl Default for IntText {
 /// else as an object. O(bytes).
 #[inline]
 pub fn stored(bytes: &[u8]) -> NewValue<'_, Object> {
-    if let Some(number) = canonical_int(bytes) {
-        NewValue::Int(number)
-    } else if bytes.len() <= INLINE_BYTES_MAX {
+    if let Some(number) = canonical_int(bytes) { NewValue::Int(number) } else { stored_as_text(bytes) }
+}
+
+/// How a string is stored that must stay text even where it looks like a number. O(bytes).
+#[inline]
+pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
+    if bytes.len() <= INLINE_BYTES_MAX {
         NewValue::Bytes(bytes)
     } else {
         NewValue::Object(Object::Blob(Blob::new(bytes.to_vec())))

@@ -4,9 +4,9 @@
 //! the typed accessors answer WRONGTYPE in one place for all commands.
 
 use structures::entry::{Entry, NewValue, View as EntryView};
-use structures::table::{Borrowed, Place};
+use structures::table::{Borrowed, BorrowedMut, Place, Table};
 
-use crate::db::{Db, KeyEntry};
+use crate::db::KeyEntry;
 use crate::key::Key;
 use crate::keyspace::{Keyspace, Locked};
 use crate::object::{Blob, Object, ObjectType};
@@ -67,6 +67,16 @@ impl Access {
         (access & 0xFF).saturating_sub(periods)
     }
 
+    /// The access clock of a key whose value is replaced: LFU goes on counting, LRU starts afresh.
+    #[inline]
+    fn overwritten(self, access: u32, touch: bool, draw: impl FnOnce() -> u32) -> u32 {
+        match self {
+            Access::Lru { .. } => self.fresh(),
+            Access::Lfu { .. } if touch => self.touched(access, draw),
+            Access::Lfu { .. } => access,
+        }
+    }
+
     /// The access clock after one more access; `draw` is a uniform random number.
     #[inline]
     fn touched(self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
@@ -83,8 +93,10 @@ impl Access {
     }
 }
 
-/// What a thread counts while commands look at keys.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a thread counts and collects while commands look at keys. What left the keyspace is collected
+/// rather than dropped: freeing a big value takes time, and the shard is locked. The commands' effects
+/// take it over when the command is done.
+#[derive(Default)]
 pub struct Tally {
     /// Reads that found their key.
     pub hits: u64,
@@ -92,6 +104,18 @@ pub struct Tally {
     pub misses: u64,
     /// Keys removed because their time was over.
     pub expired_keys: u64,
+    /// Those keys.
+    pub expired: Vec<Expired>,
+    /// Objects that a write put something else in the place of, with a copy of their key.
+    pub displaced: Vec<KeyEntry>,
+}
+
+/// A key whose time was over.
+pub struct Expired {
+    /// Its database.
+    pub db: usize,
+    /// The key with its value.
+    pub entry: KeyEntry,
 }
 
 /// What is the same for all of a turn's commands.
@@ -112,6 +136,8 @@ pub struct View<'k> {
     index: usize,
     moment: Moment,
     tally: &'k mut Tally,
+    /// Hash of the last key that was created, for the keyspace event of it.
+    created: Option<u64>,
 }
 
 impl<'k> View<'k> {
@@ -124,7 +150,7 @@ impl<'k> View<'k> {
         moment: Moment,
         tally: &'k mut Tally,
     ) -> Self {
-        Self { keyspace, locked, index, moment, tally }
+        Self { keyspace, locked, index, moment, tally, created: None }
     }
 
     /// The whole keyspace, for commands that visit shards one by one. A command that has locked keys
@@ -157,77 +183,68 @@ impl<'k> View<'k> {
         result
     }
 
-    /// The key's part of the database.
+    /// Whether `key` was created since the last call that said yes.
     #[inline]
-    fn db(&mut self, key: Key<'_>) -> &mut Db {
-        self.locked.shard_mut(key.shard()).db_mut(self.index)
+    pub fn take_created(&mut self, key: Key<'_>) -> bool {
+        let created = self.created == Some(key.hash);
+        if created {
+            self.created = None;
+        }
+        created
     }
 
     /// Finds a key that is not expired; an expired one is removed.
     #[inline]
-    fn live(&mut self, key: Key<'_>) -> Option<Place> {
-        let now_ms = self.moment.now_ms;
-        let db = self.db(key);
-        let place = db.table.find(key.position(), key.bytes)?;
-        if db.table.at(place).expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
-            drop(db.table.remove(place));
+    fn find(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
+        let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
+        let Some(place) = table.find(key.position(), key.bytes) else {
+            self.tally.misses += count as u64;
+            return None;
+        };
+        if table.at(place).expiry_ms().is_some_and(|at_ms| at_ms <= self.moment.now_ms) {
+            self.tally.misses += count as u64;
             self.tally.expired_keys += 1;
+            self.tally.expired.push(Expired { db: self.index, entry: table.remove(place) });
             return None;
         }
-        Some(place)
-    }
-
-    /// Finds a key for reading: counts the hit or miss and notes the access.
-    #[inline]
-    fn read_place(&mut self, key: Key<'_>) -> Option<Place> {
-        let place = self.live(key);
-        match place {
-            Some(place) => {
-                self.tally.hits += 1;
-                self.note_access(key, place);
-            }
-            None => self.tally.misses += 1,
-        }
-        place
-    }
-
-    #[inline]
-    fn note_access(&mut self, key: Key<'_>, place: Place) {
-        if !self.moment.touch {
-            return;
-        }
-        let access = self.moment.access;
-        let draw = self.tally.hits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let table = &mut self.db(key).table;
-        let old = table.at(place).access();
-        let new = access.touched(old, || draw as u32);
-        if new != old {
-            table.at_mut(place).set_access(new);
-        }
+        self.tally.hits += count as u64;
+        Some(Found { table, place, moment: &self.moment, tally: self.tally })
     }
 
     /// The key's entry, for reading; counts a hit or miss, notes the access. O(1).
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
-        let place = self.read_place(key)?;
-        Some(self.db(key).table.at(place))
+        self.find(key, Count::Yes).map(Found::touched).map(Found::entry)
     }
 
-    /// The key's entry without counting or noting anything: for commands about keys rather than values.
+    /// The key's entry, counting a hit or miss but noting no access: for commands that tell something
+    /// about a key without using its value. O(1).
+    #[inline]
+    pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
+        self.find(key, Count::Yes).map(Found::entry)
+    }
+
+    /// The key's entry without counting or noting anything. O(1).
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
-        let place = self.live(key)?;
-        Some(self.db(key).table.at(place))
+        self.find(key, Count::No).map(Found::entry)
+    }
+
+    /// The key's entry, to change; notes the access. O(1).
+    #[inline]
+    pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
+        let found = self.find(key, Count::No)?.touched();
+        Some(found.table.at_mut(found.place))
     }
 
     /// Whether the key exists; counts nothing.
     pub fn contains(&mut self, key: Key<'_>) -> bool {
-        self.live(key).is_some()
+        self.find(key, Count::No).is_some()
     }
 
     /// Notes an access without reading (TOUCH); whether the key exists.
     pub fn touch(&mut self, key: Key<'_>) -> bool {
-        self.read_place(key).is_some()
+        self.get(key).is_some()
     }
 
     /// The string at `key`, counted as a read.
@@ -263,9 +280,9 @@ impl<'k> View<'k> {
     /// The object of type `T` at `key`, to change; `None` where the key is absent.
     #[inline]
     pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
-        let Some(place) = self.live(key) else { return Ok(None) };
-        self.note_access(key, place);
-        let object = self.db(key).table.object_mut(place).ok_or(WrongType)?;
+        let Some(found) = self.find(key, Count::No) else { return Ok(None) };
+        let found = found.touched();
+        let object = found.table.object_mut(found.place).ok_or(WrongType)?;
         T::of_mut(object).map(Some).ok_or(WrongType)
     }
 
@@ -273,23 +290,15 @@ impl<'k> View<'k> {
     /// nothing calls [`View::remove_if_empty`].
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
-        let place = match self.live(key) {
-            Some(place) => {
-                self.note_access(key, place);
-                place
-            }
+        let place = match self.find(key, Count::No) {
+            Some(found) => found.touched().place,
             None => {
                 let object = NewValue::Object(T::default().into_object());
-                let entry = Entry::new(key.bytes, object, None, self.moment.access.fresh());
-                self.insert_new(key, entry);
-                self.db(key)
-                    .table
-                    .find(key.position(), key.bytes)
-                    .expect("the key was inserted in the line above")
+                self.insert_new(key, Entry::new(key.bytes, object, None, self.moment.access.fresh()))
             }
         };
-        let object = self.db(key).table.object_mut(place).ok_or(WrongType)?;
-        T::of_mut(object).ok_or(WrongType)
+        let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
+        T::of_mut(table.object_mut(place).ok_or(WrongType)?).ok_or(WrongType)
     }
 
     /// Removes the key if its collection of type `T` is empty; whether it did.
@@ -308,57 +317,79 @@ impl<'k> View<'k> {
     }
 
     /// Stores an integer as a string, whatever was there. O(1).
+    #[inline]
     pub fn set_int(&mut self, key: Key<'_>, number: i64, expiry: Expiry) {
         self.set_value(key, NewValue::Int(number), expiry);
     }
 
-    /// Stores an object, whatever was there.
+    /// Stores an object, whatever was there. O(1).
     pub fn set_object(&mut self, key: Key<'_>, object: Object, expiry: Expiry) {
         self.set_value(key, NewValue::Object(object), expiry);
     }
 
+    /// Stores a value, whatever was there. O(inline bytes).
     #[inline]
-    fn set_value(&mut self, key: Key<'_>, value: NewValue<'_, Object>, expiry: Expiry) {
-        let fresh = self.moment.access.fresh();
-        let Some(place) = self.live(key) else {
+    pub fn set_value(&mut self, key: Key<'_>, value: NewValue<'_, Object>, expiry: Expiry) {
+        let Some(found) = self.find(key, Count::No) else {
             let expiry_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
-            return self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, fresh));
+            self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.moment.access.fresh()));
+            return;
         };
-        let mut entry = self.db(key).table.at_mut(place);
+        let Found { table, place, moment, tally } = found;
+        let mut entry = table.at_mut(place);
+        let (had, old_access) = (entry.expiry_ms(), entry.access());
         let expiry_ms = match expiry {
             Expiry::Clear => None,
-            Expiry::Keep => entry.expiry_ms(),
+            Expiry::Keep => had,
             Expiry::At(at_ms) => Some(at_ms),
         };
-        if entry.expiry_ms().is_some() == expiry_ms.is_some() {
+        let access = moment.access.overwritten(old_access, moment.touch, || tally.draw());
+        if entry.object_mut().is_some() {
+            let new = Entry::new(key.bytes, value, expiry_ms, access);
+            tally.displaced.push(std::mem::replace(&mut *entry, new));
+        } else if had.is_some() == expiry_ms.is_some() {
             entry.set(value);
             entry.set_expiry_ms(expiry_ms);
-            entry.set_access(fresh);
+            entry.set_access(access);
         } else {
-            *entry = Entry::new(key.bytes, value, expiry_ms, fresh);
+            *entry = Entry::new(key.bytes, value, expiry_ms, access);
+        }
+    }
+
+    /// Puts an entry of this key where one was, or where none was; the old one is displaced. O(1).
+    pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
+        match self.find(key, Count::No) {
+            None => {
+                self.insert_new(key, entry);
+            }
+            Some(found) => {
+                let old = std::mem::replace(&mut *found.table.at_mut(found.place), entry);
+                found.tally.displaced.push(old);
+            }
         }
     }
 
     /// The long string at `key`, to change in place; `None` where the key is absent or the string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
-        let place = self.live(key)?;
-        match self.db(key).table.object_mut(place) {
+        let found = self.find(key, Count::No)?;
+        match found.table.object_mut(found.place) {
             Some(Object::Blob(blob)) => Some(blob),
             _ => None,
         }
     }
 
-    /// Adds an entry for a key that is absent.
+    /// Adds an entry for a key that is absent. O(1) amortised.
     #[inline]
-    pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) {
-        let keyspace = self.keyspace;
-        self.db(key).insert(key.hash, entry, keyspace.hasher());
+    pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Place {
+        self.created = Some(key.hash);
+        let hasher = self.keyspace.hasher();
+        self.locked.shard_mut(key.shard()).db_mut(self.index).insert(key.hash, entry, hasher)
     }
 
     /// Takes the key out of the database. O(1); dropping the result may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
-        let place = self.live(key)?;
-        Some(self.db(key).table.remove(place))
+        let found = self.find(key, Count::No)?;
+        Some(found.table.remove(found.place))
     }
 
     /// The key's expiry: `None` where the key is absent, `Some(None)` where it does not expire.
@@ -368,8 +399,50 @@ impl<'k> View<'k> {
 
     /// Sets or clears the expiry of a key; whether the key exists.
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
-        let Some(place) = self.live(key) else { return false };
-        self.db(key).table.at_mut(place).set_expiry_ms(expiry_ms);
+        let Some(found) = self.find(key, Count::No) else { return false };
+        found.table.at_mut(found.place).set_expiry_ms(expiry_ms);
         true
+    }
+}
+
+/// Whether looking for a key is counted as a hit or miss.
+#[derive(Clone, Copy)]
+enum Count {
+    No = 0,
+    Yes = 1,
+}
+
+/// A live key's place, with what belongs to looking at it.
+struct Found<'a> {
+    table: &'a mut Table<KeyEntry>,
+    place: Place,
+    moment: &'a Moment,
+    tally: &'a mut Tally,
+}
+
+impl<'a> Found<'a> {
+    /// The same after noting the access.
+    #[inline]
+    fn touched(self) -> Self {
+        if self.moment.touch {
+            let old = self.table.at(self.place).access();
+            let new = self.moment.access.touched(old, || self.tally.draw());
+            if new != old {
+                self.table.at_mut(self.place).set_access(new);
+            }
+        }
+        self
+    }
+
+    #[inline]
+    fn entry(self) -> Borrowed<'a, KeyEntry> {
+        self.table.at(self.place)
+    }
+}
+
+impl Tally {
+    /// A number that spreads well from one read to the next: what LFU's odds are compared with.
+    fn draw(&self) -> u32 {
+        (self.hits.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
     }
 }

@@ -1,7 +1,7 @@
 //! The sorted set type.
 
 /// The sorted set type.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Zset {
     elements: Box<Vec<Box<[u8]>>>,
 }

@@ -103,6 +103,7 @@ impl Engine {
     /// Hands the turn's counts and effects to those who read them.
     pub fn end_turn(&mut self) {
         let stats = &self.shared.threads[self.thread].stats;
+        self.effects.absorb(&mut self.tally);
         let tally = std::mem::take(&mut self.tally);
         stats.hits.add(tally.hits);
         stats.misses.add(tally.misses);

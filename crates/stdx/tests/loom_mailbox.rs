@@ -77,7 +77,9 @@ fn check(senders: &'static [&'static [u32]], preemptions_max: Option<usize>) {
             .iter()
             .map(|messages| {
                 let mailbox = Arc::clone(&mailbox);
-                thread::spawn(move || messages.iter().for_each(|&message| mailbox.send(message).expect("room")))
+                thread::spawn(move || {
+                    messages.iter().for_each(|&message| mailbox.send(message).expect("room"))
+                })
             })
             .collect();
         let expected: usize = senders.iter().map(|messages| messages.len()).sum();
