@@ -12,6 +12,8 @@ use crate::progress::Session;
 
 /// Lines of a failed command's output that are repeated on the terminal.
 const TAIL_LINES_MAX: usize = 60;
+/// Characters of a command line that messages show.
+const SHOWN_CHARS_MAX: usize = 160;
 /// How often a running command is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -149,10 +151,17 @@ fn check(command: &Command, status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-/// The command as one would type it.
+/// The command as one would type it, its middle cut out when it is long.
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+    let line = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
+    let chars: Vec<char> = line.chars().collect();
+    if chars.len() <= SHOWN_CHARS_MAX {
+        return line;
+    }
+    let (begin, end) = (SHOWN_CHARS_MAX * 3 / 4, SHOWN_CHARS_MAX / 4);
+    let piece = |range: &[char]| range.iter().collect::<String>();
+    format!("{} … {}", piece(&chars[..begin]), piece(&chars[chars.len() - end..]))
 }
 
 #[cfg(test)]
@@ -170,6 +179,13 @@ mod tests {
         assert_eq!(output(Command::new("sh").args(["-c", "echo hi"])).unwrap(), "hi\n");
         let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err();
         assert!(error.to_string().contains("why"), "{error}");
+    }
+
+    #[test]
+    fn a_long_command_line_is_shown_by_its_ends() {
+        let line = shown(Command::new("run").args(vec!["word"; 1_000]).arg("last"));
+        assert!(line.starts_with("run word") && line.ends_with("last") && line.contains('…'), "{line}");
+        assert!(line.chars().count() < 200);
     }
 
     #[test]

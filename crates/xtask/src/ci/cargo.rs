@@ -58,12 +58,13 @@ pub fn loom(session: &Session) -> Result<Outcome> {
     if models.is_empty() {
         return Ok(Outcome::Skipped("no crate has a tests/loom*.rs".into()));
     }
+    let mut command = shell::cargo(session);
+    command.args(["test", "--locked"]);
     for (krate, test) in &models {
-        let mut command = shell::cargo(session);
-        command.args(["test", "--locked", "-p", krate, "--test", test]);
-        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", session.target.join("loom"));
-        shell::run_logged(session, "loom", &mut command, CARGO_LIMIT)?;
+        command.args(["-p", krate, "--test", test]);
     }
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", session.target.join("loom"));
+    shell::run_logged(session, "loom", &mut command, CARGO_LIMIT)?;
     let names: Vec<_> = models.iter().map(|(krate, test)| format!("{krate}/{test}")).collect();
     Ok(Outcome::Passed(names.join(", ")))
 }

@@ -119,7 +119,7 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
 }
 
 /// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
-fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
+pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
     let program = release::build(session)?;
     let mut refused = Vec::new();
     for back_end in BACK_ENDS {
@@ -128,7 +128,7 @@ fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<(
             refused.push(*back_end);
             continue;
         }
-        work(&server).with_context(|| format!("on {back_end}; the server's log: {}", server.log()))?;
+        work(&server).with_context(|| format!("on {back_end}"))?;
         server::stop(server)?;
     }
     match refused.as_slice() {

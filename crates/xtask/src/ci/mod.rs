@@ -2,6 +2,7 @@
 
 mod cargo;
 mod clients;
+mod compare;
 pub mod fuzz;
 mod peer;
 pub mod release;
@@ -81,6 +82,18 @@ pub const STEPS: &[Step] = &[
         about: "redis-py over every type, TCP, Unix socket, password, RESP2 and RESP3",
         remedy: CLIENT_REMEDY,
         run: clients::redis_py,
+    },
+    Step {
+        name: "scripts",
+        about: "every script of tests/cmd, on RESP2 and RESP3, on each back end",
+        remedy: "`cargo run -p testkit --bin resp-run -- --port N FILE` repeats one against a server you started",
+        run: compare::scripts,
+    },
+    Step {
+        name: "differential",
+        about: "random commands to the server and to a real redis-server, replies compared",
+        remedy: "the log has the shrunk sequence and its seed; what Redis replies decides",
+        run: compare::differential,
     },
 ];
 

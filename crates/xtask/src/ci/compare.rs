@@ -1,0 +1,59 @@
+//! What a client must get: the `.resp` scripts, and a real redis-server's answers to random commands.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{clients, peer, release};
+use crate::progress::{Outcome, Session};
+use crate::{server, shell};
+
+/// How long random commands are compared.
+const DIFFERENTIAL_SECONDS: u64 = 60;
+const BUILD_LIMIT: Duration = Duration::from_secs(300);
+/// Beyond the time asked for: starting, shrinking a difference.
+const SLACK: Duration = Duration::from_secs(180);
+
+/// Every script of tests/cmd against the release server, on each back end.
+pub fn scripts(session: &Session) -> Result<Outcome> {
+    let runner = tool(session, "resp-run")?;
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(session.root.join("tests/cmd")).context("tests/cmd")? {
+        files.push(entry?.path());
+    }
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "resp"));
+    files.sort();
+    clients::on_each_back_end(session, |server| {
+        let mut command = Command::new(&runner);
+        command.args(["--port", &server.port().to_string()]).args(&files);
+        shell::run_logged(session, "scripts", &mut command, SLACK)?;
+        Ok(())
+    })
+}
+
+/// Random commands to the release server and to a real one for a fixed time, from this run's seed.
+pub fn differential(session: &Session) -> Result<Outcome> {
+    let peer = match peer::find(session)? {
+        Ok(line) => line,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    let runner = tool(session, "differential")?;
+    let server = server::start(&release::build(session)?, &[])?;
+    let mut command = Command::new(runner);
+    command.env("SAKER_PEER", peer).args(["--b", &server.port().to_string()]);
+    command.args(["--seconds", &DIFFERENTIAL_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
+    let limit = Duration::from_secs(DIFFERENTIAL_SECONDS) + SLACK;
+    let text = shell::run_logged(session, "differential", &mut command, limit)?;
+    server::stop(server)?;
+    Ok(Outcome::Passed(text.lines().last().unwrap_or_default().to_owned()))
+}
+
+/// One of testkit's programs, built.
+fn tool(session: &Session, name: &str) -> Result<PathBuf> {
+    let mut command = shell::cargo(session);
+    command.args(["build", "--locked", "-p", "testkit", "--bin", name]);
+    shell::run_logged(session, "testkit", &mut command, BUILD_LIMIT)?;
+    Ok(session.target.join("debug").join(name))
+}
