@@ -30,7 +30,7 @@ pub struct DbSize {
 impl Keyspace {
     /// An empty keyspace of `db_count` databases whose hashes depend on the secret `seed`.
     pub fn new(db_count: usize, seed: [u64; 4]) -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| PaddedLock(Lock::new(Shard::new(db_count))));
+        let shards = (0..SHARD_COUNT).map(|_| PaddedLock(Lock::new(Shard::new())));
         Self { shards: shards.collect(), hasher: Hasher::with_seed(seed), db_count }
     }
 
@@ -91,29 +91,38 @@ impl Keyspace {
         let mut size = DbSize::default();
         for shard in 0..SHARD_COUNT {
             let guard = self.lock(shard);
-            let table = &guard.db(db).table;
-            size.keys += table.len();
-            size.expires += table.deadline_count();
+            if let Some(db) = guard.db(db) {
+                size.keys += db.table.len();
+                size.expires += db.table.deadline_count();
+            }
         }
         size
     }
 
-    /// Removes due keys of one shard and database, a bounded step; hands them to `due` after the lock is
-    /// released. Returns the next cursor, 0 when the shard is done.
+    /// Removes due keys of one shard, a bounded step; hands them to `due`, to be dropped when the lock is
+    /// free again. Returns the next point within the shard, `None` when the shard is done. A shard in
+    /// which nothing ever expires costs its lock and a load per database.
     pub fn sweep_due(
         &self,
         at: SweepPoint,
         now_ms: i64,
         budget: SweepBudget,
         due: &mut Vec<KeyEntry>,
-    ) -> u64 {
+    ) -> Option<SweepPoint> {
         let mut guard = self.lock(at.shard);
-        guard.db_mut(at.db).table.sweep_due(at.cursor, now_ms, budget, |entry| due.push(entry))
+        let expiring = guard.dbs().skip(at.db).position(|db| db.table.deadline_count() > 0)?;
+        let db = at.db + expiring;
+        let cursor = if expiring == 0 { at.cursor } else { 0 };
+        let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, |entry| due.push(entry));
+        let next_db = if next == 0 { db + 1 } else { db };
+        Some(SweepPoint { shard: at.shard, db: next_db, cursor: next })
     }
 
-    /// The database a key was found in by a scan of shard `shard`: all keys of the bucket at `cursor`.
+    /// One step of a scan: visits all keys of the bucket at the point and returns the next cursor, 0 at
+    /// the end of the shard.
     pub fn scan_step(&self, at: SweepPoint, visit: impl FnMut(&KeyEntry)) -> u64 {
-        self.lock(at.shard).db(at.db).table.scan(at.cursor, visit)
+        let shard = self.lock(at.shard);
+        shard.db(at.db).map_or(0, |db| db.table.scan(at.cursor, visit))
     }
 }
 

@@ -63,7 +63,7 @@ impl Access {
     pub fn lfu_counter(self, access: u32) -> u32 {
         let Access::Lfu { clock_minutes, decay_minutes, .. } = self else { return 0 };
         let elapsed = clock_minutes.wrapping_sub(access >> 8) & 0xFFFF;
-        let periods = if decay_minutes == 0 { 0 } else { elapsed / decay_minutes };
+        let periods = elapsed.checked_div(decay_minutes).unwrap_or(0);
         (access & 0xFF).saturating_sub(periods)
     }
 

@@ -64,6 +64,8 @@ pub struct ParsedRequest {
     /// Hash of its first key, if it has exactly one.
     pub hash: u64,
     has_key: bool,
+    /// The database selected when it was parsed: where to fetch ahead.
+    db: usize,
     /// First byte within the connection's input.
     pub start: usize,
     /// Length in bytes.
@@ -147,7 +149,7 @@ impl Batch {
                     Err(error) => (Work::Broken(error), input.len() - at),
                 };
             let broken = matches!(work, Work::Broken(_));
-            self.push(work, at..at + len_bytes, spans_from, input, shared);
+            self.push(work, at..at + len_bytes, spans_from, input, session, shared);
             at += len_bytes;
             if broken {
                 break Collected::All;
@@ -164,7 +166,15 @@ impl Batch {
     }
 
     #[inline]
-    fn push(&mut self, work: Work, range: Range<usize>, spans_from: usize, input: &[u8], shared: &Shared) {
+    fn push(
+        &mut self,
+        work: Work,
+        range: Range<usize>,
+        spans_from: usize,
+        input: &[u8],
+        session: &Session,
+        shared: &Shared,
+    ) {
         let hasher = shared.keyspace.hasher();
         let args = match &work {
             Work::Run => Args::new(&input[range.clone()], &self.spans[spans_from..], hasher),
@@ -179,6 +189,7 @@ impl Batch {
             registered,
             hash: 0,
             has_key: false,
+            db: session.db,
             start: range.start,
             len_bytes: range.len(),
             spans: spans_from..self.spans.len(),
@@ -213,12 +224,12 @@ impl Batch {
         }
         for request in self.requests.iter().filter(|request| request.has_key) {
             if let Some(shard) = keyspace.try_lock(shard_of(request.hash)) {
-                shard.db(0).table.prefetch_bucket(position_of(request.hash));
+                shard.db(request.db).inspect(|db| db.table.prefetch_bucket(position_of(request.hash)));
             }
         }
         for request in self.requests.iter().filter(|request| request.has_key) {
             if let Some(shard) = keyspace.try_lock(shard_of(request.hash)) {
-                shard.db(0).table.prefetch_element(position_of(request.hash));
+                shard.db(request.db).inspect(|db| db.table.prefetch_element(position_of(request.hash)));
             }
         }
     }

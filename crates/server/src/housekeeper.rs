@@ -84,29 +84,22 @@ impl Housekeeper {
     }
 
     /// Walks on over the keyspace, removing what is due, for its share of the round. Segments with
-    /// nothing due cost one load, so a whole walk is cheap; one that ends early starts over next round.
+    /// nothing due cost one load, so a whole walk is cheap. A walk that runs out of time goes on next round.
     fn expire(&mut self, shared: &Shared) {
         let percent = (shared.settings.get().active_expire_effort * EXPIRE_PERCENT_PER_EFFORT).min(50);
         let deadline = Instant::now() + ROUND * percent / 100;
         let now_ms = unix_ms();
         let mut due: Vec<KeyEntry> = Vec::new();
-        let (start, mut moved) = (self.sweep, false);
-        while !(moved && self.sweep.shard == start.shard && self.sweep.db == start.db) {
-            let cursor = shared.keyspace.sweep_due(self.sweep, now_ms, SWEEP_STEP, &mut due);
-            shared.samples.actively_expired.add(due.len() as u64);
-            due.clear();
-            self.sweep.cursor = cursor;
-            if cursor == 0 {
-                moved = true;
-                self.sweep.db += 1;
-                if self.sweep.db == shared.keyspace.db_count() {
-                    self.sweep.db = 0;
-                    self.sweep.shard = (self.sweep.shard + 1) % SHARD_COUNT;
+        for _ in 0..SHARD_COUNT {
+            while let Some(next) = shared.keyspace.sweep_due(self.sweep, now_ms, SWEEP_STEP, &mut due) {
+                shared.samples.actively_expired.add(due.len() as u64);
+                due.clear();
+                self.sweep = next;
+                if Instant::now() >= deadline {
+                    return;
                 }
             }
-            if Instant::now() >= deadline {
-                return;
-            }
+            self.sweep = SweepPoint { shard: (self.sweep.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 };
         }
     }
 }

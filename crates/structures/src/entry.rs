@@ -221,8 +221,10 @@ impl<V> Entry<V> {
         };
         if header.key_len == KEY_LEN_LONG {
             let at = shape.payload_at() - FIELD_BYTES;
-            // SAFETY: a long key's length was written at this place by `new`.
-            shape.key_len = unsafe { self.field_at(at).cast::<u64>().read() } as usize;
+            // SAFETY: a long key's length lies in front of the payload.
+            let place = unsafe { self.field_at(at) };
+            // SAFETY: as above, written by `new`.
+            shape.key_len = unsafe { place.cast::<u64>().read() } as usize;
         }
         shape
     }

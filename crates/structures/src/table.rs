@@ -529,16 +529,15 @@ impl<E: Thin> Table<E> {
         let word = self.word(place);
         let first = self.first_place(place.segment);
         let segment = &mut self.directory[first];
-        let pointer = segment.pointer();
-        debug_assert!(place.slot.bucket < segment.bucket_count());
-        // SAFETY: `word()` checked the bucket against the segment's length; the table is borrowed
-        // mutably, and the returned handle is the only user of this word until it ends.
-        let bucket = unsafe { &mut *pointer.add(place.slot.bucket) };
+        let (pointer, count) = (segment.pointer(), segment.bucket_count());
+        // SAFETY: as in `buckets_mut`; the returned handle is the only user of the segment's memory and
+        // of its directory place until it ends, because it borrows the table mutably.
+        let buckets: &mut [Bucket] = unsafe { std::slice::from_raw_parts_mut(pointer, count) };
         // SAFETY: as in `Borrowed::new`; the handle borrows the table mutably.
         let element = unsafe { E::from_raw(pointer_of(word)) };
         BorrowedMut {
             element: ManuallyDrop::new(element),
-            word: &mut bucket.words[place.slot.slot],
+            word: &mut buckets[place.slot.bucket].words[place.slot.slot],
             segment,
             deadlines: &mut self.deadlines,
         }
@@ -797,7 +796,7 @@ impl<E: Thin> Table<E> {
         for _ in 0..RANDOM_TRIES_MAX {
             let drawn = draw();
             let at = self.place_of(drawn);
-            let slot = (drawn & 0xFFFF_FFFF) as usize * (widest * SLOTS) >> 32;
+            let slot = ((drawn & 0xFFFF_FFFF) as usize * (widest * SLOTS)) >> 32;
             let (bucket, slot) = (slot / SLOTS, slot % SLOTS);
             let buckets = self.directory[at].buckets();
             if buckets.get(bucket).is_some_and(|bucket| bucket.words[slot] & mask != 0) {
