@@ -5,10 +5,13 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod history;
+pub mod linearizability;
 pub mod matching;
 pub mod notation;
 pub mod process;
 pub mod script;
+pub mod sequential;
 
 pub use client::{Address, Client, ClientError};
 pub use process::{ServerProcess, peer, saker};

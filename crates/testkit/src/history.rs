@@ -1,0 +1,239 @@
+//! Records what several connections ask of a server at the same time, for `linearizability::check`.
+//!
+//! Each client is a thread with a connection of its own. It sends random commands on a few shared keys,
+//! some in small pipelines, and notes when each was sent and when its reply was there. The commands
+//! follow from the seed; how they interleave is up to the machine, so a failure may need several runs
+//! to show again: the counterexample holds all that matters.
+//!
+//! Every written value is new, so a reply tells which write it saw. Numbers are spread over types so
+//! that commands often meet a key of another type: errors are replies to be explained too.
+
+use crate::client::{Address, Client};
+use crate::linearizability::{History, Operation};
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// The longest pipeline a client sends.
+const PIPELINE_MAX: usize = 4;
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The server. Its database 0 must be empty, or at least without the keys `key:…`.
+    pub address: Address,
+    /// Connections at a time. More make the check dearer: the search is exponential in them at worst.
+    pub clients: usize,
+    /// Commands of each client.
+    pub commands_each: usize,
+    /// Keys that all clients share. Fewer meet more often.
+    pub keys: usize,
+    /// Which commands.
+    pub mix: Mix,
+    /// Chooses the commands.
+    pub seed: u64,
+}
+
+/// Which commands are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Commands of one key: checked key by key, so histories may be long.
+    SingleKey,
+    /// Also MSET, MGET, DEL, RENAME and their like, on several keys: checked as one object.
+    MultiKey,
+}
+
+/// Runs the clients and returns the history of all, each client's commands in its order.
+///
+/// # Panics
+/// When the server cannot be reached or leaves a command unanswered.
+pub fn record(recording: &Recording) -> History {
+    let start = Instant::now();
+    let together = Barrier::new(recording.clients);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..recording.clients)
+            .map(|client| {
+                let together = &together;
+                scope.spawn(move || run_client(recording, client, start, together))
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().expect("its panic says why")).collect()
+    })
+}
+
+/// One client's part of the history.
+fn run_client(recording: &Recording, client: usize, start: Instant, together: &Barrier) -> History {
+    let mut choices = Choices::new(recording, client);
+    let connected = Client::connect(&recording.address);
+    together.wait(); // Before the check below: who fails must not leave the others waiting.
+    let mut connection = connected.unwrap_or_else(|error| panic!("client {client}: {error}"));
+    let now = || start.elapsed().as_nanos() as u64;
+    let mut history = History::with_capacity(recording.commands_each);
+    while history.len() < recording.commands_each {
+        let len = (1 + choices.below(PIPELINE_MAX)).min(recording.commands_each - history.len());
+        let commands: Vec<Vec<Vec<u8>>> = (0..len).map(|_| choices.command()).collect();
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|args| resp::encode_request(args, &mut bytes));
+        let invoked = now();
+        connection.send(&bytes).unwrap_or_else(|error| panic!("client {client}: {error}"));
+        for args in commands {
+            let reply = connection.read().unwrap_or_else(|error| panic!("client {client}: {error}"));
+            history.push(Operation { client, args, reply, invoked, returned: now() });
+        }
+    }
+    history
+}
+
+/// The random choices of one client.
+struct Choices<'r> {
+    rng: fastrand::Rng,
+    recording: &'r Recording,
+    client: usize,
+    values_made: usize,
+}
+
+/// Commands of one key: the name, then what follows the key. `v` is a new value, `n` a small number,
+/// `m` one of a few members.
+const SINGLE: &[&[&str]] = &[
+    &["GET"],
+    &["GET"],
+    &["SET", "v"],
+    &["SET", "n"],
+    &["SETNX", "v"],
+    &["GETSET", "v"],
+    &["GETDEL"],
+    &["APPEND", "n"],
+    &["STRLEN"],
+    &["INCR"],
+    &["INCR"],
+    &["DECR"],
+    &["INCRBY", "n"],
+    &["DEL"],
+    &["DEL"],
+    &["EXISTS"],
+    &["TYPE"],
+    &["LPUSH", "v", "v"],
+    &["RPUSH", "v"],
+    &["LPOP"],
+    &["RPOP"],
+    &["LLEN"],
+    &["LRANGE", "0", "-1"],
+    &["HSET", "m", "n"],
+    &["HINCRBY", "m", "n"],
+    &["HGET", "m"],
+    &["HDEL", "m"],
+    &["SADD", "m", "m"],
+    &["SADD", "v"],
+    &["SREM", "m"],
+    &["SPOP"],
+    &["SCARD"],
+    &["SISMEMBER", "m"],
+    &["SMEMBERS"],
+    &["ZADD", "n", "m"],
+    &["ZINCRBY", "n", "m"],
+    &["ZREM", "m"],
+    &["ZCARD"],
+    &["ZSCORE", "m"],
+    &["ZRANGE", "0", "-1"],
+    &["ZPOPMIN"],
+    &["ZPOPMAX"],
+];
+
+impl<'r> Choices<'r> {
+    fn new(recording: &'r Recording, client: usize) -> Self {
+        let rng =
+            fastrand::Rng::with_seed(recording.seed.wrapping_mul(1_000_003).wrapping_add(client as u64));
+        Self { rng, recording, client, values_made: 0 }
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.rng.usize(..end)
+    }
+
+    fn key(&mut self) -> String {
+        format!("key:{}", self.below(self.recording.keys))
+    }
+
+    /// A value that no other write of the history wrote.
+    fn value(&mut self) -> String {
+        self.values_made += 1;
+        format!("c{}v{}", self.client, self.values_made)
+    }
+
+    fn argument(&mut self, kind: &str) -> String {
+        match kind {
+            "v" => self.value(),
+            "n" => (1 + self.below(9)).to_string(),
+            "m" => format!("m{}", self.below(4)),
+            literal => literal.to_owned(),
+        }
+    }
+
+    /// The next command.
+    fn command(&mut self) -> Vec<Vec<u8>> {
+        let words = if self.recording.mix == Mix::MultiKey && self.below(3) == 0 {
+            self.multi_key()
+        } else {
+            let form = SINGLE[self.below(SINGLE.len())];
+            let mut words = vec![form[0].to_owned(), self.key()];
+            words.extend(form[1..].iter().map(|kind| self.argument(kind)));
+            words
+        };
+        words.into_iter().map(String::into_bytes).collect()
+    }
+
+    fn multi_key(&mut self) -> Vec<String> {
+        let name =
+            ["MSET", "MSETNX", "MGET", "MGET", "DEL", "EXISTS", "RENAME", "RENAMENX", "COPY"][self.below(9)];
+        let mut words = vec![name.to_owned()];
+        let keys = if name.starts_with('M') { 2 + self.below(2) } else { 2 };
+        for _ in 0..keys {
+            words.push(self.key());
+            if name.starts_with("MSET") {
+                words.push(self.value());
+            }
+        }
+        // Copying a key onto itself is an error of its own; the model leaves it out.
+        if name == "COPY" && words[1] == words[2] {
+            return vec!["GET".to_owned(), words.swap_remove(1)];
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Choices, Mix, Recording};
+    use crate::sequential::{Database, keys_of};
+    use resp::Value;
+
+    fn recording(mix: Mix) -> Recording {
+        Recording { address: Address::port(0), clients: 2, commands_each: 10, keys: 3, mix, seed: 1 }
+    }
+
+    #[test]
+    fn a_seed_and_a_client_determine_the_commands() {
+        let recording = recording(Mix::MultiKey);
+        let commands = |client| {
+            let mut choices = Choices::new(&recording, client);
+            (0..50).map(|_| choices.command()).collect::<Vec<_>>()
+        };
+        assert_eq!(commands(0), commands(0));
+        assert_ne!(commands(0), commands(1));
+    }
+
+    #[test]
+    fn the_model_knows_every_command_that_is_recorded() {
+        for mix in [Mix::SingleKey, Mix::MultiKey] {
+            let recording = recording(mix);
+            let mut choices = Choices::new(&recording, 0);
+            let mut database = Database::default();
+            for _ in 0..5_000 {
+                let args = choices.command();
+                let reply = database.run(&args, &Value::Null);
+                assert!(mix == Mix::MultiKey || keys_of(&args).len() == 1);
+                let is_known = !matches!(&reply, Value::Error(line) if line.starts_with(b"ERR unknown"));
+                assert!(is_known, "{args:?}");
+            }
+        }
+    }
+}
