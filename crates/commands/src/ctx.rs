@@ -107,6 +107,8 @@ pub struct Effects {
 pub enum Discarded {
     /// A key with its value.
     Entry(keyspace::KeyEntry),
+    /// A part of a value.
+    Object(keyspace::Object),
     /// All keys of a database in one shard.
     Keys(Table<keyspace::KeyEntry>),
 }
@@ -125,6 +127,11 @@ impl Effects {
             }
             _ => drop(entry),
         }
+    }
+
+    /// Lets go of a part of a value that its owner found too big to free here: a background thread does.
+    pub fn discard_object(&mut self, object: keyspace::Object) {
+        self.discarded.push(Discarded::Object(object));
     }
 
     /// Takes over what left the keyspace while commands looked at it: events for expired keys, a place

@@ -21,7 +21,7 @@ pub use gate::{Exclusive, Gate, SharedPass};
 pub use hash::Hash;
 pub use key::{Hasher, Key};
 pub use keyspace::{Keyspace, Locked, SweepPoint};
-pub use list::{Beside, List, ListEnd, ListLimits, ListView, PositionQuery};
+pub use list::{Beside, List, ListEnd, ListLimits, ListView, PositionQuery, Trimmed};
 pub use object::{Blob, Object, ObjectType};
 pub use set::Set;
 pub use stream::Stream;

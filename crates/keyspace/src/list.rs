@@ -61,6 +61,18 @@ pub struct PositionQuery<'a> {
     pub compared_max: usize,
 }
 
+/// What [`List::trim`] did.
+#[derive(Debug)]
+pub struct Trimmed {
+    /// Elements that went.
+    pub removed: usize,
+    /// Most of them, where they are so many that the caller should have them dropped in the background.
+    pub leftovers: Option<List>,
+}
+
+/// Nodes that a trim frees itself: some microseconds of work.
+const FREED_NODES_MAX: usize = 16;
+
 /// The structure a list is in, for those who write it out.
 #[derive(Clone, Copy, Debug)]
 pub enum ListView<'a> {
@@ -375,23 +387,28 @@ impl List {
         removed
     }
 
-    /// Keeps the elements from a user's index `start` to `stop`, inclusive, and gives how many went.
-    /// O(nodes + bytes of two nodes), and freeing what goes.
-    pub fn trim(&mut self, start: i64, stop: i64, limits: ListLimits) -> usize {
+    /// Keeps the elements from a user's index `start` to `stop`, inclusive. O(nodes + bytes of two
+    /// nodes), and freeing what goes unless it is much.
+    pub fn trim(&mut self, start: i64, stop: i64, limits: ListLimits) -> Trimmed {
         let kept = self.resolve_range(start, stop);
         let len = self.len();
+        let mut trimmed = Trimmed { removed: len - kept.len(), leftovers: None };
         match &mut self.elements {
             Elements::Pack(pack) => {
                 pack.delete_range(kept.end, len);
                 pack.delete_range(0, kept.start);
             }
             Elements::Quick(quick) => {
-                quick.remove_range(kept.end, len);
-                quick.remove_range(0, kept.start);
+                let mut leftovers = Quicklist::new(limits.node);
+                quick.remove_range_into(kept.end, len, &mut leftovers);
+                quick.remove_range_into(0, kept.start, &mut leftovers);
+                if leftovers.node_count() > FREED_NODES_MAX {
+                    trimmed.leftovers = Some(Self { elements: Elements::Quick(Box::new(leftovers)) });
+                }
             }
         }
         self.shrink(limits);
-        len - kept.len()
+        trimmed
     }
 
     // Between the encodings.
@@ -546,7 +563,7 @@ mod tests {
         for limits in [DEFAULT, ListLimits::from_option(2)] {
             let mut list = List::new();
             list.push(ListEnd::Back, [b"a".as_slice(), b"b", b"c", b"d", b"e"].into_iter(), limits);
-            assert_eq!(list.trim(5, 9, limits), 5);
+            assert_eq!(list.trim(5, 9, limits).removed, 5);
             assert!(list.is_empty());
         }
     }
@@ -632,7 +649,7 @@ mod tests {
             }
             Op::Trim(start, stop) => {
                 let kept = list.resolve_range(start, stop);
-                assert_eq!(list.trim(start, stop, limits), twin.len() - kept.len());
+                assert_eq!(list.trim(start, stop, limits).removed, twin.len() - kept.len());
                 *twin = twin.drain(kept).collect();
             }
         }

@@ -406,6 +406,12 @@ impl Quicklist {
     /// Removes up to `n` elements from `index` on and gives how many there were. O(nodes + bytes of
     /// the two nodes at the borders), and freeing what is between.
     pub fn remove_range(&mut self, index: usize, n: usize) -> usize {
+        self.remove_range_into(index, n, &mut Self::new(self.limit))
+    }
+
+    /// [`Quicklist::remove_range`] that frees no whole node but appends them to `leftovers`, which the
+    /// caller drops where freeing does not hurt.
+    pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
         let Some((first, mut inner)) = self.locate(index) else { return 0 };
         let removed = n.min(self.len - index);
         let (mut at, mut left) = (first, removed);
@@ -413,8 +419,9 @@ impl Quicklist {
             let count = self.nodes[at].count();
             let from_this = left.min(count - inner);
             if from_this == count {
-                // Frees its buffer now; the empty handle goes below.
-                self.nodes[at] = Node::default();
+                // The empty handle goes below.
+                leftovers.add_node(End::Back, std::mem::take(&mut self.nodes[at]));
+                leftovers.len += count;
             } else {
                 self.nodes[at].remove(inner, from_this);
             }
