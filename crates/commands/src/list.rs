@@ -1,6 +1,8 @@
 //! Commands on lists: what they share, and those that push and pop at the ends.
 
+mod edit;
 mod read;
+mod transfer;
 
 use keyspace::{Key, List, ListEnd, ListLimits};
 use resp::Reply;
@@ -12,8 +14,25 @@ use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command] =
-    &[&LPUSH, &RPUSH, &LPUSHX, &RPUSHX, &LPOP, &RPOP, &read::LLEN, &read::LRANGE, &read::LINDEX];
+pub static COMMANDS: &[&Command] = &[
+    &LPUSH,
+    &RPUSH,
+    &LPUSHX,
+    &RPUSHX,
+    &LPOP,
+    &RPOP,
+    &read::LLEN,
+    &read::LRANGE,
+    &read::LINDEX,
+    &read::LPOS,
+    &edit::LINSERT,
+    &edit::LREM,
+    &edit::LSET,
+    &edit::LTRIM,
+    &transfer::LMOVE,
+    &transfer::RPOPLPUSH,
+    &transfer::LMPOP,
+];
 
 /// The thresholds between encodings.
 #[inline]
@@ -46,10 +65,18 @@ const fn pop_event(end: ListEnd) -> &'static str {
     }
 }
 
-/// A count that must not be negative.
-fn positive(args: &Args<'_>, index: usize) -> Result<usize, CommandError> {
+/// A count of zero or more, or the error that `line` says.
+fn not_negative(args: &Args<'_>, index: usize, line: &'static str) -> Result<usize, CommandError> {
     let count = stdx::number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
-    count.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
+    count.ok_or(CommandError::Line(line))
+}
+
+/// An integer that is also one when negated.
+fn integer_with_negation(args: &Args<'_>, index: usize) -> Result<i64, CommandError> {
+    let too_low =
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+    let integer = args.integer(index)?;
+    if integer == i64::MIN { Err(CommandError::Line(too_low)) } else { Ok(integer) }
 }
 
 /// Removes the list at `key` if its last element went, which is an event of its own.
@@ -207,7 +234,7 @@ fn rpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandError> {
     let count = match args.len() {
         2 => None,
-        3 => Some(positive(args, 2)?),
+        3 => Some(not_negative(args, 2, "ERR value is out of range, must be positive")?),
         _ => return Err(CommandError::WrongArity(pop_event(end))),
     };
     let (key, limits) = (args.key(1), limits(ctx));
@@ -280,7 +307,7 @@ mod tests {
     fn events_say_what_was_pushed_and_popped_and_when_the_list_went() {
         let mut db = Harness::new();
         db.check_events(&[
-            ("RPUSH l a b c", ":3|", "rpush l@0"),
+            ("RPUSH l a b c", ":3|", "new l@0,rpush l@0"),
             ("LPUSHX l x", ":4|", "lpush l@0"),
             ("LPUSHX none x", ":0|", ""),
             ("LPOP l 0", "*0|", ""),

@@ -1,8 +1,8 @@
 //! Commands that read lists.
 
-use keyspace::List;
+use keyspace::{List, PositionQuery};
 
-use super::bulk;
+use super::{bulk, integer_with_negation, not_negative};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
@@ -90,6 +90,95 @@ fn lindex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
+pub(super) static LPOS: Command = Command {
+    name: "LPOS",
+    summary: "Returns the indexes of elements equal to a value in a list.",
+    since: "6.0.6",
+    group: Group::List,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::LIST),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("element"),
+        Arg::integer("rank").token("RANK").optional(),
+        Arg::integer("num-matches").token("COUNT").optional(),
+        Arg::integer("len").token("MAXLEN").optional(),
+    ],
+    subcommands: &[],
+    run: lpos,
+};
+/// LPOS key element \[RANK rank\] \[COUNT count\] \[MAXLEN len\]: the index of a match, null where there is none;
+/// with COUNT an array of them.
+fn lpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = PositionRequest::parse(args)?;
+    let list = ctx.db.read::<List>(args.key(1))?;
+    let Some(count_max) = request.count else {
+        let mut first = None;
+        if let Some(list) = list {
+            list.positions(request.query(args, 1), |at| first = Some(at));
+        }
+        match first {
+            Some(at) => ctx.reply.integer(at as i64),
+            None => ctx.reply.null(),
+        }
+        return Ok(());
+    };
+    let mut found = 0;
+    let begun = ctx.reply.begin_array();
+    if let Some(list) = list {
+        list.positions(request.query(args, count_max), |at| {
+            found += 1;
+            ctx.reply.integer(at as i64);
+        });
+    }
+    ctx.reply.end_array(begun, found);
+    Ok(())
+}
+
+/// The options of LPOS.
+struct PositionRequest {
+    rank: i64,
+    /// Matches to give, 0 for all; without it, one that is not in an array.
+    count: Option<usize>,
+    compared_max: usize,
+}
+
+impl PositionRequest {
+    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
+        let mut request = Self { rank: 1, count: None, compared_max: 0 };
+        let mut at = 3;
+        while at < args.len() {
+            let has_value = at + 1 < args.len();
+            if has_value && args.is(at, "RANK") {
+                request.rank = integer_with_negation(args, at + 1)?;
+                if request.rank == 0 {
+                    return Err(CommandError::Line(RANK_ZERO));
+                }
+            } else if has_value && args.is(at, "COUNT") {
+                request.count = Some(not_negative(args, at + 1, "ERR COUNT can't be negative")?);
+            } else if has_value && args.is(at, "MAXLEN") {
+                request.compared_max = not_negative(args, at + 1, "ERR MAXLEN can't be negative")?;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 2;
+        }
+        Ok(request)
+    }
+
+    fn query<'a>(&self, args: &Args<'a>, count_max: usize) -> PositionQuery<'a> {
+        PositionQuery { value: args.get(2), rank: self.rank, count_max, compared_max: self.compared_max }
+    }
+}
+
+const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
+                         or use negative to start from the end of the list";
+
 #[cfg(test)]
 mod tests {
     use crate::harness::check;
@@ -110,6 +199,36 @@ mod tests {
             ("LINDEX l 4", "_|"),
             ("LINDEX l x", "-ERR value is not an integer or out of range|"),
             ("LINDEX none x", "_|"),
+        ]);
+    }
+
+    #[test]
+    fn positions_are_found_from_either_end() {
+        let negative = |what| format!("-ERR {what} can't be negative|");
+        let (count, maxlen) = (negative("COUNT"), negative("MAXLEN"));
+        let rank_zero = format!("-{}|", super::RANK_ZERO);
+        check(&[
+            ("RPUSH l a b 1 b a b", ":6|"),
+            ("LPOS l b", ":1|"),
+            ("LPOS l 1", ":2|"),
+            ("LPOS l b RANK 2", ":3|"),
+            ("LPOS l b RANK -1", ":5|"),
+            ("LPOS l b COUNT 0", "*3|:1|:3|:5|"),
+            ("LPOS l b COUNT 2 RANK -2", "*2|:3|:1|"),
+            ("LPOS l b count 0 maxlen 4", "*2|:1|:3|"),
+            ("LPOS l x", "_|"),
+            ("LPOS l x COUNT 1", "*0|"),
+            ("LPOS none x", "_|"),
+            ("LPOS none x COUNT 1", "*0|"),
+            ("LPOS none x RANK 0", &rank_zero),
+            ("LPOS l b RANK x", "-ERR value is not an integer or out of range|"),
+            ("LPOS l b COUNT -1", &count),
+            ("LPOS l b COUNT x", &count),
+            ("LPOS l b MAXLEN -1", &maxlen),
+            ("LPOS l b RANK", "-ERR syntax error|"),
+            ("LPOS l b HUH 1", "-ERR syntax error|"),
+            ("SET s v", "+OK|"),
+            ("LPOS s x", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
         ]);
     }
 }

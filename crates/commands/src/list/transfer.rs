@@ -1,0 +1,248 @@
+//! Commands that take elements from one list of several, and move them to another.
+
+use keyspace::{Key, List, ListEnd};
+
+use super::{bulk, limits, pop_event, push_event, remove_if_empty};
+use crate::args::Args;
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+
+pub(super) static LMOVE: Command = Command {
+    name: "LMOVE",
+    summary: "Takes an element off an end of a list, puts it on an end of another and returns it.",
+    since: "6.2.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(5),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
+        KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("source", 0),
+        Arg::key("destination", 1),
+        Arg::one_of("wherefrom", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::one_of("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+    ],
+    subcommands: &[],
+    run: lmove,
+};
+/// LMOVE source destination LEFT|RIGHT LEFT|RIGHT: the element moved, null where there is no source.
+fn lmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
+    move_one(ctx, args, from, to)
+}
+
+pub(super) static RPOPLPUSH: Command = Command {
+    name: "RPOPLPUSH",
+    summary: "Takes the last element off a list, puts it in front of another and returns it.",
+    since: "1.2.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`LMOVE` with the `RIGHT` and `LEFT` arguments",
+    }),
+    arity: Arity::Exactly(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
+        KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
+    ],
+    tips: &[],
+    args: &[Arg::key("source", 0), Arg::key("destination", 1)],
+    subcommands: &[],
+    run: rpoplpush,
+};
+/// RPOPLPUSH source destination: LMOVE source destination RIGHT LEFT.
+fn rpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    move_one(ctx, args, ListEnd::Back, ListEnd::Front)
+}
+
+fn move_one(ctx: &mut Ctx<'_>, args: &Args<'_>, from: ListEnd, to: ListEnd) -> Result<(), CommandError> {
+    let (source, destination, limits) = (args.key(1), args.key(2), limits(ctx));
+    if ctx.db.write::<List>(source)?.is_none() {
+        ctx.reply.null();
+        return Ok(());
+    }
+    // A destination of another type is found before anything is taken.
+    ctx.db.write::<List>(destination)?;
+    let mut element = Vec::new();
+    let list = ctx.db.write::<List>(source)?.expect("the source was found above");
+    list.pop(from, 1, limits, |popped| popped.append_to(&mut element));
+    ctx.reply.bulk(&element);
+    let list = ctx.db.write_or_insert::<List>(destination)?;
+    list.push(to, std::iter::once(element.as_slice()), limits);
+    ctx.changed_by(0, EventClass::LIST, push_event(to), destination);
+    ctx.changed(EventClass::LIST, pop_event(from), source);
+    remove_if_empty(ctx, source);
+    Ok(())
+}
+
+pub(super) static LMPOP: Command = Command {
+    name: "LMPOP",
+    summary: "Takes elements off the first list that has any, of several, and returns them.",
+    since: "7.0.0",
+    group: Group::List,
+    complexity: "O(N+M)",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::LIST),
+    keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::one_of("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: lmpop,
+};
+/// LMPOP numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and the elements popped off the first list
+/// there is, null where there is none.
+fn lmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = MultiPop::parse(args)?;
+    for index in 2..2 + request.key_count {
+        let key = args.key(index);
+        if ctx.db.write::<List>(key)?.is_some() {
+            return pop_with_key(ctx, key, request.end, request.count);
+        }
+    }
+    ctx.reply.null_array();
+    Ok(())
+}
+
+/// What LMPOP was asked for.
+struct MultiPop {
+    key_count: usize,
+    end: ListEnd,
+    count: usize,
+}
+
+impl MultiPop {
+    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
+        let key_count = at_least_one(args, 1, "ERR numkeys should be greater than 0")?;
+        let end_index = key_count.saturating_add(2);
+        if end_index >= args.len() {
+            return Err(CommandError::Syntax);
+        }
+        let end = end_named(args, end_index)?;
+        let count = match args.len() - end_index {
+            1 => 1,
+            3 if args.is(end_index + 1, "COUNT") => {
+                at_least_one(args, end_index + 2, "ERR count should be greater than 0")?
+            }
+            // As in Redis, a bad count is complained about before what stands behind it.
+            4.. if args.is(end_index + 1, "COUNT") => {
+                at_least_one(args, end_index + 2, "ERR count should be greater than 0")?;
+                return Err(CommandError::Syntax);
+            }
+            _ => return Err(CommandError::Syntax),
+        };
+        Ok(Self { key_count, end, count })
+    }
+}
+
+/// Pops up to `count` elements of the list at `key`, which exists, and answers with its name and them.
+fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> Result<(), CommandError> {
+    let limits = limits(ctx);
+    let list = ctx.db.write::<List>(key)?.expect("the caller looked for it");
+    ctx.reply.array(2);
+    ctx.reply.bulk(key.bytes);
+    ctx.reply.array(count.min(list.len()));
+    let popped = list.pop(end, count, limits, |element| bulk(&mut ctx.reply, element));
+    ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
+    remove_if_empty(ctx, key);
+    Ok(())
+}
+
+/// The end that LEFT or RIGHT means.
+fn end_named(args: &Args<'_>, index: usize) -> Result<ListEnd, CommandError> {
+    if args.is(index, "LEFT") {
+        Ok(ListEnd::Front)
+    } else if args.is(index, "RIGHT") {
+        Ok(ListEnd::Back)
+    } else {
+        Err(CommandError::Syntax)
+    }
+}
+
+/// A count of one or more, or the error that `line` says.
+fn at_least_one(args: &Args<'_>, index: usize, line: &'static str) -> Result<usize, CommandError> {
+    let count = stdx::number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
+    count.filter(|&count| count > 0).ok_or(CommandError::Line(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+
+    #[test]
+    fn an_element_moves_from_an_end_to_an_end() {
+        check(&[
+            ("RPUSH a 1 2 3", ":3|"),
+            ("LMOVE a b LEFT RIGHT", "$1|1|"),
+            ("LMOVE a b right left", "$1|3|"),
+            ("RPOPLPUSH b b", "$1|1|"),
+            ("LRANGE b 0 -1", "*2|$1|1|$1|3|"),
+            ("RPOPLPUSH a a", "$1|2|"),
+            ("LLEN a", ":1|"),
+            ("RPOPLPUSH a b", "$1|2|"),
+            ("LLEN a", ":0|"),
+            ("LMOVE a b LEFT LEFT", "_|"),
+            ("LMOVE a b UP LEFT", "-ERR syntax error|"),
+            ("SET s v", "+OK|"),
+            ("LMOVE a s LEFT LEFT", "_|"),
+            ("LMOVE b s LEFT LEFT", WRONG_TYPE),
+            ("LMOVE s b LEFT LEFT", WRONG_TYPE),
+            ("LLEN b", ":3|"),
+        ]);
+    }
+
+    #[test]
+    fn elements_are_popped_off_the_first_list_there_is() {
+        let greater = |what| format!("-ERR {what} should be greater than 0|");
+        let (numkeys, count) = (greater("numkeys"), greater("count"));
+        check(&[
+            ("RPUSH b 1 2 3", ":3|"),
+            ("LMPOP 2 a b LEFT", "*2|$1|b|*1|$1|1|"),
+            ("LMPOP 2 a b right count 9", "*2|$1|b|*2|$1|3|$1|2|"),
+            ("LMPOP 2 a b LEFT", "_|"),
+            ("LMPOP 0 a LEFT", &numkeys),
+            ("LMPOP x a LEFT", &numkeys),
+            ("LMPOP 2 a LEFT", "-ERR syntax error|"),
+            ("LMPOP 9223372036854775807 a LEFT", "-ERR syntax error|"),
+            ("LMPOP 1 a UP", "-ERR syntax error|"),
+            ("LMPOP 1 a LEFT COUNT", "-ERR syntax error|"),
+            ("LMPOP 1 a LEFT COUNT 0", &count),
+            ("LMPOP 1 a LEFT COUNT 1 COUNT 1", "-ERR syntax error|"),
+            ("LMPOP 1 a LEFT COUNT x COUNT 1", &count),
+            ("SET s v", "+OK|"),
+            ("LMPOP 2 a s LEFT", WRONG_TYPE),
+        ]);
+    }
+
+    #[test]
+    fn events_are_raised_for_both_lists() {
+        let mut db = Harness::new();
+        db.check_events(&[
+            ("RPUSH a 1 2 3", ":3|", "new a@0,rpush a@0"),
+            ("LMOVE a b LEFT RIGHT", "$1|1|", "new b@0,rpush b@0,lpop a@0"),
+            ("RPOPLPUSH b b", "$1|1|", "lpush b@0,rpop b@0"),
+            ("RPOPLPUSH b a", "$1|1|", "lpush a@0,rpop b@0,del b@0"),
+            ("LMPOP 1 a RIGHT COUNT 2", "*2|$1|a|*2|$1|3|$1|2|", "rpop a@0"),
+            ("LMPOP 1 a RIGHT COUNT 2", "*2|$1|a|*1|$1|1|", "rpop a@0,del a@0"),
+        ]);
+        assert_eq!(db.effects.changes, 3 + 3 + 3);
+    }
+}
