@@ -1,13 +1,71 @@
-//! Commands about the connection.
+//! Commands about the connection itself: protocol, authentication, database.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::commands::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group};
 use ::commands::{Args, CommandError};
+use resp::Protocol;
 
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
+use crate::session::{ClientNames, Flow, ReplyMode};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command<Runner>] = &[&ECHO, &PING];
+pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET, &SELECT];
+
+/// The Redis version whose behaviour clients find here: they choose features by it.
+pub const REDIS_VERSION: &str = "8.0.2";
+
+static AUTH: Command<Runner> = Command {
+    name: "AUTH",
+    summary: "Authenticates the connection.",
+    since: "1.0.0",
+    group: Group::Connection,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::NO_AUTH)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::CONNECTION,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::string("username").since("6.0.0").optional(), Arg::string("password")],
+    subcommands: &[],
+    run: Runner::Server(auth),
+};
+/// AUTH [username] password.
+fn auth(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    match args.len() {
+        2 if ctx.settings.requirepass.is_empty() => {
+            return Err(CommandError::Line(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?",
+            ));
+        }
+        2 => authenticate(ctx, b"default", args.get(1))?,
+        3 => authenticate(ctx, args.get(1), args.get(2))?,
+        _ => return Err(CommandError::Syntax),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Authenticates the session, or says why not. The comparison takes the same time for any password of
+/// one length.
+fn authenticate(ctx: &mut ServerCtx<'_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
+    let expected = &ctx.settings.requirepass;
+    let same = expected.len() == password.len()
+        && expected.iter().zip(password).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0;
+    if user != b"default" || !(expected.is_empty() || same) {
+        return Err(CommandError::Line("WRONGPASS invalid username-password pair or user is disabled."));
+    }
+    ctx.session.authenticated = true;
+    Ok(())
+}
 
 static ECHO: Command<Runner> = Command {
     name: "ECHO",
@@ -29,6 +87,97 @@ static ECHO: Command<Runner> = Command {
 fn echo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.bulk(args.get(1));
     Ok(())
+}
+
+static HELLO: Command<Runner> = Command {
+    name: "HELLO",
+    summary: "Switches the protocol, and may authenticate and name the connection.",
+    since: "6.0.0",
+    group: Group::Connection,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::NO_AUTH)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::CONNECTION,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::block(
+        "arguments",
+        &[
+            Arg::integer("protover"),
+            Arg::block("auth", &[Arg::string("username"), Arg::string("password")]).token("AUTH").optional(),
+            Arg::string("clientname").token("SETNAME").optional(),
+        ],
+    )
+    .optional()],
+    subcommands: &[],
+    run: Runner::Server(hello),
+};
+/// HELLO [protover [AUTH username password] [SETNAME name]].
+fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let protocol = match args.try_get(1) {
+        None => ctx.session.protocol,
+        Some(version) => match stdx::number::parse_i64(version) {
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Err(CommandError::Line("NOPROTO unsupported protocol version")),
+            None => {
+                return Err(CommandError::Line("ERR Protocol version is not an integer or out of range"));
+            }
+        },
+    };
+    let (mut at, mut name) = (2, None);
+    while at < args.len() {
+        if args.is(at, "AUTH") && at + 2 < args.len() {
+            authenticate(ctx, args.get(at + 1), args.get(at + 2))?;
+            at += 3;
+        } else if args.is(at, "SETNAME") && at + 1 < args.len() {
+            name = Some(super::client::valid_name(args.get(at + 1))?);
+            at += 2;
+        } else {
+            let option = String::from_utf8_lossy(args.get(at)).into_owned();
+            return Err(CommandError::Text(format!("ERR Syntax error in HELLO option '{option}'")));
+        }
+    }
+    if !ctx.session.authenticated {
+        return Err(CommandError::Line(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+             <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+             the same time",
+        ));
+    }
+    if let Some(name) = name {
+        ctx.session.info.names().name = name;
+    }
+    switch_protocol(ctx, protocol);
+    ctx.reply.set_protocol(protocol);
+    ctx.reply.map(7);
+    ctx.reply.bulk(b"server");
+    ctx.reply.bulk(b"redis");
+    ctx.reply.bulk(b"version");
+    ctx.reply.bulk(REDIS_VERSION.as_bytes());
+    ctx.reply.bulk(b"proto");
+    ctx.reply.integer(ctx.session.info.resp.load(Relaxed) as i64);
+    ctx.reply.bulk(b"id");
+    ctx.reply.integer(ctx.session.id as i64);
+    ctx.reply.bulk(b"mode");
+    ctx.reply.bulk(b"standalone");
+    ctx.reply.bulk(b"role");
+    ctx.reply.bulk(b"master");
+    ctx.reply.bulk(b"modules");
+    ctx.reply.empty_array();
+    Ok(())
+}
+
+fn switch_protocol(ctx: &mut ServerCtx<'_, '_>, protocol: Protocol) {
+    ctx.session.protocol = protocol;
+    let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
+    ctx.session.info.resp.store(version, Relaxed);
 }
 
 static PING: Command<Runner> = Command {
@@ -54,5 +203,106 @@ fn ping(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError
         2 => ctx.reply.bulk(args.get(1)),
         _ => return Err(CommandError::WrongArity("ping")),
     }
+    Ok(())
+}
+
+static QUIT: Command<Runner> = Command {
+    name: "QUIT",
+    summary: "Closes the connection.",
+    since: "1.0.0",
+    group: Group::Connection,
+    complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "7.2.0", replaced_by: "just closing the connection" }),
+    arity: Arity::AtLeast(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::NO_AUTH)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::CONNECTION,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(quit),
+};
+/// QUIT: says OK and closes.
+fn quit(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.ok();
+    ctx.session.flow = Flow::Closing;
+    Ok(())
+}
+
+static RESET: Command<Runner> = Command {
+    name: "RESET",
+    summary: "Brings the connection back to how it was when it was opened.",
+    since: "6.2.0",
+    group: Group::Connection,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::NO_AUTH)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::CONNECTION,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(reset),
+};
+/// RESET: the connection as it was when it was opened.
+fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    switch_protocol(ctx, Protocol::Resp2);
+    ctx.reply.set_protocol(Protocol::Resp2);
+    let session = &mut *ctx.session;
+    session.db = 0;
+    session.info.db.store(0, Relaxed);
+    session.authenticated = ctx.settings.requirepass.is_empty();
+    session.reply_mode = ReplyMode::On;
+    session.no_touch = false;
+    session.info.no_touch.store(false, Relaxed);
+    session.info.no_evict.store(false, Relaxed);
+    let mut names = session.info.names();
+    *names = ClientNames {
+        user: b"default".to_vec(),
+        lib_name: std::mem::take(&mut names.lib_name),
+        lib_version: std::mem::take(&mut names.lib_version),
+        name: Vec::new(),
+    };
+    drop(names);
+    ctx.reply.simple("RESET");
+    Ok(())
+}
+
+static SELECT: Command<Runner> = Command {
+    name: "SELECT",
+    summary: "Selects the database of the connection.",
+    since: "1.0.0",
+    group: Group::Connection,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+    acl: Acl::CONNECTION,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::integer("index")],
+    subcommands: &[],
+    run: Runner::Server(select),
+};
+/// SELECT index.
+fn select(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let index = usize::try_from(args.integer(1)?).map_err(|_| CommandError::DbIndexOutOfRange)?;
+    if index >= ctx.shared.keyspace.db_count() {
+        return Err(CommandError::DbIndexOutOfRange);
+    }
+    ctx.session.db = index;
+    ctx.session.info.db.store(index as u64, Relaxed);
+    ctx.reply.ok();
     Ok(())
 }
