@@ -85,8 +85,7 @@ impl<'a> Args<'a> {
 
     /// Argument `index` as a float.
     pub fn float(&self, index: usize) -> Result<f64, CommandError> {
-        let text = std::str::from_utf8(self.get(index)).map_err(|_| CommandError::NotAFloat)?;
-        text.parse().ok().filter(|value: &f64| !value.is_nan()).ok_or(CommandError::NotAFloat)
+        stdx::number::parse_f64(self.get(index)).ok_or(CommandError::NotAFloat)
     }
 
     /// The keyed hash of this process.

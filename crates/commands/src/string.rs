@@ -1,15 +1,74 @@
-//! Commands on strings.
+//! Commands on strings: whole values here, parts of them in `range`, numbers in `counter`, the longest
+//! common subsequence in `lcs`.
 
-use keyspace::Expiry;
 use keyspace::string::IntText;
+use keyspace::{Expiry, Key, Str};
+use resp::Reply;
 
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+
+mod counter;
+mod lcs;
+mod options;
+mod range;
+
+use options::{Condition, Lifetime, Options, Takes};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command] = &[&GET, &SET];
+pub static COMMANDS: &[&Command] = &[
+    &GET,
+    &SET,
+    &GETSET,
+    &GETDEL,
+    &GETEX,
+    &SETNX,
+    &SETEX,
+    &PSETEX,
+    &MGET,
+    &MSET,
+    &MSETNX,
+    &STRLEN,
+    &range::APPEND,
+    &range::GETRANGE,
+    &range::SUBSTR,
+    &range::SETRANGE,
+    &counter::INCR,
+    &counter::DECR,
+    &counter::INCRBY,
+    &counter::DECRBY,
+    &counter::INCRBYFLOAT,
+    &lcs::LCS,
+];
+
+/// Bytes from which a reply refers to a stored string instead of copying it.
+const SHARED_REPLY_LEN_MIN: usize = 16 * 1024;
+
+/// Replies with a string; a long one is not copied.
+#[inline]
+fn reply_string(reply: &mut Reply<'_>, string: Str<'_>) {
+    match string {
+        Str::Blob(blob) if blob.len() >= SHARED_REPLY_LEN_MIN => reply.bulk_shared(blob.clone()),
+        string => reply.bulk(string.bytes(&mut IntText::new())),
+    }
+}
+
+/// Replies with the string at `key`, null when the key is absent; whether there is one.
+#[inline]
+fn reply_value(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<bool, CommandError> {
+    match ctx.db.string(key)? {
+        Some(string) => {
+            reply_string(&mut ctx.reply, string);
+            Ok(true)
+        }
+        None => {
+            ctx.reply.null();
+            Ok(false)
+        }
+    }
+}
 
 static GET: Command = Command {
     name: "GET",
@@ -29,11 +88,7 @@ static GET: Command = Command {
 };
 /// GET key: the string, null when the key is absent.
 fn get(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    match ctx.db.string(args.key(1))? {
-        Some(string) => ctx.reply.bulk(string.bytes(&mut IntText::new())),
-        None => ctx.reply.null(),
-    }
-    Ok(())
+    reply_value(ctx, args.key(1)).map(drop)
 }
 
 static SET: Command = Command {
@@ -46,17 +101,549 @@ static SET: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::at(
+        1,
+        KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE).union(KeyFlags::VARIABLE_FLAGS),
+    )
+    .noting("RW and ACCESS due to the optional `GET` argument")],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("value"),
+        Arg::one_of(
+            "condition",
+            &[
+                Arg::word("nx", "NX"),
+                Arg::word("xx", "XX"),
+                Arg::string("ifeq-value").token("IFEQ").since("8.4.0"),
+                Arg::string("ifne-value").token("IFNE").since("8.4.0"),
+            ],
+        )
+        .since("2.6.12")
+        .optional(),
+        Arg::word("get", "GET").since("6.2.0").optional(),
+        Arg::one_of(
+            "expiration",
+            &[
+                Arg::integer("seconds").token("EX").since("2.6.12"),
+                Arg::integer("milliseconds").token("PX").since("2.6.12"),
+                Arg::unix_time("unix-time-seconds").token("EXAT").since("6.2.0"),
+                Arg::unix_time("unix-time-milliseconds").token("PXAT").since("6.2.0"),
+                Arg::word("keepttl", "KEEPTTL").since("6.0.0"),
+            ],
+        )
+        .optional(),
+    ],
+    subcommands: &[],
+    run: set,
+};
+/// SET key value [NX | XX | IFEQ value | IFNE value] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: OK,
+/// or null where the condition does not hold; with GET what was there before, either way.
+fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    if args.len() == 3 {
+        ctx.db.set_string(key, args.get(2), Expiry::Clear);
+        ctx.changed(EventClass::STRING, "set", key);
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let options = Options::parse(args, 3, Takes::SetOptions)?;
+    let expiry = options.expiry("set", ctx.db.now_ms())?;
+    if options.get {
+        reply_value(ctx, key)?;
+    }
+    if !condition_holds(ctx, key, options.condition)? {
+        if !options.get {
+            ctx.reply.null();
+        }
+        return Ok(());
+    }
+    store(ctx, key, args.get(2), expiry);
+    if !options.get {
+        ctx.reply.ok();
+    }
+    Ok(())
+}
+
+fn condition_holds(ctx: &mut Ctx<'_>, key: Key<'_>, condition: Condition<'_>) -> Result<bool, CommandError> {
+    Ok(match condition {
+        Condition::None => true,
+        Condition::Absent => !ctx.db.contains(key),
+        Condition::Present => ctx.db.contains(key),
+        Condition::Equal(text) => has_text(ctx, key, text)?.is_some_and(|equal| equal),
+        Condition::NotEqual(text) => has_text(ctx, key, text)?.is_none_or(|equal| !equal),
+    })
+}
+
+/// Whether the string at `key` is `text`; `None` when the key is absent.
+fn has_text(ctx: &mut Ctx<'_>, key: Key<'_>, text: &[u8]) -> Result<Option<bool>, CommandError> {
+    let string = ctx.db.string_to_write(key)?;
+    Ok(string.map(|string| string.bytes(&mut IntText::new()) == text))
+}
+
+/// Stores a string and raises the events of SET.
+fn store(ctx: &mut Ctx<'_>, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
+    ctx.db.set_string(key, bytes, expiry);
+    ctx.changed(EventClass::STRING, "set", key);
+    if let Expiry::At(_) = expiry {
+        ctx.changed_by(0, EventClass::GENERIC, "expire", key);
+    }
+}
+
+static GETSET: Command = Command {
+    name: "GETSET",
+    summary: "Stores a string at a key and returns the one that was there.",
+    since: "1.0.0",
+    group: Group::String,
+    complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`SET` with the `!GET` argument" }),
+    arity: Arity::Exactly(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
     tips: &[],
     args: &[Arg::key("key", 0), Arg::string("value")],
     subcommands: &[],
-    run: set,
+    run: getset,
 };
-/// SET key value.
-fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+/// GETSET key value: the string that was there, null when the key was absent.
+fn getset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
-    ctx.db.set_string(key, args.get(2), Expiry::Clear);
-    ctx.changed(EventClass::STRING, "set", key);
+    reply_value(ctx, key)?;
+    store(ctx, key, args.get(2), Expiry::Clear);
+    Ok(())
+}
+
+static GETDEL: Command = Command {
+    name: "GETDEL",
+    summary: "Returns the string stored at a key and deletes the key.",
+    since: "6.2.0",
+    group: Group::String,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: getdel,
+};
+/// GETDEL key: the string, null when the key is absent.
+fn getdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    if reply_value(ctx, key)? {
+        delete(ctx, key);
+    }
+    Ok(())
+}
+
+/// Removes a key and raises the event of it.
+fn delete(ctx: &mut Ctx<'_>, key: Key<'_>) {
+    if let Some(entry) = ctx.db.remove(key) {
+        ctx.effects.discard(entry);
+        ctx.changed(EventClass::GENERIC, "del", key);
+    }
+}
+
+static GETEX: Command = Command {
+    name: "GETEX",
+    summary: "Returns the string stored at a key and sets or removes the key's expiry.",
+    since: "6.2.0",
+    group: Group::String,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))
+        .noting("RW and UPDATE because it changes the TTL")],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::one_of(
+            "expiration",
+            &[
+                Arg::integer("seconds").token("EX"),
+                Arg::integer("milliseconds").token("PX"),
+                Arg::unix_time("unix-time-seconds").token("EXAT"),
+                Arg::unix_time("unix-time-milliseconds").token("PXAT"),
+                Arg::word("persist", "PERSIST"),
+            ],
+        )
+        .optional(),
+    ],
+    subcommands: &[],
+    run: getex,
+};
+/// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]: the string, null when the key is absent. A time
+/// that is over already deletes the key.
+fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let options = Options::parse(args, 2, Takes::GetexOptions)?;
+    if !reply_value(ctx, key)? {
+        return Ok(());
+    }
+    match (options.lifetime, options.expiry("getex", ctx.db.now_ms())?) {
+        (_, Expiry::At(at_ms)) if at_ms <= ctx.db.now_ms() => delete(ctx, key),
+        (_, Expiry::At(at_ms)) => {
+            ctx.db.set_expiry_ms(key, Some(at_ms));
+            ctx.changed(EventClass::GENERIC, "expire", key);
+        }
+        (Lifetime::Persist, _) if ctx.db.expiry_ms(key).flatten().is_some() => {
+            ctx.db.set_expiry_ms(key, None);
+            ctx.changed(EventClass::GENERIC, "persist", key);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+static SETNX: Command = Command {
+    name: "SETNX",
+    summary: "Stores a string at a key unless the key exists.",
+    since: "1.0.0",
+    group: Group::String,
+    complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `NX` argument" }),
+    arity: Arity::Exactly(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("value")],
+    subcommands: &[],
+    run: setnx,
+};
+/// SETNX key value: 1 when it was stored, 0 when the key exists.
+fn setnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let absent = !ctx.db.contains(key);
+    if absent {
+        store(ctx, key, args.get(2), Expiry::Clear);
+    }
+    ctx.reply.integer(absent.into());
+    Ok(())
+}
+
+static SETEX: Command = Command {
+    name: "SETEX",
+    summary: "Stores a string at a key together with an expiry in seconds.",
+    since: "2.0.0",
+    group: Group::String,
+    complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `EX` argument" }),
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("seconds"), Arg::string("value")],
+    subcommands: &[],
+    run: setex,
+};
+/// SETEX key seconds value: OK.
+fn setex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    set_expiring(ctx, args, Lifetime::Seconds(args.get(2)), "setex")
+}
+
+static PSETEX: Command = Command {
+    name: "PSETEX",
+    summary: "Stores a string at a key together with an expiry in milliseconds.",
+    since: "2.6.0",
+    group: Group::String,
+    complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `PX` argument" }),
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("milliseconds"), Arg::string("value")],
+    subcommands: &[],
+    run: psetex,
+};
+/// PSETEX key milliseconds value: OK.
+fn psetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    set_expiring(ctx, args, Lifetime::Milliseconds(args.get(2)), "psetex")
+}
+
+fn set_expiring(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    lifetime: Lifetime<'_>,
+    command: &'static str,
+) -> Result<(), CommandError> {
+    let expiry = lifetime.expiry(command, ctx.db.now_ms())?;
+    store(ctx, args.key(1), args.get(3), expiry);
     ctx.reply.ok();
     Ok(())
+}
+
+static MGET: Command = Command {
+    name: "MGET",
+    summary: "Returns the strings stored at several keys.",
+    since: "1.0.0",
+    group: Group::String,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::STRING),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["request_policy:multi_shard"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: mget,
+};
+/// MGET key [key …]: an array, null for a key that is absent or no string.
+fn mget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.array(args.len() - 1);
+    for index in 1..args.len() {
+        match ctx.db.string(args.key(index)) {
+            Ok(Some(string)) => reply_string(&mut ctx.reply, string),
+            Ok(None) | Err(_) => ctx.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+static MSET: Command = Command {
+    name: "MSET",
+    summary: "Stores strings at several keys, all at once.",
+    since: "1.0.1",
+    group: Group::String,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::from(1, 2, KeyFlags::OW.union(KeyFlags::UPDATE))],
+    tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
+    args: &[Arg::block("data", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
+    subcommands: &[],
+    run: mset,
+};
+/// MSET key value [key value …]: OK.
+fn mset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.len().is_multiple_of(2) {
+        return Err(CommandError::WrongArity("mset"));
+    }
+    store_pairs(ctx, args);
+    ctx.reply.ok();
+    Ok(())
+}
+
+static MSETNX: Command = Command {
+    name: "MSETNX",
+    summary: "Stores strings at several keys, all at once, unless one of the keys exists.",
+    since: "1.0.1",
+    group: Group::String,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::from(1, 2, KeyFlags::OW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::block("data", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
+    subcommands: &[],
+    run: msetnx,
+};
+/// MSETNX key value [key value …]: 1 when they were stored, 0 when one of the keys exists.
+fn msetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.len().is_multiple_of(2) {
+        return Err(CommandError::WrongArity("msetnx"));
+    }
+    let absent = (1..args.len()).step_by(2).all(|index| !ctx.db.contains(args.key(index)));
+    if absent {
+        store_pairs(ctx, args);
+    }
+    ctx.reply.integer(absent.into());
+    Ok(())
+}
+
+fn store_pairs(ctx: &mut Ctx<'_>, args: &Args<'_>) {
+    for index in (1..args.len()).step_by(2) {
+        let key = args.key(index);
+        ctx.db.set_string(key, args.get(index + 1), Expiry::Clear);
+        ctx.changed(EventClass::STRING, "set", key);
+    }
+}
+
+static STRLEN: Command = Command {
+    name: "STRLEN",
+    summary: "Returns the length of the string stored at a key.",
+    since: "2.2.0",
+    group: Group::String,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::STRING),
+    keys: &[KeySpec::at(1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: strlen,
+};
+/// STRLEN key: its bytes, 0 when the key is absent.
+fn strlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let len = ctx.db.string(args.key(1))?.map_or(0, |string| string.len());
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, START_MS, check};
+
+    #[test]
+    fn set_stores_and_get_returns() {
+        check(&[
+            ("GET a", "_|"),
+            ("SET a 1", "+OK|"),
+            ("GET a", "$1|1|"),
+            ("SET a \"\"", "+OK|"),
+            ("GET a", "$0||"),
+            ("GETSET a b", "$0||"),
+            ("GETSET new c", "_|"),
+            ("GETDEL a", "$1|b|"),
+            ("GETDEL a", "_|"),
+            ("STRLEN new", ":1|"),
+            ("STRLEN a", ":0|"),
+            ("MSET a 1 b 22", "+OK|"),
+            ("STRLEN b", ":2|"),
+            ("MGET a b c", "*3|$1|1|$2|22|_|"),
+            ("MSETNX c 1 a 2", ":0|"),
+            ("MSETNX c 1 d 2", ":1|"),
+            ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command|"),
+            ("MSETNX a 1 b", "-ERR wrong number of arguments for 'msetnx' command|"),
+            ("SETNX a 1", ":0|"),
+            ("SETNX e 1", ":1|"),
+        ]);
+    }
+
+    #[test]
+    fn set_obeys_its_conditions() {
+        check(&[
+            ("SET a 1 XX", "_|"),
+            ("SET a 1 NX", "+OK|"),
+            ("SET a 2 nx", "_|"),
+            ("SET a 2 XX", "+OK|"),
+            ("SET a 3 GET", "$1|2|"),
+            ("SET a 4 NX GET", "$1|3|"),
+            ("GET a", "$1|3|"),
+            ("SET b 4 XX GET", "_|"),
+            ("SET b 4 GET", "_|"),
+            ("SET a 5 IFEQ 4", "_|"),
+            ("SET a 5 IFEQ 3", "+OK|"),
+            ("SET a 6 IFNE 5", "_|"),
+            ("SET a 6 IFNE 4 GET", "$1|5|"),
+            ("SET c 6 IFEQ 4", "_|"),
+            ("SET c 6 IFNE 4", "+OK|"),
+            ("SET a 1 NX XX", "-ERR syntax error|"),
+            ("SET a 1 NX IFEQ 1", "-ERR syntax error|"),
+            ("SET a 1 IFEQ", "-ERR syntax error|"),
+            ("SET a 1 WHAT", "-ERR syntax error|"),
+        ]);
+    }
+
+    #[test]
+    fn expiry_comes_with_the_value_and_goes_with_it() {
+        let mut db = Harness::new();
+        assert_eq!(db.line("SET a 1 EX 10"), "+OK|");
+        assert_eq!(db.line("SET a 2 KEEPTTL"), "+OK|");
+        db.now_ms = START_MS + 9_999;
+        assert_eq!(db.line("GET a"), "$1|2|");
+        db.now_ms += 1;
+        assert_eq!(db.line("GET a"), "$-1|");
+        assert_eq!(db.line("SET a 1 PX 10"), "+OK|");
+        assert_eq!(db.line("SET a 1"), "+OK|");
+        db.now_ms += 100;
+        assert_eq!(db.line("GETEX a PX 10"), "$1|1|");
+        assert_eq!(db.line("GETEX a PERSIST"), "$1|1|");
+        db.now_ms += 100;
+        assert_eq!(db.line("GETEX a PXAT 5"), "$1|1|");
+        assert_eq!(db.line("GET a"), "$-1|");
+        assert_eq!(db.line("SETEX a 1 x"), "+OK|");
+        assert_eq!(db.line("PSETEX b 1 x"), "+OK|");
+        db.now_ms += 1;
+        assert_eq!(db.line("MGET a b"), "*2|$1|x|$-1|");
+        assert_eq!(db.line(&format!("SET a y EXAT {}", db.now_ms / 1000 + 2)), "+OK|");
+        db.now_ms += 2_000;
+        assert_eq!(db.line("GET a"), "$-1|");
+    }
+
+    #[test]
+    fn an_expiry_that_cannot_be_is_refused() {
+        let invalid = "-ERR invalid expire time in 'set' command|";
+        check(&[
+            ("SET a 1 EX 0", invalid),
+            ("SET a 1 PX -1", invalid),
+            ("SET a 1 EXAT 0", invalid),
+            ("SET a 1 EX 9223372036854775", invalid),
+            ("SET a 1 EXAT 9223372036854776", invalid),
+            ("SET a 1 PX 9223372036854775807", invalid),
+            ("SET a 1 EX x", "-ERR value is not an integer or out of range|"),
+            ("SET a 1 EX", "-ERR syntax error|"),
+            ("SET a 1 EX 1 PX 1", "-ERR syntax error|"),
+            ("SET a 1 EX 1 KEEPTTL", "-ERR syntax error|"),
+            ("SET a 1 PERSIST", "-ERR syntax error|"),
+            ("SET a 1 EX 1 EX 2", "+OK|"),
+            ("SETEX a 0 1", "-ERR invalid expire time in 'setex' command|"),
+            ("PSETEX a 0 1", "-ERR invalid expire time in 'psetex' command|"),
+            ("GETEX nokey EX 0", "_|"),
+            ("GETEX a EX 0", "-ERR invalid expire time in 'getex' command|"),
+            ("GETEX a KEEPTTL", "-ERR syntax error|"),
+            ("GETEX a EX 1 PERSIST", "-ERR syntax error|"),
+        ]);
+    }
+
+    #[test]
+    fn another_type_is_refused_except_where_it_is_overwritten() {
+        let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+        check(&[
+            ("RPUSH l 1", ":1|"),
+            ("GET l", wrong),
+            ("GETSET l 1", wrong),
+            ("GETDEL l", wrong),
+            ("GETEX l", wrong),
+            ("STRLEN l", wrong),
+            ("SET l 1 GET", wrong),
+            ("SET l 1 IFEQ 1", wrong),
+            ("MGET l", "*1|_|"),
+            ("SETNX l 1", ":0|"),
+            ("SET l 1 NX", "_|"),
+            ("SET l 1 XX", "+OK|"),
+            ("GET l", "$1|1|"),
+        ]);
+    }
+
+    #[test]
+    fn changes_raise_the_events_of_redis() {
+        Harness::new().check_events(&[
+            ("SET a 1 EX 5", "+OK|", "set a@0,expire a@0"),
+            ("SET a 1 NX", "$-1|", ""),
+            ("GETSET a 2", "$1|1|", "set a@0"),
+            ("MSET a 1 b 2", "+OK|", "set a@0,set b@0"),
+            ("GETEX a EX 5", "$1|1|", "expire a@0"),
+            ("GETEX a PERSIST", "$1|1|", "persist a@0"),
+            ("GETEX a PERSIST", "$1|1|", ""),
+            ("GETEX a EXAT 1", "$1|1|", "del a@0"),
+            ("GETDEL b", "$1|2|", "del b@0"),
+        ]);
+    }
+
+    #[test]
+    fn a_long_string_is_sent_whole() {
+        let mut db = Harness::new();
+        for len in [4096, 4097, 16_383, 16_384, 100_000] {
+            let value = vec![b'v'; len];
+            db.run_bytes(&[b"SET", b"a", &value]);
+            let reply = db.run_bytes(&[b"GET", b"a"]);
+            assert_eq!(reply, [format!("${len}\r\n").as_bytes(), &value, b"\r\n"].concat());
+        }
+    }
 }

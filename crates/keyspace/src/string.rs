@@ -107,6 +107,36 @@ pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
     }
 }
 
+/// The bytes of an entry's string, to change in place, and at least `len_bytes` of them: what is added is
+/// zero. The value is no number from now on, and OBJECT ENCODING will call it raw. Amortised O(bytes added)
+/// unless the string is being sent to a client meanwhile, which costs a copy of it.
+///
+/// # Panics
+/// If the entry holds no string.
+pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
+    if let EntryView::Int(number) = entry.view() {
+        entry.set(NewValue::Bytes(IntText::new().format(number)));
+    }
+    if len_bytes > INLINE_BYTES_MAX
+        && let EntryView::Bytes(bytes) = entry.view()
+    {
+        let mut blob = Vec::with_capacity(len_bytes);
+        blob.extend_from_slice(bytes);
+        entry.set(NewValue::Object(Object::Blob(Blob::new(blob))));
+    }
+    if let EntryView::Object(_) = entry.view() {
+        let Some(Object::Blob(blob)) = entry.object_mut() else { panic!("the caller checked the type") };
+        let bytes = Blob::make_mut(blob);
+        if bytes.len() < len_bytes {
+            bytes.resize(len_bytes, 0);
+        }
+        return bytes;
+    }
+    entry.grow_bytes(len_bytes);
+    entry.set_mark(true);
+    entry.bytes_mut().expect("what is no object and no number is bytes")
+}
+
 /// The number whose decimal text `bytes` are, exactly: no sign but `-`, no leading zeros. O(1).
 #[inline]
 pub fn canonical_int(bytes: &[u8]) -> Option<i64> {

@@ -1,0 +1,134 @@
+//! The options of SET and GETEX: a condition, an expiry, GET. Conflicts follow Redis 8.0.2, which lets an
+//! option that stands twice count the second time.
+
+use keyspace::Expiry;
+
+use crate::args::Args;
+use crate::error::CommandError;
+
+/// Parsed options.
+#[derive(Clone, Copy)]
+pub(super) struct Options<'a> {
+    pub(super) condition: Condition<'a>,
+    pub(super) lifetime: Lifetime<'a>,
+    /// Reply with the value that was there.
+    pub(super) get: bool,
+}
+
+/// Whether to store at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition<'a> {
+    None,
+    /// NX
+    Absent,
+    /// XX
+    Present,
+    /// IFEQ
+    Equal(&'a [u8]),
+    /// IFNE: an absent key differs from every text.
+    NotEqual(&'a [u8]),
+}
+
+/// How long the key shall live. Numbers are parsed later, when Redis reports their errors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lifetime<'a> {
+    /// Nothing was said.
+    Default,
+    /// KEEPTTL
+    Keep,
+    /// PERSIST
+    Persist,
+    /// EX
+    Seconds(&'a [u8]),
+    /// PX
+    Milliseconds(&'a [u8]),
+    /// EXAT
+    UnixSeconds(&'a [u8]),
+    /// PXAT
+    UnixMilliseconds(&'a [u8]),
+}
+
+/// Which command's options are parsed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// All but PERSIST.
+    SetOptions,
+    /// Times and PERSIST.
+    GetexOptions,
+}
+
+impl<'a> Options<'a> {
+    /// The options from argument `first` on.
+    pub(super) fn parse(args: &Args<'a>, first: usize, takes: Takes) -> Result<Self, CommandError> {
+        let mut options = Options { condition: Condition::None, lifetime: Lifetime::Default, get: false };
+        let mut words = args.from(first);
+        while let Some(word) = words.next() {
+            if takes == Takes::SetOptions && word.eq_ignore_ascii_case(b"GET") {
+                options.get = true;
+            } else if takes == Takes::SetOptions
+                && let Some(condition) = Condition::parse(word, &mut words)
+            {
+                require(options.condition == Condition::None || options.condition == condition)?;
+                options.condition = condition;
+            } else {
+                let lifetime = Lifetime::parse(word, &mut words, takes).ok_or(CommandError::Syntax)?;
+                let kind = std::mem::discriminant(&lifetime);
+                let same = std::mem::discriminant(&options.lifetime) == kind;
+                require(options.lifetime == Lifetime::Default || same)?;
+                options.lifetime = lifetime;
+            }
+        }
+        Ok(options)
+    }
+
+    /// What becomes of the key's expiry; an error names `command`.
+    pub(super) fn expiry(&self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
+        self.lifetime.expiry(command, now_ms)
+    }
+}
+
+fn require(holds: bool) -> Result<(), CommandError> {
+    if holds { Ok(()) } else { Err(CommandError::Syntax) }
+}
+
+impl<'a> Condition<'a> {
+    fn parse(word: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        Some(match word.to_ascii_uppercase().as_slice() {
+            b"NX" => Condition::Absent,
+            b"XX" => Condition::Present,
+            b"IFEQ" => Condition::Equal(rest.next()?),
+            b"IFNE" => Condition::NotEqual(rest.next()?),
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Lifetime<'a> {
+    fn parse(word: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>, takes: Takes) -> Option<Self> {
+        Some(match (word.to_ascii_uppercase().as_slice(), takes) {
+            (b"KEEPTTL", Takes::SetOptions) => Lifetime::Keep,
+            (b"PERSIST", Takes::GetexOptions) => Lifetime::Persist,
+            (b"EX", _) => Lifetime::Seconds(rest.next()?),
+            (b"PX", _) => Lifetime::Milliseconds(rest.next()?),
+            (b"EXAT", _) => Lifetime::UnixSeconds(rest.next()?),
+            (b"PXAT", _) => Lifetime::UnixMilliseconds(rest.next()?),
+            _ => return None,
+        })
+    }
+
+    /// What becomes of the key's expiry; an error names `command`. Times are positive, and the sum with
+    /// `now_ms` fits.
+    pub(super) fn expiry(self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
+        let (text, unit_ms, from_ms) = match self {
+            Lifetime::Default | Lifetime::Persist => return Ok(Expiry::Clear),
+            Lifetime::Keep => return Ok(Expiry::Keep),
+            Lifetime::Seconds(text) => (text, 1000, now_ms),
+            Lifetime::Milliseconds(text) => (text, 1, now_ms),
+            Lifetime::UnixSeconds(text) => (text, 1000, 0),
+            Lifetime::UnixMilliseconds(text) => (text, 1, 0),
+        };
+        let number = stdx::number::parse_i64(text).ok_or(CommandError::NotAnInteger)?;
+        let at_ms = number.checked_mul(unit_ms).filter(|&ms| ms > 0).and_then(|ms| ms.checked_add(from_ms));
+        at_ms.map(Expiry::At).ok_or(CommandError::InvalidExpire(command))
+    }
+}
