@@ -3,6 +3,7 @@
 
 mod bench;
 mod ci;
+mod docs;
 mod progress;
 mod server;
 mod shell;
@@ -33,6 +34,8 @@ enum Task {
     Tidy,
     /// Measure Saker beside the peers on PATH (redis-server, valkey-server), interleaved, and print a table.
     Bench(bench::BenchArguments),
+    /// Write the command and option pages from the records.
+    Docs,
     /// Run fuzz targets, keeping what they learn below the target folder.
     Fuzz(FuzzArguments),
 }
@@ -85,6 +88,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             let session = Session::new(root, arguments.seed.unwrap_or_else(fresh_seed));
             ci::fuzz::run(&session, &arguments.targets, arguments.seconds)
         }
+        Task::Docs => docs::write(&Session::new(root, fresh_seed())),
         Task::Bench(arguments) => bench::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Tidy => {
             let findings = tidy::check(&root)?;

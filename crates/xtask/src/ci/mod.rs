@@ -11,7 +11,7 @@ mod sanitize;
 use anyhow::Result;
 
 use crate::progress::{Outcome, Session, Step};
-use crate::tidy;
+use crate::{docs, tidy};
 
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 
@@ -40,6 +40,12 @@ pub const STEPS: &[Step] = &[
         about: "every test of the workspace (cargo test)",
         remedy: "`cargo test -p CRATE NAME` repeats one test",
         run: cargo::unit,
+    },
+    Step {
+        name: "docs",
+        about: "the command and option pages are what the records say",
+        remedy: "run `cargo xtask docs` and commit what it changes",
+        run: docs::check,
     },
     Step {
         name: "loom",
