@@ -1,24 +1,416 @@
-//! The set type.
+//! The set type: integers in an intset, few short strings in a listpack, anything else in a table.
+//!
+//! A set of integers stays sorted in one block until it grows beyond its limit or meets a string; few
+//! short strings stay in one block too. What outgrows that is a table of members, one allocation each:
+//! finding, adding, removing and choosing at random are O(1) there. A set never goes back by itself.
 
-/// The set type.
-#[derive(Clone, Debug, Default)]
+use structures::intset::Intset;
+use structures::listpack::Listpack;
+use structures::listpack::element::{Element, IntText, parse_canonical_int};
+use structures::member::Member;
+use structures::table::Table;
+
+use crate::key::Hasher;
+use crate::limits::SetLimits;
+use crate::one_of::OneOf;
+use crate::sample::{Selection, index_below, sample_table};
+
+/// A set of strings. See the module's comment.
+#[derive(Clone)]
 pub struct Set {
-    elements: Box<Vec<Box<[u8]>>>,
+    repr: Repr,
+}
+
+#[derive(Clone)]
+enum Repr {
+    Ints(Intset),
+    Pack(Listpack),
+    Table(Box<Members>),
+}
+
+/// A table of members and the bytes they take.
+#[derive(Clone, Default)]
+struct Members {
+    table: Table<Member<()>>,
+    members_len_bytes: usize,
+}
+
+impl Members {
+    fn contains(&self, member: &[u8], hasher: &Hasher) -> bool {
+        self.table.find(hasher.hash(member), member).is_some()
+    }
+
+    fn add(&mut self, member: &[u8], hasher: &Hasher) -> bool {
+        let position = hasher.hash(member);
+        if self.table.find(position, member).is_some() {
+            return false;
+        }
+        let element = Member::new(member, ());
+        self.members_len_bytes += element.block_len_bytes();
+        self.table.insert(position, element, &|key: &[u8]| hasher.hash(key));
+        true
+    }
+
+    fn remove(&mut self, member: &[u8], hasher: &Hasher) -> bool {
+        let Some(place) = self.table.find(hasher.hash(member), member) else { return false };
+        self.members_len_bytes -= self.table.remove(place).block_len_bytes();
+        true
+    }
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self { repr: Repr::Ints(Intset::new()) }
+    }
+}
+
+impl std::fmt::Debug for Set {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Set({}, {} members)", self.encoding_name(), self.len())
+    }
 }
 
 impl Set {
-    /// Number of elements. O(1).
+    /// An empty set. One allocation.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of members. O(1).
+    #[inline]
     pub fn len(&self) -> usize {
-        self.elements.len()
+        match &self.repr {
+            Repr::Ints(ints) => ints.len(),
+            Repr::Pack(pack) => pack.len(),
+            Repr::Table(members) => members.table.len(),
+        }
+    }
+
+    /// Whether there are no members. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The name OBJECT ENCODING gives.
     pub fn encoding_name(&self) -> &'static str {
-        "listpack"
+        match &self.repr {
+            Repr::Ints(_) => "intset",
+            Repr::Pack(_) => "listpack",
+            Repr::Table(_) => "hashtable",
+        }
     }
 
-    /// Bytes owned outside the key's block.
+    /// Bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
-        self.elements.capacity()
+        match &self.repr {
+            Repr::Ints(ints) => ints.memory_usage(),
+            Repr::Pack(pack) => pack.memory_usage(),
+            Repr::Table(members) => {
+                size_of::<Members>() + members.members_len_bytes + members.table.memory_usage()
+            }
+        }
+    }
+
+    /// Whether `member` is there. O(1); packed, O(bytes).
+    pub fn contains(&self, member: &[u8], hasher: &Hasher) -> bool {
+        match &self.repr {
+            Repr::Ints(ints) => parse_canonical_int(member).is_some_and(|value| ints.contains(value)),
+            Repr::Pack(pack) => pack.first().is_some_and(|first| pack.find(first, member, 0).is_some()),
+            Repr::Table(members) => members.contains(member, hasher),
+        }
+    }
+
+    /// Prepares for `count` more members of which `first` comes first, so that a set that will not stay
+    /// packed is not packed before. O(n) where the encoding changes.
+    pub fn expect(&mut self, count: usize, first: &[u8], limits: &SetLimits, hasher: &Hasher) {
+        let spread = match &self.repr {
+            Repr::Ints(ints) if ints.is_empty() => {
+                if count <= limits.intset_entries_max && parse_canonical_int(first).is_some() {
+                    return;
+                }
+                self.repr = Repr::Pack(Listpack::new());
+                !limits.pack.admit_count(count)
+            }
+            Repr::Ints(_) => count > limits.intset_entries_max,
+            Repr::Pack(_) => !limits.pack.admit_count(count),
+            Repr::Table(_) => false,
+        };
+        if spread {
+            self.spread(hasher);
+        }
+    }
+
+    /// Adds `member`; false if it was there. O(1) amortised; packed, O(bytes).
+    #[inline]
+    pub fn add(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
+        match &mut self.repr {
+            Repr::Table(members) => members.add(member, hasher),
+            Repr::Ints(_) => self.add_to_ints(member, limits, hasher),
+            Repr::Pack(_) => self.add_to_pack(member, limits, hasher),
+        }
+    }
+
+    fn add_to_ints(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
+        let Repr::Ints(ints) = &mut self.repr else { unreachable!("the caller looked") };
+        if let Some(value) = parse_canonical_int(member)
+            && (!ints.is_empty() || limits.intset_entries_max > 0)
+            && let Ok(added) = ints.insert(value)
+        {
+            if ints.len() > limits.intset_entries_max {
+                self.spread(hasher);
+            }
+            return added;
+        }
+        let longest =
+            [ints.min(), ints.max()].into_iter().flatten().map(|value| Element::Int(value).text_len_bytes());
+        let longest = longest.chain([member.len()]).max().unwrap_or_default();
+        let packs = ints.len() < limits.pack.entries_max && longest <= limits.pack.value_len_bytes_max;
+        let mut pack = Listpack::new();
+        if packs && ints.iter().all(|value| pack.push_back(value).is_ok()) {
+            self.repr = Repr::Pack(pack);
+        } else {
+            self.spread(hasher);
+        }
+        self.add(member, limits, hasher)
+    }
+
+    fn add_to_pack(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
+        let Repr::Pack(pack) = &mut self.repr else { unreachable!("the caller looked") };
+        if pack.first().is_some_and(|first| pack.find(first, member, 0).is_some()) {
+            return false;
+        }
+        let packs = limits.pack.admit_count(pack.len() + 1) && limits.pack.admit(member);
+        if packs && pack.push_back(member).is_ok() {
+            return true;
+        }
+        self.spread(hasher);
+        self.add(member, limits, hasher)
+    }
+
+    /// Goes over to a table. O(n).
+    fn spread(&mut self, hasher: &Hasher) {
+        let mut members = Box::<Members>::default();
+        for member in self.iter() {
+            members.add(member.text(&mut IntText::new()), hasher);
+        }
+        self.repr = Repr::Table(members);
+    }
+
+    /// Removes `member`; false if it was not there. O(1) amortised; packed, O(bytes).
+    pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> bool {
+        match &mut self.repr {
+            Repr::Ints(ints) => parse_canonical_int(member).is_some_and(|value| ints.remove(value)),
+            Repr::Pack(pack) => {
+                let found = pack.first().and_then(|first| pack.find(first, member, 0));
+                found.inspect(|&cursor| pack.delete(cursor)).is_some()
+            }
+            Repr::Table(members) => members.remove(member, hasher),
+        }
+    }
+
+    /// All members, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = Element<'_>> {
+        match &self.repr {
+            Repr::Ints(ints) => OneOf::A(ints.iter().map(Element::Int)),
+            Repr::Pack(pack) => OneOf::B(pack.iter()),
+            Repr::Table(members) => {
+                OneOf::C(members.table.iter().map(|member| Element::Bytes(member.bytes())))
+            }
+        }
+    }
+
+    /// A member chosen uniformly. Expected O(1); packed, O(n).
+    pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Element<'_>> {
+        if self.is_empty() {
+            return None;
+        }
+        match &self.repr {
+            Repr::Ints(ints) => ints.get(index_below(ints.len(), draw)).map(Element::Int),
+            Repr::Pack(pack) => pack.at_index(index_below(pack.len(), draw)),
+            Repr::Table(members) => {
+                let place = members.table.random(draw)?;
+                Some(Element::Bytes(members.table.at(place).bytes()))
+            }
+        }
+    }
+
+    /// Visits `count` distinct members chosen uniformly, or all where there are no more. Expected
+    /// O(count); packed, O(n).
+    pub fn sample(&self, count: usize, mut draw: impl FnMut() -> u64, mut visit: impl FnMut(Element<'_>)) {
+        if let Repr::Table(members) = &self.repr {
+            sample_table(&members.table, count, draw, |member| visit(Element::Bytes(member.bytes())));
+            return;
+        }
+        let mut selection = Selection::new(self.len(), count);
+        self.iter().filter(|_| selection.next(&mut draw)).for_each(visit);
+    }
+
+    /// Removes a member chosen uniformly and hands it to `visit`. Expected O(1); packed, O(n).
+    pub fn take_random<T>(
+        &mut self,
+        draw: impl FnMut() -> u64,
+        visit: impl FnOnce(Element<'_>) -> T,
+    ) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        match &mut self.repr {
+            Repr::Ints(ints) => {
+                let value = ints.remove_at(index_below(ints.len(), draw))?;
+                Some(visit(Element::Int(value)))
+            }
+            Repr::Pack(pack) => {
+                let cursor = pack.seek(index_below(pack.len(), draw))?;
+                let result = visit(pack.get(cursor)?);
+                pack.delete(cursor);
+                Some(result)
+            }
+            Repr::Table(members) => {
+                let place = members.table.random(draw)?;
+                let member = members.table.remove(place);
+                members.members_len_bytes -= member.block_len_bytes();
+                Some(visit(Element::Bytes(member.bytes())))
+            }
+        }
+    }
+
+    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at once.
+    /// What is there from the first call to the last is visited. O(1); packed, O(n).
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
+        match &self.repr {
+            Repr::Table(members) => {
+                members.table.scan(cursor, |member| visit(Element::Bytes(member.bytes())))
+            }
+            Repr::Ints(_) | Repr::Pack(_) => {
+                self.iter().for_each(visit);
+                0
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PackLimits;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const LIMITS: SetLimits =
+        SetLimits { intset_entries_max: 16, pack: PackLimits { entries_max: 8, value_len_bytes_max: 10 } };
+
+    fn hasher() -> Hasher {
+        Hasher::with_seed([1, 2, 3, 4])
+    }
+
+    fn text(element: Element<'_>) -> Vec<u8> {
+        element.text(&mut IntText::new()).to_vec()
+    }
+
+    fn add_all<'a>(members: impl IntoIterator<Item = &'a str>) -> Set {
+        let mut set = Set::new();
+        for member in members {
+            set.add(member.as_bytes(), &LIMITS, &hasher());
+        }
+        set
+    }
+
+    fn check(set: &Set, twin: &BTreeSet<Vec<u8>>) {
+        let mut members: Vec<Vec<u8>> = set.iter().map(text).collect();
+        members.sort();
+        assert!(members.iter().eq(twin));
+        assert_eq!(set.len(), twin.len());
+        let mut scanned = BTreeSet::new();
+        let mut cursor = 0;
+        loop {
+            cursor = set.scan(cursor, |member| {
+                scanned.insert(text(member));
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(&scanned, twin);
+    }
+
+    #[test]
+    fn encodings_change_where_redis_changes_them() {
+        let ints: Vec<String> = (0..17).map(|i| i.to_string()).collect();
+        let ints = |n: usize| ints.iter().map(String::as_str).take(n);
+        assert_eq!(add_all(ints(16)).encoding_name(), "intset");
+        assert_eq!(add_all(ints(17)).encoding_name(), "hashtable");
+        assert_eq!(add_all(ints(7).chain(["a"])).encoding_name(), "listpack");
+        assert_eq!(add_all(ints(8).chain(["a"])).encoding_name(), "hashtable");
+        assert_eq!(add_all(["-12345678901", "a"]).encoding_name(), "hashtable");
+        assert_eq!(add_all(["a"].into_iter().chain(ints(7))).encoding_name(), "listpack");
+        assert_eq!(add_all(["a"].into_iter().chain(ints(8))).encoding_name(), "hashtable");
+        assert_eq!(add_all(["0123456789"]).encoding_name(), "listpack");
+        assert_eq!(add_all(["0123456789a"]).encoding_name(), "hashtable");
+    }
+
+    #[test]
+    fn samples_are_distinct_and_complete() {
+        for n in [3, 7, 16, 100, 1000] {
+            let names: Vec<String> =
+                (0..n).map(|i| format!("{}{i}", if n == 7 { "m" } else { "" })).collect();
+            let set = add_all(names.iter().map(String::as_str));
+            let mut state = 5_u64;
+            let mut draw = move || {
+                state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                state ^ state >> 32
+            };
+            for count in [0, 1, n / 4, n / 2, n, n + 5] {
+                let mut seen = BTreeSet::new();
+                set.sample(count, &mut draw, |member| assert!(seen.insert(text(member))));
+                assert_eq!(seen.len(), count.min(n));
+            }
+            assert!(set.random(&mut draw).is_some_and(|member| set.contains(&text(member), &hasher())));
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_members_of_17_bytes_take_at_most_45_bytes_each() {
+        let mut set = Set::new();
+        for i in 0..100_000 {
+            assert!(set.add(format!("member:{i:010}").as_bytes(), &LIMITS, &hasher()));
+        }
+        assert!(set.memory_usage() <= 4_500_000, "{}", set.memory_usage());
+    }
+
+    fn member() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => (-40_i64..40).prop_map(|i| i.to_string().into_bytes()),
+            2 => any::<i64>().prop_map(|i| i.to_string().into_bytes()),
+            1 => prop::collection::vec(any::<u8>(), 0..12),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_leaves_what_a_naive_set_holds(
+            steps in prop::collection::vec((0..8_u8, member()), 0..200), draws in any::<u64>()
+        ) {
+            let (mut set, mut twin) = (Set::new(), BTreeSet::new());
+            let hasher = hasher();
+            let mut state = draws;
+            let mut draw = || {
+                state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                state ^ state >> 32
+            };
+            for (kind, member) in steps {
+                match kind {
+                    0..=4 => prop_assert_eq!(set.add(&member, &LIMITS, &hasher), twin.insert(member)),
+                    5 => prop_assert_eq!(set.remove(&member, &hasher), twin.remove(&member)),
+                    6 => prop_assert_eq!(set.contains(&member, &hasher), twin.contains(&member)),
+                    _ => match set.take_random(&mut draw, text) {
+                        Some(taken) => prop_assert!(twin.remove(&taken)),
+                        None => prop_assert!(twin.is_empty()),
+                    },
+                }
+            }
+            check(&set, &twin);
+            check(&set.clone(), &twin);
+        }
     }
 }

@@ -1,24 +1,706 @@
-//! The sorted set type.
+//! The sorted set type: few short members in a sorted listpack, anything else found by name and by rank.
+//!
+//! Packed, a sorted set is one block, `member score member score …`, ascending by score, then by member;
+//! a whole score is stored as an integer, another as its shortest text. What outgrows that is a
+//! [`RankedMembers`]: a table to find members by and a counted tree to order them, O(log n) for all of
+//! rank, score and lexical order. It never goes back by itself.
+//!
+//! All ranges are ranges of ranks here: [`Zset::score_ranks`] and [`Zset::lex_ranks`] turn bounds into
+//! ranks, [`Zset::range`] walks them from either end.
 
-/// The sorted set type.
-#[derive(Clone, Debug, Default)]
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use stdx::number;
+use structures::listpack::element::{Element, IntText};
+use structures::listpack::{Cursor, Iter, Listpack};
+use structures::ranked_members::{RankedMembers, order};
+
+use crate::key::Hasher;
+use crate::limits::PackLimits;
+use crate::one_of::OneOfTwo;
+use crate::sample::{Selection, index_below};
+
+/// A set of members ordered by their scores. See the module's comment.
+#[derive(Clone)]
 pub struct Zset {
-    elements: Box<Vec<Box<[u8]>>>,
+    repr: Repr,
+}
+
+#[derive(Clone)]
+enum Repr {
+    Pack(Listpack),
+    Ranked(Box<RankedMembers>),
+}
+
+/// An end of a range of scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScoreBound {
+    /// The score; not NaN.
+    pub score: f64,
+    /// Whether members of exactly this score are left out.
+    pub exclusive: bool,
+}
+
+/// An end of a range of members, meant for sets whose scores are all equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LexBound<'a> {
+    /// Before every member: `-`.
+    Lowest,
+    /// Behind every member: `+`.
+    Highest,
+    /// This member belongs to the range.
+    Inclusive(&'a [u8]),
+    /// This member does not.
+    Exclusive(&'a [u8]),
+}
+
+/// What [`Zset::update`] did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Updated {
+    /// The score there was.
+    pub old: Option<f64>,
+    /// The score there is now.
+    pub new: Option<f64>,
+}
+
+impl Default for Zset {
+    fn default() -> Self {
+        Self { repr: Repr::Pack(Listpack::new()) }
+    }
+}
+
+impl std::fmt::Debug for Zset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Zset({}, {} members)", self.encoding_name(), self.len())
+    }
+}
+
+/// Members and scores of a packed sorted set, from either end.
+#[derive(Clone)]
+struct PackedPairs<'a> {
+    elements: Iter<'a>,
+}
+
+impl<'a> Iterator for PackedPairs<'a> {
+    type Item = (Element<'a>, f64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((self.elements.next()?, score_of(self.elements.next()?)))
+    }
+}
+
+impl DoubleEndedIterator for PackedPairs<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let score = score_of(self.elements.next_back()?);
+        Some((self.elements.next_back()?, score))
+    }
+}
+
+/// The score that an element stands for.
+#[inline]
+fn score_of(element: Element<'_>) -> f64 {
+    match element {
+        Element::Int(score) => score as f64,
+        Element::Bytes(text) => {
+            let score = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            score.filter(|score: &f64| !score.is_nan()).expect("a packed sorted set holds scores")
+        }
+    }
+}
+
+/// The largest magnitude up to which a whole score is packed as an integer.
+const SCORE_INT_MAX: f64 = (i64::MAX / 2) as f64;
+
+/// Calls `store` with the element that stands for `score`.
+fn with_score<T>(score: f64, store: impl FnOnce(Element<'_>) -> T) -> T {
+    if score.abs() <= SCORE_INT_MAX && score.trunc() == score {
+        return store(Element::Int(score as i64));
+    }
+    store(Element::Bytes(number::format_f64(score, &mut [0; number::F64_TEXT_LEN_MAX]).as_bytes()))
+}
+
+fn pairs(pack: &Listpack) -> PackedPairs<'_> {
+    PackedPairs { elements: pack.iter() }
+}
+
+/// The place of a member in a packed sorted set.
+#[inline]
+fn find_member(pack: &Listpack, member: &[u8]) -> Option<Cursor> {
+    pack.find(pack.first()?, member, 1)
+}
+
+/// Puts a member where it belongs. The caller asked whether it fits.
+fn insert_packed(pack: &mut Listpack, member: &[u8], score: f64) {
+    let mut at = pack.end();
+    let mut next = pack.first();
+    while let Some(cursor) = next
+        && let Some((other, behind)) = pack.get_and_next(cursor)
+        && let Some((other_score, behind)) = pack.get_and_next(behind)
+    {
+        let mut scratch = IntText::new();
+        if order((score_of(other_score), other.text(&mut scratch)), (score, member)).is_gt() {
+            at = cursor;
+            break;
+        }
+        next = Some(behind);
+    }
+    with_score(score, |score| pack.insert_many(at, &[Element::Bytes(member), score]))
+        .expect("the caller asked whether this much more fits");
+}
+
+/// Where a score stands to the start of a range: whether it lies before it.
+fn is_before_min(score: f64, min: ScoreBound) -> bool {
+    score < min.score || (min.exclusive && score == min.score)
+}
+
+/// Whether a score does not lie behind the end of a range.
+fn is_up_to_max(score: f64, max: ScoreBound) -> bool {
+    score < max.score || (!max.exclusive && score == max.score)
+}
+
+impl LexBound<'_> {
+    /// How a member stands to the bound; never equal where the bound is no member.
+    fn compare(self, member: &[u8]) -> Ordering {
+        match self {
+            LexBound::Lowest => Ordering::Greater,
+            LexBound::Highest => Ordering::Less,
+            LexBound::Inclusive(bound) | LexBound::Exclusive(bound) => member.cmp(bound),
+        }
+    }
+
+    /// Whether `member` lies before a range that starts here.
+    fn is_before_min(self, member: &[u8]) -> bool {
+        self.compare(member).is_lt() || matches!(self, LexBound::Exclusive(bound) if bound == member)
+    }
+
+    /// Whether `member` does not lie behind a range that ends here.
+    fn is_up_to_max(self, member: &[u8]) -> bool {
+        self.compare(member).is_lt() || matches!(self, LexBound::Inclusive(bound) if bound == member)
+    }
 }
 
 impl Zset {
-    /// Number of elements. O(1).
+    /// An empty sorted set. One allocation.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of members. O(1).
+    #[inline]
     pub fn len(&self) -> usize {
-        self.elements.len()
+        match &self.repr {
+            Repr::Pack(pack) => pack.len() / 2,
+            Repr::Ranked(members) => members.len(),
+        }
     }
 
-    /// The name OBJECT ENCODING gives.
+    /// Whether there are no members. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name OBJECT ENCODING gives: users know the ordered encoding as `skiplist`.
     pub fn encoding_name(&self) -> &'static str {
-        "listpack"
+        match &self.repr {
+            Repr::Pack(_) => "listpack",
+            Repr::Ranked(_) => "skiplist",
+        }
     }
 
-    /// Bytes owned outside the key's block.
+    /// Bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
-        self.elements.capacity()
+        match &self.repr {
+            Repr::Pack(pack) => pack.memory_usage(),
+            Repr::Ranked(members) => size_of::<RankedMembers>() + members.memory_usage(),
+        }
+    }
+
+    /// The score of `member`. O(1); packed, O(bytes).
+    pub fn score(&self, member: &[u8], hasher: &Hasher) -> Option<f64> {
+        match &self.repr {
+            Repr::Pack(pack) => pack.get(pack.next(find_member(pack, member)?)?).map(score_of),
+            Repr::Ranked(members) => Some(members.score_at(members.find(hasher.hash(member), member)?)),
+        }
+    }
+
+    /// Prepares for members of which the longest has `len_bytes_max`, `count` of them, so that a set
+    /// that will not stay packed is not packed first.
+    pub fn expect(&mut self, count: usize, len_bytes_max: usize, limits: &PackLimits, hasher: &Hasher) {
+        let too_long = self.is_empty() && len_bytes_max > limits.value_len_bytes_max;
+        if too_long || !limits.admit_count(count) {
+            self.spread(hasher);
+        }
+    }
+
+    /// Gives `member` the score that `decide` makes of its present one; `None` leaves it as it is.
+    /// O(log n); packed, O(bytes).
+    ///
+    /// # Errors
+    /// What `decide` gives; then nothing changed.
+    ///
+    /// # Panics
+    /// If a score is NaN.
+    #[inline]
+    pub fn update<E>(
+        &mut self,
+        member: &[u8],
+        limits: &PackLimits,
+        hasher: &Hasher,
+        decide: impl FnOnce(Option<f64>) -> Result<Option<f64>, E>,
+    ) -> Result<Updated, E> {
+        let Repr::Ranked(members) = &mut self.repr else {
+            return self.update_packed(member, limits, hasher, decide);
+        };
+        let position = hasher.hash(member);
+        let found = members.find(position, member);
+        let old = found.map(|place| members.score_at(place));
+        let new = decide(old)?;
+        match (found, new) {
+            (_, None) => {}
+            (Some(_), Some(score)) if Some(score) == old => {}
+            (Some(place), Some(score)) => members.set_score_at(place, score),
+            (None, Some(score)) => {
+                members.insert(position, member, score, &|key: &[u8]| hasher.hash(key));
+            }
+        }
+        Ok(Updated { old, new: new.or(old) })
+    }
+
+    fn update_packed<E>(
+        &mut self,
+        member: &[u8],
+        limits: &PackLimits,
+        hasher: &Hasher,
+        decide: impl FnOnce(Option<f64>) -> Result<Option<f64>, E>,
+    ) -> Result<Updated, E> {
+        let Repr::Pack(pack) = &mut self.repr else { unreachable!("the caller looked") };
+        let found = find_member(pack, member);
+        let old = found.and_then(|at| pack.get(pack.next(at)?)).map(score_of);
+        let new = decide(old)?;
+        let updated = Updated { old, new: new.or(old) };
+        let Some(score) = new.filter(|_| new != old) else { return Ok(updated) };
+        assert!(!score.is_nan(), "a score is a number");
+        if let Some(at) = found {
+            pack.delete_many(at, 2);
+            insert_packed(pack, member, score);
+            return Ok(updated);
+        }
+        let packs = limits.admit_count(pack.len() / 2 + 1) && limits.admit(member);
+        if packs && pack.fits(member.len()) {
+            insert_packed(pack, member, score);
+        } else {
+            self.ranked(hasher).insert(hasher.hash(member), member, score, &|key: &[u8]| hasher.hash(key));
+        }
+        Ok(updated)
+    }
+
+    /// Sets the score of `member`, new or not. As [`Zset::update`].
+    pub fn set(&mut self, member: &[u8], score: f64, limits: &PackLimits, hasher: &Hasher) -> Updated {
+        let updated = self.update(member, limits, hasher, |_| Ok::<_, std::convert::Infallible>(Some(score)));
+        match updated {
+            Ok(updated) => updated,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Goes over to ranked members, if it has not yet. O(n).
+    fn spread(&mut self, hasher: &Hasher) {
+        self.ranked(hasher);
+    }
+
+    /// The ranked members, gone over to if need be. O(1), or O(n).
+    fn ranked(&mut self, hasher: &Hasher) -> &mut RankedMembers {
+        if let Repr::Pack(pack) = &self.repr {
+            let mut members = Box::<RankedMembers>::default();
+            let position_of = |key: &[u8]| hasher.hash(key);
+            for (member, score) in pairs(pack) {
+                let mut scratch = IntText::new();
+                let member = member.text(&mut scratch);
+                members.insert(hasher.hash(member), member, score, &position_of);
+            }
+            self.repr = Repr::Ranked(members);
+        }
+        match &mut self.repr {
+            Repr::Ranked(members) => members,
+            Repr::Pack(_) => unreachable!("replaced above"),
+        }
+    }
+
+    /// Removes `member` and gives its score. O(log n); packed, O(bytes).
+    pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
+        match &mut self.repr {
+            Repr::Pack(pack) => {
+                let at = find_member(pack, member)?;
+                let score = pack.get(pack.next(at)?).map(score_of);
+                pack.delete_many(at, 2);
+                score
+            }
+            Repr::Ranked(members) => {
+                let place = members.find(hasher.hash(member), member)?;
+                Some(members.remove(place).payload())
+            }
+        }
+    }
+
+    /// How many members stand before `member`, and its score. O(log n); packed, O(bytes).
+    pub fn rank(&self, member: &[u8], hasher: &Hasher) -> Option<(usize, f64)> {
+        match &self.repr {
+            Repr::Pack(pack) => {
+                let at = find_member(pack, member)?;
+                let score = score_of(pack.get(pack.next(at)?)?);
+                Some((pack.iter_before(at).count() / 2, score))
+            }
+            Repr::Ranked(members) => {
+                let place = members.find(hasher.hash(member), member)?;
+                Some((members.rank(place), members.score_at(place)))
+            }
+        }
+    }
+
+    /// The ranks of the members whose scores lie between the bounds. O(log n); packed, O(n).
+    pub fn score_ranks(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
+        let (start, end) = match &self.repr {
+            Repr::Pack(pack) => (
+                pairs(pack).take_while(|&(_, score)| is_before_min(score, min)).count(),
+                pairs(pack).take_while(|&(_, score)| is_up_to_max(score, max)).count(),
+            ),
+            Repr::Ranked(members) => (
+                members.partition_point(|ranked| is_before_min(ranked.score(), min)),
+                members.partition_point(|ranked| is_up_to_max(ranked.score(), max)),
+            ),
+        };
+        start.min(end)..end
+    }
+
+    /// The ranks of the members between the bounds, where all scores are equal. O(log n); packed, O(n).
+    pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
+        let (start, end) = match &self.repr {
+            Repr::Pack(pack) => {
+                let count = |holds: &dyn Fn(&[u8]) -> bool| {
+                    let members = pairs(pack).map(|(member, _)| member);
+                    members.take_while(|member| holds(member.text(&mut IntText::new()))).count()
+                };
+                (count(&|member| min.is_before_min(member)), count(&|member| max.is_up_to_max(member)))
+            }
+            Repr::Ranked(members) => (
+                members.partition_point(|ranked| min.is_before_min(ranked.member())),
+                members.partition_point(|ranked| max.is_up_to_max(ranked.member())),
+            ),
+        };
+        start.min(end)..end
+    }
+
+    /// Members and scores of a range of ranks, from either end. O(log n) to begin; packed, O(n).
+    pub fn range(&self, ranks: Range<usize>) -> impl DoubleEndedIterator<Item = (Element<'_>, f64)> {
+        match &self.repr {
+            Repr::Pack(pack) => {
+                let start = pack.seek(2 * ranks.start).unwrap_or(pack.end());
+                let end = pack.seek(2 * ranks.end).unwrap_or(pack.end());
+                OneOfTwo::A(PackedPairs { elements: pack.iter_between(start, end) })
+            }
+            Repr::Ranked(members) => {
+                OneOfTwo::B(members.range(ranks).map(|(member, score)| (Element::Bytes(member), score)))
+            }
+        }
+    }
+
+    /// All members and scores in order, from either end.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Element<'_>, f64)> {
+        self.range(0..self.len())
+    }
+
+    /// Removes the member at `rank` and hands it to `visit`. O(log n); packed, O(bytes).
+    pub fn take_at<T>(
+        &mut self,
+        rank: usize,
+        hasher: &Hasher,
+        visit: impl FnOnce(Element<'_>, f64) -> T,
+    ) -> Option<T> {
+        match &mut self.repr {
+            Repr::Pack(pack) => {
+                let at = pack.seek(2 * rank)?;
+                let (member, behind) = pack.get_and_next(at)?;
+                let result = visit(member, score_of(pack.get(behind)?));
+                pack.delete_many(at, 2);
+                Some(result)
+            }
+            Repr::Ranked(members) => {
+                let member = members.remove_at(rank, &|key: &[u8]| hasher.hash(key))?;
+                Some(visit(Element::Bytes(member.bytes()), member.payload()))
+            }
+        }
+    }
+
+    /// Removes the members of a range of ranks and gives how many there were. O(log n) each; packed,
+    /// O(bytes).
+    pub fn remove_ranks(&mut self, ranks: Range<usize>, hasher: &Hasher) -> usize {
+        let ranks = ranks.start..ranks.end.min(self.len());
+        if let Repr::Pack(pack) = &mut self.repr {
+            return pack.delete_range(2 * ranks.start, 2 * ranks.len()) / 2;
+        }
+        for rank in ranks.clone().rev() {
+            self.take_at(rank, hasher, |_, _| ());
+        }
+        ranks.len()
+    }
+
+    /// A member chosen uniformly, and its score. Expected O(1); packed, O(n).
+    pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, f64)> {
+        if self.is_empty() {
+            return None;
+        }
+        match &self.repr {
+            Repr::Pack(_) => self.range(index_below(self.len(), draw)..usize::MAX / 2).next(),
+            Repr::Ranked(members) => {
+                members.random(draw).map(|(member, score)| (Element::Bytes(member), score))
+            }
+        }
+    }
+
+    /// Visits `count` distinct members chosen uniformly, or all where there are no more. O(count log n);
+    /// packed, O(n).
+    pub fn sample(
+        &self,
+        count: usize,
+        mut draw: impl FnMut() -> u64,
+        mut visit: impl FnMut(Element<'_>, f64),
+    ) {
+        let mut left = count.min(self.len());
+        if let Repr::Ranked(members) = &self.repr
+            && count < self.len() / 3
+        {
+            // Few of many: each further rank is drawn among those not chosen yet.
+            let mut chosen = std::collections::BTreeSet::new();
+            while left > 0 {
+                let rank = index_below(members.len(), &mut draw);
+                if chosen.insert(rank)
+                    && let Some((member, score)) = members.at_rank(rank)
+                {
+                    visit(Element::Bytes(member), score);
+                    left -= 1;
+                }
+            }
+            return;
+        }
+        let mut selection = Selection::new(self.len(), count);
+        let chosen = self.iter().filter(|_| selection.next(&mut draw));
+        chosen.for_each(|(member, score)| visit(member, score));
+    }
+
+    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at once.
+    /// What is there from the first call to the last is visited. O(1); packed, O(n).
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
+        match &self.repr {
+            Repr::Ranked(members) => {
+                members.scan(cursor, |member, score| visit(Element::Bytes(member), score))
+            }
+            Repr::Pack(pack) => {
+                pairs(pack).for_each(|(member, score)| visit(member, score));
+                0
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const LIMITS: PackLimits = PackLimits { entries_max: 8, value_len_bytes_max: 10 };
+
+    fn hasher() -> Hasher {
+        Hasher::with_seed([1, 2, 3, 4])
+    }
+
+    fn text(element: Element<'_>) -> Vec<u8> {
+        element.text(&mut IntText::new()).to_vec()
+    }
+
+    type Twin = BTreeMap<Vec<u8>, f64>;
+
+    fn sorted(twin: &Twin) -> Vec<(Vec<u8>, f64)> {
+        let mut sorted: Vec<_> = twin.iter().map(|(member, &score)| (member.clone(), score)).collect();
+        sorted.sort_by(|a, b| order((a.1, &a.0), (b.1, &b.0)));
+        sorted
+    }
+
+    fn owned<'a>(items: impl Iterator<Item = (Element<'a>, f64)>) -> Vec<(Vec<u8>, f64)> {
+        items.map(|(member, score)| (text(member), score)).collect()
+    }
+
+    fn check(zset: &Zset, twin: &Twin) {
+        let sorted = sorted(twin);
+        assert_eq!(owned(zset.iter()), sorted);
+        let mut backwards = owned(zset.iter().rev());
+        backwards.reverse();
+        assert_eq!(backwards, sorted);
+        for (rank, (member, score)) in sorted.iter().enumerate() {
+            assert_eq!(zset.rank(member, &hasher()), Some((rank, *score)));
+            assert_eq!(zset.score(member, &hasher()), Some(*score));
+        }
+        for start in 0..sorted.len() {
+            let end = (start * 7 + 3) % (sorted.len() + 3);
+            let expected = sorted.get(start..end.min(sorted.len())).unwrap_or_default();
+            assert_eq!(owned(zset.range(start..end)), expected, "{start}..{end}");
+        }
+        check_score_ranks(zset, &sorted);
+        let (mut scanned, mut cursor) = (Twin::new(), 0);
+        loop {
+            cursor = zset.scan(cursor, |member, score| {
+                scanned.insert(text(member), score);
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(&scanned, twin);
+    }
+
+    fn check_score_ranks(zset: &Zset, sorted: &[(Vec<u8>, f64)]) {
+        let ends = [f64::NEG_INFINITY, -2.0, -1.5, 0.0, 1.0, 2.5, f64::INFINITY];
+        let bound = |score, exclusive| ScoreBound { score, exclusive };
+        for (min, max) in ends.into_iter().flat_map(|min| ends.map(|max| (min, max))) {
+            for (min_out, max_out) in [(false, false), (false, true), (true, false), (true, true)] {
+                let inside = |score: f64| {
+                    (score > min || (!min_out && score == min)) && (score < max || (!max_out && score == max))
+                };
+                let expected: Vec<_> = sorted.iter().filter(|(_, score)| inside(*score)).cloned().collect();
+                let ranks = zset.score_ranks(bound(min, min_out), bound(max, max_out));
+                assert_eq!(ranks.len(), expected.len());
+                assert_eq!(owned(zset.range(ranks)), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn encoding_changes_beyond_the_limits() {
+        let encoding_after = |members: usize, last: &str| {
+            let mut zset = Zset::new();
+            for i in 0..members {
+                zset.set(format!("m{i}").as_bytes(), i as f64, &LIMITS, &hasher());
+            }
+            zset.set(last.as_bytes(), 0.5, &LIMITS, &hasher());
+            zset.encoding_name()
+        };
+        assert_eq!(encoding_after(7, "x"), "listpack");
+        assert_eq!(encoding_after(8, "m0"), "listpack");
+        assert_eq!(encoding_after(8, "x"), "skiplist");
+        assert_eq!(encoding_after(0, "0123456789"), "listpack");
+        assert_eq!(encoding_after(0, "0123456789a"), "skiplist");
+    }
+
+    #[test]
+    fn every_kind_of_score_survives_packing() {
+        let scores = [0.0, -1.0, 0.1, 1e300, -1e-300, f64::INFINITY, f64::NEG_INFINITY, 9e18, 4e18, 1.5e-9];
+        let mut zset = Zset::new();
+        let limits = PackLimits { entries_max: 100, ..LIMITS };
+        for (i, score) in scores.into_iter().enumerate() {
+            zset.set(&[i as u8], score, &limits, &hasher());
+        }
+        for (i, score) in scores.into_iter().enumerate() {
+            assert_eq!(zset.score(&[i as u8], &hasher()), Some(score));
+        }
+        assert_eq!(zset.encoding_name(), "listpack");
+    }
+
+    #[test]
+    fn lexical_ranges_take_bounds_of_every_kind() {
+        for entries_max in [0, 100] {
+            let limits = PackLimits { entries_max, ..LIMITS };
+            let mut zset = Zset::new();
+            for member in ["a", "aa", "b", "c", "10", "9"] {
+                zset.set(member.as_bytes(), 0.0, &limits, &hasher());
+            }
+            // In order: 10 9 a aa b c
+            use LexBound::{Exclusive, Highest, Inclusive, Lowest};
+            assert_eq!(zset.lex_ranks(Lowest, Highest), 0..6);
+            assert_eq!(zset.lex_ranks(Inclusive(b"9"), Inclusive(b"b")), 1..5);
+            assert_eq!(zset.lex_ranks(Exclusive(b"9"), Exclusive(b"b")), 2..4);
+            assert_eq!(zset.lex_ranks(Exclusive(b"a"), Highest), 3..6);
+            assert_eq!(zset.lex_ranks(Inclusive(b"a!"), Inclusive(b"az")), 3..4);
+            assert!(zset.lex_ranks(Highest, Lowest).is_empty());
+            assert!(zset.lex_ranks(Inclusive(b"c"), Inclusive(b"a")).is_empty());
+        }
+    }
+
+    #[test]
+    fn samples_are_distinct_and_complete() {
+        for n in [1, 8, 1000] {
+            let mut zset = Zset::new();
+            for i in 0..n {
+                zset.set(i.to_string().as_bytes(), i as f64, &LIMITS, &hasher());
+            }
+            let mut state = 5_u64;
+            let mut draw = move || {
+                state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                state ^ state >> 32
+            };
+            for count in [0, 1, n / 4, n / 2, n, n + 5] {
+                let mut seen = BTreeSet::new();
+                zset.sample(count, &mut draw, |member, _| assert!(seen.insert(text(member))));
+                assert_eq!(seen.len(), count.min(n));
+            }
+            assert!(zset.random(&mut draw).is_some());
+        }
+    }
+
+    fn member() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => (0..40_i64).prop_map(|i| i.to_string().into_bytes()),
+            1 => prop::collection::vec(any::<u8>(), 0..12),
+        ]
+    }
+
+    fn score() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            4 => (-3..3_i8).prop_map(f64::from),
+            1 => (-3..3_i8).prop_map(|tenths| f64::from(tenths) / 10.0),
+            1 => prop_oneof![Just(f64::INFINITY), Just(f64::NEG_INFINITY)],
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_leaves_what_a_map_holds(
+            steps in prop::collection::vec((0..10_u8, member(), score()), 0..150)
+        ) {
+            let (mut zset, mut twin) = (Zset::new(), Twin::new());
+            let hasher = hasher();
+            for (kind, member, score) in steps {
+                match kind {
+                    0..=5 => {
+                        let updated = zset.set(&member, score, &LIMITS, &hasher);
+                        prop_assert_eq!(updated, Updated { old: twin.insert(member, score), new: Some(score) });
+                    }
+                    6 => prop_assert_eq!(zset.remove(&member, &hasher), twin.remove(&member)),
+                    7 => {
+                        let updated = zset.update(&member, &LIMITS, &hasher, |_| Err::<Option<f64>, _>("no"));
+                        prop_assert_eq!(updated, Err("no"));
+                    }
+                    8 => {
+                        let rank = member.len();
+                        let expected = sorted(&twin).get(rank).cloned();
+                        let taken = zset.take_at(rank, &hasher, |member, score| (text(member), score));
+                        prop_assert_eq!(&taken, &expected);
+                        expected.and_then(|(member, _)| twin.remove(&member));
+                    }
+                    _ => {
+                        let ranks = member.len()..member.len() * 3 / 2;
+                        let sorted = sorted(&twin);
+                        let gone = sorted.get(ranks.start..ranks.end.min(sorted.len())).unwrap_or_default();
+                        prop_assert_eq!(zset.remove_ranks(ranks, &hasher), gone.len());
+                        gone.iter().for_each(|(member, _)| { twin.remove(member); });
+                    }
+                }
+            }
+            check(&zset, &twin);
+            check(&zset.clone(), &twin);
+        }
     }
 }

@@ -6,12 +6,17 @@
 //! bytes, times and random numbers are arguments.
 
 pub mod alloc;
+mod block;
 pub mod entry;
 pub mod intset;
 pub mod listpack;
 pub mod lock;
+pub mod member;
 pub mod pack_error;
+pub mod pair;
 pub mod prefetch;
 pub mod quicklist;
+pub mod rank_tree;
+pub mod ranked_members;
 pub mod size_class;
 pub mod table;

@@ -255,6 +255,12 @@ impl Listpack {
         Iter { run: self.run().get(..cursor.at()).unwrap_or_default() }
     }
 
+    /// The elements from `start` up to before `end`, from either end.
+    #[inline]
+    pub fn iter_between(&self, start: Cursor, end: Cursor) -> Iter<'_> {
+        Iter { run: self.run().get(start.at()..end.at()).unwrap_or_default() }
+    }
+
     /// The first element equal to `bytes`, looking at the one at `from`, then at those after it but
     /// passing over `skipped` each time: with 1, only fields of field-value pairs. O(n).
     pub fn find(&self, from: Cursor, bytes: &[u8], skipped: usize) -> Option<Cursor> {

@@ -914,6 +914,30 @@ fn roomier(old: Segment) -> Segment {
     new
 }
 
+impl<E: Thin + Clone> Clone for Table<E> {
+    /// The same buckets with copies of the elements: positions are not asked for. O(n).
+    fn clone(&self) -> Self {
+        // Until all segments are its own, the copy must not be dropped: a panic leaks it.
+        let mut copy =
+            ManuallyDrop::new(Self { directory: self.directory.clone(), owns: PhantomData, ..*self });
+        for first in self.first_places() {
+            let old = &self.directory[first];
+            let mut new = Segment { word: Segment::allocate(old.bucket_count(), old.depth()).word, ..*old };
+            for (from, to) in old.buckets().iter().zip(new.buckets_mut()) {
+                for (&word, copied) in from.words.iter().zip(&mut to.words) {
+                    *copied = word & !POINTER_MASK;
+                    if word & POINTER_MASK != 0 {
+                        let element = E::clone(&Borrowed::<E>::new(word));
+                        *copied |= address_of(element.into_raw());
+                    }
+                }
+            }
+            copy.publish(first, new);
+        }
+        ManuallyDrop::into_inner(copy)
+    }
+}
+
 impl<E: Thin> Drop for Table<E> {
     fn drop(&mut self) {
         for first in self.first_places().collect::<Vec<_>>() {

@@ -1,0 +1,48 @@
+//! An iterator that is one of several: a collection's encodings iterate differently, its users do not care.
+
+/// One of three iterators over the same items.
+pub(crate) enum OneOf<A, B, C> {
+    /// The first encoding's.
+    A(A),
+    /// The second encoding's.
+    B(B),
+    /// The third encoding's.
+    C(C),
+}
+
+/// One of two iterators over items of type `T`.
+pub(crate) type OneOfTwo<A, B, T> = OneOf<A, B, std::iter::Empty<T>>;
+
+impl<T, A, B, C> Iterator for OneOf<A, B, C>
+where
+    A: Iterator<Item = T>,
+    B: Iterator<Item = T>,
+    C: Iterator<Item = T>,
+{
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        match self {
+            OneOf::A(a) => a.next(),
+            OneOf::B(b) => b.next(),
+            OneOf::C(c) => c.next(),
+        }
+    }
+}
+
+impl<T, A, B, C> DoubleEndedIterator for OneOf<A, B, C>
+where
+    A: DoubleEndedIterator<Item = T>,
+    B: DoubleEndedIterator<Item = T>,
+    C: DoubleEndedIterator<Item = T>,
+{
+    #[inline]
+    fn next_back(&mut self) -> Option<T> {
+        match self {
+            OneOf::A(a) => a.next_back(),
+            OneOf::B(b) => b.next_back(),
+            OneOf::C(c) => c.next_back(),
+        }
+    }
+}

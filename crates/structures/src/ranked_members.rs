@@ -1,0 +1,353 @@
+//! Members with scores, found by name and by rank: a table that owns them and a tree that orders them.
+//!
+//! ```text
+//!   Table<Member<f64>>  ──►  [score f64][len][bytes]  ◄──  RankTree of addresses
+//! ```
+//! A member is one allocation; the table holds it as its owner, the tree as a plain address. So finding
+//! a score is one table lookup and everything about order is the tree's. Neither structure copies names
+//! or scores, except that inner nodes of the tree keep the score of each child's first member.
+//!
+//! Invariant: table and tree hold the same members. An address leaves the tree before its member is
+//! freed or changes its score, and enters it after the member got its final score. That is what makes
+//! the addresses in the tree good to read, and it is upheld in this file alone.
+//!
+//! Positions are the caller's, as for [`Table`]. Memory: the members (a block of 32 bytes for a name of
+//! up to 23), 10 to 13 bytes each for the table, 9 to 13 for the tree.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use crate::member::Member;
+use crate::prefetch::prefetch_read;
+use crate::rank_tree::{Item, Items, RankTree};
+use crate::table::{Place, Table};
+
+/// The address of a member that the table owns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Address(NonNull<u8>);
+
+// SAFETY: an address is read only through the `RankedMembers` that owns the member, under its borrow.
+unsafe impl Send for Address {}
+// SAFETY: as above; shared, only reading is possible.
+unsafe impl Sync for Address {}
+
+impl Item for Address {
+    const VACANT: Self = Address(NonNull::dangling());
+
+    #[inline]
+    fn score(&self) -> f64 {
+        // SAFETY: the module's invariant: an address the tree holds, or is given, is a live member's.
+        unsafe { Member::<f64>::payload_of(self.0) }
+    }
+
+    #[inline]
+    fn member(&self) -> &[u8] {
+        // SAFETY: as above; the member outlives the address' stay in the tree, and bytes never change.
+        unsafe { Member::<f64>::bytes_of(self.0) }
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        prefetch_read(self.0.as_ptr());
+    }
+}
+
+/// A member with its score, as walks and searches see it.
+#[derive(Clone, Copy)]
+pub struct Ranked<'a> {
+    score: f64,
+    address: &'a Address,
+}
+
+impl<'a> Ranked<'a> {
+    /// The score. O(1), without a look at the member's memory.
+    #[inline]
+    pub fn score(&self) -> f64 {
+        self.score
+    }
+
+    /// The name. O(1).
+    #[inline]
+    pub fn member(&self) -> &'a [u8] {
+        self.address.member()
+    }
+}
+
+/// See the module's comment.
+#[derive(Default)]
+pub struct RankedMembers {
+    table: Table<Member<f64>>,
+    tree: RankTree<Address>,
+    members_len_bytes: usize,
+}
+
+impl RankedMembers {
+    /// No members. One allocation.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of members. O(1).
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are no members. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Bytes of members, table and tree. O(n / 60).
+    pub fn memory_usage(&self) -> usize {
+        self.members_len_bytes + self.table.memory_usage() + self.tree.memory_usage()
+    }
+
+    /// Where a member is; good until members come or go. O(1).
+    #[inline]
+    pub fn find(&self, position: u64, member: &[u8]) -> Option<Place> {
+        self.table.find(position, member)
+    }
+
+    /// The score of the member at `place`. O(1).
+    #[inline]
+    pub fn score_at(&self, place: Place) -> f64 {
+        self.table.at(place).payload()
+    }
+
+    /// Changes the score of the member at `place`. O(log n).
+    ///
+    /// # Panics
+    /// If the score is NaN, as in every method that takes one.
+    pub fn set_score_at(&mut self, place: Place, score: f64) {
+        assert!(!score.is_nan(), "a score is a number");
+        let address = {
+            let member = self.table.at(place);
+            let removed = self.tree.remove(member.payload(), member.bytes());
+            assert!(removed == Some(Address(member.address())), "the tree holds what the table holds");
+            Address(member.address())
+        };
+        self.table.at_mut(place).set_payload(score);
+        self.tree.insert(address);
+    }
+
+    /// Adds a member that is not there. O(log n); `position_of` as for [`Table::insert`].
+    pub fn insert(&mut self, position: u64, member: &[u8], score: f64, position_of: &impl Fn(&[u8]) -> u64) {
+        assert!(!score.is_nan(), "a score is a number");
+        let member = Member::new(member, score);
+        let address = Address(member.address());
+        self.members_len_bytes += member.block_len_bytes();
+        self.table.insert(position, member, position_of);
+        self.tree.insert(address);
+    }
+
+    /// Removes the member at `place`. O(log n).
+    pub fn remove(&mut self, place: Place) -> Member<f64> {
+        let member = self.table.at(place);
+        let removed = self.tree.remove(member.payload(), member.bytes());
+        assert!(removed == Some(Address(member.address())), "the tree holds what the table holds");
+        self.take(place)
+    }
+
+    /// Removes the member at `rank`, if there are so many. O(log n).
+    pub fn remove_at(&mut self, rank: usize, position_of: &impl Fn(&[u8]) -> u64) -> Option<Member<f64>> {
+        let address = self.tree.remove_at(rank)?;
+        let place = self.table.find(position_of(address.member()), address.member());
+        Some(self.take(place.expect("the table holds what the tree holds")))
+    }
+
+    /// Takes a member that left the tree out of the table.
+    fn take(&mut self, place: Place) -> Member<f64> {
+        let member = self.table.remove(place);
+        self.members_len_bytes -= member.block_len_bytes();
+        member
+    }
+
+    /// How many members stand before the one at `place`. O(log n).
+    pub fn rank(&self, place: Place) -> usize {
+        let member = self.table.at(place);
+        self.tree.rank(member.payload(), member.bytes())
+    }
+
+    /// The member at `rank`. O(log n).
+    pub fn at_rank(&self, rank: usize) -> Option<(&[u8], f64)> {
+        self.range(rank..rank + 1).next()
+    }
+
+    /// How many members `before` holds for; it must hold for a prefix of the order. O(log n).
+    pub fn partition_point(&self, mut before: impl FnMut(Ranked<'_>) -> bool) -> usize {
+        self.tree.partition_point(|score, address| before(Ranked { score, address }))
+    }
+
+    /// Members and scores of a range of ranks, from either end. O(log n) to begin, O(1) each.
+    pub fn range(&self, ranks: Range<usize>) -> RankedRange<'_> {
+        RankedRange { items: self.tree.range(ranks) }
+    }
+
+    /// A member chosen uniformly by the random numbers `draw` gives. Expected O(1).
+    pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(&[u8], f64)> {
+        let member = self.table.at(self.table.random(draw)?);
+        Some((member.bytes(), member.payload()))
+    }
+
+    /// Visits members by hash with a cursor, 0 at the end: see [`Table::scan`]. O(bucket).
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
+        self.table.scan(cursor, |member| visit(member.bytes(), member.payload()))
+    }
+}
+
+impl Clone for RankedMembers {
+    /// O(n log n).
+    fn clone(&self) -> Self {
+        let table = self.table.clone();
+        let mut addresses: Vec<Address> = table.iter().map(|member| Address(member.address())).collect();
+        addresses.sort_unstable_by(|a, b| order((a.score(), a.member()), (b.score(), b.member())));
+        let mut tree = RankTree::new();
+        addresses.into_iter().for_each(|address| tree.insert(address));
+        Self { table, tree, members_len_bytes: self.members_len_bytes }
+    }
+}
+
+/// Members and scores of a range of ranks, from either end.
+pub struct RankedRange<'a> {
+    items: Items<'a, Address>,
+}
+
+/// The member at an address that the tree gave.
+#[inline]
+fn read<'a>(address: Address) -> (&'a [u8], f64) {
+    // SAFETY: `RankedRange` gives this out for as long as it borrows the owner of tree and member.
+    (unsafe { Member::<f64>::bytes_of(address.0) }, address.score())
+}
+
+impl<'a> Iterator for RankedRange<'a> {
+    type Item = (&'a [u8], f64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.items.next().map(read)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for RankedRange<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.items.next_back().map(read)
+    }
+}
+
+impl ExactSizeIterator for RankedRange<'_> {}
+
+/// The order of members, for naive twins and for small sets: by score, then by name.
+#[inline]
+pub fn order(a: (f64, &[u8]), b: (f64, &[u8])) -> Ordering {
+    a.0.partial_cmp(&b.0).expect("a score is a number").then_with(|| a.1.cmp(b.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn position_of(member: &[u8]) -> u64 {
+        member.iter().fold(7, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
+        })
+    }
+
+    fn set(members: &mut RankedMembers, member: &[u8], score: f64) {
+        match members.find(position_of(member), member) {
+            Some(place) => members.set_score_at(place, score),
+            None => members.insert(position_of(member), member, score, &position_of),
+        }
+    }
+
+    fn check(members: &RankedMembers, twin: &BTreeMap<Vec<u8>, f64>) {
+        let mut sorted: Vec<(&[u8], f64)> = twin.iter().map(|(name, &score)| (&name[..], score)).collect();
+        sorted.sort_by(|a, b| order((a.1, a.0), (b.1, b.0)));
+        assert_eq!(members.len(), twin.len());
+        assert!(members.range(0..usize::MAX).eq(sorted.iter().copied()));
+        for (rank, &(name, score)) in sorted.iter().enumerate() {
+            let place = members.find(position_of(name), name).expect("the twin has it");
+            assert_eq!((members.rank(place), members.score_at(place)), (rank, score));
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_members_of_17_bytes_take_at_most_57_bytes_each() {
+        let mut members = RankedMembers::new();
+        for i in 0..100_000_u64 {
+            let name = format!("member:{:010}", i);
+            set(&mut members, name.as_bytes(), (i * 7919 % 1_000_003) as f64);
+        }
+        assert!(members.memory_usage() <= 5_700_000, "{}", members.memory_usage());
+    }
+
+    #[test]
+    fn a_score_that_is_no_number_is_refused_and_breaks_nothing() {
+        let mut members = RankedMembers::new();
+        set(&mut members, b"a", 1.0);
+        let attempt = std::panic::AssertUnwindSafe(|| set(&mut members, b"a", f64::NAN));
+        assert!(std::panic::catch_unwind(attempt).is_err());
+        check(&members, &BTreeMap::from([(b"a".to_vec(), 1.0)]));
+    }
+
+    #[test]
+    fn a_scan_visits_all() {
+        let mut members = RankedMembers::new();
+        let mut twin = BTreeMap::new();
+        for i in 0..3000 {
+            set(&mut members, &[i as u8, (i >> 8) as u8], f64::from(i));
+            twin.insert(vec![i as u8, (i >> 8) as u8], f64::from(i));
+        }
+        let (mut seen, mut cursor) = (BTreeMap::new(), 0);
+        loop {
+            cursor = members.scan(cursor, |name, score| {
+                seen.insert(name.to_vec(), score);
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(seen, twin);
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_leaves_what_a_map_holds(
+            steps in prop::collection::vec((0..8_u8, 0..500_u16, -3..3_i8), 0..1500)
+        ) {
+            let (mut members, mut twin) = (RankedMembers::new(), BTreeMap::new());
+            for (kind, number, score) in steps {
+                let name = number.to_string().into_bytes();
+                match kind {
+                    0..=4 => {
+                        set(&mut members, &name, f64::from(score));
+                        twin.insert(name, f64::from(score));
+                    }
+                    5..=6 => {
+                        let place = members.find(position_of(&name), &name);
+                        let removed = place.map(|place| members.remove(place).payload());
+                        prop_assert_eq!(removed, twin.remove(&name));
+                    }
+                    _ => {
+                        if let Some(member) = members.remove_at(usize::from(number) / 4, &position_of) {
+                            prop_assert_eq!(twin.remove(member.bytes()), Some(member.payload()));
+                        }
+                    }
+                }
+            }
+            check(&members, &twin);
+            check(&members.clone(), &twin);
+            let zero = twin.values().filter(|score| **score < 0.0).count();
+            prop_assert_eq!(members.partition_point(|ranked| ranked.score() < 0.0), zero);
+        }
+    }
+}
