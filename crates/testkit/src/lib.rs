@@ -5,14 +5,17 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod differential;
 pub mod history;
 pub mod linearizability;
 pub mod matching;
 pub mod notation;
 pub mod process;
+pub mod rng;
 pub mod script;
 pub mod sequential;
 
 pub use client::{Address, Client, ClientError};
 pub use process::{ServerProcess, peer, saker};
 pub use resp::{Protocol, Value};
+pub use rng::Rng;

@@ -1,0 +1,213 @@
+//! When two replies to one command are the same.
+//!
+//! Most must be equal byte for byte. Some have no order (a hash's fields), some depend on the moment
+//! (TTL) and some on chance (SPOP): of those only what must agree is compared. A command whose effect
+//! is random is followed by a DEL of its key, so that the two servers hold the same again.
+//! What differs for a reason that is known and accepted stands in [`EXPLAINED`].
+
+use std::mem::discriminant;
+
+use resp::{Protocol, Value};
+use stdx::glob::glob_match;
+
+use crate::notation::one_line;
+
+/// What of a reply has to agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compared {
+    /// Everything.
+    Exactly,
+    /// Everything but the order of arrays.
+    Unordered,
+    /// As `Unordered`, elements taken in pairs.
+    UnorderedPairs,
+    /// Integers, up to this difference.
+    Within(i64),
+    /// The type and the length; errors wholly.
+    Shape,
+    /// The type; errors wholly.
+    Kind,
+}
+
+/// A difference that is known and accepted.
+#[derive(Debug)]
+pub struct Explained {
+    /// Text that `INFO server` of one of the two servers must contain.
+    pub info: &'static str,
+    /// Glob over the command's name in capitals.
+    pub command: &'static str,
+    /// Globs over the one-line form of the two replies.
+    pub replies: [&'static str; 2],
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// The differences that are accepted. None concerns Saker and Redis: these must not differ.
+pub const EXPLAINED: &[Explained] = &[
+    Explained {
+        info: "valkey_version",
+        command: "XREAD",
+        replies: ["-ERR Unbalanced*", "-ERR Unbalanced*"],
+        reason: "Redis 7.4 brought the id '+', and names it in this error",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "BITCOUNT",
+        replies: ["*", "*"],
+        reason: "Valkey 8.1 takes a start without an end",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "OBJECT",
+        replies: ["\"*\"", "\"*\""],
+        reason: "Valkey embeds keys in values, which moves the limit of embstr, and converts others earlier",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "SCAN",
+        replies: ["*", "-ERR unknown type name*"],
+        reason: "Valkey refuses a TYPE that does not exist",
+    },
+];
+
+/// Whether the reply to `args` depends on chance, so that the key it changed must be removed:
+/// gives the key.
+pub fn diverging_key(args: &[Vec<u8>]) -> Option<&[u8]> {
+    let key = args.get(1)?;
+    match name(args).as_str() {
+        "SPOP" => Some(key),
+        // An id made from the clock.
+        "XADD" if args.iter().any(|arg| arg == b"*") => Some(key),
+        _ => None,
+    }
+}
+
+/// Whether `a` and `b` agree as replies to `args` in `protocol`.
+pub fn agree(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> bool {
+    a == b || agree_loosely(args, a, b, protocol)
+}
+
+fn name(args: &[Vec<u8>]) -> String {
+    String::from_utf8_lossy(&args[0]).to_ascii_uppercase()
+}
+
+fn compared(args: &[Vec<u8>], protocol: Protocol) -> Compared {
+    let from_start = |cursor_at: usize| args.get(cursor_at).is_some_and(|cursor| cursor == b"0");
+    match name(args).as_str() {
+        // Where a cursor other than 0 stands is each server's own affair.
+        "SCAN" if !from_start(1) => Compared::Kind,
+        "HSCAN" | "SSCAN" | "ZSCAN" if !from_start(2) => Compared::Kind,
+        "HGETALL" if protocol == Protocol::Resp2 => Compared::UnorderedPairs,
+        "KEYS" | "SCAN" | "SSCAN" | "SMEMBERS" | "SINTER" | "SUNION" | "SDIFF" | "HKEYS" | "HVALS"
+        | "HGETALL" => Compared::Unordered,
+        // Flat pairs inside the reply: their order as pairs is not looked at, only their elements.
+        "HSCAN" | "ZSCAN" => Compared::Unordered,
+        "TTL" | "EXPIRETIME" => Compared::Within(2),
+        "PTTL" | "PEXPIRETIME" => Compared::Within(2_000),
+        "SPOP" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER" | "RANDOMKEY" => Compared::Shape,
+        "XADD" if diverging_key(args).is_some() => Compared::Shape,
+        _ => Compared::Exactly,
+    }
+}
+
+fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> bool {
+    match (compared(args, protocol), a, b) {
+        (_, Value::Error(_), _) | (_, _, Value::Error(_)) => false,
+        (Compared::Exactly, ..) => sorted(a, false) == sorted(b, false),
+        (Compared::Unordered, ..) => sorted(a, true) == sorted(b, true),
+        (Compared::UnorderedPairs, Value::Array(a), Value::Array(b)) => {
+            let pairs = |values: &[Value]| {
+                let mut pairs: Vec<_> =
+                    values.chunks(2).map(|pair| pair.iter().map(one_line).collect::<Vec<_>>()).collect();
+                pairs.sort();
+                pairs
+            };
+            pairs(a) == pairs(b)
+        }
+        // -1 and -2 are no times.
+        (Compared::Within(tolerance), Value::Integer(a), Value::Integer(b)) => {
+            *a >= 0 && *b >= 0 && a.abs_diff(*b) <= tolerance as u64
+        }
+        (Compared::Shape, ..) => same_shape(a, b),
+        (Compared::Kind, ..) => discriminant(a) == discriminant(b),
+        _ => false,
+    }
+}
+
+/// The one-line form with maps and sets, and if wanted arrays, in a fixed order.
+fn sorted(value: &Value, arrays_too: bool) -> String {
+    let all = |values: &[Value]| values.iter().map(|value| sorted(value, arrays_too)).collect::<Vec<_>>();
+    let (sign, mut parts, has_order) = match value {
+        Value::Array(values) => ('*', all(values), !arrays_too),
+        Value::Push(values) => ('>', all(values), true),
+        Value::Set(values) => ('~', all(values), false),
+        Value::Map(pairs) => {
+            let pair = |(key, value): &(Value, Value)| {
+                format!("{} {}", sorted(key, arrays_too), sorted(value, arrays_too))
+            };
+            ('%', pairs.iter().map(pair).collect(), false)
+        }
+        scalar => return one_line(scalar),
+    };
+    if !has_order {
+        parts.sort();
+    }
+    format!("{sign}{} {}", parts.len(), parts.join(" "))
+}
+
+fn same_shape(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) | (Value::Set(a), Value::Set(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_shape(a, b))
+        }
+        _ => discriminant(a) == discriminant(b),
+    }
+}
+
+impl Explained {
+    /// Whether this is why `a` and `b` differ as replies to `args`.
+    pub fn explains(&self, args: &[Vec<u8>], a: &Value, b: &Value) -> bool {
+        let fits = |glob: &str, value| glob_match(glob.as_bytes(), one_line(value).as_bytes(), false);
+        let [of_a, of_b] = self.replies;
+        glob_match(self.command.as_bytes(), name(args).as_bytes(), false) && fits(of_a, a) && fits(of_b, b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::Bulk(text.as_bytes().to_vec())
+    }
+
+    fn check(command: &str, a: Value, b: Value, expected: bool) {
+        let args: Vec<_> = command.split(' ').map(|arg| arg.as_bytes().to_vec()).collect();
+        assert_eq!(agree(&args, &a, &b, Protocol::Resp2), expected, "{command}: {a} and {b}");
+    }
+
+    fn array(texts: &[&str]) -> Value {
+        Value::Array(texts.iter().map(|text| bulk(text)).collect())
+    }
+
+    #[test]
+    fn order_counts_where_there_is_one() {
+        check("LRANGE l 0 -1", array(&["a", "b"]), array(&["b", "a"]), false);
+        check("smembers s", array(&["a", "b"]), array(&["b", "a"]), true);
+        check("SMEMBERS s", array(&["a", "b"]), array(&["b", "b"]), false);
+        check("HGETALL h", array(&["a", "1", "b", "2"]), array(&["b", "2", "a", "1"]), true);
+        check("HGETALL h", array(&["a", "1", "b", "2"]), array(&["a", "2", "b", "1"]), false);
+    }
+
+    #[test]
+    fn times_may_be_apart_and_chance_keeps_its_shape() {
+        check("TTL k", Value::Integer(100), Value::Integer(99), true);
+        check("TTL k", Value::Integer(1), Value::Integer(-1), false);
+        check("SPOP s", bulk("a"), bulk("b"), true);
+        check("SPOP s", bulk("a"), Value::Null, false);
+        check("SPOP s 2", array(&["a"]), array(&["b", "c"]), false);
+        check("GET k", Value::Error(b"ERR a".to_vec()), Value::Error(b"ERR b".to_vec()), false);
+        check("XADD x * f v", bulk("1-1"), bulk("2-2"), true);
+        check("XADD x 1-1 f v", bulk("1-1"), bulk("2-2"), false);
+    }
+}

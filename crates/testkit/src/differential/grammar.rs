@@ -1,0 +1,217 @@
+//! Random commands from the lines of [`super::rules`].
+//!
+//! A line is parsed once into a tree; a command is one random walk over it. Some commands are then
+//! damaged: an argument dropped, doubled, swapped or replaced, an option added, letters in the other
+//! case. So errors are compared as well as answers.
+
+use super::rules::RULES;
+use super::values;
+use crate::rng::Rng;
+
+/// How many of a hundred commands are damaged.
+const DAMAGED_PERCENT: usize = 7;
+
+/// How many of a hundred commands are written in small letters.
+const SMALL_LETTERS_PERCENT: usize = 5;
+
+/// How often a repeated part can repeat.
+const REPEATS_MAX: usize = 4;
+
+/// A command: its name and arguments.
+pub type Args = Vec<Vec<u8>>;
+
+#[derive(Clone, Debug)]
+enum Node {
+    Word(&'static str),
+    Class(&'static str),
+    Optional(Vec<Node>),
+    Choice(Vec<Vec<Node>>),
+    AnyOrder(Vec<Node>),
+    Repeat(Vec<Node>),
+}
+
+/// The commands that sequences are made of.
+#[derive(Clone, Debug)]
+pub struct Grammar {
+    rules: Vec<Vec<Node>>,
+}
+
+impl Grammar {
+    /// The rules whose command `wanted` takes, given its name in capitals.
+    pub fn new(wanted: impl Fn(&str) -> bool) -> Self {
+        let rules = RULES.iter().filter(|line| wanted(name(line)));
+        Self { rules: rules.map(|line| parse(line)).collect() }
+    }
+
+    /// The names of all commands of the table, each once.
+    pub fn names() -> Vec<&'static str> {
+        let mut names: Vec<_> = RULES.iter().map(|line| name(line)).collect();
+        names.dedup();
+        names
+    }
+
+    /// Whether there is no rule left.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// A random command. `clock` counts the ids of streams up.
+    pub fn command(&self, clock: &mut u64, rng: &mut Rng) -> Args {
+        let rule = rng.pick(&self.rules);
+        let mut args = Vec::new();
+        generate(rule, clock, rng, &mut args);
+        if rng.percent(DAMAGED_PERCENT) && !keeps_scores_equal(rule) {
+            damage(rule, rng, &mut args);
+        }
+        if rng.percent(SMALL_LETTERS_PERCENT) {
+            args[0].make_ascii_lowercase();
+        }
+        args
+    }
+}
+
+/// The command that a rule is for.
+fn name(line: &str) -> &str {
+    line.split(' ').next().unwrap_or_default()
+}
+
+fn parse(line: &'static str) -> Vec<Node> {
+    let mut words = line.split_whitespace();
+    let (nodes, _) = parse_until(&mut words, "");
+    nodes
+}
+
+/// The nodes up to the word `close` or a `|`, and whether it was the latter.
+fn parse_until(words: &mut std::str::SplitWhitespace<'static>, close: &str) -> (Vec<Node>, bool) {
+    let mut nodes = Vec::new();
+    while let Some(word) = words.next() {
+        nodes.push(match word {
+            "|" => return (nodes, true),
+            _ if word == close => break,
+            "[" => Node::Optional(parse_until(words, "]").0),
+            "{" => Node::AnyOrder(parse_until(words, "}").0),
+            "<" => Node::Repeat(parse_until(words, ">").0),
+            "(" => {
+                let mut choices = Vec::new();
+                loop {
+                    let (choice, more) = parse_until(words, ")");
+                    choices.push(choice);
+                    if !more {
+                        break Node::Choice(choices);
+                    }
+                }
+            }
+            _ => word.strip_prefix('$').map_or(Node::Word(word), Node::Class),
+        });
+    }
+    (nodes, false)
+}
+
+fn generate(nodes: &[Node], clock: &mut u64, rng: &mut Rng, args: &mut Args) {
+    for node in nodes {
+        match node {
+            Node::Word(word) => args.push(word.as_bytes().to_vec()),
+            Node::Class(class) => {
+                args.push(values::value(class, clock, rng).expect("a test checks that every class exists"));
+            }
+            Node::Optional(nodes) if rng.percent(35) => generate(nodes, clock, rng, args),
+            Node::Optional(_) => {}
+            Node::Choice(choices) => generate(rng.pick::<Vec<Node>>(choices), clock, rng, args),
+            Node::AnyOrder(nodes) => {
+                let mut order: Vec<usize> = (0..nodes.len()).collect();
+                rng.shuffle(&mut order);
+                for at in order {
+                    generate(&nodes[at..=at], clock, rng, args);
+                }
+            }
+            Node::Repeat(nodes) => {
+                for _ in 0..=rng.below(REPEATS_MAX) {
+                    generate(nodes, clock, rng, args);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a rule writes to a sorted set whose scores must stay equal.
+fn keeps_scores_equal(rule: &[Node]) -> bool {
+    matches!(rule, [Node::Word("ZADD"), Node::Class("lex_zset"), ..])
+}
+
+/// Makes one thing wrong. The name stays, and a command without arguments can only get one.
+fn damage(rule: &[Node], rng: &mut Rng, args: &mut Args) {
+    let kind = if args.len() == 1 { 4 } else { rng.below(6) };
+    let at = 1 + rng.below(args.len().max(2) - 1);
+    match kind {
+        0 => {
+            args.pop();
+        }
+        1 => {
+            args.remove(at);
+        }
+        2 => args.insert(at, args[at].clone()),
+        3 => args[at] = values::oddity(rng),
+        4 => args.push(values::oddity(rng)),
+        _ => {
+            let mut words = Vec::new();
+            collect_words(&rule[1..], &mut words);
+            if words.is_empty() {
+                let other = 1 + rng.below(args.len() - 1);
+                args.swap(at, other);
+            } else {
+                args.push(rng.pick(&words).as_bytes().to_vec());
+            }
+        }
+    }
+}
+
+/// The words of a rule's options.
+fn collect_words(nodes: &[Node], words: &mut Vec<&'static str>) {
+    for node in nodes {
+        match node {
+            Node::Word(word) => words.push(word),
+            Node::Class(_) => {}
+            Node::Optional(nodes) | Node::AnyOrder(nodes) | Node::Repeat(nodes) => {
+                collect_words(nodes, words);
+            }
+            Node::Choice(choices) => choices.iter().for_each(|nodes| collect_words(nodes, words)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_makes_commands_of_its_name() {
+        for line in RULES {
+            let rule = parse(line);
+            let (mut clock, mut rng) = (0, Rng::new(1));
+            for _ in 0..200 {
+                let mut args = Vec::new();
+                generate(&rule, &mut clock, &mut rng, &mut args);
+                assert_eq!(args[0], name(line).as_bytes());
+                damage(&rule, &mut rng, &mut args);
+                assert_eq!(args[0], name(line).as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn brackets_mean_what_the_table_says() {
+        let rule = parse("X { [ A ] [ ( B 1 | C ) ] } < 2 >");
+        let (mut clock, mut rng) = (0, Rng::new(3));
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..2000 {
+            let mut args = Vec::new();
+            generate(&rule, &mut clock, &mut rng, &mut args);
+            let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
+            seen.insert(words.join(" "));
+        }
+        for line in ["X 2", "X A 2", "X C A 2 2", "X A B 1 2 2 2 2", "X B 1 A 2"] {
+            assert!(seen.contains(line), "{line}");
+        }
+        assert!(!seen.contains("X A A 2") && !seen.contains("X"));
+    }
+}

@@ -1,0 +1,86 @@
+//! Making a failing sequence small: delta debugging (Zeller, Hildebrandt 2002) over its commands,
+//! then over the arguments of those that are left. Bounded in replays.
+
+use super::grammar::Args;
+use super::pair::{Difference, Pair, RunError};
+
+/// Replays that shrinking one failure may take.
+const REPLAYS_MAX: usize = 3_000;
+
+/// A smaller sequence that still makes the servers differ, and how. `found` is what the whole showed.
+pub fn shrink(pair: &mut Pair, commands: &[Args], found: Difference) -> Result<Difference, RunError> {
+    let mut shrinking = Shrinking { pair, best: found, replays: 0 };
+    // Commands behind the difference played no part, unless it showed in the dump.
+    let mut kept = commands.to_vec();
+    let shown_by = shrinking.best.commands.len();
+    if shown_by < kept.len() && shrinking.fails(&kept[..shown_by])? {
+        kept.truncate(shown_by);
+    }
+    kept = shrinking.commands(kept)?;
+    shrinking.arguments(kept)?;
+    Ok(shrinking.best)
+}
+
+struct Shrinking<'a> {
+    pair: &'a mut Pair,
+    best: Difference,
+    replays: usize,
+}
+
+impl Shrinking<'_> {
+    /// Whether `commands` make the servers differ; remembers how.
+    fn fails(&mut self, commands: &[Args]) -> Result<bool, RunError> {
+        if self.replays >= REPLAYS_MAX {
+            return Ok(false);
+        }
+        self.replays += 1;
+        match self.pair.run(commands)? {
+            Some(difference) => {
+                self.best = difference;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Leaves out ever smaller pieces as long as the servers still differ.
+    fn commands(&mut self, mut kept: Vec<Args>) -> Result<Vec<Args>, RunError> {
+        let mut piece = kept.len().div_ceil(2).max(1);
+        loop {
+            let mut at = 0;
+            let mut removed = false;
+            while at < kept.len() {
+                let end = (at + piece).min(kept.len());
+                let rest = [&kept[..at], &kept[end..]].concat();
+                if self.fails(&rest)? {
+                    kept = rest;
+                    removed = true;
+                } else {
+                    at = end;
+                }
+            }
+            if piece == 1 && !removed {
+                return Ok(kept);
+            }
+            piece = if removed { piece } else { piece.div_ceil(2) };
+            piece = piece.min(kept.len().max(1));
+        }
+    }
+
+    /// Leaves out arguments, the last ones first.
+    fn arguments(&mut self, mut kept: Vec<Args>) -> Result<(), RunError> {
+        for command in 0..kept.len() {
+            for at in (1..kept[command].len()).rev() {
+                let mut shorter = kept.clone();
+                shorter[command].remove(at);
+                if self.fails(&shorter)? {
+                    kept = shorter;
+                }
+            }
+        }
+        // The last replay that failed is not always the smallest: replay what is left.
+        self.replays = 0;
+        self.fails(&kept)?;
+        Ok(())
+    }
+}

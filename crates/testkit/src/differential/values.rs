@@ -1,0 +1,232 @@
+//! The values that stand for `$name` in the rules: few keys, so that commands meet; numbers around
+//! limits; texts around the sizes where encodings change; and rarely something out of place.
+
+use crate::rng::Rng;
+
+/// Keys per type.
+const KEYS_PER_TYPE: usize = 3;
+
+/// How many of a hundred typed keys are any key, so that wrong types occur.
+const WRONG_TYPE_PERCENT: usize = 4;
+
+/// The letters that keys of each type start with: string, list, hash, set, sorted set, stream.
+const TYPE_LETTERS: &[u8] = b"slhezx";
+
+/// Databases that sequences use; the dump reads these.
+pub const DATABASES: usize = 3;
+
+const INTEGERS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "2",
+    "7",
+    "-10",
+    "100",
+    "65536",
+    "2147483647",
+    "2147483648",
+    "-2147483648",
+    "9223372036854775806",
+    "9223372036854775807",
+    "-9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "1.0",
+    "abc",
+    "",
+    " 1",
+    "01",
+    "+1",
+];
+
+const FLOATS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "0.1",
+    "0.2",
+    "-0.5",
+    "1.5",
+    "3.0",
+    "1e3",
+    "1e-5",
+    "1e17",
+    "1e20",
+    "-1e10",
+    "100.25",
+    "12345.678",
+    "3.14159265358979",
+    "0.3333333333333333",
+    "inf",
+    "-inf",
+    "nan",
+    "abc",
+    "",
+    "1e400",
+    "0x10",
+];
+
+const SCORES: &[&str] = &[
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "-1",
+    "1.5",
+    "2.5",
+    "0.1",
+    "100",
+    "1e3",
+    "1e17",
+    "1e20",
+    "inf",
+    "-inf",
+    "3.3333333333333335",
+    "1234567890123",
+    "1e-7",
+];
+
+const BOUNDS: &[&str] =
+    &["-inf", "+inf", "inf", "0", "1", "2", "3", "5", "(1", "(2", "(3", "(5", "(-inf", "100"];
+
+const LEXES: &[&str] = &["-", "+", "[", "(", "[a", "(a", "[b", "(b", "[c", "[m", "(z", "[1", "(10"];
+
+const WORDS: &[&str] = &["a", "b", "c", "d", "foo", "bar", "Foo", "z", "", "ab", "m1", "m2"];
+
+const PATTERNS: &[&str] = &["*", "s*", "?0", "[a-h]*", "[^s]1", "*1", "m*", "f?o", "\\*", "a", "", "h[01]"];
+
+/// What stands in a command where it does not belong.
+const ODDITIES: &[&str] =
+    &["", "abc", "-1", "0", "1.5", "nan", "(", "9223372036854775807", "\u{e9}", "*", "-"];
+
+/// A random value of the kind called `class`, or `None` when there is no such kind. `clock` counts
+/// the ids of streams up.
+pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
+    Some(match class {
+        "string" => key(b's', rng),
+        "list" => key(b'l', rng),
+        "hash" => key(b'h', rng),
+        "set" => key(b'e', rng),
+        "zset" => key(b'z', rng),
+        "stream" => key(b'x', rng),
+        // Never the key of another rule, so that all its scores stay the same.
+        "lex_zset" => vec![b'y', b'0' + rng.below(KEYS_PER_TYPE) as u8],
+        "key" => any_key(rng),
+        "value" => text(rng),
+        "field" | "member" => member(rng),
+        "int" => one_of(INTEGERS, rng),
+        "float" => one_of(FLOATS, rng),
+        "score" => score(rng),
+        "bound" => one_of(BOUNDS, rng),
+        "lex" => one_of(LEXES, rng),
+        "pattern" => one_of(PATTERNS, rng),
+        "index" => rarely_odd(rng.below(16) as i64 - 8, rng),
+        "count" => rarely_odd(rng.below(6) as i64 - i64::from(rng.percent(10)), rng),
+        "offset" => rarely_odd(rng.below(100) as i64, rng),
+        "bit" => rarely_odd(rng.below(300) as i64, rng),
+        // Times are far away, so that nothing expires during a run, or past.
+        "seconds" => rarely_odd(1_000 + rng.below(1_000_000) as i64, rng),
+        "ms" => rarely_odd(1_000_000 + rng.below(1_000_000_000) as i64, rng),
+        "at" => rarely_odd(4_102_444_800 + rng.below(1_000) as i64, rng),
+        "at_ms" => rarely_odd(4_102_444_800_000 + rng.below(1_000_000) as i64, rng),
+        "db" => rarely_odd(rng.below(DATABASES) as i64, rng),
+        "new_id" => new_id(clock, rng),
+        "id" => format!("{}-{}", rng.below(*clock as usize + 2), rng.below(3)).into_bytes(),
+        "range_id" => range_id(*clock, rng),
+        _ => return None,
+    })
+}
+
+/// Something that does not belong where it is put.
+pub fn oddity(rng: &mut Rng) -> Vec<u8> {
+    one_of(ODDITIES, rng)
+}
+
+fn one_of(texts: &[&str], rng: &mut Rng) -> Vec<u8> {
+    rng.pick(texts).as_bytes().to_vec()
+}
+
+/// `number`, or in a few percent something that is none, or past any limit.
+fn rarely_odd(number: i64, rng: &mut Rng) -> Vec<u8> {
+    if rng.percent(4) { oddity(rng) } else { number.to_string().into_bytes() }
+}
+
+fn key(letter: u8, rng: &mut Rng) -> Vec<u8> {
+    if rng.percent(WRONG_TYPE_PERCENT) {
+        return any_key(rng);
+    }
+    vec![letter, b'0' + rng.below(KEYS_PER_TYPE) as u8]
+}
+
+fn any_key(rng: &mut Rng) -> Vec<u8> {
+    vec![*rng.pick(TYPE_LETTERS), b'0' + rng.below(KEYS_PER_TYPE) as u8]
+}
+
+fn score(rng: &mut Rng) -> Vec<u8> {
+    if rng.percent(2) { oddity(rng) } else { one_of(SCORES, rng) }
+}
+
+fn member(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(100) {
+        0..50 => one_of(WORDS, rng),
+        50..80 => rng.below(40).to_string().into_bytes(),
+        80..90 => one_of(INTEGERS, rng),
+        90..96 => sized(rng),
+        _ => binary(rng),
+    }
+}
+
+fn text(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(100) {
+        0..30 => one_of(WORDS, rng),
+        30..50 => rng.below(1000).to_string().into_bytes(),
+        50..62 => one_of(INTEGERS, rng),
+        62..72 => one_of(FLOATS, rng),
+        72..90 => sized(rng),
+        _ => binary(rng),
+    }
+}
+
+/// Text of a size around which encodings change: 44 and 64 bytes, and now and then some kilobytes.
+fn sized(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.below(20) {
+        0..6 => 40 + rng.below(8),
+        6..12 => 60 + rng.below(8),
+        12..19 => rng.below(200),
+        _ => 2000 + rng.below(10_000),
+    };
+    vec![b'a' + rng.below(3) as u8; len]
+}
+
+fn binary(rng: &mut Rng) -> Vec<u8> {
+    (0..rng.below(12)).map(|_| rng.next_u64() as u8).collect()
+}
+
+fn new_id(clock: &mut u64, rng: &mut Rng) -> Vec<u8> {
+    match rng.below(20) {
+        0 => b"*".to_vec(),
+        1 => oddity(rng),
+        2 => format!("{}-{}", rng.below(*clock as usize + 2), rng.below(3)).into_bytes(),
+        3 => format!("{clock}").into_bytes(),
+        4..7 => format!("{clock}-*").into_bytes(),
+        _ => {
+            *clock += rng.below(2) as u64 + 1;
+            format!("{clock}-{}", rng.below(3)).into_bytes()
+        }
+    }
+}
+
+fn range_id(clock: u64, rng: &mut Rng) -> Vec<u8> {
+    let id = format!("{}-{}", rng.below(clock as usize + 2), rng.below(3));
+    match rng.below(20) {
+        0..6 => b"-".to_vec(),
+        6..12 => b"+".to_vec(),
+        12..15 => format!("({id}").into_bytes(),
+        15 => rng.below(clock as usize + 2).to_string().into_bytes(),
+        16 => oddity(rng),
+        _ => id.into_bytes(),
+    }
+}
