@@ -64,6 +64,12 @@ pub const EXPLAINED: &[Explained] = &[
     },
     Explained {
         info: "valkey_version",
+        command: "ZSCAN",
+        replies: ["\\*2*", "\\*2*"],
+        reason: "scores print differently per encoding, and Valkey converts for a member it does not add",
+    },
+    Explained {
+        info: "valkey_version",
         command: "SCAN",
         replies: ["*", "-ERR unknown type name*"],
         reason: "Valkey refuses a TYPE that does not exist",
