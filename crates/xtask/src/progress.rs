@@ -138,7 +138,7 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection) -> Result<b
                 tally.skipped += chosen.len() - at - 1;
                 println!("        FAILED after {took}: {error:#}");
                 println!("        What to do: {}", step.remedy);
-                println!("        Again, this step alone: cargo xtask test --only {}", step.name);
+                println!("        Again: cargo xtask test --only {} --seed {}", step.name, session.seed);
                 break;
             }
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -36,12 +37,26 @@ pub fn run_shown(command: &mut Command) -> Result<()> {
     check(command, status)
 }
 
+/// Runs `command` with its output on the terminal and hands each line of its standard output to `look`.
+pub fn run_watched(command: &mut Command, mut look: impl FnMut(&str)) -> Result<()> {
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", shown(command)))?;
+    let output = child.stdout.take().context("its standard output")?;
+    for line in BufReader::new(output).lines() {
+        // What a test prints may be any bytes; the rest of its output matters more than such a line.
+        let Ok(line) = line else { continue };
+        println!("{line}");
+        look(&line);
+    }
+    let status = child.wait()?;
+    check(command, status)
+}
+
 /// Runs `command` with its output appended to step `name`'s log; on failure or after `limit` the end of
 /// the log is printed. Returns all the step has logged so far.
 pub fn run_logged(session: &Session, name: &str, command: &mut Command, limit: Duration) -> Result<String> {
     let path = session.log_path(name);
     let mut log = open_log(&path)?;
-    use std::io::Write;
     writeln!(log, "$ {}", shown(command))?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let ended = wait(command, limit).and_then(|status| check(command, status));
