@@ -28,7 +28,7 @@ pub use limits::{PackLimits, SetLimits};
 pub use list::{Beside, List, ListEnd, ListLimits, ListView, PositionQuery, Trimmed};
 pub use object::{Blob, Object, ObjectType};
 pub use set::Set;
-pub use stream::Stream;
+pub use stream::{AppendError, Keep, NewId, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort};
 pub use string::Str;
 pub use view::{Access, Expiry, View, WrongType};
 pub use zset::Zset;

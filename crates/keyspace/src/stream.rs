@@ -1,15 +1,131 @@
-//! The stream type.
+//! The stream type: an append-only log of entries, each an ID and fields with values.
+//!
+//! ```text
+//!   nodes   [entries 1-0 … 5-3][entries 5-4 … 9-0][entries 9-1 …]     ascending, in a ring
+//! ```
+//! Entries live in nodes ([`node`]) of a bounded number of bytes and entries; IDs only ascend, so a
+//! new entry goes to the last node, trimming takes nodes off the front, and an ID is found by binary
+//! search over the nodes and a walk within one.
+//!
+//! The limits count as in Redis: an entry opens a new node when the last has `entries_max` entries,
+//! deleted ones included, or would exceed `bytes_max` with the entry's strings. The bytes of a node
+//! are fewer than those of Redis' own format, so nodes of large entries may hold more of them.
+//!
+//! Invariants: no node is without a live entry; `len` is the number of live entries; `last_id` is not
+//! below any entry's ID. A stream without entries is still there: it remembers its last ID.
+//! Complexity: append O(bytes), amortised; seek O(log nodes + entries of one node).
+//! Memory: an entry of the shape of its node's first one costs its values and about five bytes.
+//! Rejected: a radix tree over the nodes. Keys only arrive at the end, so it would buy nothing.
 
-/// The stream type.
+mod id;
+mod node;
+
+use std::collections::{VecDeque, vec_deque};
+
+use structures::size_class::size_class;
+
+pub use id::{IdText, StreamId};
+use node::Node;
+pub use node::Pairs;
+
+/// How much a node of a stream holds; 0 means any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// `stream-node-max-bytes`.
+    pub node_bytes_max: usize,
+    /// `stream-node-max-entries`.
+    pub node_entries_max: usize,
+}
+
+/// No entry's strings may be longer than this together, and no node.
+const STRINGS_LEN_BYTES_MAX: usize = 1 << 30;
+
+/// Why an entry cannot be appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendError {
+    /// Its ID is not above the stream's last one.
+    NotAscending,
+    /// Its strings are longer than a node may be.
+    TooLarge,
+}
+
+/// Where the ID of a new entry comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewId {
+    /// `*`: the time, or the ID after the last one where that is ahead of the time.
+    Auto,
+    /// `ms-*`: the next sequence number of that millisecond.
+    AutoSeq(u64),
+    /// Given by the user.
+    Given(StreamId),
+}
+
+/// Which entries a trim keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The last so many.
+    Last(u64),
+    /// Those at or above an ID.
+    From(StreamId),
+}
+
+/// How exactly a trim is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrimEffort {
+    /// Every entry that is not to be kept goes.
+    Exact,
+    /// Only whole nodes go, and no more entries than this at once; 0 for any number.
+    WholeNodes {
+        /// `LIMIT`
+        entries_max: usize,
+    },
+}
+
+/// What [`Stream::trim`] did.
+#[derive(Debug, Default)]
+pub struct StreamTrimmed {
+    /// Entries that went.
+    pub removed: usize,
+    /// Most of them, where they are so many that the caller should have them dropped in the background.
+    pub leftovers: Option<Box<Stream>>,
+}
+
+/// Nodes that a trim frees itself: some microseconds of work.
+const FREED_NODES_MAX: usize = 16;
+
+/// A log of entries. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    elements: Box<Vec<Box<[u8]>>>,
+    nodes: VecDeque<Node>,
+    len: usize,
+    last_id: StreamId,
+    max_deleted_id: StreamId,
+    entries_added: u64,
+}
+
+/// One entry, borrowed from its stream.
+#[derive(Clone, Debug)]
+pub struct StreamEntry<'a> {
+    /// Its ID.
+    pub id: StreamId,
+    /// Its fields and values, in the order in which they were given.
+    pub pairs: Pairs<'a>,
 }
 
 impl Stream {
-    /// Number of elements. O(1).
+    /// An empty stream; allocates nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of entries. O(1).
     pub fn len(&self) -> usize {
-        self.elements.len()
+        self.len
+    }
+
+    /// Whether there are no entries. O(1).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The name OBJECT ENCODING gives.
@@ -17,8 +133,529 @@ impl Stream {
         "stream"
     }
 
-    /// Bytes owned outside the key's block.
+    /// Number of nodes. O(1).
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The highest ID that an entry ever had (or XSETID set). O(1).
+    #[inline]
+    pub fn last_id(&self) -> StreamId {
+        self.last_id
+    }
+
+    /// The highest ID that XDEL ever removed. O(1).
+    pub fn max_deleted_id(&self) -> StreamId {
+        self.max_deleted_id
+    }
+
+    /// Entries ever appended. O(1).
+    pub fn entries_added(&self) -> u64 {
+        self.entries_added
+    }
+
+    /// The ID of the first entry there is; `0-0` without entries. O(entries of one node).
+    pub fn first_entry_id(&self) -> StreamId {
+        self.range(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
+    }
+
+    /// The ID of the last entry there is; `0-0` without entries. O(entries of one node).
+    pub fn last_entry_id(&self) -> StreamId {
+        self.range_rev(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
+    }
+
+    /// Sets the last ID, which the caller keeps at or above all entries.
+    pub fn set_last_id(&mut self, id: StreamId) {
+        assert!(self.last_entry_id() <= id, "an entry has a higher ID");
+        self.last_id = id;
+    }
+
+    /// Sets the highest deleted ID.
+    pub fn set_max_deleted_id(&mut self, id: StreamId) {
+        self.max_deleted_id = id;
+    }
+
+    /// Sets the number of entries ever appended.
+    pub fn set_entries_added(&mut self, count: u64) {
+        self.entries_added = count;
+    }
+
+    /// Bytes owned outside the key's block. O(nodes).
     pub fn memory_usage(&self) -> usize {
-        self.elements.capacity()
+        let ring = match self.nodes.capacity() * size_of::<Node>() {
+            0 => 0,
+            bytes => size_class(bytes),
+        };
+        size_class(size_of::<Self>()) + ring + self.nodes.iter().map(Node::memory_usage).sum::<usize>()
+    }
+
+    // Changing.
+
+    /// The ID that a new entry gets at `now_ms`, Unix milliseconds; none if it would not be above the
+    /// last one. O(1).
+    #[inline]
+    pub fn new_id(&self, wanted: NewId, now_ms: u64) -> Option<StreamId> {
+        let last = self.last_id;
+        let id = match wanted {
+            NewId::Auto if now_ms > last.ms => StreamId { ms: now_ms, seq: 0 },
+            NewId::Auto => last.next()?,
+            NewId::AutoSeq(ms) if ms == last.ms => StreamId { ms, seq: last.seq.checked_add(1)? },
+            NewId::AutoSeq(ms) => StreamId { ms, seq: 0 },
+            NewId::Given(id) => id,
+        };
+        (id > last).then_some(id)
+    }
+
+    /// Appends an entry; `words` are fields and values by turns. O(bytes) amortised.
+    ///
+    /// # Errors
+    /// If the ID is not above the last one, or the strings are longer than 1 GiB together; then nothing
+    /// has changed.
+    #[inline]
+    pub fn append<'v>(
+        &mut self,
+        id: StreamId,
+        words: impl Iterator<Item = &'v [u8]> + Clone,
+        limits: StreamLimits,
+    ) -> Result<(), AppendError> {
+        if id <= self.last_id {
+            return Err(AppendError::NotAscending);
+        }
+        let len_bytes: usize = words.clone().map(<[u8]>::len).sum();
+        if len_bytes > STRINGS_LEN_BYTES_MAX {
+            return Err(AppendError::TooLarge);
+        }
+        match self.nodes.back_mut() {
+            Some(last) if limits.take_into(last, len_bytes) => last.append(id, words),
+            _ => {
+                let mut node = Node::new(id, words.clone().step_by(2));
+                node.append(id, words);
+                self.nodes.push_back(node);
+            }
+        }
+        self.len += 1;
+        self.entries_added += 1;
+        self.last_id = id;
+        Ok(())
+    }
+
+    /// Removes the entry with this ID; whether there was one. O(log nodes + entries of one node), and
+    /// moving the nodes' handles when it was the last of its node.
+    pub fn remove(&mut self, id: StreamId) -> bool {
+        let Some(index) = self.node_of(id) else { return false };
+        let node = &mut self.nodes[index];
+        let at = node.seek(id);
+        if !node.at(at).is_some_and(|entry| entry.id == id && !entry.deleted) {
+            return false;
+        }
+        node.delete(at);
+        if node.live() == 0 {
+            self.nodes.remove(index);
+        }
+        self.len -= 1;
+        self.max_deleted_id = self.max_deleted_id.max(id);
+        true
+    }
+
+    /// Removes entries from the front. O(nodes removed + entries of one node).
+    pub fn trim(&mut self, keep: Keep, effort: TrimEffort) -> StreamTrimmed {
+        let limit = match effort {
+            TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
+            TrimEffort::WholeNodes { entries_max } => entries_max,
+        };
+        let before = self.len;
+        let mut nodes = 0;
+        for node in &self.nodes {
+            let goes = match keep {
+                Keep::Last(count) => (self.len - node.live()) as u64 >= count,
+                Keep::From(id) => node.last_id() < id,
+            };
+            if !goes || before - self.len + node.live() > limit {
+                break;
+            }
+            self.len -= node.live();
+            nodes += 1;
+        }
+        let leftovers = self.take_nodes(nodes);
+        if effort == TrimEffort::Exact {
+            self.trim_first_node(keep);
+        }
+        StreamTrimmed { removed: before - self.len, leftovers }
+    }
+
+    /// Takes so many nodes off the front, and gives them away if they are many.
+    fn take_nodes(&mut self, count: usize) -> Option<Box<Self>> {
+        if count <= FREED_NODES_MAX {
+            self.nodes.drain(..count);
+            return None;
+        }
+        let kept = self.nodes.split_off(count);
+        let nodes = std::mem::replace(&mut self.nodes, kept);
+        let len = nodes.iter().map(Node::live).sum();
+        Some(Box::new(Self { nodes, len, ..Self::default() }))
+    }
+
+    /// Removes entries from the first node, which has some that are to be kept.
+    fn trim_first_node(&mut self, keep: Keep) {
+        let Some(node) = self.nodes.front_mut() else { return };
+        let mut at = node.start();
+        while let Some(entry) = node.at(at) {
+            let goes = match keep {
+                Keep::Last(count) => self.len as u64 > count,
+                Keep::From(id) => entry.id < id,
+            };
+            if !goes {
+                break;
+            }
+            let (deleted, end) = (entry.deleted, entry.end);
+            if !deleted {
+                node.delete(at);
+                self.len -= 1;
+            }
+            at = end;
+        }
+        // What was left may have been deleted already.
+        if node.live() == 0 {
+            self.nodes.pop_front();
+        }
+    }
+
+    // Reading.
+
+    /// The node that has the entry `id` if there is one: the last that begins at or below it.
+    fn node_of(&self, id: StreamId) -> Option<usize> {
+        // New entries and their readers are at the end.
+        if self.nodes.back().is_some_and(|last| last.base() <= id) {
+            return Some(self.nodes.len() - 1);
+        }
+        self.nodes.partition_point(|node| node.base() <= id).checked_sub(1)
+    }
+
+    /// Entries from `start` to `end`, both included, in ascending order. Beginning is O(log nodes +
+    /// entries of one node), each step O(1).
+    pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
+        let first = self.node_of(start).unwrap_or(0);
+        let mut nodes = self.nodes.range(first..);
+        let node = nodes.next();
+        Range { node, at: node.map_or(0, |node| node.seek(start)), nodes, end }
+    }
+
+    /// Entries from `end` down to `start`, both included. Costs as [`Stream::range`].
+    pub fn range_rev(&self, start: StreamId, end: StreamId) -> RangeRev<'_> {
+        let behind = self.node_of(end).map_or(0, |last| last + 1);
+        let mut nodes = self.nodes.range(..behind);
+        let node = nodes.next_back();
+        let behind = |node: &Node| end.next().map_or(node.end(), |next| node.seek(next));
+        RangeRev { node, at: node.map_or(0, behind), nodes, start }
+    }
+}
+
+impl StreamLimits {
+    /// Whether an entry with strings of `len_bytes` goes into this node and not into a new one.
+    #[inline]
+    fn take_into(self, node: &Node, len_bytes: usize) -> bool {
+        let bytes_max = match self.node_bytes_max {
+            0 => STRINGS_LEN_BYTES_MAX,
+            max => max.min(STRINGS_LEN_BYTES_MAX),
+        };
+        node.len_bytes() + len_bytes < bytes_max
+            && (self.node_entries_max == 0 || node.total() < self.node_entries_max)
+    }
+}
+
+/// Entries in ascending order. See [`Stream::range`].
+#[derive(Clone, Debug)]
+pub struct Range<'a> {
+    node: Option<&'a Node>,
+    /// The next entry's place in `node`.
+    at: usize,
+    nodes: vec_deque::Iter<'a, Node>,
+    end: StreamId,
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = StreamEntry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
+        loop {
+            let Some(entry) = self.node?.at(self.at) else {
+                self.node = self.nodes.next();
+                self.at = self.node.map_or(0, Node::start);
+                continue;
+            };
+            if entry.id > self.end {
+                self.node = None;
+                return None;
+            }
+            self.at = entry.end;
+            if !entry.deleted {
+                return Some(StreamEntry { id: entry.id, pairs: entry.pairs });
+            }
+        }
+    }
+}
+
+/// Entries in descending order. See [`Stream::range_rev`].
+#[derive(Clone, Debug)]
+pub struct RangeRev<'a> {
+    node: Option<&'a Node>,
+    /// The place behind the next entry in `node`.
+    at: usize,
+    nodes: vec_deque::Iter<'a, Node>,
+    start: StreamId,
+}
+
+impl<'a> Iterator for RangeRev<'a> {
+    type Item = StreamEntry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
+        loop {
+            let node = self.node?;
+            let Some(at) = node.before(self.at) else {
+                self.node = self.nodes.next_back();
+                self.at = self.node.map_or(0, Node::end);
+                continue;
+            };
+            let entry = node.at(at).expect("a place found from behind is an entry's");
+            if entry.id < self.start {
+                self.node = None;
+                return None;
+            }
+            self.at = at;
+            if !entry.deleted {
+                return Some(StreamEntry { id: entry.id, pairs: entry.pairs });
+            }
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Range<'_> {}
+impl std::iter::FusedIterator for RangeRev<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DEFAULT: StreamLimits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
+
+    type Twin = Vec<(StreamId, Vec<Vec<u8>>)>;
+
+    fn id(ms: u64, seq: u64) -> StreamId {
+        StreamId { ms, seq }
+    }
+
+    fn add(stream: &mut Stream, id: StreamId, words: &[&str]) {
+        stream.append(id, words.iter().map(|word| word.as_bytes()), DEFAULT).expect("ascending and small");
+    }
+
+    fn ids<'a>(entries: impl Iterator<Item = StreamEntry<'a>>) -> Vec<StreamId> {
+        entries.map(|entry| entry.id).collect()
+    }
+
+    /// A stream of the IDs 1-0 to `count`-0.
+    fn of(count: u64) -> Stream {
+        let mut stream = Stream::new();
+        (1..=count).for_each(|ms| add(&mut stream, id(ms, 0), &["f", "v"]));
+        stream
+    }
+
+    #[test]
+    fn ids_must_ascend() {
+        let mut stream = of(5);
+        let mut append = |id| stream.append(id, [b"f".as_slice(), b"v"].into_iter(), DEFAULT);
+        assert_eq!(append(id(5, 0)), Err(AppendError::NotAscending));
+        assert_eq!(append(id(4, 9)), Err(AppendError::NotAscending));
+        assert_eq!(append(id(5, 1)), Ok(()));
+        assert_eq!((stream.len(), stream.entries_added(), stream.last_id()), (6, 6, id(5, 1)));
+    }
+
+    #[test]
+    fn new_ids_follow_the_clock_unless_it_is_behind() {
+        let stream = of(5);
+        let check = |wanted, now_ms, expected| assert_eq!(stream.new_id(wanted, now_ms), expected);
+        check(NewId::Auto, 9, Some(id(9, 0)));
+        check(NewId::Auto, 5, Some(id(5, 1)));
+        check(NewId::AutoSeq(5), 0, Some(id(5, 1)));
+        check(NewId::AutoSeq(7), 0, Some(id(7, 0)));
+        check(NewId::AutoSeq(4), 0, None);
+        check(NewId::Given(id(5, 0)), 0, None);
+        check(NewId::Given(id(5, 2)), 0, Some(id(5, 2)));
+        assert_eq!(Stream::new().new_id(NewId::AutoSeq(0), 0), Some(id(0, 1)));
+        let mut full = Stream::new();
+        full.set_last_id(StreamId::MAX);
+        assert_eq!(full.new_id(NewId::Auto, 1), None);
+        assert_eq!(full.new_id(NewId::AutoSeq(u64::MAX), 1), None);
+    }
+
+    #[test]
+    fn nodes_are_bounded_by_entries_and_by_bytes() {
+        assert_eq!(of(100).node_count(), 1);
+        assert_eq!(of(101).node_count(), 2);
+        let mut stream = Stream::new();
+        (1..=8).for_each(|ms| add(&mut stream, id(ms, 0), &["f", &"x".repeat(1000)]));
+        assert_eq!(stream.node_count(), 2);
+        add(&mut stream, id(9, 0), &["f", &"x".repeat(100_000)]);
+        assert_eq!((stream.node_count(), stream.len()), (3, 9));
+    }
+
+    #[test]
+    fn a_thousand_entries_of_one_shape_take_little_more_than_their_values() {
+        let stream = of(1000);
+        assert!(stream.memory_usage() < 1000 * 9, "{}", stream.memory_usage());
+    }
+
+    #[test]
+    fn an_approximate_trim_removes_whole_nodes_within_its_limit() {
+        let whole = |entries_max| TrimEffort::WholeNodes { entries_max };
+        assert_eq!(of(250).trim(Keep::Last(120), whole(0)).removed, 100);
+        assert_eq!(of(250).trim(Keep::Last(0), whole(0)).removed, 250);
+        assert_eq!(of(250).trim(Keep::Last(0), whole(199)).removed, 100);
+        assert_eq!(of(250).trim(Keep::Last(0), whole(99)).removed, 0);
+        assert_eq!(of(250).trim(Keep::From(id(200, 0)), whole(0)).removed, 100);
+        assert_eq!(of(250).trim(Keep::From(id(201, 0)), whole(0)).removed, 200);
+    }
+
+    #[test]
+    fn many_trimmed_nodes_are_handed_back() {
+        let mut stream = of(5000);
+        let trimmed = stream.trim(Keep::Last(10), TrimEffort::Exact);
+        assert_eq!((trimmed.removed, stream.len()), (4990, 10));
+        assert_eq!(trimmed.leftovers.map(|left| left.len()), Some(4900));
+        assert_eq!(stream.first_entry_id(), id(4991, 0));
+    }
+
+    #[test]
+    fn deleting_the_last_entries_leaves_an_empty_stream_that_knows_its_past() {
+        let mut stream = of(2);
+        assert!(stream.remove(id(2, 0)));
+        assert!(!stream.remove(id(2, 0)));
+        assert!(!stream.remove(id(0, 1)));
+        assert!(stream.remove(id(1, 0)));
+        assert_eq!((stream.node_count(), stream.len(), stream.first_entry_id()), (0, 0, id(0, 0)));
+        assert_eq!(
+            (stream.last_id(), stream.max_deleted_id(), stream.entries_added()),
+            (id(2, 0), id(2, 0), 2)
+        );
+        assert_eq!(ids(stream.range(StreamId::MIN, StreamId::MAX)), []);
+        assert_eq!(ids(stream.range_rev(StreamId::MIN, StreamId::MAX)), []);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        /// Milliseconds and sequence to go up, words.
+        Append(u64, u64, Vec<Vec<u8>>),
+        Remove(usize),
+        RemoveAny(u64, u64),
+        TrimLast(u64),
+        TrimFrom(u64),
+    }
+
+    fn word() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => prop::sample::select(vec!["a", "b", "temperature"]).prop_map(|word| word.as_bytes().to_vec()),
+            2 => any::<i64>().prop_map(|int| int.to_string().into_bytes()),
+            1 => (0_usize..200).prop_map(|len| vec![b'x'; len]),
+        ]
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let words = || {
+            prop_oneof![
+                Just([b"f".as_slice(), b"v"].map(<[u8]>::to_vec).to_vec()),
+                proptest::collection::vec((word(), word()), 1..4)
+                    .prop_map(|pairs| pairs.into_iter().flat_map(|(f, v)| [f, v]).collect()),
+            ]
+        };
+        prop_oneof![
+            12 => (0_u64..300, 0_u64..300, words()).prop_map(|(ms, seq, words)| Op::Append(ms, seq, words)),
+            3 => any::<usize>().prop_map(Op::Remove),
+            1 => (0_u64..2000, 0_u64..3).prop_map(|(ms, seq)| Op::RemoveAny(ms, seq)),
+            1 => (0_u64..30).prop_map(Op::TrimLast),
+            1 => (0_u64..5000).prop_map(Op::TrimFrom),
+        ]
+    }
+
+    fn apply(op: Op, stream: &mut Stream, twin: &mut Twin, limits: StreamLimits) {
+        match op {
+            Op::Append(ms, seq, words) => {
+                let last = stream.last_id();
+                let id = if ms == 0 { id(last.ms, last.seq + seq + 1) } else { id(last.ms + ms, seq) };
+                stream.append(id, words.iter().map(Vec::as_slice), limits).expect("ascending and small");
+                twin.push((id, words));
+            }
+            Op::Remove(at) => {
+                if !twin.is_empty() {
+                    let (id, _) = twin.remove(at % twin.len());
+                    assert!(stream.remove(id));
+                }
+            }
+            Op::RemoveAny(ms, seq) => {
+                let at = twin.iter().position(|entry| entry.0 == id(ms, seq));
+                assert_eq!(stream.remove(id(ms, seq)), at.is_some());
+                at.into_iter().for_each(|at| drop(twin.remove(at)));
+            }
+            Op::TrimLast(count) => {
+                let removed = twin.len().saturating_sub(count as usize);
+                assert_eq!(stream.trim(Keep::Last(count), TrimEffort::Exact).removed, removed);
+                twin.drain(..removed);
+            }
+            Op::TrimFrom(ms) => {
+                let removed = twin.iter().take_while(|entry| entry.0 < id(ms, 1)).count();
+                assert_eq!(stream.trim(Keep::From(id(ms, 1)), TrimEffort::Exact).removed, removed);
+                twin.drain(..removed);
+            }
+        }
+    }
+
+    fn contents<'a>(entries: impl Iterator<Item = StreamEntry<'a>>) -> Twin {
+        entries
+            .map(|entry| {
+                let words = entry.pairs.flat_map(|(field, value)| {
+                    let mut text = Vec::new();
+                    value.append_to(&mut text);
+                    [field.to_vec(), text]
+                });
+                (entry.id, words.collect())
+            })
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn does_what_a_sorted_vector_does(
+            node_entries_max in prop::sample::select(vec![0_usize, 1, 3, 100]),
+            node_bytes_max in prop::sample::select(vec![0_usize, 50, 4096]),
+            ops in proptest::collection::vec(op(), 0..60),
+            bounds in (0_u64..6000, 0_u64..6000),
+        ) {
+            let limits = StreamLimits { node_bytes_max, node_entries_max };
+            let (mut stream, mut twin) = (Stream::new(), Twin::new());
+            for op in ops {
+                apply(op, &mut stream, &mut twin, limits);
+                prop_assert_eq!(stream.len(), twin.len());
+                prop_assert_eq!(&contents(stream.range(StreamId::MIN, StreamId::MAX)), &twin);
+                prop_assert_eq!(stream.first_entry_id(), twin.first().map_or(StreamId::MIN, |entry| entry.0));
+                prop_assert_eq!(stream.last_entry_id(), twin.last().map_or(StreamId::MIN, |entry| entry.0));
+                // Bounds that hit entries exactly, and some that fall between.
+                let exact = |at: u64| twin.get(at as usize % (twin.len() + 1)).map_or(id(at, 0), |entry| entry.0);
+                for (start, end) in [
+                    (id(bounds.0, 1), id(bounds.1, 1)),
+                    (exact(bounds.0), exact(bounds.1)),
+                    (StreamId::MIN, exact(bounds.1)),
+                    (exact(bounds.0), StreamId::MAX),
+                ] {
+                    let mut expected: Twin =
+                        twin.iter().filter(|entry| (start..=end).contains(&entry.0)).cloned().collect();
+                    prop_assert_eq!(&contents(stream.range(start, end)), &expected);
+                    expected.reverse();
+                    prop_assert_eq!(&contents(stream.range_rev(start, end)), &expected);
+                }
+            }
+        }
     }
 }
