@@ -244,6 +244,6 @@ impl Batch {
             }
             _ => args,
         };
-        Request { registered: parsed.registered, args, hash: parsed.hash }
+        Request { registered: parsed.registered, args }
     }
 }

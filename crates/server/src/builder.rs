@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions};
 use stdx::mailbox::Mailbox;
 
 use crate::command_table::CommandTable;
+use crate::errors::ErrorCounts;
 use crate::session::Registry;
 use crate::settings::{Settings, SharedSettings};
 use crate::shared::{MAILBOX_MESSAGES_MAX, Pause, Samples, Shared, ThreadPort};
@@ -168,11 +170,18 @@ impl Builder {
             started: Instant::now(),
             started_unix_s: unix_ms() / 1000,
             run_id: format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32),
+            backend,
+            port,
+            listeners: listeners.iter().map(listener_text).collect(),
+            config_file: String::new(),
+            startup_memory_bytes: 0.into(),
+            errors: ErrorCounts::default(),
             stopping: false.into(),
             active_expire: true.into(),
             rejected_connections: 0.into(),
             discard,
         });
+        shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         handout.give(&shared, listeners);
         let keeper = Arc::clone(&shared);
         let body = move || crate::housekeeper::run(&keeper, &discarded);
@@ -328,6 +337,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
+    }
+}
+
+/// A listener as INFO shows it.
+fn listener_text(listener: &Listener) -> String {
+    match listener.local_address() {
+        Address::Tcp(address) => format!("name=tcp,bind={},port={}", address.ip(), address.port()),
+        Address::Unix(path) => format!("name=unix,bind={}", path.display()),
     }
 }
 

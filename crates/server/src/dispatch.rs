@@ -47,8 +47,6 @@ pub struct Request<'a> {
     pub registered: Option<&'static Registered>,
     /// Its arguments.
     pub args: Args<'a>,
-    /// Hash of its first key, where it has one.
-    pub hash: u64,
 }
 
 /// What running a request led to.
@@ -232,7 +230,7 @@ impl Engine {
             });
         }
         let locked = match registered.key_plan {
-            KeyPlan::One(_) => shared.keyspace.lock_one(request.hash),
+            KeyPlan::One(at) => shared.keyspace.lock_one(request.args.key(at).hash),
             KeyPlan::None => shared.keyspace.lock_none(),
             KeyPlan::Specs => {
                 let args = &request.args;
@@ -306,7 +304,9 @@ impl Engine {
 
     fn refuse(&self, session: &Session, out: &mut ByteQueue, error: CommandError) {
         self.shared.threads[self.thread].stats.errors.add(1);
-        Reply::new(out, session.protocol).error(&error.line());
+        let line = error.line();
+        self.shared.errors.count(&line);
+        Reply::new(out, session.protocol).error(&line);
     }
 }
 

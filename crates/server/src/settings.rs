@@ -33,6 +33,8 @@ pub struct Settings {
     pub protected_mode: bool,
     /// `maxmemory`: bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
+    /// `maxmemory-policy`, by name.
+    pub maxmemory_policy: &'static str,
     /// `maxmemory-policy` counts accesses (LFU) instead of noting times.
     pub lfu: bool,
     /// `lfu-log-factor`.
@@ -59,6 +61,7 @@ impl Default for Settings {
             tcp_keepalive_s: 300,
             protected_mode: true,
             maxmemory_bytes: 0,
+            maxmemory_policy: "noeviction",
             lfu: false,
             lfu_log_factor: 10,
             lfu_decay_minutes: 1,

@@ -7,10 +7,11 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use keyspace::Keyspace;
 use keyspace::gate::Gate;
-use net::{ConnId, Socket};
+use net::{Backend, ConnId, Socket};
 use stdx::mailbox::Mailbox;
 
 use crate::command_table::CommandTable;
+use crate::errors::ErrorCounts;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
 use crate::stats::{Counter, ThreadStats};
@@ -97,6 +98,18 @@ pub struct Shared {
     pub started: Instant,
     /// When the server started, Unix seconds.
     pub started_unix_s: i64,
+    /// The way to the kernel.
+    pub backend: Backend,
+    /// The TCP port, 0 for none.
+    pub port: u16,
+    /// What it listens on, as INFO shows it.
+    pub listeners: Vec<String>,
+    /// Path of the configuration file; empty for none.
+    pub config_file: String,
+    /// Memory in use when the server had started.
+    pub startup_memory_bytes: AtomicU64,
+    /// Error replies by code.
+    pub errors: ErrorCounts,
     /// 40 hex digits that name this run.
     pub run_id: String,
     /// Set once somebody wants the server to stop.

@@ -324,11 +324,9 @@ impl Worker {
                         let bytes = &input[parsed.start..parsed.start + parsed.len_bytes];
                         self.batch.request(parsed, bytes, hasher)
                     }
-                    Work::Inline(inline) => Request {
-                        registered: parsed.registered,
-                        args: inline.args(hasher),
-                        hash: parsed.hash,
-                    },
+                    Work::Inline(inline) => {
+                        Request { registered: parsed.registered, args: inline.args(hasher) }
+                    }
                     Work::Broken(error) => {
                         Reply::new(out, session.protocol).error_bytes(&error.error_line());
                         session.flow = Flow::Closing;

@@ -7,10 +7,15 @@ use crate::context::ServerCtx;
 
 pub mod client;
 pub mod connection;
+pub mod memory;
+pub mod server;
 
 /// All server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
-    [client::COMMANDS, connection::COMMANDS].into_iter().flatten().copied()
+    [client::COMMANDS, connection::COMMANDS, memory::COMMANDS, server::COMMANDS]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// Answers a container's HELP: for each subcommand its syntax, then its lines, indented.

@@ -1,0 +1,148 @@
+//! Commands about the server as a whole: INFO, TIME, SHUTDOWN, LOLWUT.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+
+use super::connection::REDIS_VERSION;
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+use crate::session::{Flow, ReplyMode};
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &SHUTDOWN, &TIME];
+
+static INFO: Command<Runner> = Command {
+    name: "INFO",
+    summary: "Describes the server: its sections of figures.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::DANGEROUS,
+    keys: &[],
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    args: &[Arg::string("section").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(info),
+};
+/// INFO [section ...].
+fn info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let asked: Vec<String> =
+        args.from(1).map(|section| String::from_utf8_lossy(section).to_ascii_lowercase()).collect();
+    let text = crate::info::text(ctx.shared, &asked);
+    ctx.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+static LOLWUT: Command<Runner> = Command {
+    name: "LOLWUT",
+    summary: "Shows the version with a little art.",
+    since: "5.0.0",
+    group: Group::Server,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::integer("version").token("VERSION").optional()],
+    subcommands: &[],
+    run: Runner::Server(lolwut),
+};
+/// LOLWUT [VERSION version [arguments]]: a falcon, and the version behind it.
+fn lolwut(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.is(1, "VERSION") && args.len() > 2 {
+        args.integer(2)?;
+    }
+    let art = r"
+            __
+     .--.--'  `-.
+    /    \  o    >      a saker on the wing:
+   |  '-._`---'`       every core, every command
+    \      `-._
+     `-._      `--.
+         `''--...__\
+";
+    let text = format!("{art}\nRedis ver. {REDIS_VERSION} Saker ver. {}\n", env!("CARGO_PKG_VERSION"));
+    ctx.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+static SHUTDOWN: Command<Runner> = Command {
+    name: "SHUTDOWN",
+    summary: "Stops the server.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::ADMIN
+        .union(Flags::NOSCRIPT)
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::NO_MULTI)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &[],
+    args: &[
+        Arg::one_of("save-selector", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
+        Arg::word("now", "NOW").since("7.0.0").optional(),
+        Arg::word("force", "FORCE").since("7.0.0").optional(),
+        Arg::word("abort", "ABORT").since("7.0.0").optional(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(shutdown),
+};
+/// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: no reply, the connection ends with the server.
+fn shutdown(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (mut nosave, mut save, mut abort) = (false, false, false);
+    for option in args.from(1) {
+        match option.to_ascii_lowercase().as_slice() {
+            b"nosave" => nosave = true,
+            b"save" => save = true,
+            b"now" | b"force" => {}
+            b"abort" => abort = true,
+            _ => return Err(CommandError::Syntax),
+        }
+    }
+    if (nosave && save) || (abort && args.len() > 2) {
+        return Err(CommandError::Syntax);
+    }
+    if abort {
+        return Err(CommandError::Line("ERR No shutdown in progress."));
+    }
+    tracing::info!(client = ctx.session.id, "a client asked the server to stop");
+    ctx.session.flow = Flow::Closing;
+    ctx.session.reply_mode = ReplyMode::Off;
+    ctx.shared.stop();
+    Ok(())
+}
+
+static TIME: Command<Runner> = Command {
+    name: "TIME",
+    summary: "Returns the server's time.",
+    since: "2.6.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &["nondeterministic_output"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(time),
+};
+/// TIME: seconds and microseconds.
+fn time(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    ctx.reply.array(2);
+    ctx.reply.bulk_integer(now.as_secs() as i64);
+    ctx.reply.bulk_integer(i64::from(now.subsec_micros()));
+    Ok(())
+}

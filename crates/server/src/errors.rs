@@ -1,0 +1,38 @@
+//! Error replies counted by their first word, for INFO errorstats.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// Different codes that are counted; scripts could invent any number of them.
+const CODES_MAX: usize = 128;
+
+/// Counts of error replies. One lock, taken only when an error is sent; a leaf in the lock order.
+#[derive(Debug, Default)]
+pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
+
+impl ErrorCounts {
+    /// Counts an error line by its first word.
+    pub fn count(&self, line: &str) {
+        let code = line.split(' ').next().unwrap_or_default();
+        let mut counts = self.lock();
+        if let Some(count) = counts.get_mut(code) {
+            *count += 1;
+        } else if counts.len() < CODES_MAX {
+            counts.insert(code.to_owned(), 1);
+        }
+    }
+
+    /// All codes with their counts.
+    pub fn by_code(&self) -> BTreeMap<String, u64> {
+        self.lock().clone()
+    }
+
+    /// Starts over.
+    pub fn reset(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u64>> {
+        self.0.lock().expect("nothing panics while errors are counted")
+    }
+}

@@ -1,0 +1,120 @@
+//! INFO and MEMORY STATS: where the memory is.
+
+use structures::alloc;
+
+use super::Fields;
+use crate::shared::Shared;
+
+/// The memory figures of one moment, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryFigures {
+    /// Handed out by the allocator.
+    pub used: u64,
+    /// The most that `used` ever was, as sampled ten times a second.
+    pub peak: u64,
+    /// `used` when the server had started.
+    pub startup: u64,
+    /// Resident, by the kernel's account.
+    pub rss: u64,
+    /// `used` beyond what the server needs without data.
+    pub dataset: u64,
+    /// Input and output that clients make the server hold.
+    pub clients: u64,
+    /// The machine's.
+    pub system: u64,
+}
+
+impl MemoryFigures {
+    /// The figures of now.
+    pub fn now(shared: &Shared) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let used = alloc::used_memory_bytes() as u64;
+        let clients = shared.clients.all();
+        let clients = clients.iter().map(|client| {
+            client.pending_input_bytes.load(Relaxed) + client.pending_output_bytes.load(Relaxed)
+        });
+        let clients = clients.sum();
+        let startup = shared.startup_memory_bytes.load(Relaxed);
+        Self {
+            used,
+            peak: (alloc::peak_memory_bytes() as u64).max(used),
+            startup,
+            rss: crate::process::resident_bytes(),
+            dataset: used.saturating_sub(startup + clients),
+            clients,
+            system: crate::process::system_memory_bytes(),
+        }
+    }
+
+    /// Data as a share of what was allocated since the start, in percent.
+    pub fn dataset_percent(&self) -> f64 {
+        100.0 * ratio(self.dataset, self.used.saturating_sub(self.startup))
+    }
+
+    /// Resident memory over used memory.
+    pub fn fragmentation(&self) -> f64 {
+        ratio(self.rss, self.used)
+    }
+}
+
+/// `a / b`, zero where there is nothing to divide by.
+pub fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+/// The Memory section.
+pub fn memory(shared: &Shared, fields: &mut Fields) {
+    let figures = MemoryFigures::now(shared);
+    let settings = shared.settings.get();
+    fields.size("used_memory", figures.used);
+    fields.size("used_memory_rss", figures.rss);
+    fields.size("used_memory_peak", figures.peak);
+    fields.add("used_memory_peak_perc", format_args!("{:.2}%", 100.0 * ratio(figures.used, figures.peak)));
+    fields.add("used_memory_overhead", figures.used - figures.dataset);
+    fields.add("used_memory_startup", figures.startup);
+    fields.add("used_memory_dataset", figures.dataset);
+    fields.add("used_memory_dataset_perc", format_args!("{:.2}%", figures.dataset_percent()));
+    fields.add("allocator_allocated", figures.used);
+    fields.add("allocator_active", figures.used.max(figures.rss));
+    fields.add("allocator_resident", figures.rss);
+    fields.add("allocator_muzzy", 0);
+    fields.size("total_system_memory", figures.system);
+    fields.zeros(&["used_memory_lua", "used_memory_vm_eval"]);
+    fields.add("used_memory_lua_human", "0B");
+    fields.zeros(&[
+        "used_memory_scripts_eval",
+        "number_of_cached_scripts",
+        "number_of_functions",
+        "number_of_libraries",
+        "used_memory_vm_functions",
+    ]);
+    fields.size("used_memory_vm_total", 0);
+    fields.add("used_memory_functions", 0);
+    fields.size("used_memory_scripts", 0);
+    fields.size("maxmemory", settings.maxmemory_bytes);
+    fields.add("maxmemory_policy", settings.maxmemory_policy);
+    fields.add("allocator_frag_ratio", "1.00");
+    fields.add("allocator_frag_bytes", 0);
+    fields.add("allocator_rss_ratio", format_args!("{:.2}", figures.fragmentation()));
+    fields.add("allocator_rss_bytes", figures.rss.saturating_sub(figures.used));
+    fields.add("rss_overhead_ratio", "1.00");
+    fields.add("rss_overhead_bytes", 0);
+    fields.add("mem_fragmentation_ratio", format_args!("{:.2}", figures.fragmentation()));
+    fields.add("mem_fragmentation_bytes", figures.rss as i64 - figures.used as i64);
+    fields.zeros(&[
+        "mem_not_counted_for_evict",
+        "mem_replication_backlog",
+        "mem_total_replication_buffers",
+        "mem_replica_full_sync_buffer",
+        "mem_clients_slaves",
+    ]);
+    fields.add("mem_clients_normal", figures.clients);
+    fields.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
+    fields.add("mem_allocator", alloc::allocator_name());
+    fields.zeros(&[
+        "mem_overhead_db_hashtable_rehashing",
+        "active_defrag_running",
+        "lazyfree_pending_objects",
+        "lazyfreed_objects",
+    ]);
+}

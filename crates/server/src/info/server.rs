@@ -1,0 +1,150 @@
+//! INFO: the server itself, its clients, threads, persistence, replication and CPU.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::Fields;
+use crate::commands::connection::REDIS_VERSION;
+use crate::shared::Shared;
+use crate::worker::unix_ms;
+
+const DAY_S: u64 = 24 * 60 * 60;
+
+/// The Server section.
+pub fn server(shared: &Shared, fields: &mut Fields) {
+    let uptime_s = shared.uptime_ms() / 1000;
+    let system = rustix::system::uname();
+    let os = [system.sysname(), system.release(), system.machine()]
+        .map(|part| part.to_string_lossy().into_owned());
+    fields.add("redis_version", REDIS_VERSION);
+    fields.add("saker_version", env!("CARGO_PKG_VERSION"));
+    fields.add("redis_git_sha1", "00000000");
+    fields.add("redis_git_dirty", 0);
+    fields.add("redis_build_id", env!("CARGO_PKG_VERSION"));
+    fields.add("redis_mode", "standalone");
+    fields.add("os", os.join(" "));
+    fields.add("arch_bits", usize::BITS);
+    fields.add("monotonic_clock", "POSIX clock_gettime");
+    fields.add("multiplexing_api", shared.backend.name());
+    fields.add("io_backend", shared.backend.name());
+    fields.add("atomicvar_api", "rust-std");
+    fields.add("gcc_version", "0.0.0");
+    fields.add("process_id", std::process::id());
+    fields.add("process_supervised", "no");
+    fields.add("run_id", &shared.run_id);
+    fields.add("tcp_port", shared.port);
+    fields.add("server_time_usec", unix_ms() * 1000);
+    fields.add("uptime_in_seconds", uptime_s);
+    fields.add("uptime_in_days", uptime_s / DAY_S);
+    let hz = shared.settings.get().hz;
+    fields.add("hz", hz);
+    fields.add("configured_hz", hz);
+    fields.add("lru_clock", (unix_ms() / 1000) & 0x00FF_FFFF);
+    let executable = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
+    fields.add("executable", executable);
+    fields.add("config_file", &shared.config_file);
+    fields.add("io_threads_active", u8::from(shared.threads.len() > 1));
+    for (index, listener) in shared.listeners.iter().enumerate() {
+        fields.add(&format!("listener{index}"), listener);
+    }
+}
+
+/// The Clients section.
+pub fn clients(shared: &Shared, fields: &mut Fields) {
+    let clients = shared.clients.all();
+    let largest = |value: fn(&crate::session::ClientInfo) -> u64| {
+        clients.iter().map(|client| value(client)).max().unwrap_or(0)
+    };
+    fields.add("connected_clients", clients.len());
+    fields.add("cluster_connections", 0);
+    fields.add("maxclients", shared.settings.get().maxclients);
+    let input = largest(|client| client.pending_input_bytes.load(Relaxed));
+    let output = largest(|client| client.pending_output_bytes.load(Relaxed));
+    fields.add("client_recent_max_input_buffer", input);
+    fields.add("client_recent_max_output_buffer", output);
+    fields.add("blocked_clients", clients.iter().filter(|client| client.postponed.load(Relaxed)).count());
+    fields.zeros(&[
+        "tracking_clients",
+        "pubsub_clients",
+        "watching_clients",
+        "clients_in_timeout_table",
+        "total_watched_keys",
+        "total_blocking_keys",
+        "total_blocking_keys_on_nokey",
+    ]);
+}
+
+/// The Persistence section.
+pub fn persistence(shared: &Shared, fields: &mut Fields) {
+    fields.zeros(&[
+        "loading",
+        "async_loading",
+        "current_cow_peak",
+        "current_cow_size",
+        "current_cow_size_age",
+    ]);
+    fields.add("current_fork_perc", "0.00");
+    fields.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
+    fields.add("rdb_changes_since_last_save", shared.sum(|stats| &stats.changes));
+    fields.add("rdb_bgsave_in_progress", 0);
+    fields.add("rdb_last_save_time", shared.started_unix_s);
+    fields.add("rdb_last_bgsave_status", "ok");
+    fields.add("rdb_last_bgsave_time_sec", -1);
+    fields.add("rdb_current_bgsave_time_sec", -1);
+    fields.zeros(&[
+        "rdb_saves",
+        "rdb_last_cow_size",
+        "rdb_last_load_keys_expired",
+        "rdb_last_load_keys_loaded",
+    ]);
+    fields.zeros(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
+    fields.add("aof_last_rewrite_time_sec", -1);
+    fields.add("aof_current_rewrite_time_sec", -1);
+    fields.add("aof_last_bgrewrite_status", "ok");
+    fields.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
+    fields.add("aof_last_write_status", "ok");
+    fields.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+}
+
+/// The Threads section.
+pub fn threads(shared: &Shared, fields: &mut Fields) {
+    for (index, port) in shared.threads.iter().enumerate() {
+        let (clients, turns) = (port.stats.clients.get(), port.stats.turns.get());
+        let processed = port.stats.processed.get();
+        fields.add(
+            &format!("io_thread_{index}"),
+            format_args!("clients={clients},reads={turns},writes={turns},commands={processed}"),
+        );
+    }
+}
+
+/// The Replication section.
+pub fn replication(shared: &Shared, fields: &mut Fields) {
+    fields.add("role", "master");
+    fields.add("connected_slaves", 0);
+    fields.add("master_failover_state", "no-failover");
+    fields.add("master_replid", &shared.run_id);
+    fields.add("master_replid2", "0".repeat(40));
+    fields.add("master_repl_offset", 0);
+    fields.add("second_repl_offset", -1);
+    fields.add("repl_backlog_active", 0);
+    fields.add("repl_backlog_size", 1 << 20);
+    fields.zeros(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
+}
+
+/// The CPU section, as the kernel accounts for this process.
+pub fn cpu(_shared: &Shared, fields: &mut Fields) {
+    let (user, system) = crate::process::cpu_time();
+    let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
+    fields.add("used_cpu_sys", seconds(system));
+    fields.add("used_cpu_user", seconds(user));
+    fields.add("used_cpu_sys_children", "0.000000");
+    fields.add("used_cpu_user_children", "0.000000");
+    fields.add("used_cpu_sys_main_thread", seconds(system));
+    fields.add("used_cpu_user_main_thread", seconds(user));
+}
+
+/// The Cluster section.
+pub fn cluster(_shared: &Shared, fields: &mut Fields) {
+    fields.add("cluster_enabled", 0);
+}

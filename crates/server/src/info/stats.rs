@@ -1,0 +1,121 @@
+//! INFO: counters of requests, commands, errors and keys.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Fields;
+use crate::shared::Shared;
+
+/// The Stats section.
+pub fn stats(shared: &Shared, fields: &mut Fields) {
+    let samples = &shared.samples;
+    let kbps = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
+    let turns = shared.sum(|stats| &stats.turns);
+    fields.add("total_connections_received", shared.sum(|stats| &stats.connections));
+    fields.add("total_commands_processed", shared.sum(|stats| &stats.processed));
+    fields.add("instantaneous_ops_per_sec", samples.ops_per_second.load(Relaxed));
+    fields.add("total_net_input_bytes", shared.sum(|stats| &stats.input_bytes));
+    fields.add("total_net_output_bytes", shared.sum(|stats| &stats.output_bytes));
+    fields.zeros(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
+    fields.add("instantaneous_input_kbps", kbps(samples.input_bytes_per_second.load(Relaxed)));
+    fields.add("instantaneous_output_kbps", kbps(samples.output_bytes_per_second.load(Relaxed)));
+    fields.add("instantaneous_input_repl_kbps", "0.00");
+    fields.add("instantaneous_output_repl_kbps", "0.00");
+    fields.add("rejected_connections", shared.rejected_connections.load(Relaxed));
+    fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err", "expired_subkeys"]);
+    let expired = shared.sum(|stats| &stats.expired_keys) + samples.actively_expired.get();
+    fields.add("expired_keys", expired);
+    fields.add("expired_stale_perc", "0.00");
+    fields.zeros(&[
+        "expired_time_cap_reached_count",
+        "expire_cycle_cpu_milliseconds",
+        "evicted_keys",
+        "evicted_clients",
+        "evicted_scripts",
+        "total_eviction_exceeded_time",
+        "current_eviction_exceeded_time",
+    ]);
+    fields.add("keyspace_hits", shared.sum(|stats| &stats.hits));
+    fields.add("keyspace_misses", shared.sum(|stats| &stats.misses));
+    fields.zeros(&[
+        "pubsub_channels",
+        "pubsub_patterns",
+        "pubsubshard_channels",
+        "latest_fork_usec",
+        "total_forks",
+        "migrate_cached_sockets",
+        "slave_expires_tracked_keys",
+        "active_defrag_hits",
+        "active_defrag_misses",
+        "active_defrag_key_hits",
+        "active_defrag_key_misses",
+        "total_active_defrag_time",
+        "current_active_defrag_time",
+        "tracking_total_keys",
+        "tracking_total_items",
+        "tracking_total_prefixes",
+        "unexpected_error_replies",
+    ]);
+    fields.add("total_error_replies", shared.sum(|stats| &stats.errors));
+    fields.add("dump_payload_sanitizations", 0);
+    fields.add("total_reads_processed", turns);
+    fields.add("total_writes_processed", turns);
+    fields.add("io_threaded_reads_processed", turns);
+    fields.add("io_threaded_writes_processed", turns);
+    let query_limit = shared.sum(|stats| &stats.query_limit_disconnections);
+    fields.add("client_query_buffer_limit_disconnections", query_limit);
+    let output_limit = shared.sum(|stats| &stats.output_limit_disconnections);
+    fields.add("client_output_buffer_limit_disconnections", output_limit);
+    fields.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    fields.add("eventloop_cycles", turns);
+    fields.zeros(&[
+        "eventloop_duration_sum",
+        "eventloop_duration_cmd_sum",
+        "instantaneous_eventloop_cycles_per_sec",
+        "instantaneous_eventloop_duration_usec",
+        "acl_access_denied_auth",
+        "acl_access_denied_cmd",
+        "acl_access_denied_key",
+        "acl_access_denied_channel",
+    ]);
+}
+
+/// The Commandstats section: commands that were called.
+pub fn commandstats(shared: &Shared, fields: &mut Fields) {
+    for id in 0..shared.table.id_count() {
+        let sum = |counter: fn(&crate::stats::CommandCounters) -> u64| -> u64 {
+            shared.threads.iter().map(|port| counter(&port.stats.commands[id])).sum()
+        };
+        let (calls, rejected) = (sum(|command| command.calls.get()), sum(|command| command.rejected.get()));
+        if calls + rejected == 0 {
+            continue;
+        }
+        let usec = sum(|command| command.nanos.get()) / 1000;
+        let per_call = if calls == 0 { 0.0 } else { usec as f64 / calls as f64 };
+        let failed = sum(|command| command.failed.get());
+        fields.add(
+            &format!("cmdstat_{}", shared.table.by_id(id).full_name),
+            format_args!(
+                "calls={calls},usec={usec},usec_per_call={per_call:.2},rejected_calls={rejected},failed_calls={failed}"
+            ),
+        );
+    }
+}
+
+/// The Errorstats section: error replies by their first word.
+pub fn errorstats(shared: &Shared, fields: &mut Fields) {
+    for (code, count) in shared.errors.by_code() {
+        fields.add(&format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+}
+
+/// The Keyspace section: databases that are not empty.
+pub fn keyspace(shared: &Shared, fields: &mut Fields) {
+    for db in 0..shared.keyspace.db_count() {
+        let size = shared.keyspace.db_size(db);
+        if size.keys > 0 {
+            let (keys, expires) = (size.keys, size.expires);
+            let value = format_args!("keys={keys},expires={expires},avg_ttl=0,subexpiry=0");
+            fields.add(&format!("db{db}"), value);
+        }
+    }
+}
