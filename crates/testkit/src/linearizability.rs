@@ -76,8 +76,13 @@ pub fn check(history: &[Operation]) -> Result<(), Box<Counterexample>> {
     Ok(())
 }
 
-/// The operations of each object, in the order of the history: keys named together are one object.
+/// The operations of each object, in the order of the history: keys named together are one object, and
+/// where one operation concerns all keys there is one object only.
 fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
+    let Some(keys) = history.iter().map(|operation| keys_of(&operation.args)).collect::<Option<Vec<_>>>()
+    else {
+        return vec![history.iter().collect()];
+    };
     // Each key points towards the representative of its object (union-find without ranks: few keys).
     let mut parent: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
     fn find<'a>(parent: &BTreeMap<&'a [u8], &'a [u8]>, mut key: &'a [u8]) -> &'a [u8] {
@@ -86,17 +91,15 @@ fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
         }
         key
     }
-    for operation in history {
-        let keys = keys_of(&operation.args);
-        for key in &keys {
+    for keys in &keys {
+        for key in keys {
             let (root, first) = (find(&parent, key), find(&parent, keys[0]));
             parent.insert(root, first);
         }
     }
     let mut by_root: BTreeMap<&[u8], Vec<&Operation>> = BTreeMap::new();
-    for operation in history {
-        let root = find(&parent, keys_of(&operation.args)[0]);
-        by_root.entry(root).or_default().push(operation);
+    for (operation, keys) in history.iter().zip(&keys) {
+        by_root.entry(find(&parent, keys[0])).or_default().push(operation);
     }
     by_root.into_values().collect()
 }
@@ -120,8 +123,12 @@ fn explain(object: &[&Operation]) -> Counterexample {
     let until = recent.partition_point(|operation| operation.returned <= cut);
     recent.drain(..until.saturating_sub(RECENT_MAX));
     recent.sort_by_key(|operation| operation.invoked);
-    let mut keys: Vec<Vec<u8>> =
-        object.iter().flat_map(|operation| keys_of(&operation.args)).map(<[u8]>::to_vec).collect();
+    let mut keys: Vec<Vec<u8>> = object
+        .iter()
+        .filter_map(|operation| keys_of(&operation.args))
+        .flatten()
+        .map(<[u8]>::to_vec)
+        .collect();
     keys.sort_unstable();
     keys.dedup();
     Counterexample { keys, culprit: culprit.clone(), possible, recent }
@@ -419,6 +426,8 @@ mod tests {
     fn several_keys_change_at_once() {
         good("1 0..9 MSET a 1 b 1 -> +OK\n2 1..2 MGET a b -> [_ _]\n2 3..4 MGET a b -> [1 1]");
         bad("1 0..9 MSET a 1 b 1 -> +OK\n2 1..2 MGET a b -> [1 _]", "MGET a b");
+        good("1 0..9 MSET a 1 b 1 -> +OK\n2 1..2 KEYS * -> [b a]\n2 3..4 FLUSHDB -> +OK\n2 5..6 GET a -> _");
+        bad("1 0..9 MSET a 1 b 1 -> +OK\n2 1..2 KEYS * -> [b]", "KEYS *");
         bad("1 0..1 SET a 1 -> +OK\n1 2..9 RENAME a b -> +OK\n2 3..4 GET a -> _\n2 5..6 GET b -> _", "GET b");
     }
 

@@ -27,20 +27,21 @@ pub struct Database {
     keys: BTreeMap<Bytes, Object>,
 }
 
-/// The keys that a command names: at least one.
+/// The keys that a command names, `None` when it concerns all there are.
 ///
 /// # Panics
-/// When the command names no key.
-pub fn keys_of(args: &[Vec<u8>]) -> Vec<&[u8]> {
+/// When the command names none and does not concern all.
+pub fn keys_of(args: &[Vec<u8>]) -> Option<Vec<&[u8]>> {
     let (name, rest) = args.split_first().expect("a command has a name");
     let keys: Vec<&[u8]> = match name.as_slice() {
+        b"FLUSHDB" | b"KEYS" => return None,
         b"MSET" | b"MSETNX" => rest.iter().step_by(2).map(Vec::as_slice).collect(),
         b"MGET" | b"DEL" | b"EXISTS" => rest.iter().map(Vec::as_slice).collect(),
         b"RENAME" | b"RENAMENX" | b"COPY" => rest.iter().take(2).map(Vec::as_slice).collect(),
         _ => rest.iter().take(1).map(Vec::as_slice).collect(),
     };
     assert!(!keys.is_empty(), "{} names no key", name.escape_ascii());
-    keys
+    Some(keys)
 }
 
 /// A reply, or the error instead of it.
@@ -74,13 +75,13 @@ impl Database {
         let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let reply = self
             .strings(&words)
-            .or_else(|| self.keyspace(&words))
+            .or_else(|| self.keyspace(&words, actual))
             .or_else(|| self.lists(&words))
             .or_else(|| self.hashes(&words))
             .or_else(|| self.sets(&words, actual))
             .or_else(|| self.zsets(&words))
             .unwrap_or_else(|| panic!("the model does not know {}", words[0].escape_ascii()));
-        for key in keys_of(args) {
+        for key in keys_of(args).unwrap_or_default() {
             if self.keys.get(key).is_some_and(Object::is_empty_collection) {
                 self.keys.remove(key);
             }
@@ -171,8 +172,17 @@ impl Database {
         Ok(Value::Integer(new))
     }
 
-    fn keyspace(&mut self, words: &[&[u8]]) -> Option<Answer> {
+    fn keyspace(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
         Some(match words {
+            [b"FLUSHDB"] => {
+                self.keys.clear();
+                ok()
+            }
+            // In any order, as for SMEMBERS.
+            [b"KEYS", b"*"] => Ok(match actual {
+                Value::Array(keys) if same_members(keys, self.keys.keys()) => actual.clone(),
+                _ => bulks(self.keys.keys()),
+            }),
             [b"DEL", keys @ ..] => {
                 Ok(integer(keys.iter().filter(|&&key| self.keys.remove(key).is_some()).count()))
             }
@@ -263,7 +273,7 @@ impl Database {
             }),
             // Any order is right: the one that came, if it is one of these members.
             [b"SMEMBERS", key] => self.set(key).map(|set| match actual {
-                Value::Array(members) if same_members(members, set) => actual.clone(),
+                Value::Array(members) if same_members(members, set.iter()) => actual.clone(),
                 _ => bulks(set.iter()),
             }),
             _ => return None,
@@ -355,9 +365,10 @@ fn number(bytes: &[u8]) -> i64 {
     parse(bytes).unwrap_or_else(|| panic!("{} is no number", bytes.escape_ascii()))
 }
 
-fn same_members(reply: &[Value], set: &BTreeSet<Bytes>) -> bool {
-    let members: BTreeSet<&[u8]> = reply.iter().filter_map(Value::as_bytes).collect();
-    reply.len() == set.len() && members.iter().copied().eq(set.iter().map(Vec::as_slice))
+/// Whether the reply holds these, each once, in any order.
+fn same_members<'a>(reply: &[Value], members: impl ExactSizeIterator<Item = &'a Bytes>) -> bool {
+    let replied: BTreeSet<&[u8]> = reply.iter().filter_map(Value::as_bytes).collect();
+    reply.len() == members.len() && members.map(Vec::as_slice).eq(replied)
 }
 
 /// Members by score, then by their bytes.
@@ -449,6 +460,10 @@ mod tests {
             ("RPUSH l x", "1"),
             ("LPOP l", "\"x\""),
             ("TYPE l", "none"),
+            ("MSET k 1 l 2", "OK"),
+            ("KEYS *", "[\"k\" \"l\"]"),
+            ("FLUSHDB", "OK"),
+            ("KEYS *", "[]"),
         ]);
     }
 
@@ -494,10 +509,11 @@ mod tests {
 
     #[test]
     fn the_keys_of_a_command_are_all_it_touches() {
-        let keys = |line: &str| keys_of(&words(line)).concat();
+        let keys = |line: &str| keys_of(&words(line)).expect("names its keys").concat();
         assert_eq!(keys("MSET a 1 b 2"), b"ab");
         assert_eq!(keys("DEL a b c"), b"abc");
         assert_eq!(keys("RENAME a b"), b"ab");
         assert_eq!(keys("LPUSH l x y"), b"l");
+        assert_eq!(keys_of(&words("FLUSHDB")), None);
     }
 }
