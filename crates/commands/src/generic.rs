@@ -1,6 +1,226 @@
-//! Commands of the generic group.
+//! Commands on keys whatever they hold: here what asks and deletes; times in `expire`, other names and
+//! databases in `transfer`, walks over all keys in `scan`, whole databases in `flush`, what a value costs
+//! and how it is stored in `object`.
 
-use crate::table::Command;
+use keyspace::object::type_name;
+
+use crate::args::Args;
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+mod expire;
+mod flush;
+mod object;
+mod scan;
+mod transfer;
+
+pub use object::MEMORY_USAGE;
 
 /// This group's commands.
-pub static COMMANDS: &[&Command] = &[];
+pub static COMMANDS: &[&Command] = &[
+    &DEL,
+    &UNLINK,
+    &EXISTS,
+    &TOUCH,
+    &TYPE,
+    &expire::TTL,
+    &expire::PTTL,
+    &expire::EXPIRETIME,
+    &expire::PEXPIRETIME,
+    &expire::EXPIRE,
+    &expire::PEXPIRE,
+    &expire::EXPIREAT,
+    &expire::PEXPIREAT,
+    &expire::PERSIST,
+    &transfer::RENAME,
+    &transfer::RENAMENX,
+    &transfer::COPY,
+    &transfer::MOVE,
+    &scan::SCAN,
+    &scan::KEYS,
+    &scan::RANDOMKEY,
+    &scan::DBSIZE,
+    &flush::FLUSHDB,
+    &flush::FLUSHALL,
+    &flush::SWAPDB,
+    &object::OBJECT,
+];
+
+/// Argument `index` as the number of a database.
+fn db_index(ctx: &Ctx<'_>, args: &Args<'_>, index: usize) -> Result<usize, CommandError> {
+    let number = args.integer(index)?;
+    if i32::try_from(number).is_err() {
+        let line = "ERR value is out of range, value must between -2147483648 and 2147483647";
+        return Err(CommandError::Line(line));
+    }
+    existing_db(ctx, number)
+}
+
+fn existing_db(ctx: &Ctx<'_>, number: i64) -> Result<usize, CommandError> {
+    let db = usize::try_from(number).ok().filter(|&db| db < ctx.db.keyspace().db_count());
+    db.ok_or(CommandError::DbIndexOutOfRange)
+}
+
+static DEL: Command = Command {
+    name: "DEL",
+    summary: "Deletes keys with what they hold.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE,
+    acl: Acl::KEYSPACE.union(Acl::WRITE),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RM.union(KeyFlags::DELETE))],
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: del,
+};
+/// DEL key [key …]: how many there were. Big values are freed in the background.
+fn del(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let mut removed = 0;
+    for index in 1..args.len() {
+        let key = args.key(index);
+        if let Some(entry) = ctx.db.remove(key) {
+            ctx.effects.discard(entry);
+            ctx.changed(EventClass::GENERIC, "del", key);
+            removed += 1;
+        }
+    }
+    ctx.reply.integer(removed);
+    Ok(())
+}
+
+static UNLINK: Command = Command {
+    name: "UNLINK",
+    summary: "Deletes keys at once and frees what they held in the background.",
+    since: "4.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::WRITE),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RM.union(KeyFlags::DELETE))],
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: unlink,
+};
+/// UNLINK key [key …]: how many there were. DEL does the same here.
+fn unlink(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    del(ctx, args)
+}
+
+static EXISTS: Command = Command {
+    name: "EXISTS",
+    summary: "Counts which of the given keys exist.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: exists,
+};
+/// EXISTS key [key …]: how many exist; one given twice counts twice.
+fn exists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let found = (1..args.len()).filter(|&index| ctx.db.look(args.key(index)).is_some()).count();
+    ctx.reply.integer(found as i64);
+    Ok(())
+}
+
+static TOUCH: Command = Command {
+    name: "TOUCH",
+    summary: "Notes an access to keys without reading them.",
+    since: "3.2.1",
+    group: Group::Generic,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: touch,
+};
+/// TOUCH key [key …]: how many exist.
+fn touch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let found = (1..args.len()).filter(|&index| ctx.db.touch(args.key(index))).count();
+    ctx.reply.integer(found as i64);
+    Ok(())
+}
+
+static TYPE: Command = Command {
+    name: "TYPE",
+    summary: "Tells which type of value a key holds.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: type_of,
+};
+/// TYPE key: string, list, set, hash, zset, stream, or none when the key is absent.
+fn type_of(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let name = ctx.db.look(args.key(1)).map_or("none", |entry| type_name(&entry));
+    ctx.reply.simple(name);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    #[test]
+    fn keys_are_counted_and_deleted() {
+        check(&[
+            ("MSET a 1 b 2 c 3", "+OK|"),
+            ("EXISTS a a nokey", ":2|"),
+            ("TOUCH a b nokey", ":2|"),
+            ("DEL a a nokey", ":1|"),
+            ("UNLINK a b", ":1|"),
+            ("EXISTS a b c", ":1|"),
+            ("TYPE c", "+string|"),
+            ("RPUSH l 1", ":1|"),
+            ("TYPE l", "+list|"),
+            ("TYPE nokey", "+none|"),
+        ]);
+    }
+
+    #[test]
+    fn reads_are_counted_and_writes_are_not() {
+        let mut db = Harness::new();
+        db.line("SET a 1");
+        db.line("DEL b");
+        assert_eq!((db.tally.hits, db.tally.misses), (0, 0));
+        for line in ["GET a", "EXISTS a b", "TYPE b", "TTL a", "TOUCH b", "OBJECT ENCODING a"] {
+            db.line(line);
+        }
+        assert_eq!((db.tally.hits, db.tally.misses), (4, 3));
+    }
+
+    #[test]
+    fn each_deleted_key_raises_an_event() {
+        Harness::new().check_events(&[
+            ("MSET a 1 b 2", "+OK|", "new a@0,set a@0,new b@0,set b@0"),
+            ("DEL a x b", ":2|", "del a@0,del b@0"),
+            ("UNLINK a", ":0|", ""),
+        ]);
+    }
+}

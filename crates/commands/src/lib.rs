@@ -9,6 +9,7 @@ pub mod generic;
 #[cfg(test)]
 mod harness;
 pub mod hash;
+pub mod help;
 pub mod keys;
 pub mod list;
 pub mod set;

@@ -63,6 +63,24 @@ impl Shard {
         &mut others[index - 1]
     }
 
+    /// Takes all keys out of a database. O(1); dropping them may cost more.
+    pub fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
+        match self.db(index) {
+            Some(db) if !db.table.is_empty() => std::mem::take(&mut self.db_mut(index).table),
+            _ => Table::new(),
+        }
+    }
+
+    /// Exchanges the keys of two databases. O(1).
+    pub fn swap_keys(&mut self, a: usize, b: usize) {
+        let (of_a, of_b) = (self.take_keys(a), self.take_keys(b));
+        for (index, table) in [(a, of_b), (b, of_a)] {
+            if !table.is_empty() {
+                self.db_mut(index).table = table;
+            }
+        }
+    }
+
     /// All databases' parts that exist, from database 0 on.
     pub fn dbs(&self) -> impl Iterator<Item = &Db> {
         std::iter::once(&self.first).chain(self.others.iter().flat_map(|others| others.iter()))

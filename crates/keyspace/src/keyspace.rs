@@ -117,13 +117,6 @@ impl Keyspace {
         let next_db = if next == 0 { db + 1 } else { db };
         Some(SweepPoint { shard: at.shard, db: next_db, cursor: next })
     }
-
-    /// One step of a scan: visits all keys of the bucket at the point and returns the next cursor, 0 at
-    /// the end of the shard.
-    pub fn scan_step(&self, at: SweepPoint, visit: impl FnMut(&KeyEntry)) -> u64 {
-        let shard = self.lock(at.shard);
-        shard.db(at.db).map_or(0, |db| db.table.scan(at.cursor, visit))
-    }
 }
 
 /// A point in a walk over the keyspace.

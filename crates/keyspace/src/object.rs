@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use structures::entry::View;
+
+use crate::db::KeyEntry;
 use crate::{Hash, List, Set, Stream, Zset};
 
 /// A string too long to live behind its key. Counted, so that a reply can send it without a copy; a
@@ -76,6 +79,14 @@ impl Object {
             Object::Zset(zset) => zset.memory_usage(),
             Object::Stream(stream) => stream.memory_usage(),
         }
+    }
+}
+
+/// The name TYPE gives an entry's value.
+pub fn type_name(entry: &KeyEntry) -> &'static str {
+    match entry.view() {
+        View::Object(object) => object.type_name(),
+        View::Bytes(_) | View::Int(_) => "string",
     }
 }
 

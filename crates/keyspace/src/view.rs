@@ -10,6 +10,7 @@ use crate::db::KeyEntry;
 use crate::key::Key;
 use crate::keyspace::{Keyspace, Locked};
 use crate::object::{Blob, Object, ObjectType};
+use crate::scan::Drawn;
 use crate::string::{Str, stored};
 
 /// The key holds a value of another type.
@@ -45,6 +46,9 @@ pub enum Access {
         decay_minutes: u32,
     },
 }
+
+/// Expired keys that one search for a random key removes at most.
+const RANDOM_DRAWS_MAX: usize = 100;
 
 /// The counter a new key starts with under LFU.
 const LFU_INITIAL: u32 = 5;
@@ -164,6 +168,33 @@ impl<'k> View<'k> {
         self.index
     }
 
+    /// Turns to another database of the same locked shards (COPY, MOVE); gives the one before. The
+    /// caller turns back.
+    pub fn select(&mut self, index: usize) -> usize {
+        std::mem::replace(&mut self.index, index)
+    }
+
+    /// A key of the selected database, close to uniformly chosen. Expired ones that are drawn are removed;
+    /// after a bounded number of them the answer is none. Only for commands that have locked no key.
+    pub fn random_key(&mut self, mut draw: impl FnMut() -> u64) -> Option<Box<[u8]>> {
+        let now_ms = self.moment.now_ms;
+        let live = |entry: &KeyEntry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms);
+        for _ in 0..RANDOM_DRAWS_MAX {
+            let drawn = self
+                .keyspace
+                .random_key(self.index, &mut draw, |entry| live(entry).then(|| Box::from(entry.key())));
+            match drawn {
+                Drawn::Key(key) => return Some(key),
+                Drawn::Nothing => return None,
+                Drawn::Removed(entry) => {
+                    self.tally.expired_keys += 1;
+                    self.tally.expired.push(Expired { db: self.index, entry });
+                }
+            }
+        }
+        None
+    }
+
     /// Now, in Unix milliseconds: the same for all of a turn's commands.
     #[inline]
     pub fn now_ms(&self) -> i64 {
@@ -173,14 +204,6 @@ impl<'k> View<'k> {
     /// How accesses are noted.
     pub fn access(&self) -> Access {
         self.moment.access
-    }
-
-    /// Runs `work` on another database of the same locked shards (COPY, MOVE).
-    pub fn in_db<T>(&mut self, index: usize, work: impl FnOnce(&mut Self) -> T) -> T {
-        let own = std::mem::replace(&mut self.index, index);
-        let result = work(self);
-        self.index = own;
-        result
     }
 
     /// Whether `key` was created since the last call that said yes.

@@ -1,0 +1,430 @@
+//! Commands on the time at which a key ceases to exist.
+
+use keyspace::Key;
+
+use crate::args::Args;
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+/// Milliseconds in the unit of a command's argument or reply.
+const SECOND: i64 = 1000;
+const MILLISECOND: i64 = 1;
+
+pub(super) static TTL: Command = Command {
+    name: "TTL",
+    summary: "Returns how many seconds a key has left.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: ttl,
+};
+/// TTL key: rounded seconds, -1 when it does not expire, -2 when it is absent.
+fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
+    reply_time(ctx, args, SECOND, now_ms)
+}
+
+pub(super) static PTTL: Command = Command {
+    name: "PTTL",
+    summary: "Returns how many milliseconds a key has left.",
+    since: "2.6.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: pttl,
+};
+/// PTTL key: milliseconds, -1 when it does not expire, -2 when it is absent.
+fn pttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
+    reply_time(ctx, args, MILLISECOND, now_ms)
+}
+
+pub(super) static EXPIRETIME: Command = Command {
+    name: "EXPIRETIME",
+    summary: "Returns the time at which a key expires, in Unix seconds.",
+    since: "7.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: expiretime,
+};
+/// EXPIRETIME key: rounded Unix seconds, -1 when it does not expire, -2 when it is absent.
+fn expiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_time(ctx, args, SECOND, 0)
+}
+
+pub(super) static PEXPIRETIME: Command = Command {
+    name: "PEXPIRETIME",
+    summary: "Returns the time at which a key expires, in Unix milliseconds.",
+    since: "7.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: pexpiretime,
+};
+/// PEXPIRETIME key: Unix milliseconds, -1 when it does not expire, -2 when it is absent.
+fn pexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_time(ctx, args, MILLISECOND, 0)
+}
+
+/// The key's expiry counted from `since_ms`.
+fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -> Result<(), CommandError> {
+    let reply = match ctx.db.look(args.key(1)).map(|entry| entry.expiry_ms()) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at_ms)) => at_ms.saturating_sub(since_ms).saturating_add(unit_ms / 2) / unit_ms,
+    };
+    ctx.reply.integer(reply);
+    Ok(())
+}
+
+pub(super) static EXPIRE: Command = Command {
+    name: "EXPIRE",
+    summary: "Lets a key expire a number of seconds from now.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::WRITE),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::integer("seconds"),
+        Arg::one_of(
+            "condition",
+            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+        )
+        .since("7.0.0")
+        .optional(),
+    ],
+    subcommands: &[],
+    run: expire,
+};
+/// EXPIRE key seconds [NX | XX | GT | LT]: 1 when it was done, 0 when the key is absent or the condition
+/// does not hold. A time that is over deletes the key.
+fn expire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
+    set_time(ctx, args, Time { unit_ms: SECOND, since_ms: now_ms, command: "expire" })
+}
+
+pub(super) static PEXPIRE: Command = Command {
+    name: "PEXPIRE",
+    summary: "Lets a key expire a number of milliseconds from now.",
+    since: "2.6.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::WRITE),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::integer("milliseconds"),
+        Arg::one_of(
+            "condition",
+            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+        )
+        .since("7.0.0")
+        .optional(),
+    ],
+    subcommands: &[],
+    run: pexpire,
+};
+/// PEXPIRE key milliseconds [NX | XX | GT | LT]: as EXPIRE.
+fn pexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
+    set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: now_ms, command: "pexpire" })
+}
+
+pub(super) static EXPIREAT: Command = Command {
+    name: "EXPIREAT",
+    summary: "Lets a key expire at a time in Unix seconds.",
+    since: "1.2.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::WRITE),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::unix_time("unix-time-seconds"),
+        Arg::one_of(
+            "condition",
+            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+        )
+        .since("7.0.0")
+        .optional(),
+    ],
+    subcommands: &[],
+    run: expireat,
+};
+/// EXPIREAT key unix-time-seconds [NX | XX | GT | LT]: as EXPIRE.
+fn expireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    set_time(ctx, args, Time { unit_ms: SECOND, since_ms: 0, command: "expireat" })
+}
+
+pub(super) static PEXPIREAT: Command = Command {
+    name: "PEXPIREAT",
+    summary: "Lets a key expire at a time in Unix milliseconds.",
+    since: "2.6.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::WRITE),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::unix_time("unix-time-milliseconds"),
+        Arg::one_of(
+            "condition",
+            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+        )
+        .since("7.0.0")
+        .optional(),
+    ],
+    subcommands: &[],
+    run: pexpireat,
+};
+/// PEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT]: as EXPIRE.
+fn pexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "pexpireat" })
+}
+
+/// How a command's argument names a time.
+struct Time {
+    unit_ms: i64,
+    since_ms: i64,
+    command: &'static str,
+}
+
+fn set_time(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let conditions = Conditions::parse(args)?;
+    let at_ms = args.integer(2)?.checked_mul(time.unit_ms).and_then(|ms| ms.checked_add(time.since_ms));
+    let at_ms = at_ms.ok_or(CommandError::InvalidExpire(time.command))?;
+    let set = match ctx.db.expiry_ms(key) {
+        Some(current_ms) if conditions.hold(current_ms, at_ms) => {
+            set_or_delete(ctx, key, at_ms);
+            true
+        }
+        _ => false,
+    };
+    ctx.reply.integer(set.into());
+    Ok(())
+}
+
+fn set_or_delete(ctx: &mut Ctx<'_>, key: Key<'_>, at_ms: i64) {
+    if at_ms > ctx.db.now_ms() {
+        ctx.db.set_expiry_ms(key, Some(at_ms));
+        ctx.changed(EventClass::GENERIC, "expire", key);
+    } else if let Some(entry) = ctx.db.remove(key) {
+        ctx.effects.discard(entry);
+        ctx.changed(EventClass::GENERIC, "del", key);
+    }
+}
+
+/// NX, XX, GT, LT: all that are given must hold.
+#[derive(Default)]
+struct Conditions {
+    without_expiry: bool,
+    with_expiry: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Conditions {
+    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
+        let mut given = Self::default();
+        for word in args.from(3) {
+            match word.to_ascii_uppercase().as_slice() {
+                b"NX" => given.without_expiry = true,
+                b"XX" => given.with_expiry = true,
+                b"GT" => given.later = true,
+                b"LT" => given.earlier = true,
+                _ => {
+                    let word = String::from_utf8_lossy(word);
+                    return Err(CommandError::Text(format!("ERR Unsupported option {word}")));
+                }
+            }
+        }
+        if given.without_expiry && (given.with_expiry || given.later || given.earlier) {
+            let line = "ERR NX and XX, GT or LT options at the same time are not compatible";
+            return Err(CommandError::Line(line));
+        }
+        if given.later && given.earlier {
+            let line = "ERR GT and LT options at the same time are not compatible";
+            return Err(CommandError::Line(line));
+        }
+        Ok(given)
+    }
+
+    /// A key that does not expire counts as one that expires later than all others.
+    fn hold(&self, current_ms: Option<i64>, at_ms: i64) -> bool {
+        (!self.without_expiry || current_ms.is_none())
+            && (!self.with_expiry || current_ms.is_some())
+            && (!self.later || current_ms.is_some_and(|current_ms| at_ms > current_ms))
+            && (!self.earlier || current_ms.is_none_or(|current_ms| at_ms < current_ms))
+    }
+}
+
+pub(super) static PERSIST: Command = Command {
+    name: "PERSIST",
+    summary: "Lets a key stay for ever.",
+    since: "2.2.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::WRITE),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: persist,
+};
+/// PERSIST key: 1 when it would have expired, else 0.
+fn persist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let expired = ctx.db.expiry_ms(key).flatten().is_some();
+    if expired {
+        ctx.db.set_expiry_ms(key, None);
+        ctx.changed(EventClass::GENERIC, "persist", key);
+    }
+    ctx.reply.integer(expired.into());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, START_MS, check};
+
+    #[test]
+    fn times_are_told_in_both_units() {
+        let mut db = Harness::new();
+        for (line, reply) in [
+            ("TTL a", ":-2|"),
+            ("SET a 1", "+OK|"),
+            ("TTL a", ":-1|"),
+            ("EXPIRETIME a", ":-1|"),
+            ("PEXPIRE a 1500", ":1|"),
+            ("PTTL a", ":1500|"),
+            ("TTL a", ":2|"),
+            ("PEXPIRETIME a", ":1700000001500|"),
+            ("EXPIRETIME a", ":1700000002|"),
+            ("PEXPIRE a 1499", ":1|"),
+            ("TTL a", ":1|"),
+            ("EXPIREAT a 99999999999", ":1|"),
+            ("PEXPIRETIME a", ":99999999999000|"),
+            ("PEXPIREAT a 9223372036854775807", ":1|"),
+            ("TTL a", ":9223370336854776|"),
+            ("PERSIST a", ":1|"),
+            ("PERSIST a", ":0|"),
+            ("PERSIST nokey", ":0|"),
+            ("TTL a", ":-1|"),
+            ("EXPIRE a 10", ":1|"),
+        ] {
+            assert_eq!(db.line(line), reply, "{line}");
+        }
+        db.now_ms = START_MS + 10_000;
+        assert_eq!(db.line("PERSIST a"), ":0|");
+        assert_eq!(db.line("TTL a"), ":-2|");
+    }
+
+    #[test]
+    fn conditions_compare_with_the_time_that_is_set() {
+        check(&[
+            ("SET a 1", "+OK|"),
+            ("EXPIRE a 10 XX", ":0|"),
+            ("EXPIRE a 10 GT", ":0|"),
+            ("EXPIRE a 10 XX LT", ":0|"),
+            ("EXPIRE a 10 NX", ":1|"),
+            ("EXPIRE a 20 NX NX", ":0|"),
+            ("EXPIRE a 10 GT", ":0|"),
+            ("EXPIRE a 10 LT", ":0|"),
+            ("EXPIRE a 20 XX GT", ":1|"),
+            ("TTL a", ":20|"),
+            ("EXPIRE a 15 LT", ":1|"),
+            ("EXPIRE a -1 GT", ":0|"),
+            ("EXPIRE a -1 XX", ":1|"),
+            ("EXISTS a", ":0|"),
+            ("EXPIRE a 10", ":0|"),
+            ("SET a 1", "+OK|"),
+            ("EXPIRE a 10 LT", ":1|"),
+        ]);
+    }
+
+    #[test]
+    fn impossible_requests_are_refused() {
+        check(&[
+            ("EXPIRE a 10 foo", "-ERR Unsupported option foo|"),
+            ("EXPIRE a x foo", "-ERR Unsupported option foo|"),
+            ("EXPIRE a 10 NX LT", "-ERR NX and XX, GT or LT options at the same time are not compatible|"),
+            ("EXPIRE a 10 GT LT", "-ERR GT and LT options at the same time are not compatible|"),
+            ("EXPIRE a x", "-ERR value is not an integer or out of range|"),
+            ("EXPIRE a 9223372036854775807", "-ERR invalid expire time in 'expire' command|"),
+            ("PEXPIRE a 9223372036854775807", "-ERR invalid expire time in 'pexpire' command|"),
+            ("EXPIREAT a -9223372036854775808", "-ERR invalid expire time in 'expireat' command|"),
+            ("PEXPIREAT a -9223372036854775808", ":0|"),
+            ("SET a 1", "+OK|"),
+            ("PEXPIREAT a -9223372036854775808", ":1|"),
+            ("GET a", "_|"),
+        ]);
+    }
+
+    #[test]
+    fn a_time_that_is_over_deletes_the_key() {
+        let mut db = Harness::new();
+        db.check_events(&[
+            ("SET a 1", "+OK|", "new a@0,set a@0"),
+            ("EXPIRE a 10", ":1|", "expire a@0"),
+            ("PERSIST a", ":1|", "persist a@0"),
+            ("EXPIRE a 0", ":1|", "del a@0"),
+            ("SET a 1 PX 5", "+OK|", "new a@0,set a@0,expire a@0"),
+        ]);
+        db.now_ms += 5;
+        db.check_events(&[("EXISTS a", ":0|", "expired a@0")]);
+        assert_eq!(db.tally.expired_keys, 1);
+    }
+}

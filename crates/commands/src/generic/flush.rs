@@ -1,0 +1,182 @@
+//! Commands on whole databases. They run alone and only move tables: what they held is freed in the
+//! background.
+
+use keyspace::key::SHARD_COUNT;
+
+use super::existing_db;
+use crate::args::Args;
+use crate::ctx::{Ctx, Discarded};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group};
+
+pub(super) static FLUSHDB: Command = Command {
+    name: "FLUSHDB",
+    summary: "Deletes all keys of the selected database.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::WRITE.union(Flags::EXCLUSIVE),
+    acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    args: &[Arg::one_of(
+        "flush-type",
+        &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
+    )
+    .optional()],
+    subcommands: &[],
+    run: flushdb,
+};
+/// FLUSHDB [ASYNC | SYNC]: OK. Either way nobody waits for the memory to be freed.
+fn flushdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let db = ctx.db.index();
+    flush(ctx, args, db..db + 1)
+}
+
+pub(super) static FLUSHALL: Command = Command {
+    name: "FLUSHALL",
+    summary: "Deletes all keys of all databases.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::WRITE.union(Flags::EXCLUSIVE),
+    acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    args: &[Arg::one_of(
+        "flush-type",
+        &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
+    )
+    .optional()],
+    subcommands: &[],
+    run: flushall,
+};
+/// FLUSHALL [ASYNC | SYNC]: OK. Either way nobody waits for the memory to be freed.
+fn flushall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let all = 0..ctx.db.keyspace().db_count();
+    flush(ctx, args, all)
+}
+
+fn flush(ctx: &mut Ctx<'_>, args: &Args<'_>, dbs: std::ops::Range<usize>) -> Result<(), CommandError> {
+    match args.len() {
+        1 => {}
+        2 if args.is(1, "ASYNC") || args.is(1, "SYNC") => {}
+        _ => return Err(CommandError::Syntax),
+    }
+    let keyspace = ctx.db.keyspace();
+    for shard in 0..SHARD_COUNT {
+        let mut guard = keyspace.lock(shard);
+        for db in dbs.clone() {
+            let keys = guard.take_keys(db);
+            if !keys.is_empty() {
+                ctx.effects.changes += keys.len() as u64;
+                ctx.effects.discarded.push(Discarded::Keys(keys));
+            }
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(super) static SWAPDB: Command = Command {
+    name: "SWAPDB",
+    summary: "Exchanges the keys of two databases.",
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::WRITE.union(Flags::FAST).union(Flags::EXCLUSIVE),
+    acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &[],
+    args: &[Arg::integer("index1"), Arg::integer("index2")],
+    subcommands: &[],
+    run: swapdb,
+};
+/// SWAPDB index1 index2: OK. Clients stay in the database they selected and see the other's keys.
+fn swapdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let int = |index: usize| args.integer(index).ok().filter(|&number| i32::try_from(number).is_ok());
+    let first = int(1).ok_or(CommandError::Line("ERR invalid first DB index"))?;
+    let second = int(2).ok_or(CommandError::Line("ERR invalid second DB index"))?;
+    let (first, second) = (existing_db(ctx, first)?, existing_db(ctx, second)?);
+    let keyspace = ctx.db.keyspace();
+    if first != second {
+        for shard in 0..SHARD_COUNT {
+            keyspace.lock(shard).swap_keys(first, second);
+        }
+    }
+    ctx.effects.changes += 1;
+    ctx.reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    /// Two keys in database 0, one in database 1.
+    fn three_keys() -> Harness {
+        let mut db = Harness::new();
+        assert_eq!(db.line("MSET a 1 b 2 c 3"), "+OK|");
+        assert_eq!(db.line("MOVE c 1"), ":1|");
+        db.effects.changes = 0;
+        db
+    }
+
+    fn sizes(db: &mut Harness) -> [String; 2] {
+        [0, 1].map(|index| {
+            db.db = index;
+            db.line("DBSIZE")
+        })
+    }
+
+    #[test]
+    fn flushing_one_database_leaves_the_others() {
+        let mut db = three_keys();
+        assert_eq!(db.line("FLUSHDB"), "+OK|");
+        assert_eq!((db.effects.changes, db.effects.discarded.len()), (2, 2));
+        assert_eq!(sizes(&mut db), [":0|", ":1|"]);
+        assert_eq!(db.line("FLUSHDB ASYNC"), "+OK|");
+        assert_eq!(sizes(&mut db), [":0|", ":0|"]);
+    }
+
+    #[test]
+    fn flushing_all_leaves_nothing() {
+        let mut db = three_keys();
+        assert_eq!(db.line("FLUSHALL sync"), "+OK|");
+        assert_eq!(db.effects.changes, 3);
+        assert_eq!(sizes(&mut db), [":0|", ":0|"]);
+        assert_eq!(db.line("FLUSHALL"), "+OK|");
+    }
+
+    #[test]
+    fn swapped_databases_have_each_others_keys() {
+        let mut db = three_keys();
+        assert_eq!(db.line("SWAPDB 0 1"), "+OK|");
+        assert_eq!(sizes(&mut db), [":1|", ":2|"]);
+        assert_eq!(db.line("SWAPDB 1 5"), "+OK|");
+        assert_eq!(sizes(&mut db), [":1|", ":0|"]);
+        db.db = 5;
+        assert_eq!(db.line("MGET a b c"), "*3|$1|1|$1|2|$-1|");
+        assert_eq!(db.line("SWAPDB 5 5"), "+OK|");
+        assert_eq!(db.line("DBSIZE"), ":2|");
+    }
+
+    #[test]
+    fn wrong_requests_are_refused() {
+        check(&[
+            ("FLUSHDB now", "-ERR syntax error|"),
+            ("FLUSHALL async sync", "-ERR syntax error|"),
+            ("SWAPDB x 0", "-ERR invalid first DB index|"),
+            ("SWAPDB 99999999999 0", "-ERR invalid first DB index|"),
+            ("SWAPDB 0 x", "-ERR invalid second DB index|"),
+            ("SWAPDB 0 16", "-ERR DB index is out of range|"),
+            ("SWAPDB -1 0", "-ERR DB index is out of range|"),
+        ]);
+    }
+}

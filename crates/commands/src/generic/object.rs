@@ -1,0 +1,322 @@
+//! Commands about how a value is stored, when it was used and what it costs.
+
+use keyspace::string::encoding_name;
+use keyspace::{Access, KeyEntry};
+use structures::entry::View as EntryView;
+
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+use crate::help::reply_help;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+/// Whole numbers below this are one object for all keys in Redis, which OBJECT REFCOUNT shows.
+const SHARED_INTEGERS: i64 = 10_000;
+/// The reference count of such an object.
+const SHARED_REFCOUNT: i64 = i32::MAX as i64;
+/// Bytes a key takes in its table, on average (see the table's essay).
+const TABLE_BYTES_PER_KEY: usize = 12;
+
+pub(super) static OBJECT: Command = Command {
+    name: "OBJECT",
+    summary: "Groups the commands that look into how values are stored.",
+    since: "2.2.3",
+    group: Group::Generic,
+    complexity: "Depends on subcommand.",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[&OBJECT_ENCODING, &OBJECT_FREQ, &OBJECT_HELP, &OBJECT_IDLETIME, &OBJECT_REFCOUNT],
+    run: object,
+};
+/// OBJECT with a subcommand that does not exist.
+fn object(_ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "OBJECT"))
+}
+
+static OBJECT_ENCODING: Command = Command {
+    name: "ENCODING",
+    summary: "Tells how the value at a key is stored.",
+    since: "2.2.3",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY,
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(2, KeyFlags::RO)],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: object_encoding,
+};
+/// OBJECT ENCODING key: the encoding's name, null when the key is absent.
+fn object_encoding(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    match ctx.db.look(args.key(2)).map(|entry| encoding_name(&entry)) {
+        Some(name) => ctx.reply.bulk(name.as_bytes()),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+static OBJECT_REFCOUNT: Command = Command {
+    name: "REFCOUNT",
+    summary: "Tells how many references the value at a key has.",
+    since: "2.2.3",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY,
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(2, KeyFlags::RO)],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: object_refcount,
+};
+/// OBJECT REFCOUNT key: null when the key is absent, the largest 32-bit number for the small integers that
+/// Redis shares, else 1.
+fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let count = ctx.db.look(args.key(2)).map(|entry| match entry.view() {
+        EntryView::Int(0..SHARED_INTEGERS) => SHARED_REFCOUNT,
+        _ => 1,
+    });
+    reply_number(ctx, count);
+    Ok(())
+}
+
+static OBJECT_IDLETIME: Command = Command {
+    name: "IDLETIME",
+    summary: "Tells for how long the value at a key was not used.",
+    since: "2.2.3",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY,
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(2, KeyFlags::RO)],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: object_idletime,
+};
+/// OBJECT IDLETIME key: seconds, null when the key is absent; an error under an LFU policy.
+fn object_idletime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let access = ctx.db.access();
+    let idle_s = match (ctx.db.look(args.key(2)).map(|entry| entry.access()), access) {
+        (None, _) => None,
+        (Some(at_s), Access::Lru { clock_s }) => Some(i64::from(clock_s.wrapping_sub(at_s) & 0x00FF_FFFF)),
+        (Some(_), Access::Lfu { .. }) => {
+            return Err(CommandError::Line(
+                "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when \
+                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
+    };
+    reply_number(ctx, idle_s);
+    Ok(())
+}
+
+static OBJECT_FREQ: Command = Command {
+    name: "FREQ",
+    summary: "Tells how often the value at a key is used.",
+    since: "4.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY,
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(2, KeyFlags::RO)],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: object_freq,
+};
+/// OBJECT FREQ key: LFU's logarithmic counter, null when the key is absent; an error without an LFU policy.
+fn object_freq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let access = ctx.db.access();
+    let counter = match (ctx.db.look(args.key(2)).map(|entry| entry.access()), access) {
+        (None, _) => None,
+        (Some(clock), Access::Lfu { .. }) => Some(access.lfu_counter(clock).into()),
+        (Some(_), Access::Lru { .. }) => {
+            return Err(CommandError::Line(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
+                 that when switching between policies at runtime LRU and LFU data will take some time to \
+                 adjust.",
+            ));
+        }
+    };
+    reply_number(ctx, counter);
+    Ok(())
+}
+
+fn reply_number(ctx: &mut Ctx<'_>, number: Option<i64>) {
+    match number {
+        Some(number) => ctx.reply.integer(number),
+        None => ctx.reply.null(),
+    }
+}
+
+static OBJECT_HELP: Command = Command {
+    name: "HELP",
+    summary: "Describes OBJECT's subcommands.",
+    since: "6.2.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::KEYSPACE,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: object_help,
+};
+/// OBJECT HELP.
+fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    reply_help(
+        &mut ctx.reply,
+        "OBJECT",
+        &[
+            ("ENCODING <key>", &["How the value of <key> is stored."]),
+            ("FREQ <key>", &["How often <key> is used: a logarithmic counter, kept by the LFU policies."]),
+            ("IDLETIME <key>", &["Seconds since <key> was last used."]),
+            ("REFCOUNT <key>", &["References to the value of <key>."]),
+        ],
+    );
+    Ok(())
+}
+
+/// MEMORY USAGE; its container is a server command.
+pub static MEMORY_USAGE: Command = Command {
+    name: "USAGE",
+    summary: "Estimates how much memory a key takes with what it holds.",
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY,
+    acl: Acl::READ,
+    keys: &[KeySpec::at(2, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("count").token("SAMPLES").optional()],
+    subcommands: &[],
+    run: memory_usage,
+};
+/// MEMORY USAGE key [SAMPLES count]: bytes, null when the key is absent. Nothing is sampled: nodes know
+/// their size.
+fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    for at in (3..args.len()).step_by(2) {
+        if !args.is(at, "SAMPLES") || at + 1 == args.len() || args.integer(at + 1)? < 0 {
+            return Err(CommandError::Syntax);
+        }
+    }
+    let bytes = ctx.db.peek(args.key(2)).map(|entry| memory_of(&entry) as i64);
+    reply_number(ctx, bytes);
+    Ok(())
+}
+
+/// The key's block, what its object owns elsewhere, its place in the table. O(nodes).
+fn memory_of(entry: &KeyEntry) -> usize {
+    let object = match entry.view() {
+        EntryView::Object(object) => object.memory_usage(),
+        EntryView::Bytes(_) | EntryView::Int(_) => 0,
+    };
+    entry.block_len_bytes() + object + TABLE_BYTES_PER_KEY
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+    use keyspace::Access;
+
+    #[test]
+    fn encodings_have_the_names_redis_gives() {
+        let (short, long) = ("x".repeat(44), "x".repeat(45));
+        let mut db = Harness::new();
+        for (line, encoding) in [
+            ("SET a 123", "$3|int|"),
+            ("SET a 9223372036854775807", "$3|int|"),
+            ("SET a 9223372036854775808", "$6|embstr|"),
+            ("SET a 01", "$6|embstr|"),
+            ("SET a \"\"", "$6|embstr|"),
+            (&format!("SET a {short}"), "$6|embstr|"),
+            (&format!("SET a {long}"), "$3|raw|"),
+            ("SET a 1", "$3|int|"),
+            ("APPEND a 2", "$3|raw|"),
+            ("INCR a", "$3|int|"),
+            ("INCRBYFLOAT a 1", "$6|embstr|"),
+            ("SETRANGE a 0 1", "$3|raw|"),
+            ("EXPIRE a 100", "$3|raw|"),
+            ("COPY a b REPLACE", "$3|raw|"),
+            ("RENAME b a", "$3|raw|"),
+            ("GETSET a b", "$6|embstr|"),
+            ("DEL a", "$-1|"),
+            ("APPEND a 12", "$3|int|"),
+            ("DEL a", "$-1|"),
+            ("SETRANGE a 0 1", "$3|raw|"),
+            ("MSET a 1", "$3|int|"),
+            ("SETRANGE a 5000 1", "$3|raw|"),
+        ] {
+            db.line(line);
+            assert_eq!(db.line("OBJECT ENCODING a"), encoding, "after {line}");
+        }
+    }
+
+    #[test]
+    fn small_integers_look_shared() {
+        check(&[
+            ("OBJECT REFCOUNT a", "_|"),
+            ("SET a 9999", "+OK|"),
+            ("OBJECT REFCOUNT a", ":2147483647|"),
+            ("INCR a", ":10000|"),
+            ("OBJECT REFCOUNT a", ":1|"),
+            ("SET a -1", "+OK|"),
+            ("OBJECT REFCOUNT a", ":1|"),
+            ("OBJECT ENCODE a", "-ERR unknown subcommand 'ENCODE'. Try OBJECT HELP.|"),
+        ]);
+    }
+
+    #[test]
+    fn idle_time_starts_again_with_each_use() {
+        let mut db = Harness::new();
+        db.line("SET a 1");
+        db.access = Access::Lru { clock_s: 7 };
+        assert_eq!(db.line("OBJECT IDLETIME a"), ":7|");
+        assert_eq!(db.line("OBJECT IDLETIME nokey"), "$-1|");
+        db.line("TTL a");
+        assert_eq!(db.line("OBJECT IDLETIME a"), ":7|");
+        db.line("TOUCH a");
+        assert_eq!(db.line("OBJECT IDLETIME a"), ":0|");
+        assert!(db.line("OBJECT FREQ a").starts_with("-ERR An LFU maxmemory policy is not selected"));
+        assert_eq!(db.line("OBJECT FREQ nokey"), "$-1|");
+    }
+
+    #[test]
+    fn use_is_counted_under_lfu() {
+        let mut db = Harness::new();
+        db.access = Access::Lfu { clock_minutes: 5, log_factor: 0, decay_minutes: 1 };
+        db.line("SET a 1");
+        assert_eq!(db.line("OBJECT FREQ a"), ":5|");
+        db.line("GET a");
+        db.line("SET a 2");
+        assert_eq!(db.line("OBJECT FREQ a"), ":7|");
+        db.access = Access::Lfu { clock_minutes: 8, log_factor: 0, decay_minutes: 1 };
+        assert_eq!(db.line("OBJECT FREQ a"), ":4|");
+        assert!(db.line("OBJECT IDLETIME a").starts_with("-ERR An LFU maxmemory policy is selected"));
+    }
+
+    #[test]
+    fn help_lists_the_subcommands() {
+        assert!(Harness::new().line("OBJECT HELP").starts_with("*11|+OBJECT <subcommand>"));
+    }
+}

@@ -1,0 +1,289 @@
+//! Commands that walk over a database or draw from it. They lock one shard at a time.
+
+use keyspace::key::SHARD_COUNT;
+use keyspace::object::type_name;
+use keyspace::{KeyEntry, ScanCursor};
+use stdx::glob::glob_match;
+
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group};
+
+/// COUNT of a SCAN that does not give one.
+const COUNT_DEFAULT: usize = 10;
+/// Buckets a SCAN looks into per key it may return, when few keys pass the filters.
+const BUCKETS_PER_COUNT: usize = 10;
+
+pub(super) static SCAN: Command = Command {
+    name: "SCAN",
+    summary: "Walks over the keys of a database, some at each call.",
+    since: "2.8.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY,
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[],
+    tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
+    args: &[
+        Arg::integer("cursor"),
+        Arg::pattern("pattern").token("MATCH").optional(),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::string("type").token("TYPE").since("6.0.0").optional(),
+    ],
+    subcommands: &[],
+    run: scan,
+};
+/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]: the next cursor, 0 at the end, and keys. All keys
+/// that exist from the first call to the last are returned, some perhaps twice. A call may return a few
+/// more than `count`.
+fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let text = std::str::from_utf8(args.get(1)).ok();
+    let number = text.and_then(|text| text.parse().ok()).ok_or(CommandError::Line("ERR invalid cursor"))?;
+    let filter = Filter::parse(args, ctx.db.now_ms())?;
+    let (keyspace, db) = (ctx.db.keyspace(), ctx.db.index());
+    let mut cursor = ScanCursor::from_number(number);
+    let mut keys: Vec<Box<[u8]>> = Vec::new();
+    for _ in 0..filter.count.saturating_mul(BUCKETS_PER_COUNT) {
+        cursor = keyspace.scan_step(db, cursor, |entry| {
+            if filter.accepts(entry) {
+                keys.push(entry.key().into());
+            }
+        });
+        if cursor == ScanCursor::START || keys.len() >= filter.count {
+            break;
+        }
+    }
+    ctx.reply.array(2);
+    ctx.reply.bulk(cursor.number().to_string().as_bytes());
+    ctx.reply.array(keys.len());
+    for key in &keys {
+        ctx.reply.bulk(key);
+    }
+    Ok(())
+}
+
+/// Which keys are returned. Expired ones never are.
+struct Filter<'a> {
+    now_ms: i64,
+    pattern: Option<&'a [u8]>,
+    type_name: Option<&'a [u8]>,
+    count: usize,
+}
+
+impl<'a> Filter<'a> {
+    fn parse(args: &Args<'a>, now_ms: i64) -> Result<Self, CommandError> {
+        let mut filter = Filter { now_ms, pattern: None, type_name: None, count: COUNT_DEFAULT };
+        for at in (2..args.len()).step_by(2) {
+            let value = args.try_get(at + 1).ok_or(CommandError::Syntax)?;
+            if args.is(at, "MATCH") {
+                filter.pattern = Some(value).filter(|&pattern| pattern != b"*");
+            } else if args.is(at, "TYPE") {
+                filter.type_name = Some(value);
+            } else if args.is(at, "COUNT") {
+                let count = usize::try_from(args.integer(at + 1)?).ok().filter(|&count| count > 0);
+                filter.count = count.ok_or(CommandError::Syntax)?;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(filter)
+    }
+
+    fn accepts(&self, entry: &KeyEntry) -> bool {
+        entry.expiry_ms().is_none_or(|at_ms| at_ms > self.now_ms)
+            && self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), false))
+            && self.type_name.is_none_or(|name| name.eq_ignore_ascii_case(type_name(entry).as_bytes()))
+    }
+}
+
+pub(super) static KEYS: Command = Command {
+    name: "KEYS",
+    summary: "Returns all keys that match a pattern.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::EXCLUSIVE),
+    acl: Acl::KEYSPACE.union(Acl::READ).union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+    args: &[Arg::pattern("pattern")],
+    subcommands: &[],
+    run: list_keys,
+};
+/// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for keyspaces of any size.
+fn list_keys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let filter = Filter { now_ms: ctx.db.now_ms(), pattern: Some(args.get(1)), type_name: None, count: 0 };
+    let (keyspace, db) = (ctx.db.keyspace(), ctx.db.index());
+    let begun = ctx.reply.begin_array();
+    let mut count = 0;
+    for shard in 0..SHARD_COUNT {
+        let guard = keyspace.lock(shard);
+        let entries = guard.db(db).into_iter().flat_map(|db| db.table.iter());
+        for entry in entries.filter(|entry| filter.accepts(entry)) {
+            ctx.reply.bulk(entry.key());
+            count += 1;
+        }
+    }
+    ctx.reply.end_array(begun, count);
+    Ok(())
+}
+
+pub(super) static RANDOMKEY: Command = Command {
+    name: "RANDOMKEY",
+    summary: "Returns a key drawn at random.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::READONLY,
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[],
+    tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
+    args: &[],
+    subcommands: &[],
+    run: randomkey,
+};
+/// RANDOMKEY: a key, null when there is none.
+fn randomkey(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let rng = &mut *ctx.rng;
+    match ctx.db.random_key(|| rng.u64(..)) {
+        Some(key) => ctx.reply.bulk(&key),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+pub(super) static DBSIZE: Command = Command {
+    name: "DBSIZE",
+    summary: "Returns the number of keys in the selected database.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[],
+    tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+    args: &[],
+    subcommands: &[],
+    run: dbsize,
+};
+/// DBSIZE: keys, those included whose time is over but which nobody has noticed yet.
+fn dbsize(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let size = ctx.db.keyspace().db_size(ctx.db.index());
+    ctx.reply.integer(size.keys as i64);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+    use std::collections::BTreeSet;
+
+    /// The cursor and the keys of a SCAN's reply.
+    fn scan(db: &mut Harness, request: &str) -> (String, Vec<String>) {
+        let reply = db.line(request);
+        let parts: Vec<&str> = reply.split('|').collect();
+        assert_eq!(parts[0], "*2");
+        let keys = parts[4..].chunks(2).filter(|pair| pair.len() == 2).map(|pair| pair[1].to_owned());
+        (parts[2].to_owned(), keys.collect())
+    }
+
+    fn scan_all(db: &mut Harness, options: &str) -> BTreeSet<String> {
+        let (mut cursor, mut seen) = ("0".to_owned(), BTreeSet::new());
+        loop {
+            let (next, keys) = scan(db, &format!("SCAN {cursor} {options}"));
+            seen.extend(keys);
+            if next == "0" {
+                return seen;
+            }
+            cursor = next;
+        }
+    }
+
+    #[test]
+    fn scan_returns_all_keys_whatever_the_count() {
+        let mut db = Harness::new();
+        for number in 0..1_000 {
+            db.line(&format!("SET k{number} 1"));
+        }
+        db.line("RPUSH list 1");
+        db.line("SET gone 1 PX 1");
+        db.now_ms += 1;
+        for count in [1, 7, 10, 100, 5_000] {
+            assert_eq!(scan_all(&mut db, &format!("COUNT {count}")).len(), 1_001);
+        }
+        assert_eq!(scan_all(&mut db, "MATCH k1?").len(), 10);
+        assert_eq!(scan_all(&mut db, "MATCH *").len(), 1_001);
+        assert_eq!(scan_all(&mut db, "TYPE LIST"), BTreeSet::from(["list".to_owned()]));
+        assert_eq!(scan_all(&mut db, "TYPE nonsense").len(), 0);
+        let (_, keys) = scan(&mut db, "SCAN 0 COUNT 100");
+        assert!((100..120).contains(&keys.len()));
+    }
+
+    #[test]
+    fn a_few_keys_come_at_once() {
+        let mut db = Harness::new();
+        db.line("MSET a 1 b 2 c 3");
+        let (cursor, keys) = scan(&mut db, "SCAN 0");
+        assert_eq!((cursor.as_str(), keys.len()), ("0", 3));
+    }
+
+    #[test]
+    fn scan_refuses_what_redis_refuses() {
+        let (cursor, syntax) = ("-ERR invalid cursor|", "-ERR syntax error|");
+        check(&[
+            ("SCAN x", cursor),
+            ("SCAN -1", cursor),
+            ("SCAN \" 0\"", cursor),
+            ("SCAN 0x1", cursor),
+            ("SCAN 18446744073709551616", cursor),
+            ("SCAN 18446744073709551615", "*2|$1|0|*0|"),
+            ("SCAN 0 COUNT 0", syntax),
+            ("SCAN 0 COUNT -1", syntax),
+            ("SCAN 0 COUNT", syntax),
+            ("SCAN 0 MATCH", syntax),
+            ("SCAN 0 TYPE", syntax),
+            ("SCAN 0 FOO 1", syntax),
+            ("SCAN 0 COUNT x", "-ERR value is not an integer or out of range|"),
+        ]);
+    }
+
+    #[test]
+    fn keys_lists_what_matches_in_the_selected_database() {
+        let mut db = Harness::new();
+        assert_eq!(db.line("KEYS *"), "*0|");
+        db.line("MSET hello 1 hallo 2 world 3");
+        assert_eq!(db.line("KEYS w*"), "*1|$5|world|");
+        assert!(db.line("KEYS h[ae]llo").starts_with("*2|"));
+        assert_eq!(db.line("DBSIZE"), ":3|");
+        db.line("PEXPIRE world 1");
+        db.now_ms += 1;
+        assert_eq!(db.line("KEYS w*"), "*0|");
+        db.db = 1;
+        assert_eq!(db.line("KEYS *"), "*0|");
+        assert_eq!(db.line("DBSIZE"), ":0|");
+    }
+
+    #[test]
+    fn random_keys_are_alive() {
+        let mut db = Harness::new();
+        assert_eq!(db.line("RANDOMKEY"), "$-1|");
+        db.line("SET a 1 PX 1");
+        db.line("SET b 1 PX 1");
+        db.line("SET c 1");
+        db.now_ms += 1;
+        for _ in 0..20 {
+            assert_eq!(db.line("RANDOMKEY"), "$1|c|");
+        }
+        assert_eq!(db.line("DBSIZE"), ":1|");
+        assert_eq!(db.tally.expired_keys, 2);
+    }
+}

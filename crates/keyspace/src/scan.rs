@@ -1,0 +1,245 @@
+//! Walking over a database without stopping it, and drawing a key at random.
+//!
+//! A scan cursor is a point of the hash space:
+//!
+//! ```text
+//!  48 bits: [shard 10][point 38]     point: the upper 38 of the 48 bits in which a table counts
+//! ```
+//! Keys are stored in hash order, within a shard and from shard to shard, so "everything below the cursor
+//! was returned" stays true whatever grows, splits, shrinks or merges between two calls: whatever is in the
+//! database from the first call to the last is returned, once or more. 48 bits fit the integers of clients
+//! that have only 53.
+//!
+//! **Why 38 bits are enough.** A table's buckets begin at multiples of `2^(32 - depth)` in its 48 bits
+//! (16 bits of tag behind `depth` bits of segment), so every edge has its lower 10 bits clear while
+//! `depth + 16 <= 38`: up to depth 22, which is 2^22 segments in each of 1024 shards, some 10^12 keys.
+//! Beyond that the cursor is rounded down and the step goes on until it has moved: still correct, some
+//! keys are returned once more.
+//!
+//! Thread: any; one shard is locked at a time, for one bucket.
+
+use structures::table::Table;
+
+use crate::db::KeyEntry;
+use crate::key::{SHARD_BITS, SHARD_COUNT};
+use crate::keyspace::Keyspace;
+
+/// Bits of a cursor that are a point in a table.
+const POINT_BITS: u32 = 38;
+/// Bits of a table's own cursor.
+const TABLE_BITS: u32 = 48;
+const ROUNDED_BITS: u32 = TABLE_BITS - POINT_BITS;
+/// Keys of a shard from which the shards' sizes are close enough to draw a shard first.
+const DENSE_SHARD_LEN_MIN: usize = 64;
+
+/// A point of a scan. See the module's essay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanCursor(u64);
+
+impl ScanCursor {
+    /// Where a scan starts, and what its last step gives.
+    pub const START: Self = Self(0);
+
+    /// The cursor a client sends back. Numbers that were never given out mean some point of the scan.
+    pub fn from_number(number: u64) -> Self {
+        Self(number & ((1 << (SHARD_BITS + POINT_BITS)) - 1))
+    }
+
+    /// The number to give to the client: below 2^48.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    fn of(shard: usize, point: u64) -> Self {
+        if shard == SHARD_COUNT { Self::START } else { Self((shard as u64) << POINT_BITS | point) }
+    }
+
+    fn shard(self) -> usize {
+        (self.0 >> POINT_BITS) as usize
+    }
+
+    fn point(self) -> u64 {
+        self.0 & ((1 << POINT_BITS) - 1)
+    }
+}
+
+impl Keyspace {
+    /// One step of a scan of database `db`: passes over shards without keys, visits the keys of one bucket
+    /// (expired ones too) and gives the next cursor, [`ScanCursor::START`] at the end. O(bucket), plus a
+    /// lock per empty shard.
+    pub fn scan_step(&self, db: usize, cursor: ScanCursor, mut visit: impl FnMut(&KeyEntry)) -> ScanCursor {
+        let mut point = cursor.point();
+        for shard in cursor.shard()..SHARD_COUNT {
+            let guard = self.lock(shard);
+            if let Some(table) = guard.db(db).map(|db| &db.table).filter(|table| !table.is_empty()) {
+                return match scan_table(table, point, &mut visit) {
+                    0 => ScanCursor::of(shard + 1, 0),
+                    point => ScanCursor::of(shard, point),
+                };
+            }
+            point = 0;
+        }
+        ScanCursor::START
+    }
+
+    /// A key of database `db`, close to uniformly chosen by the random numbers `draw` gives. The entry is
+    /// shown to `accept`; one that it refuses is removed and given back. O(1) in a large database; in a
+    /// small one a lock per shard.
+    pub fn random_key<T>(
+        &self,
+        db: usize,
+        draw: &mut impl FnMut() -> u64,
+        accept: impl FnOnce(&KeyEntry) -> Option<T>,
+    ) -> Drawn<T> {
+        let mut shard = (draw() % SHARD_COUNT as u64) as usize;
+        let len_of = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.len());
+        if len_of(shard) < DENSE_SHARD_LEN_MIN {
+            // Few keys: a shard's chance is its number of keys.
+            let total: usize = (0..SHARD_COUNT).map(len_of).sum();
+            if total == 0 {
+                return Drawn::Nothing;
+            }
+            let mut left = (draw() % total as u64) as usize;
+            let holds = |&shard: &usize| {
+                let len = len_of(shard);
+                let here = left < len;
+                left = left.saturating_sub(len);
+                here
+            };
+            // None when keys were removed meanwhile: the drawn shard is looked at, full or empty.
+            shard = (0..SHARD_COUNT).find(holds).unwrap_or(shard);
+        }
+        let mut guard = self.lock(shard);
+        let table = &mut guard.db_mut(db).table;
+        let Some(place) = table.random(draw) else { return Drawn::Nothing };
+        let accepted = accept(&table.at(place));
+        match accepted {
+            Some(result) => Drawn::Key(result),
+            None => Drawn::Removed(table.remove(place)),
+        }
+    }
+}
+
+/// What [`Keyspace::random_key`] found.
+pub enum Drawn<T> {
+    /// A key, as `accept` made it.
+    Key(T),
+    /// A key that was refused; it is out of the keyspace.
+    Removed(KeyEntry),
+    /// No key, as far as can be seen.
+    Nothing,
+}
+
+/// Visits the bucket at `point` and gives the next point that a cursor can name, 0 at the end.
+fn scan_table(table: &Table<KeyEntry>, point: u64, visit: &mut impl FnMut(&KeyEntry)) -> u64 {
+    let mut cursor = point << ROUNDED_BITS;
+    loop {
+        cursor = table.scan(cursor, &mut *visit);
+        if cursor == 0 || cursor >> ROUNDED_BITS > point {
+            return cursor >> ROUNDED_BITS;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+    use structures::entry::{Entry, NewValue};
+
+    fn insert(keyspace: &Keyspace, db: usize, number: u64) {
+        let key = keyspace.hasher().key(&number.to_be_bytes()).hash;
+        let entry = Entry::new(&number.to_be_bytes(), NewValue::Int(0), None, 0);
+        let mut guard = keyspace.lock(crate::key::shard_of(key));
+        guard.db_mut(db).insert(key, entry, keyspace.hasher());
+    }
+
+    fn number_of(entry: &KeyEntry) -> u64 {
+        u64::from_be_bytes(entry.key().try_into().unwrap())
+    }
+
+    #[test]
+    fn a_scan_returns_all_keys_of_its_database() {
+        for len in [0, 1, 10, 1_000, 50_000] {
+            let keyspace = Keyspace::new(2, [1, 2, 3, 4]);
+            (0..len).for_each(|number| insert(&keyspace, (number % 2) as usize, number));
+            let (mut seen, mut cursor, mut last) = (HashMap::new(), ScanCursor::START, 0);
+            loop {
+                cursor = keyspace.scan_step(0, ScanCursor::from_number(cursor.number()), |entry| {
+                    *seen.entry(number_of(entry)).or_insert(0) += 1;
+                });
+                if cursor == ScanCursor::START {
+                    break;
+                }
+                assert!(cursor.number() > last && cursor.number() < 1 << 48);
+                last = cursor.number();
+            }
+            assert_eq!(seen.len() as u64, len.div_ceil(2));
+            assert!(seen.iter().all(|(number, times)| number % 2 == 0 && *times == 1), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_scan_survives_growth_between_its_steps() {
+        let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
+        (0..2_000).for_each(|number| insert(&keyspace, 0, number));
+        let (mut seen, mut cursor, mut next) = (HashSet::new(), ScanCursor::START, 2_000);
+        loop {
+            cursor = keyspace.scan_step(0, cursor, |entry| {
+                seen.insert(number_of(entry));
+            });
+            if cursor == ScanCursor::START {
+                break;
+            }
+            for _ in 0..if next < 100_000 { 50 } else { 0 } {
+                insert(&keyspace, 0, next);
+                next += 1;
+            }
+        }
+        assert!((0..2_000).all(|number| seen.contains(&number)));
+    }
+
+    #[test]
+    fn any_number_is_some_point_of_the_scan() {
+        let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
+        (0..1_000).for_each(|number| insert(&keyspace, 0, number));
+        for number in [1, 7, u64::MAX, 1 << 47, (1 << 48) - 1, 1 << 60] {
+            let mut cursor = ScanCursor::from_number(number);
+            let mut steps = 0;
+            while cursor != ScanCursor::START || steps == 0 {
+                cursor = keyspace.scan_step(0, cursor, |_| ());
+                steps += 1;
+                assert!(steps < 100_000);
+            }
+        }
+    }
+
+    #[test]
+    fn random_keys_are_drawn_about_equally_and_refused_ones_removed() {
+        for len in [1_u64, 2, 100, 200_000] {
+            let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
+            (0..len).for_each(|number| insert(&keyspace, 0, number));
+            let mut rng = 0_u64;
+            let mut draw = || {
+                rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                rng ^ rng >> 29
+            };
+            let groups = len.min(100);
+            let mut counts = vec![0; groups as usize];
+            for _ in 0..groups * 100 {
+                let drawn = keyspace.random_key(0, &mut draw, |entry| Some(number_of(entry)));
+                let Drawn::Key(number) = drawn else { panic!("there are keys") };
+                counts[(number % groups) as usize] += 1;
+            }
+            assert!(counts.iter().all(|&count| (50..180).contains(&count)), "{len}: {counts:?}");
+            if len <= 100 {
+                for _ in 0..len {
+                    let drawn = keyspace.random_key(0, &mut draw, |_| None::<()>);
+                    assert!(matches!(drawn, Drawn::Removed(_)));
+                }
+                let drawn = keyspace.random_key(0, &mut draw, |_| None::<()>);
+                assert!(matches!(drawn, Drawn::Nothing));
+            }
+        }
+    }
+}
