@@ -307,7 +307,7 @@ mod tests {
     fn events_say_what_was_pushed_and_popped_and_when_the_list_went() {
         let mut db = Harness::new();
         db.check_events(&[
-            ("RPUSH l a b c", ":3|", "new l@0,rpush l@0"),
+            ("RPUSH l a b c", ":3|", "rpush l@0"),
             ("LPUSHX l x", ":4|", "lpush l@0"),
             ("LPUSHX none x", ":0|", ""),
             ("LPOP l 0", "*0|", ""),

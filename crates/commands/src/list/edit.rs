@@ -225,7 +225,7 @@ mod tests {
     fn events_tell_what_happened_to_which_list() {
         let mut db = Harness::new();
         db.check_events(&[
-            ("RPUSH l a b c d e", ":5|", "new l@0,rpush l@0"),
+            ("RPUSH l a b c d e", ":5|", "rpush l@0"),
             ("LINSERT l BEFORE a 0", ":6|", "linsert l@0"),
             ("LINSERT l BEFORE none 0", ":-1|", ""),
             ("LSET l 0 1", "+OK|", "lset l@0"),
@@ -236,7 +236,7 @@ mod tests {
             ("LREM l 0 a", ":1|", "lrem l@0"),
             ("LREM l 0 b", ":1|", "lrem l@0,del l@0"),
             ("LTRIM l 0 1", "+OK|", ""),
-            ("RPUSH l a b c d e", ":5|", "new l@0,rpush l@0"),
+            ("RPUSH l a b c d e", ":5|", "rpush l@0"),
             ("LTRIM l 1 0", "+OK|", "ltrim l@0,del l@0"),
         ]);
         assert_eq!(db.effects.changes, 5 + 1 + 1 + 1 + 3 + 1 + 1 + 5 + 5);

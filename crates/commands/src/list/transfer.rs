@@ -236,8 +236,8 @@ mod tests {
     fn events_are_raised_for_both_lists() {
         let mut db = Harness::new();
         db.check_events(&[
-            ("RPUSH a 1 2 3", ":3|", "new a@0,rpush a@0"),
-            ("LMOVE a b LEFT RIGHT", "$1|1|", "new b@0,rpush b@0,lpop a@0"),
+            ("RPUSH a 1 2 3", ":3|", "rpush a@0"),
+            ("LMOVE a b LEFT RIGHT", "$1|1|", "rpush b@0,lpop a@0"),
             ("RPOPLPUSH b b", "$1|1|", "lpush b@0,rpop b@0"),
             ("RPOPLPUSH b a", "$1|1|", "lpush a@0,rpop b@0,del b@0"),
             ("LMPOP 1 a RIGHT COUNT 2", "*2|$1|a|*2|$1|3|$1|2|", "rpop a@0"),
