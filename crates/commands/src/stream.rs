@@ -1,6 +1,154 @@
-//! Commands of the stream group.
+//! Commands on streams: what they share.
 
+mod info;
+mod read;
+mod write;
+
+use keyspace::StreamId;
+use keyspace::stream::{IdText, StreamEntry};
+use resp::Reply;
+use structures::listpack::element::Element;
+
+use crate::error::CommandError;
 use crate::table::Command;
 
 /// This group's commands.
-pub static COMMANDS: &[&Command] = &[];
+pub static COMMANDS: &[&Command] = &[
+    &write::XADD,
+    &write::XTRIM,
+    &write::XDEL,
+    &write::XSETID,
+    &read::XLEN,
+    &read::XRANGE,
+    &read::XREVRANGE,
+    &read::XREAD,
+    &info::XINFO,
+];
+
+const INVALID_ID: CommandError =
+    CommandError::Line("ERR Invalid stream ID specified as stream command argument");
+
+/// No ID is written with more bytes.
+const ID_LEN_BYTES_MAX: usize = 127;
+
+/// An ID as written by a user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WrittenId {
+    /// `ms` alone.
+    Ms(u64),
+    /// `ms-seq`
+    Full(StreamId),
+    /// `ms-*`
+    AutoSeq(u64),
+}
+
+impl WrittenId {
+    fn parse(text: &[u8]) -> Result<Self, CommandError> {
+        if text.len() > ID_LEN_BYTES_MAX {
+            return Err(INVALID_ID);
+        }
+        let parse = |text: &[u8]| parse_number(text).ok_or(INVALID_ID);
+        match text.iter().position(|&byte| byte == b'-') {
+            None => Ok(Self::Ms(parse(text)?)),
+            Some(dash) => match &text[dash + 1..] {
+                b"*" => Ok(Self::AutoSeq(parse(&text[..dash])?)),
+                seq => Ok(Self::Full(StreamId { ms: parse(&text[..dash])?, seq: parse(seq)? })),
+            },
+        }
+    }
+}
+
+/// An ID where `-` and `+` are none; `seq_missing` stands for a sequence number that is left out.
+fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
+    match WrittenId::parse(text)? {
+        WrittenId::Ms(ms) => Ok(StreamId { ms, seq: seq_missing }),
+        WrittenId::Full(id) => Ok(id),
+        WrittenId::AutoSeq(_) => Err(INVALID_ID),
+    }
+}
+
+/// A number as C's `strtoull` reads it, which is what Redis does with parts of an ID: space in front, a
+/// sign and leading zeros are fine, and a minus sign counts down from 2^64.
+fn parse_number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut number = 0_u64;
+    for &digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number.checked_mul(10)?.checked_add(digit.into())?;
+    }
+    Some(if negative { number.wrapping_neg() } else { number })
+}
+
+/// An ID as a bulk string.
+#[inline]
+fn reply_id(reply: &mut Reply<'_>, id: StreamId) {
+    reply.bulk(id.text(&mut IdText::new()));
+}
+
+/// An entry: its ID, and its fields and values by turns.
+fn reply_entry(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
+    reply.array(2);
+    reply_id(reply, entry.id);
+    reply.array(2 * entry.pairs.len());
+    for (field, value) in entry.pairs {
+        reply.bulk(field);
+        match value {
+            Element::Bytes(bytes) => reply.bulk(bytes),
+            Element::Int(value) => reply.bulk_integer(value),
+        }
+    }
+}
+
+/// An array of entries.
+fn reply_entries<'e>(reply: &mut Reply<'_>, entries: impl Iterator<Item = StreamEntry<'e>>) {
+    let begun = reply.begin_array();
+    let mut count = 0;
+    for entry in entries {
+        reply_entry(reply, entry);
+        count += 1;
+    }
+    reply.end_array(begun, count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_redis_reads_them() {
+        let id = |ms, seq| Some(StreamId { ms, seq });
+        for (text, expected) in [
+            ("5", id(5, 9)),
+            ("5-3", id(5, 3)),
+            ("005-03", id(5, 3)),
+            (" 5-+3", id(5, 3)),
+            ("5--1", id(5, u64::MAX)),
+            ("18446744073709551615-0", id(u64::MAX, 0)),
+            ("18446744073709551616", None),
+            ("5-", None),
+            ("-5", None),
+            ("-", None),
+            ("+", None),
+            ("", None),
+            ("5-*", None),
+            ("5-x", None),
+            ("5-3 ", None),
+            ("5-3-1", None),
+        ] {
+            assert_eq!(parse_id(text.as_bytes(), 9).ok(), expected, "{text:?}");
+        }
+        assert_eq!(WrittenId::parse(b"7-*"), Ok(WrittenId::AutoSeq(7)));
+        assert!(parse_id(&[b'0'; ID_LEN_BYTES_MAX], 0).is_ok());
+        assert!(parse_id(&[b'0'; ID_LEN_BYTES_MAX + 1], 0).is_err());
+    }
+}

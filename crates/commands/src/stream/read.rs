@@ -1,0 +1,379 @@
+//! Commands that read streams.
+
+use keyspace::{Stream, StreamId};
+use resp::Protocol;
+
+use super::{parse_id, reply_entries};
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+pub(super) static XLEN: Command = Command {
+    name: "XLEN",
+    summary: "Returns the number of entries in a stream.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: xlen,
+};
+/// XLEN key: the number of entries, 0 where there is no stream.
+fn xlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let stream = ctx.db.read::<Stream>(args.key(1))?;
+    ctx.reply.integer(stream.map_or(0, Stream::len) as i64);
+    Ok(())
+}
+
+pub(super) static XRANGE: Command = Command {
+    name: "XRANGE",
+    summary: "Returns the entries of a stream with IDs in a range.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("start"),
+        Arg::string("end"),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: xrange,
+};
+/// XRANGE key start end \[COUNT count\]: the entries there, both ends included.
+fn xrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (start, end) = (range_start(args.get(2))?, range_end(args.get(3))?);
+    let count = count_option(args)?;
+    match (ctx.db.read::<Stream>(args.key(1))?, count) {
+        (None, _) => ctx.reply.empty_array(),
+        (Some(_), 0) => ctx.reply.null_array(),
+        (Some(stream), _) => reply_entries(&mut ctx.reply, stream.range(start, end).take(count)),
+    }
+    Ok(())
+}
+
+pub(super) static XREVRANGE: Command = Command {
+    name: "XREVRANGE",
+    summary: "Returns the entries of a stream with IDs in a range, last first.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("end"),
+        Arg::string("start"),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: xrevrange,
+};
+/// XREVRANGE key end start \[COUNT count\]: the entries there, last first.
+fn xrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (start, end) = (range_start(args.get(3))?, range_end(args.get(2))?);
+    let count = count_option(args)?;
+    match (ctx.db.read::<Stream>(args.key(1))?, count) {
+        (None, _) => ctx.reply.empty_array(),
+        (Some(_), 0) => ctx.reply.null_array(),
+        (Some(stream), _) => reply_entries(&mut ctx.reply, stream.range_rev(start, end).take(count)),
+    }
+    Ok(())
+}
+
+/// The lower end of a range: an ID, without its sequence number the first of that millisecond; `-` for
+/// the lowest; `(` in front leaves the ID itself out.
+fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
+    match text {
+        [b'(', id @ ..] if !id.is_empty() => {
+            let invalid = CommandError::Line("ERR invalid start ID for the interval");
+            parse_id(id, 0)?.next().ok_or(invalid)
+        }
+        _ => named_or_id(text, 0),
+    }
+}
+
+/// The upper end, without its sequence number the last of that millisecond; see [`range_start`].
+fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
+    match text {
+        [b'(', id @ ..] if !id.is_empty() => {
+            let invalid = CommandError::Line("ERR invalid end ID for the interval");
+            parse_id(id, u64::MAX)?.previous().ok_or(invalid)
+        }
+        _ => named_or_id(text, u64::MAX),
+    }
+}
+
+fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
+    match text {
+        b"-" => Ok(StreamId::MIN),
+        b"+" => Ok(StreamId::MAX),
+        _ => parse_id(text, seq_missing),
+    }
+}
+
+/// COUNT behind a range; a negative one is 0, none is no limit.
+fn count_option(args: &Args<'_>) -> Result<usize, CommandError> {
+    let mut count = usize::MAX;
+    let mut at = 4;
+    while at < args.len() {
+        if !args.is(at, "COUNT") || at + 1 == args.len() {
+            return Err(CommandError::Syntax);
+        }
+        count = usize::try_from(args.integer(at + 1)?).unwrap_or(0);
+        at += 2;
+    }
+    Ok(count)
+}
+
+pub(super) static XREAD: Command = Command {
+    name: "XREAD",
+    summary: "Returns the entries of several streams behind an ID each.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY.union(Flags::BLOCKING),
+    acl: Acl::READ.union(Acl::STREAM).union(Acl::BLOCKING),
+    keys: &[KeySpec::keyword("STREAMS", 1, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::integer("milliseconds").token("BLOCK").optional(),
+        Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
+            .token("STREAMS"),
+    ],
+    subcommands: &[],
+    run: xread,
+};
+/// XREAD \[COUNT count\] \[BLOCK milliseconds\] STREAMS key [key ...] id [id ...]: per stream with entries
+/// above its ID, the key and those entries; null where there is none. `$` is the last ID there is, `+`
+/// the one before the last entry's. A client that could be served only later gets the null at once: BLOCK
+/// is read, but does not make anyone wait.
+fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = ReadRequest::parse(ctx, args)?;
+    let mut after = Vec::with_capacity(request.stream_count);
+    for (key_at, id_at) in request.streams() {
+        let stream = ctx.db.read::<Stream>(args.key(key_at))?;
+        after.push(id_to_read_after(stream, args.get(id_at))?);
+    }
+    let mark = ctx.reply.mark();
+    let begun = match ctx.reply.protocol() {
+        Protocol::Resp2 => ctx.reply.begin_array(),
+        Protocol::Resp3 => ctx.reply.begin_map(),
+    };
+    let mut served = 0;
+    for ((key_at, _), after) in request.streams().zip(after) {
+        let key = args.key(key_at);
+        let Some(stream) = ctx.db.read::<Stream>(key)? else { continue };
+        let Some(start) = after.next().filter(|_| stream.last_entry_id() > after) else { continue };
+        served += 1;
+        if ctx.reply.protocol() == Protocol::Resp2 {
+            ctx.reply.array(2);
+        }
+        ctx.reply.bulk(key.bytes);
+        reply_entries(&mut ctx.reply, stream.range(start, StreamId::MAX).take(request.count));
+    }
+    match (served, ctx.reply.protocol()) {
+        (0, _) => {
+            ctx.reply.truncate(mark);
+            ctx.reply.null_array();
+        }
+        (_, Protocol::Resp2) => ctx.reply.end_array(begun, served),
+        (_, Protocol::Resp3) => ctx.reply.end_map(begun, served),
+    }
+    Ok(())
+}
+
+/// The ID above which a client wants to read.
+fn id_to_read_after(stream: Option<&Stream>, text: &[u8]) -> Result<StreamId, CommandError> {
+    match text {
+        b"$" => Ok(stream.map_or(StreamId::MIN, Stream::last_id)),
+        b"+" => Ok(match stream {
+            Some(stream) if !stream.is_empty() => stream.last_entry_id().previous().unwrap_or(StreamId::MIN),
+            Some(stream) => stream.last_id(),
+            None => StreamId::MIN,
+        }),
+        b">" => Err(CommandError::Line(ONLY_IN_GROUPS)),
+        _ => parse_id(text, 0),
+    }
+}
+
+const ONLY_IN_GROUPS: &str = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
+                              <group> <consumer> option.";
+
+/// What XREAD was asked for.
+struct ReadRequest {
+    /// Entries per stream.
+    count: usize,
+    /// Index of the first key's argument.
+    keys_at: usize,
+    stream_count: usize,
+}
+
+impl ReadRequest {
+    fn parse(ctx: &Ctx<'_>, args: &Args<'_>) -> Result<Self, CommandError> {
+        let mut count = 0;
+        let mut at = 1;
+        while at < args.len() {
+            let has_value = at + 1 < args.len();
+            if has_value && args.is(at, "BLOCK") {
+                check_timeout(ctx, args, at + 1)?;
+                at += 2;
+            } else if has_value && args.is(at, "COUNT") {
+                count = usize::try_from(args.integer(at + 1)?).unwrap_or(0);
+                at += 2;
+            } else if has_value && args.is(at, "STREAMS") {
+                let words = args.len() - at - 1;
+                if words % 2 != 0 {
+                    return Err(CommandError::Line(UNBALANCED));
+                }
+                let count = if count == 0 { usize::MAX } else { count };
+                return Ok(Self { count, keys_at: at + 1, stream_count: words / 2 });
+            } else if at + 2 < args.len() && args.is(at, "GROUP") {
+                return Err(CommandError::Line(GROUP_IN_XREAD));
+            } else if args.is(at, "NOACK") {
+                return Err(CommandError::Line(NOACK_IN_XREAD));
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Err(CommandError::Syntax)
+    }
+
+    /// Argument indexes of each stream's key and ID.
+    fn streams(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (keys_at, count) = (self.keys_at, self.stream_count);
+        (keys_at..keys_at + count).map(move |key_at| (key_at, key_at + count))
+    }
+}
+
+const UNBALANCED: &str = "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must \
+                          be specified.";
+const GROUP_IN_XREAD: &str =
+    "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.";
+const NOACK_IN_XREAD: &str =
+    "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.";
+
+/// Refuses a BLOCK that is no time.
+fn check_timeout(ctx: &Ctx<'_>, args: &Args<'_>, index: usize) -> Result<(), CommandError> {
+    let timeout = args.integer(index);
+    let timeout = timeout.map_err(|_| CommandError::Line("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(CommandError::Line("ERR timeout is negative"));
+    }
+    match ctx.db.now_ms().checked_add(timeout) {
+        Some(_) => Ok(()),
+        None => Err(CommandError::OutOfRange("timeout")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use resp::Protocol;
+
+    use crate::harness::{Harness, check};
+
+    const INVALID_ID: &str = "-ERR Invalid stream ID specified as stream command argument|";
+    const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+
+    #[test]
+    fn ranges_of_ids_include_their_ends_unless_told_otherwise() {
+        let entry = |id: &str| format!("*2|$3|{id}|*2|$1|n|$2|17|");
+        let (a, b, c) = (entry("1-1"), entry("1-2"), entry("2-0"));
+        let all = format!("*3|{a}{b}{c}");
+        let back = format!("*3|{c}{b}{a}");
+        let (first, last) = (format!("*1|{a}"), format!("*1|{c}"));
+        let (two, high_two) = (format!("*2|{a}{b}"), format!("*2|{c}{b}"));
+        check(&[
+            ("XADD s 1-1 n 17", "$3|1-1|"),
+            ("XADD s 1-2 n 17", "$3|1-2|"),
+            ("XADD s 2-0 n 17", "$3|2-0|"),
+            ("XRANGE s - +", &all),
+            ("XREVRANGE s + -", &back),
+            ("XRANGE s 1 1", &two),
+            ("XRANGE s - (1-2", &first),
+            ("XRANGE s (1-2 2", &last),
+            ("XRANGE s - + COUNT 1", &first),
+            ("XREVRANGE s + - COUNT 2", &high_two),
+            ("XREVRANGE s - +", "*0|"),
+            ("XRANGE s 3 +", "*0|"),
+            ("XRANGE s - + COUNT -5", "_|"),
+            ("XRANGE none - + COUNT 0", "*0|"),
+            (
+                "XRANGE s (18446744073709551615-18446744073709551615 +",
+                "-ERR invalid start ID for the interval|",
+            ),
+            ("XRANGE s - (0-0", "-ERR invalid end ID for the interval|"),
+            ("XRANGE s (- +", INVALID_ID),
+            ("XRANGE s x +", INVALID_ID),
+            ("XRANGE s - + COUNT", "-ERR syntax error|"),
+            ("XRANGE s - + COUNT x", "-ERR value is not an integer or out of range|"),
+            ("SET str v", "+OK|"),
+            ("XRANGE str - +", WRONG_TYPE),
+            ("XLEN str", WRONG_TYPE),
+        ]);
+    }
+
+    #[test]
+    fn streams_are_read_behind_an_id_each() {
+        let mut db = Harness::new();
+        for (key, id) in [("a", "1-1"), ("a", "2-2"), ("b", "3-3")] {
+            db.run(&["XADD", key, id, "f", "v"]);
+        }
+        let entry = |id: &str| format!("*2|$3|{id}|*2|$1|f|$1|v|");
+        let (a1, a2, b3) = (entry("1-1"), entry("2-2"), entry("3-3"));
+        assert_eq!(db.line("XREAD STREAMS a 0"), format!("*1|*2|$1|a|*2|{a1}{a2}"));
+        let both = format!("*2|*2|$1|a|*1|{a2}*2|$1|b|*1|{b3}");
+        assert_eq!(db.line("XREAD COUNT 1 STREAMS a b none 1-1 3 0"), both);
+        assert_eq!(db.line("XREAD COUNT 0 STREAMS a b 1-1 $"), format!("*1|*2|$1|a|*1|{a2}"));
+        assert_eq!(db.line("XREAD STREAMS a +"), format!("*1|*2|$1|a|*1|{a2}"));
+        assert_eq!(db.line("XREAD BLOCK 5 STREAMS a b $ $"), "*-1|");
+        db.line("XDEL a 2-2");
+        assert_eq!(db.line("XREAD STREAMS a +"), format!("*1|*2|$1|a|*1|{a1}"));
+        assert_eq!(db.line("XREAD STREAMS a 1-1"), "*-1|");
+        db.protocol = Protocol::Resp3;
+        assert_eq!(db.line("XREAD STREAMS a b 0 0"), format!("%2|$1|a|*1|{a1}$1|b|*1|{b3}"));
+        assert_eq!(db.line("XREAD STREAMS none 0"), "_|");
+    }
+
+    #[test]
+    fn bad_reads_are_refused() {
+        let unbalanced = format!("-{}|", super::UNBALANCED);
+        let (group, noack) = (format!("-{}|", super::GROUP_IN_XREAD), format!("-{}|", super::NOACK_IN_XREAD));
+        let only_in_groups = format!("-{}|", super::ONLY_IN_GROUPS);
+        check(&[
+            ("XREAD STREAMS a b 0", &unbalanced),
+            ("XREAD COUNT 1 COUNT 1", "-ERR syntax error|"),
+            ("XREAD COUNT 1 BLOCK 1 STREAMS", "-ERR syntax error|"),
+            ("XREAD COUNT x STREAMS a 0", "-ERR value is not an integer or out of range|"),
+            ("XREAD BLOCK x STREAMS a 0", "-ERR timeout is not an integer or out of range|"),
+            ("XREAD BLOCK -1 STREAMS a 0", "-ERR timeout is negative|"),
+            ("XREAD BLOCK 9223372036854775807 STREAMS a 0", "-ERR timeout is out of range|"),
+            ("XREAD GROUP g c STREAMS a 0", &group),
+            ("XREAD NOACK STREAMS a 0", &noack),
+            ("XREAD STREAMS a >", &only_in_groups),
+            ("XREAD STREAMS a x", INVALID_ID),
+            ("SET str v", "+OK|"),
+            ("XREAD STREAMS str x", WRONG_TYPE),
+        ]);
+    }
+}

@@ -1,0 +1,545 @@
+//! Commands that change streams.
+
+use keyspace::{Keep, NewId, ObjectType, Stream, StreamId, StreamLimits, TrimEffort};
+
+use super::{WrittenId, parse_id, reply_id};
+use crate::args::Args;
+use crate::ctx::{Ctx, Effects, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+pub(super) static XADD: Command = Command {
+    name: "XADD",
+    summary: "Appends an entry to a stream, which is created if need be.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(5),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))
+        .noting("UPDATE instead of INSERT because of the optional trimming feature")],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::word("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
+        Arg::block(
+            "trim",
+            &[
+                Arg::one_of(
+                    "strategy",
+                    &[Arg::word("maxlen", "MAXLEN"), Arg::word("minid", "MINID").since("6.2.0")],
+                ),
+                Arg::one_of("operator", &[Arg::word("equal", "="), Arg::word("approximately", "~")])
+                    .optional(),
+                Arg::string("threshold"),
+                Arg::integer("count").token("LIMIT").since("6.2.0").optional(),
+            ],
+        )
+        .optional(),
+        Arg::one_of("id-selector", &[Arg::word("auto-id", "*"), Arg::string("id")]),
+        Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple(),
+    ],
+    subcommands: &[],
+    run: xadd,
+};
+/// XADD key \[NOMKSTREAM\] \[MAXLEN|MINID \[=|~\] threshold \[LIMIT count\]\] *|id field value \[field value ...\]: the
+/// new entry's ID; null where there is no stream and none may be made.
+fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let limits = limits(ctx);
+    let request = AddRequest::parse(args, limits)?;
+    let key = args.key(1);
+    if request.no_create && ctx.db.write::<Stream>(key)?.is_none() {
+        ctx.reply.null();
+        return Ok(());
+    }
+    let now_ms = u64::try_from(ctx.db.now_ms()).unwrap_or(0);
+    let stream = ctx.db.write_or_insert::<Stream>(key)?;
+    if stream.last_id() == StreamId::MAX {
+        return Err(CommandError::Line(EXHAUSTED));
+    }
+    let id = stream.new_id(request.id, now_ms).ok_or(CommandError::Line(NOT_ASCENDING))?;
+    // As in Redis, a stream that was created for an entry too large for any stays.
+    let appended = stream.append(id, args.from(request.fields_at), limits);
+    appended.map_err(|_| CommandError::Line("ERR Elements are too large to be stored"))?;
+    reply_id(&mut ctx.reply, id);
+    let trimmed = request.trim.map_or(0, |trim| trim_stream(stream, trim, ctx.effects));
+    ctx.changed(EventClass::STREAM, "xadd", key);
+    if trimmed > 0 {
+        ctx.changed_by(0, EventClass::STREAM, "xtrim", key);
+    }
+    Ok(())
+}
+
+const EXHAUSTED: &str = "ERR The stream has exhausted the last possible ID, unable to add more items";
+const NOT_ASCENDING: &str =
+    "ERR The ID specified in XADD is equal or smaller than the target stream top item";
+
+pub(super) static XTRIM: Command = Command {
+    name: "XTRIM",
+    summary: "Removes the oldest entries of a stream.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::block(
+            "trim",
+            &[
+                Arg::one_of(
+                    "strategy",
+                    &[Arg::word("maxlen", "MAXLEN"), Arg::word("minid", "MINID").since("6.2.0")],
+                ),
+                Arg::one_of("operator", &[Arg::word("equal", "="), Arg::word("approximately", "~")])
+                    .optional(),
+                Arg::string("threshold"),
+                Arg::integer("count").token("LIMIT").since("6.2.0").optional(),
+            ],
+        ),
+    ],
+    subcommands: &[],
+    run: xtrim,
+};
+/// XTRIM key MAXLEN|MINID \[=|~\] threshold \[LIMIT count\]: how many entries went.
+fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let mut options = TrimOptions::default();
+    let mut at = 2;
+    while at < args.len() {
+        at = options.parse_at(args, at)?.ok_or(CommandError::Syntax)?;
+    }
+    let limits = limits(ctx);
+    let no_strategy = CommandError::Line("ERR syntax error, XTRIM must be called with a trimming strategy");
+    if options.keep.is_none() && options.limit.is_none_or(|limit| limit == 0) {
+        return Err(no_strategy);
+    }
+    let trim = options.finish(limits)?.expect("a strategy was given, or finish complained");
+    let key = args.key(1);
+    let removed = match ctx.db.write::<Stream>(key)? {
+        Some(stream) => trim_stream(stream, trim, ctx.effects),
+        None => 0,
+    };
+    ctx.reply.integer(removed as i64);
+    if removed > 0 {
+        ctx.changed_by(removed as u64, EventClass::STREAM, "xtrim", key);
+    }
+    Ok(())
+}
+
+pub(super) static XDEL: Command = Command {
+    name: "XDEL",
+    summary: "Removes entries from a stream by their IDs.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("id").multiple()],
+    subcommands: &[],
+    run: xdel,
+};
+/// XDEL key id \[id ...\]: how many entries went.
+fn xdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let Some(stream) = ctx.db.write::<Stream>(key)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    // All are read before any entry goes: a bad one leaves the stream as it was.
+    let ids = args.from(2).map(|text| parse_id(text, 0));
+    let ids = ids.collect::<Result<Vec<StreamId>, _>>()?;
+    let removed = ids.into_iter().filter(|&id| stream.remove(id)).count();
+    ctx.reply.integer(removed as i64);
+    if removed > 0 {
+        ctx.changed_by(removed as u64, EventClass::STREAM, "xdel", key);
+    }
+    Ok(())
+}
+
+pub(super) static XSETID: Command = Command {
+    name: "XSETID",
+    summary: "Sets the last ID of a stream, and what it remembers of the past.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("last-id"),
+        Arg::integer("entries-added").token("ENTRIESADDED").since("7.0.0").optional(),
+        Arg::string("max-deleted-id").token("MAXDELETEDID").since("7.0.0").optional(),
+    ],
+    subcommands: &[],
+    run: xsetid,
+};
+/// XSETID key last-id \[ENTRIESADDED count\] \[MAXDELETEDID id\].
+fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let history = History::parse(args)?;
+    let key = args.key(1);
+    let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::NoSuchKey)?;
+    history.apply(stream)?;
+    ctx.reply.ok();
+    ctx.changed(EventClass::STREAM, "xsetid", key);
+    Ok(())
+}
+
+/// What XSETID makes a stream believe of its past.
+struct History {
+    last_id: StreamId,
+    entries_added: Option<u64>,
+    /// `0-0` leaves it as it is.
+    max_deleted_id: StreamId,
+}
+
+impl History {
+    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
+        let last_id = parse_id(args.get(2), 0)?;
+        let mut history = Self { last_id, entries_added: None, max_deleted_id: StreamId::MIN };
+        let mut at = 3;
+        while at < args.len() {
+            let has_value = at + 1 < args.len();
+            if has_value && args.is(at, "ENTRIESADDED") {
+                let count = u64::try_from(args.integer(at + 1)?);
+                let negative = CommandError::MustBePositive("entries_added");
+                history.entries_added = Some(count.map_err(|_| negative)?);
+            } else if has_value && args.is(at, "MAXDELETEDID") {
+                history.max_deleted_id = parse_id(args.get(at + 1), 0)?;
+                if history.last_id < history.max_deleted_id {
+                    return Err(CommandError::Line(BELOW_PROVIDED_DELETED));
+                }
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 2;
+        }
+        Ok(history)
+    }
+
+    fn apply(&self, stream: &mut Stream) -> Result<(), CommandError> {
+        if self.last_id < stream.max_deleted_id() {
+            return Err(CommandError::Line(BELOW_DELETED));
+        }
+        if self.last_id < stream.last_entry_id() {
+            return Err(CommandError::Line(BELOW_TOP_ITEM));
+        }
+        if self.entries_added.is_some_and(|count| count < stream.len() as u64) {
+            return Err(CommandError::Line(FEWER_ADDED_THAN_PRESENT));
+        }
+        stream.set_last_id(self.last_id);
+        if let Some(count) = self.entries_added {
+            stream.set_entries_added(count);
+        }
+        if self.max_deleted_id != StreamId::MIN {
+            stream.set_max_deleted_id(self.max_deleted_id);
+        }
+        Ok(())
+    }
+}
+
+const BELOW_PROVIDED_DELETED: &str =
+    "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id";
+const BELOW_DELETED: &str = "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id";
+const BELOW_TOP_ITEM: &str = "ERR The ID specified in XSETID is smaller than the target stream top item";
+const FEWER_ADDED_THAN_PRESENT: &str =
+    "ERR The entries_added specified in XSETID is smaller than the target stream length";
+
+/// The thresholds of a stream's nodes.
+#[inline]
+fn limits(ctx: &Ctx<'_>) -> StreamLimits {
+    StreamLimits {
+        node_bytes_max: ctx.limits.stream_node_max_bytes,
+        node_entries_max: ctx.limits.stream_node_max_entries,
+    }
+}
+
+/// Trims, and gives how many entries went.
+fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Effects) -> usize {
+    let trimmed = stream.trim(trim.keep, trim.effort);
+    if let Some(leftovers) = trimmed.leftovers {
+        effects.discard_object(leftovers.into_object());
+    }
+    trimmed.removed
+}
+
+/// What XADD was asked for.
+struct AddRequest {
+    id: NewId,
+    no_create: bool,
+    trim: Option<Trim>,
+    /// Index of the first field's argument.
+    fields_at: usize,
+}
+
+impl AddRequest {
+    #[inline]
+    fn parse(args: &Args<'_>, limits: StreamLimits) -> Result<Self, CommandError> {
+        let (mut options, mut no_create, mut id) = (TrimOptions::default(), false, None);
+        let mut at = 2;
+        while id.is_none() && at < args.len() {
+            if args.get(at) == b"*" {
+                id = Some(NewId::Auto);
+                at += 1;
+            } else if let Some(next) = options.parse_at(args, at)? {
+                at = next;
+            } else if args.is(at, "NOMKSTREAM") {
+                no_create = true;
+                at += 1;
+            } else {
+                id = Some(match WrittenId::parse(args.get(at))? {
+                    WrittenId::Ms(ms) => NewId::Given(StreamId { ms, seq: 0 }),
+                    WrittenId::Full(id) => NewId::Given(id),
+                    WrittenId::AutoSeq(ms) => NewId::AutoSeq(ms),
+                });
+                at += 1;
+            }
+        }
+        let trim = options.finish(limits)?;
+        let words = args.len() - at;
+        let Some(id) = id.filter(|_| words >= 2 && words % 2 == 0) else {
+            return Err(CommandError::WrongArity("xadd"));
+        };
+        if id == NewId::Given(StreamId::MIN) {
+            return Err(CommandError::Line("ERR The ID specified in XADD must be greater than 0-0"));
+        }
+        Ok(Self { id, no_create, trim, fields_at: at })
+    }
+}
+
+/// A trim to carry out.
+#[derive(Clone, Copy)]
+struct Trim {
+    keep: Keep,
+    effort: TrimEffort,
+}
+
+/// The trimming options of XADD and XTRIM as they are read.
+#[derive(Default)]
+struct TrimOptions {
+    keep: Option<Keep>,
+    approximate: bool,
+    limit: Option<usize>,
+}
+
+/// Entries that an approximate trim without LIMIT removes at most: so many nodes full.
+const NODES_TRIMMED_MAX: usize = 100;
+/// The same, in entries, where nodes are not bounded by them.
+const ENTRIES_TRIMMED_DEFAULT: usize = 10_000;
+/// And never more than this.
+const ENTRIES_TRIMMED_MAX: usize = 1_000_000;
+
+impl TrimOptions {
+    /// Reads the option at argument `at`, if one of these is there, and gives the index behind it.
+    fn parse_at(&mut self, args: &Args<'_>, at: usize) -> Result<Option<usize>, CommandError> {
+        let has_value = at + 1 < args.len();
+        if has_value && args.is(at, "MAXLEN") {
+            let value_at = self.parse_operator(args, at + 1)?;
+            let count = u64::try_from(args.integer(value_at)?);
+            self.keep = Some(Keep::Last(
+                count.map_err(|_| CommandError::Line("ERR The MAXLEN argument must be >= 0."))?,
+            ));
+            Ok(Some(value_at + 1))
+        } else if has_value && args.is(at, "MINID") {
+            let value_at = self.parse_operator(args, at + 1)?;
+            self.keep = Some(Keep::From(parse_id(args.get(value_at), 0)?));
+            Ok(Some(value_at + 1))
+        } else if has_value && args.is(at, "LIMIT") {
+            let limit = usize::try_from(args.integer(at + 1)?);
+            self.limit = Some(limit.map_err(|_| CommandError::Line("ERR The LIMIT argument must be >= 0."))?);
+            Ok(Some(at + 2))
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Reads `=` or `~` if one stands at `at`, and gives the index of the threshold.
+    fn parse_operator(&mut self, args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
+        if self.keep.is_some() {
+            let both = "ERR syntax error, MAXLEN and MINID options at the same time are not compatible";
+            return Err(CommandError::Line(both));
+        }
+        self.approximate = args.get(at) == b"~" && at + 1 < args.len();
+        let is_operator = self.approximate || args.get(at) == b"=" && at + 1 < args.len();
+        Ok(at + usize::from(is_operator))
+    }
+
+    /// The trim that the options ask for, if any.
+    #[inline]
+    fn finish(&self, limits: StreamLimits) -> Result<Option<Trim>, CommandError> {
+        if self.keep.is_none() && self.limit.is_some_and(|limit| limit > 0) {
+            let no_strategy = "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy";
+            return Err(CommandError::Line(no_strategy));
+        }
+        let effort = match (self.approximate, self.limit) {
+            (false, None) => TrimEffort::Exact,
+            (false, Some(_)) => {
+                let exact = "ERR syntax error, LIMIT cannot be used without the special ~ option";
+                return Err(CommandError::Line(exact));
+            }
+            (true, Some(entries_max)) => TrimEffort::WholeNodes { entries_max },
+            (true, None) => {
+                let entries_max = match limits.node_entries_max.saturating_mul(NODES_TRIMMED_MAX) {
+                    0 => ENTRIES_TRIMMED_DEFAULT,
+                    max => max.min(ENTRIES_TRIMMED_MAX),
+                };
+                TrimEffort::WholeNodes { entries_max }
+            }
+        };
+        Ok(self.keep.map(|keep| Trim { keep, effort }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, START_MS, check};
+
+    const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+    const INVALID_ID: &str = "-ERR Invalid stream ID specified as stream command argument|";
+    const TOP_ITEM: &str =
+        "-ERR The ID specified in XADD is equal or smaller than the target stream top item|";
+
+    #[test]
+    fn ids_are_given_or_made_from_the_clock() {
+        let id = |seq: u32| format!("$15|{START_MS}-{seq}|");
+        let (first, second) = (id(0), id(1));
+        check(&[
+            ("XADD s 5-3 a b", "$3|5-3|"),
+            ("XADD s 5-* a b", "$3|5-4|"),
+            ("XADD s 5-4 a b", TOP_ITEM),
+            ("XADD s 4-* a b", TOP_ITEM),
+            ("XADD s 6 a b", "$3|6-0|"),
+            ("XADD s * a b", &first),
+            ("XADD s * a b", &second),
+            ("XLEN s", ":5|"),
+            ("XADD s 0-0 a b", "-ERR The ID specified in XADD must be greater than 0-0|"),
+            ("XADD s x a b", INVALID_ID),
+            ("XADD s * a b c", "-ERR wrong number of arguments for 'xadd' command|"),
+            ("XADD s MAXLEN 5 9-9", "-ERR wrong number of arguments for 'xadd' command|"),
+            ("XADD none NOMKSTREAM * a b", "_|"),
+            ("XLEN none", ":0|"),
+            (
+                "XADD s 18446744073709551615-18446744073709551615 a b",
+                "$41|18446744073709551615-18446744073709551615|",
+            ),
+            ("XADD s * a b", "-ERR The stream has exhausted the last possible ID, unable to add more items|"),
+            ("SET str v", "+OK|"),
+            ("XADD str * a b", WRONG_TYPE),
+        ]);
+    }
+
+    #[test]
+    fn adding_trims_exactly_or_by_whole_nodes() {
+        let mut db = Harness::new();
+        db.limits.stream_node_max_entries = 2;
+        for ms in 1..=6 {
+            db.run(&["XADD", "s", &ms.to_string(), "a", "b"]);
+        }
+        let mut check = |line: &str, reply: &str, len: &str| {
+            assert_eq!(db.line(line), reply, "{line}");
+            assert_eq!(db.line("XLEN s"), len, "{line}");
+        };
+        check("XADD s MAXLEN ~ 6 7 a b", "$3|7-0|", ":7|");
+        check("XADD s MAXLEN ~ 6 8 a b", "$3|8-0|", ":6|");
+        check("XADD s MAXLEN = 5 9 a b", "$3|9-0|", ":5|");
+        check("XADD s MINID 7 10 a b", "$4|10-0|", ":4|");
+        check("XTRIM s MINID ~ 8", ":0|", ":4|");
+        check("XTRIM s MAXLEN ~ 0 LIMIT 1", ":0|", ":4|");
+        check("XTRIM s MAXLEN ~ 0 LIMIT 2", ":2|", ":2|");
+        check("XTRIM s MAXLEN 0", ":2|", ":0|");
+    }
+
+    #[test]
+    fn bad_trimming_options_are_told_apart() {
+        let both = "-ERR syntax error, MAXLEN and MINID options at the same time are not compatible|";
+        let no_tilde = "-ERR syntax error, LIMIT cannot be used without the special ~ option|";
+        let no_strategy = "-ERR syntax error, LIMIT cannot be used without specifying a trimming strategy|";
+        check(&[
+            ("XADD s MAXLEN -1 * a b", "-ERR The MAXLEN argument must be >= 0.|"),
+            ("XADD s MAXLEN x * a b", "-ERR value is not an integer or out of range|"),
+            ("XADD s MAXLEN 5 MINID 5 * a b", both),
+            ("XADD s LIMIT 5 * a b", no_strategy),
+            ("XADD s LIMIT 0 * a b", no_tilde),
+            ("XADD s MAXLEN 5 LIMIT 5 * a b", no_tilde),
+            ("XADD s MAXLEN ~ 5 LIMIT -5 * a b", "-ERR The LIMIT argument must be >= 0.|"),
+            ("XTRIM s LIMIT 3", no_strategy),
+            ("XTRIM s LIMIT 0", "-ERR syntax error, XTRIM must be called with a trimming strategy|"),
+            ("XTRIM s MAXLEN 5 3", "-ERR syntax error|"),
+            ("XTRIM s FOO 5", "-ERR syntax error|"),
+            ("XTRIM none MAXLEN 5", ":0|"),
+            ("SET str v", "+OK|"),
+            ("XTRIM str MAXLEN 5", WRONG_TYPE),
+        ]);
+    }
+
+    #[test]
+    fn entries_are_removed_by_id_all_or_none() {
+        check(&[
+            ("XADD s 1 a b", "$3|1-0|"),
+            ("XADD s 2 a b", "$3|2-0|"),
+            ("XDEL s 1 x", INVALID_ID),
+            ("XDEL s 1 3 1-0", ":1|"),
+            ("XRANGE s - +", "*1|*2|$3|2-0|*2|$1|a|$1|b|"),
+            ("XDEL s 2", ":1|"),
+            ("XLEN s", ":0|"),
+            ("XADD s 2 a b", TOP_ITEM),
+            ("XDEL none x", ":0|"),
+            ("SET str v", "+OK|"),
+            ("XDEL str x", WRONG_TYPE),
+        ]);
+    }
+
+    #[test]
+    fn history_is_set_within_what_the_entries_allow() {
+        let too_small = |what: &str| format!("-ERR The ID specified in XSETID is smaller than {what}|");
+        let deleted = too_small("current max_deleted_entry_id");
+        let provided = too_small("the provided max_deleted_entry_id");
+        let top = too_small("the target stream top item");
+        let length = "-ERR The entries_added specified in XSETID is smaller than the target stream length|";
+        check(&[
+            ("XADD s 5-3 a b", "$3|5-3|"),
+            ("XADD s 5-4 a b", "$3|5-4|"),
+            ("XSETID s 5-2", &top),
+            ("XDEL s 5-4", ":1|"),
+            ("XSETID s 5-3", &deleted),
+            ("XSETID none 1", "-ERR no such key|"),
+            ("XSETID s 9 ENTRIESADDED -1", "-ERR entries_added must be positive|"),
+            ("XSETID s 9 MAXDELETEDID 10", &provided),
+            ("XSETID s 9 ENTRIESADDED 0", length),
+            ("XSETID s 9 ENTRIESADDED 5 MAXDELETEDID 8", "+OK|"),
+            ("XSETID s 7", &deleted),
+            ("XSETID s x", INVALID_ID),
+            ("XSETID s 9 HUH", "-ERR syntax error|"),
+            ("XADD s 9-* a b", "$3|9-1|"),
+        ]);
+    }
+
+    #[test]
+    fn events_tell_additions_from_trims() {
+        let mut db = Harness::new();
+        db.check_events(&[
+            ("XADD s 1 a b", "$3|1-0|", "xadd s@0"),
+            ("XADD s MAXLEN 1 2 a b", "$3|2-0|", "xadd s@0,xtrim s@0"),
+            ("XADD s MAXLEN 9 3 a b", "$3|3-0|", "xadd s@0"),
+            ("XTRIM s MAXLEN 9", ":0|", ""),
+            ("XTRIM s MAXLEN 1", ":1|", "xtrim s@0"),
+            ("XDEL s 1", ":0|", ""),
+            ("XDEL s 3", ":1|", "xdel s@0"),
+            ("XSETID s 9", "+OK|", "xsetid s@0"),
+        ]);
+        assert_eq!(db.effects.changes, 3 + 1 + 1 + 1);
+    }
+}
