@@ -17,17 +17,18 @@ use crate::notation;
 use crate::rng::Rng;
 
 mod compare;
+mod explained;
 mod grammar;
 mod pair;
 mod rules;
 mod shrink;
 mod values;
 
-pub use compare::{EXPLAINED, Explained};
+pub use explained::Explained;
 pub use grammar::{Args, Grammar};
 pub use pair::{Difference, RunError};
 
-use pair::{OPTION_VARIANTS, Pair};
+use pair::Pair;
 
 /// Commands of a sequence.
 const SEQUENCE_COMMANDS: usize = 400;
@@ -120,14 +121,14 @@ pub fn run(a: &Address, b: &Address, options: &Options) -> Result<Summary, RunEr
     }
     let mut summary = Summary { seed: options.seed, unknown, ..Summary::default() };
     let mut pair = Pair::connect(a, b, Protocol::Resp2);
-    pair.explain(explained_between(a, b));
+    pair.explain(explained_between(a, b)?);
     let mut seeds = Rng::new(options.seed);
     let mut signatures = BTreeSet::new();
     while start.elapsed() < options.time
         && pair.sent < options.commands
         && summary.failures.len() < options.failures
     {
-        let commands = sequence(&grammar, &mut Rng::new(seeds.next_u64()));
+        let commands = sequence(&pair, &grammar, &mut Rng::new(seeds.next_u64()));
         let number = summary.sequences;
         summary.sequences += 1;
         let turn = number / SEQUENCES_PER_PROTOCOL;
@@ -148,17 +149,22 @@ pub fn run(a: &Address, b: &Address, options: &Options) -> Result<Summary, RunEr
 }
 
 /// The accepted differences that concern `a` and `b`.
-fn explained_between(a: &Address, b: &Address) -> Vec<&'static Explained> {
-    let info = [a, b].map(|address| {
-        let reply = Client::speaking(address, Protocol::Resp2).command(&["INFO", "server"]);
-        String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned()
-    });
-    EXPLAINED.iter().filter(|known| info.iter().any(|info| info.contains(known.info))).collect()
+fn explained_between(a: &Address, b: &Address) -> Result<Vec<&'static Explained>, RunError> {
+    let mut info = [String::new(), String::new()];
+    for (address, info) in [a, b].into_iter().zip(&mut info) {
+        let reply = connect(address)?.command(&["INFO", "server"]);
+        *info = String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned();
+    }
+    Ok(explained::between(&info))
+}
+
+fn connect(address: &Address) -> Result<Client, RunError> {
+    Client::connect(address).map_err(|error| RunError::Setup(format!("connecting to {address}: {error}")))
 }
 
 /// The commands of the table that `a` or `b` answers as unknown.
 fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
-    let mut clients = [Client::speaking(a, Protocol::Resp2), Client::speaking(b, Protocol::Resp2)];
+    let mut clients = [connect(a)?, connect(b)?];
     let mut unknown = Vec::new();
     for name in Grammar::names() {
         let mut known = 0;
@@ -178,13 +184,11 @@ fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
 }
 
 /// A random sequence; some start by setting other encoding thresholds.
-fn sequence(grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
+fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
     let mut clock = 0;
     let mut commands = Vec::with_capacity(SEQUENCE_COMMANDS + 1);
     if rng.percent(50) {
-        let options = rng.pick(OPTION_VARIANTS);
-        commands
-            .push(["CONFIG", "SET"].iter().chain(*options).map(|word| word.as_bytes().to_vec()).collect());
+        commands.push(pair.other_options(rng));
     }
     commands.extend((0..SEQUENCE_COMMANDS).map(|_| grammar.command(&mut clock, rng)));
     commands

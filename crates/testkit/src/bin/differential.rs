@@ -1,16 +1,17 @@
 //! Compares two servers on random commands:
 //! `cargo run -p testkit --bin differential -- --a 6379 --b 6380 --seconds 60 --seed 1`.
-//! Both are emptied. Without `--a` a real Redis is started ($SAKER_PEER), without `--b` the
-//! saker-server built beside this program.
+//! Both are emptied. Without `--a` a real Redis is started (`--a-command`, or $SAKER_PEER), without
+//! `--b` what `--b-command` says, or the saker-server built beside this program.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
+use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use testkit::differential::{Options, run};
-use testkit::{Address, peer, saker};
+use testkit::{Address, ServerProcess, peer, saker};
 
 /// Sends the same random commands to two servers and compares their answers and content.
 #[derive(Parser)]
@@ -21,6 +22,12 @@ struct Arguments {
     /// Port of the server under test; without it saker-server is started.
     #[arg(long)]
     b: Option<u16>,
+    /// Command line of a reference to start.
+    #[arg(long, conflicts_with = "a")]
+    a_command: Option<String>,
+    /// Command line of a real server to start as the one under test.
+    #[arg(long, conflicts_with = "b")]
+    b_command: Option<String>,
     /// Ends after this many seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -52,14 +59,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// A server that runs already, or one that this program has started and ends.
+enum Server {
+    Running(u16),
+    Started(ServerProcess),
+}
+
+impl Server {
+    fn of(port: Option<u16>, start: impl FnOnce() -> io::Result<ServerProcess>) -> io::Result<Self> {
+        port.map_or_else(|| start().map(Self::Started), |port| Ok(Self::Running(port)))
+    }
+
+    fn address(&self) -> Address {
+        match self {
+            Self::Running(port) => Address::port(*port),
+            Self::Started(process) => process.address(),
+        }
+    }
+}
+
 /// True when nothing differed.
 fn compare(arguments: Arguments) -> Result<bool, Box<dyn Error>> {
     let capitals = |names: Vec<String>| names.iter().map(|name| name.to_ascii_uppercase()).collect();
-    let started_a = if arguments.a.is_none() { Some(peer::start()?) } else { None };
-    let started_b = if arguments.b.is_none() { Some(saker::start(&[])?) } else { None };
-    let a = arguments.a.map(Address::port).or(started_a.as_ref().map(|server| server.address()));
-    let b = arguments.b.map(Address::port).or(started_b.as_ref().map(|server| server.address()));
-    let (Some(a), Some(b)) = (a, b) else { return Err("two servers are needed".into()) };
+    let a = Server::of(arguments.a, || {
+        arguments.a_command.map_or_else(peer::start, |line| peer::start_command(&line))
+    })?;
+    let b = Server::of(arguments.b, || {
+        arguments.b_command.map_or_else(|| saker::start(&[]), |line| peer::start_command(&line))
+    })?;
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
@@ -72,7 +99,8 @@ fn compare(arguments: Arguments) -> Result<bool, Box<dyn Error>> {
         only: capitals(arguments.only),
         skip: capitals(arguments.skip),
     };
-    let summary = run(&a, &b, &options).map_err(|error| format!("seed {seed}: {error}"))?;
+    let summary =
+        run(&a.address(), &b.address(), &options).map_err(|error| format!("seed {seed}: {error}"))?;
     println!("{summary}");
     Ok(summary.failures.is_empty())
 }

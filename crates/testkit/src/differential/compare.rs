@@ -3,12 +3,11 @@
 //! Most must be equal byte for byte. Some have no order (a hash's fields), some depend on the moment
 //! (TTL) and some on chance (SPOP): of those only what must agree is compared. A command whose effect
 //! is random is followed by a DEL of its key, so that the two servers hold the same again.
-//! What differs for a reason that is known and accepted stands in [`EXPLAINED`].
+//! What differs between two servers for a known reason stands in [`super::explained`].
 
 use std::mem::discriminant;
 
 use resp::{Protocol, Value};
-use stdx::glob::glob_match;
 
 use crate::notation::one_line;
 
@@ -29,59 +28,14 @@ enum Compared {
     Kind,
 }
 
-/// A difference that is known and accepted.
-#[derive(Debug)]
-pub struct Explained {
-    /// Text that `INFO server` of one of the two servers must contain.
-    pub info: &'static str,
-    /// Glob over the command's name in capitals.
-    pub command: &'static str,
-    /// Globs over the one-line form of the two replies.
-    pub replies: [&'static str; 2],
-    /// Why.
-    pub reason: &'static str,
-}
-
-/// The differences that are accepted. None concerns Saker and Redis: these must not differ.
-pub const EXPLAINED: &[Explained] = &[
-    Explained {
-        info: "valkey_version",
-        command: "XREAD",
-        replies: ["-ERR Unbalanced*", "-ERR Unbalanced*"],
-        reason: "Redis 7.4 brought the id '+', and names it in this error",
-    },
-    Explained {
-        info: "valkey_version",
-        command: "BITCOUNT",
-        replies: ["*", "*"],
-        reason: "Valkey 8.1 takes a start without an end",
-    },
-    Explained {
-        info: "valkey_version",
-        command: "OBJECT",
-        replies: ["\"*\"", "\"*\""],
-        reason: "Valkey embeds keys in values, which moves the limit of embstr, and converts others earlier",
-    },
-    Explained {
-        info: "valkey_version",
-        command: "ZSCAN",
-        replies: ["\\*2*", "\\*2*"],
-        reason: "scores print differently per encoding, and Valkey converts for a member it does not add",
-    },
-    Explained {
-        info: "valkey_version",
-        command: "SCAN",
-        replies: ["*", "-ERR unknown type name*"],
-        reason: "Valkey refuses a TYPE that does not exist",
-    },
-];
-
-/// Whether the reply to `args` depends on chance, so that the key it changed must be removed:
-/// gives the key.
+/// The key that `args` may leave different on two servers, so that it must be removed: what it does
+/// depends on chance, on the time, or on the server's age.
 pub fn diverging_key(args: &[Vec<u8>]) -> Option<&[u8]> {
     let key = args.get(1)?;
     match name(args).as_str() {
         "SPOP" => Some(key),
+        // Older servers take ids here that newer ones refuse.
+        "XSETID" => Some(key),
         // An id made from the clock.
         "XADD" if args.iter().any(|arg| arg == b"*") => Some(key),
         _ => None,
@@ -93,7 +47,8 @@ pub fn agree(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> bool
     a == b || agree_loosely(args, a, b, protocol)
 }
 
-fn name(args: &[Vec<u8>]) -> String {
+/// The command's name in capitals.
+pub fn name(args: &[Vec<u8>]) -> String {
     String::from_utf8_lossy(&args[0]).to_ascii_uppercase()
 }
 
@@ -167,15 +122,6 @@ fn same_shape(a: &Value, b: &Value) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_shape(a, b))
         }
         _ => discriminant(a) == discriminant(b),
-    }
-}
-
-impl Explained {
-    /// Whether this is why `a` and `b` differ as replies to `args`.
-    pub fn explains(&self, args: &[Vec<u8>], a: &Value, b: &Value) -> bool {
-        let fits = |glob: &str, value| glob_match(glob.as_bytes(), one_line(value).as_bytes(), false);
-        let [of_a, of_b] = self.replies;
-        glob_match(self.command.as_bytes(), name(args).as_bytes(), false) && fits(of_a, a) && fits(of_b, b)
     }
 }
 

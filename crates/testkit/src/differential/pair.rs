@@ -8,74 +8,33 @@ use std::fmt;
 
 use resp::{Protocol, Value, encode_request};
 
-use super::compare::{Explained, agree, diverging_key};
+use super::compare::{agree, diverging_key};
+use super::explained::Explained;
 use super::grammar::Args;
 use super::values::DATABASES;
 use crate::client::{Address, Client, ClientError};
+use crate::rng::Rng;
 
 /// Commands sent before their replies are read. Small enough that no server stops reading because
 /// its replies are not taken.
 const BATCH_COMMANDS: usize = 128;
 
 /// The options that sequences vary, at the values they start from.
-const OPTIONS: &[&str] = &[
-    "hash-max-listpack-entries",
-    "128",
-    "hash-max-listpack-value",
-    "64",
-    "set-max-intset-entries",
-    "512",
-    "set-max-listpack-entries",
-    "128",
-    "set-max-listpack-value",
-    "64",
-    "zset-max-listpack-entries",
-    "128",
-    "zset-max-listpack-value",
-    "64",
-    "list-max-listpack-size",
-    "-2",
-    "stream-node-max-entries",
-    "100",
+const OPTIONS: &[(&str, &str)] = &[
+    ("hash-max-listpack-entries", "128"),
+    ("hash-max-listpack-value", "64"),
+    ("set-max-intset-entries", "512"),
+    ("set-max-listpack-entries", "128"),
+    ("set-max-listpack-value", "64"),
+    ("zset-max-listpack-entries", "128"),
+    ("zset-max-listpack-value", "64"),
+    ("list-max-listpack-size", "-2"),
+    ("stream-node-max-entries", "100"),
 ];
 
-/// Other values for them: everything large, and thresholds that sequences cross.
-pub const OPTION_VARIANTS: &[&[&str]] = &[
-    &[
-        "hash-max-listpack-entries",
-        "0",
-        "set-max-intset-entries",
-        "0",
-        "set-max-listpack-entries",
-        "0",
-        "zset-max-listpack-entries",
-        "0",
-        "list-max-listpack-size",
-        "1",
-        "stream-node-max-entries",
-        "1",
-    ],
-    &[
-        "hash-max-listpack-entries",
-        "4",
-        "hash-max-listpack-value",
-        "8",
-        "set-max-intset-entries",
-        "4",
-        "set-max-listpack-entries",
-        "6",
-        "set-max-listpack-value",
-        "8",
-        "zset-max-listpack-entries",
-        "4",
-        "zset-max-listpack-value",
-        "8",
-        "list-max-listpack-size",
-        "3",
-        "stream-node-max-entries",
-        "3",
-    ],
-];
+/// Other values for them, in the same order: everything large, and thresholds that sequences cross.
+const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] =
+    &[["0", "64", "0", "0", "64", "0", "64", "1", "1"], ["4", "8", "4", "6", "8", "4", "8", "3", "3"]];
 
 /// The first place where the two servers answered differently.
 #[derive(Clone, Debug)]
@@ -156,20 +115,34 @@ pub struct Pair {
     /// What was sent since both were emptied, for an error.
     recent: Vec<Args>,
     explained: Vec<&'static Explained>,
+    /// Which of [`OPTIONS`] both have.
+    options: Vec<usize>,
 }
 
 impl Pair {
     /// Connects to both servers.
     pub fn connect(a: &Address, b: &Address, protocol: Protocol) -> Self {
-        let clients = [Client::speaking(a, protocol), Client::speaking(b, protocol)];
-        Self {
-            addresses: [a.clone(), b.clone()],
-            clients,
-            protocol,
-            sent: 0,
-            recent: Vec::new(),
-            explained: Vec::new(),
-        }
+        let mut clients = [Client::speaking(a, protocol), Client::speaking(b, protocol)];
+        let mut has = |name: &str| {
+            let mut replies = clients.iter_mut().map(|client| client.command(&["CONFIG", "GET", name]));
+            replies.all(|reply| matches!(reply, Value::Array(pair) if !pair.is_empty()))
+        };
+        let options = (0..OPTIONS.len()).filter(|&at| has(OPTIONS[at].0)).collect();
+        let addresses = [a.clone(), b.clone()];
+        Self { addresses, clients, protocol, sent: 0, recent: Vec::new(), explained: Vec::new(), options }
+    }
+
+    /// The command that gives the options that both have the values of a variant, or without one
+    /// those that sequences start from.
+    fn set_options(&self, variant: Option<usize>) -> Args {
+        let value = |at: usize| variant.map_or(OPTIONS[at].1, |variant| OPTION_VARIANTS[variant][at]);
+        let pairs = self.options.iter().flat_map(|&at| [OPTIONS[at].0, value(at)]);
+        ["CONFIG", "SET"].into_iter().chain(pairs).map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    /// The command that sets other thresholds, for some sequences to start with.
+    pub fn other_options(&self, rng: &mut Rng) -> Args {
+        self.set_options(Some(rng.below(OPTION_VARIANTS.len())))
     }
 
     /// Takes differences that one of `explained` explains for none.
@@ -213,8 +186,7 @@ impl Pair {
     /// Empties both and puts their options back.
     fn reset(&mut self) -> Result<(), RunError> {
         self.recent.clear();
-        let config: Args =
-            ["CONFIG", "SET"].iter().chain(OPTIONS).map(|word| word.as_bytes().to_vec()).collect();
+        let config = self.set_options(None);
         let replies = self.ask(&[words("FLUSHALL"), words("SELECT 0"), config])?;
         self.recent.clear();
         let refusal = replies.iter().flatten().find(|reply| reply.is_error());

@@ -1,0 +1,181 @@
+//! Differences between servers that are known and accepted, as data.
+//!
+//! None concerns Saker and the Redis that it follows: these must not differ. They are for comparing
+//! real servers with each other, which shows that the runner finds what there is to find, and for
+//! comparing Saker with an older Redis, where that is what the machine has.
+
+use resp::Value;
+use stdx::glob::glob_match;
+
+use super::compare::name;
+use crate::notation::one_line;
+
+/// One of them.
+#[derive(Debug)]
+pub struct Explained {
+    /// Text that `INFO server` of one of the two servers contains.
+    info: &'static str,
+    /// Glob over the command's name in capitals.
+    command: &'static str,
+    /// What may differ.
+    accepted: Accepted,
+    /// Why, for the reader.
+    #[expect(dead_code, reason = "a reason is for people")]
+    reason: &'static str,
+}
+
+/// What may differ.
+#[derive(Debug)]
+enum Accepted {
+    /// The replies, when these globs fit the one-line forms of one and of the other.
+    Replies(&'static str, &'static str),
+    /// The digits of equal numbers.
+    NumbersAsText,
+}
+
+use Accepted::{NumbersAsText, Replies};
+
+/// The table. Further down for older servers.
+const EXPLAINED: &[Explained] = &[
+    Explained {
+        info: "valkey_version",
+        command: "XREAD",
+        accepted: Replies("-ERR Unbalanced*", "-ERR Unbalanced*"),
+        reason: "Redis 7.4 brought the id '+', and names it in this error",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "BITCOUNT",
+        accepted: Replies("*", "*"),
+        reason: "Valkey 8.1 takes a start without an end",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "OBJECT",
+        accepted: Replies("\"*\"", "\"*\""),
+        reason: "Valkey embeds keys in values, which moves the limit of embstr, and converts others earlier",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "Z*",
+        accepted: NumbersAsText,
+        reason: "scores print differently per encoding, and Valkey converts for a member it does not add",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "ZSCAN",
+        accepted: Replies("\\*2*", "\\*2*"),
+        reason: "so does their order",
+    },
+    Explained {
+        info: "valkey_version",
+        command: "SCAN",
+        accepted: Replies("*", "-ERR unknown type name*"),
+        reason: "Valkey refuses a TYPE that does not exist",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "Z*",
+        accepted: NumbersAsText,
+        reason: "7.2 prints the shortest digits of a score, 7.0 seventeen",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "OBJECT",
+        accepted: Replies("\"listpack\"", "*"),
+        reason: "7.2 brought lists and sets as listpacks",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "Z*RANK",
+        accepted: Replies("*", "-ERR wrong number of arguments*"),
+        reason: "7.2 brought WITHSCORE",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "HSCAN",
+        accepted: Replies("*", "-ERR syntax error"),
+        reason: "7.4 brought NOVALUES",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "*SCAN",
+        accepted: Replies("-ERR invalid cursor", "*"),
+        reason: "8.0 refuses cursors that are no numbers",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "BIT*",
+        accepted: Replies("-ERR *", "*"),
+        reason: "8.0 looks at all arguments before it looks at the key",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "XREAD",
+        accepted: Replies("-ERR Unbalanced*", "-ERR Unbalanced*"),
+        reason: "7.4 brought the id '+', and names it in this error",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "XSETID",
+        accepted: Replies("-ERR The ID specified in XSETID is smaller*", "*"),
+        reason: "8.0 remembers the greatest deleted id here",
+    },
+    Explained {
+        info: "redis_version:7.0.",
+        command: "LREM",
+        accepted: Replies("-ERR value is out of range*", "*"),
+        reason: "8.0 refuses the count that has no opposite",
+    },
+];
+
+/// What is accepted between two servers whose `INFO server` is given.
+pub fn between(info: &[String; 2]) -> Vec<&'static Explained> {
+    EXPLAINED.iter().filter(|known| info.iter().any(|info| info.contains(known.info))).collect()
+}
+
+impl Explained {
+    /// Whether this is why `a` and `b` differ as replies to `args`.
+    pub fn explains(&self, args: &[Vec<u8>], a: &Value, b: &Value) -> bool {
+        if !glob_match(self.command.as_bytes(), name(args).as_bytes(), false) {
+            return false;
+        }
+        let (a, b) = (one_line(a), one_line(b));
+        let fits = |glob: &str, text: &str| glob_match(glob.as_bytes(), text.as_bytes(), false);
+        match self.accepted {
+            Replies(one, other) => fits(one, &a) && fits(other, &b) || fits(one, &b) && fits(other, &a),
+            NumbersAsText => same_numbers(&a, &b),
+        }
+    }
+}
+
+/// Whether two lines are the same word for word, up to the digits of equal numbers.
+fn same_numbers(a: &str, b: &str) -> bool {
+    let number = |word: &str| word.trim_matches(['"', ',']).parse::<f64>().ok();
+    let same = |(a, b): (&str, &str)| a == b || number(a).is_some_and(|a| Some(a) == number(b));
+    a.split(' ').count() == b.split(' ').count() && a.split(' ').zip(b.split(' ')).all(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explanation_fits_its_servers_command_and_replies_only() {
+        let info = ["redis_version:8.0.2".to_string(), "redis_version:7.0.15".to_string()];
+        let known = between(&info);
+        assert!(between(&[info[0].clone(), info[0].clone()]).is_empty());
+        let check = |command: &str, a: &str, b: &str, expected: bool| {
+            let args: Vec<_> = command.split(' ').map(|arg| arg.as_bytes().to_vec()).collect();
+            let [a, b] = [a, b].map(|text| Value::Bulk(text.as_bytes().to_vec()));
+            let explained = known.iter().any(|known| known.explains(&args, &a, &b));
+            assert_eq!(explained, expected, "{command} {a} {b}");
+        };
+        check("zscore z m", "0.1", "0.10000000000000001", true);
+        check("zscore z m", "0.1", "0.2", false);
+        check("GET k", "0.1", "0.10000000000000001", false);
+        check("OBJECT ENCODING k", "listpack", "quicklist", true);
+        check("OBJECT ENCODING k", "quicklist", "listpack", true);
+        check("OBJECT ENCODING k", "raw", "embstr", false);
+    }
+}
