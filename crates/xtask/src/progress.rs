@@ -135,7 +135,11 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection) -> Result<b
             }
             Err(error) => {
                 tally.failed += 1;
-                tally.skipped += chosen.len() - at - 1;
+                let left: Vec<_> = chosen[at + 1..].iter().map(|step| step.name).collect();
+                tally.skipped += left.len();
+                if !left.is_empty() {
+                    reasons.push(format!("SKIPPED behind the failure: {}", left.join(", ")));
+                }
                 println!("        FAILED after {took}: {error:#}");
                 println!("        What to do: {}", step.remedy);
                 println!("        Again: cargo xtask test --only {} --seed {}", step.name, session.seed);
