@@ -5,6 +5,9 @@ use crate::slab::Slab;
 use crate::sys::turn_memory::TurnMemory;
 use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Socket};
 
+/// Connections reported in a turn from which on the next one gathers.
+const GATHER_REPORTED_MIN: usize = 4;
+
 /// The state of one event loop, without the way to the kernel.
 pub(crate) struct Core {
     pub(crate) options: LoopOptions,
@@ -51,6 +54,12 @@ impl Core {
     /// Whether something is to be reported without waiting for the kernel.
     pub(crate) fn has_work(&self) -> bool {
         self.inputs.any_marked() || !self.ended.is_empty()
+    }
+
+    /// How long the next poll may gather requests, in microseconds: 0 unless the last turn was busy.
+    pub(crate) fn gather_us(&self) -> u32 {
+        let busy = self.inputs.reported_last_turn() >= GATHER_REPORTED_MIN;
+        if busy { self.options.gather_us_max } else { 0 }
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason

@@ -27,6 +27,8 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
 
 /// Kernel events taken in one turn; the rest comes in the next.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
+/// Busy connections from which on the epoll back end gathers.
+const GATHER_ACTIVE_MIN: usize = 32;
 /// Connection ids have a generation of at least 1 above their low 32 bits; these tokens have none.
 const WAKER_TOKEN: Token = Token(u32::MAX as usize);
 
@@ -43,6 +45,8 @@ pub(crate) struct Epoll {
     readable: VecDeque<ConnId>,
     /// Connections that stopped sending at the limit, not at the socket's.
     writable: Vec<ConnId>,
+    /// A sleep of microseconds lasts hardly longer.
+    sleeps_precisely: bool,
 }
 
 /// What is left to do after a receive.
@@ -65,6 +69,7 @@ impl Epoll {
             accept_failed: Vec::new(),
             readable: VecDeque::new(),
             writable: Vec::new(),
+            sleeps_precisely: sleep_precisely(),
         })
     }
 
@@ -106,6 +111,9 @@ impl Epoll {
         let busy = core.has_work()
             || !(self.readable.is_empty() && self.writable.is_empty() && self.acceptable.is_empty());
         let timeout = if busy { Some(Duration::ZERO) } else { timeout };
+        if timeout != Some(Duration::ZERO) {
+            self.gather(core);
+        }
         match self.poll.poll(&mut self.kernel_events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.kernel_events.clear(),
             outcome => outcome?,
@@ -121,6 +129,15 @@ impl Epoll {
             self.close(core, conn);
         }
         Ok(())
+    }
+
+    /// Lets requests gather, asleep, when so many connections are busy that this cannot cost rate:
+    /// epoll has no way to wait for several events, so with few this would outlast their requests.
+    fn gather(&self, core: &Core) {
+        let gather_us = core.gather_us();
+        if gather_us > 0 && self.sleeps_precisely && core.inputs.active_count() >= GATHER_ACTIVE_MIN {
+            std::thread::sleep(Duration::from_micros(u64::from(gather_us)));
+        }
     }
 
     fn take_kernel_events(&mut self, core: &mut Core, events: &mut Vec<Event>) {
@@ -287,6 +304,14 @@ impl Epoll {
             self.readable.push_back(conn);
         }
     }
+}
+
+/// Asks for timers of this thread to be at most a microsecond late (usually 50); whether that worked.
+fn sleep_precisely() -> bool {
+    #[cfg(target_os = "linux")]
+    return rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000)).is_ok();
+    #[cfg(not(target_os = "linux"))]
+    return false;
 }
 
 /// Receives once from `conn`: into turn memory, or straight behind its pending bytes when a large

@@ -23,10 +23,29 @@ pub struct Inputs {
     reported: Vec<ConnId>,
     /// Connections to report in the next poll although nothing new arrives.
     marked: Vec<ConnId>,
+    activity: Activity,
 }
+
+/// How many connections are busy: those reported in the last few turns, each counted once.
+#[derive(Default)]
+struct Activity {
+    /// Counts spans of `TURNS_PER_EPOCH` turns, from 1 on.
+    epoch: u32,
+    turns: u32,
+    /// Connections reported in this epoch so far, and in the whole of the last one.
+    count: usize,
+    count_before: usize,
+    /// Connections reported in the last turn.
+    in_last_turn: usize,
+}
+
+/// Enough for every busy connection to show up, few enough to follow a change within milliseconds.
+const TURNS_PER_EPOCH: u32 = 32;
 
 struct InputSlot {
     generation: u32,
+    /// The last epoch in which it was reported.
+    active_epoch: u32,
     /// `Data` was reported in this turn.
     reported: bool,
     /// In `Inputs::marked`.
@@ -39,9 +58,22 @@ struct InputSlot {
     announced_len_bytes: usize,
 }
 
+impl Activity {
+    fn end_turn(&mut self, reported: usize) {
+        self.in_last_turn = reported;
+        self.turns += 1;
+        if self.turns == TURNS_PER_EPOCH {
+            self.turns = 0;
+            self.epoch = self.epoch.wrapping_add(1);
+            self.count_before = std::mem::take(&mut self.count);
+        }
+    }
+}
+
 impl InputSlot {
     const VACANT: InputSlot = InputSlot {
         generation: 0,
+        active_epoch: 0,
         reported: false,
         marked: false,
         turn: Span::EMPTY,
@@ -73,7 +105,8 @@ impl InputSlot {
 
 impl Inputs {
     pub(crate) fn new(memory: TurnMemory) -> Self {
-        Self { slots: Vec::new(), memory, reported: Vec::new(), marked: Vec::new() }
+        let activity = Activity { epoch: 1, ..Activity::default() };
+        Self { slots: Vec::new(), memory, reported: Vec::new(), marked: Vec::new(), activity }
     }
 
     /// All unconsumed bytes of `conn` as one slice; empty for a stale id. Valid until bytes are
@@ -140,10 +173,13 @@ impl Inputs {
         }
     }
 
-    /// Forgets the unconsumed bytes of `conn`.
+    /// Forgets the unconsumed bytes of `conn`, and that it was to be reported.
     pub(crate) fn discard(&mut self, conn: ConnId) {
         let len = self.len_bytes(conn);
         self.consume(conn, len);
+        if let Some(slot) = self.slot_mut(conn) {
+            slot.marked = false;
+        }
     }
 
     /// Remembers that a request of `len_bytes` has begun.
@@ -192,12 +228,25 @@ impl Inputs {
 
     /// Reports `Data(conn)` unless this turn did already.
     pub(crate) fn report(&mut self, conn: ConnId, events: &mut Vec<Event>) {
+        let epoch = self.activity.epoch;
         let Some(slot) = self.slot_mut(conn) else { return };
         if !slot.reported {
             slot.reported = true;
+            let first_in_epoch = std::mem::replace(&mut slot.active_epoch, epoch) != epoch;
+            self.activity.count += usize::from(first_in_epoch);
             self.reported.push(conn);
             events.push(Event::Data(conn));
         }
+    }
+
+    /// How many connections were reported in the last turn.
+    pub(crate) fn reported_last_turn(&self) -> usize {
+        self.activity.in_last_turn
+    }
+
+    /// About how many connections were reported in the last few turns, each counted once.
+    pub(crate) fn active_count(&self) -> usize {
+        self.activity.count.max(self.activity.count_before)
     }
 
     /// Whether `Data(conn)` was reported in this turn.
@@ -228,8 +277,8 @@ impl Inputs {
     pub(crate) fn report_marked(&mut self, events: &mut Vec<Event>) {
         let mut marked = std::mem::take(&mut self.marked);
         for conn in marked.drain(..) {
-            if let Some(slot) = self.slot_mut(conn) {
-                slot.marked = false;
+            let marked = self.slot_mut(conn).map(|slot| std::mem::take(&mut slot.marked));
+            if marked == Some(true) {
                 self.report(conn, events);
             }
         }
@@ -239,6 +288,7 @@ impl Inputs {
     /// Ends the turn: keeps what was not consumed, frees the turn memory.
     pub(crate) fn end_turn(&mut self) {
         let mut reported = std::mem::take(&mut self.reported);
+        self.activity.end_turn(reported.len());
         for conn in reported.drain(..) {
             if let Some(slot) = self.slot_mut(conn) {
                 slot.reported = false;

@@ -20,13 +20,16 @@ use crate::core::Core;
 use crate::send::{Sent, send_queue};
 use crate::slab::Receive;
 use crate::sys::buffers::ProvidedBuffers;
-use crate::sys::ring::{Completion, Ring};
+use crate::sys::ring::{Completion, Ring, Wait};
 use crate::sys::turn_memory::Span;
 use crate::waker::WakerKind;
 use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socket, Waker};
 
 /// Unparsed bytes of a marked connection beyond which nothing more is received for it, in chunks.
 const UNPARSED_CHUNKS_MAX: usize = 8;
+
+/// Requests with which gathering ends: by then the cost of a turn is spread thin.
+const GATHER_REQUESTS_MAX: usize = 32;
 
 pub(crate) struct Uring {
     ring: Ring,
@@ -148,7 +151,7 @@ impl Uring {
         self.unthrottle(core);
         let busy = core.has_work() || !self.writable.is_empty();
         let wait = !busy && timeout != Some(Duration::ZERO);
-        self.ring.enter(wait, timeout)?;
+        self.ring.enter(wait.then_some(self.gathering(core)), timeout)?;
         for conn in std::mem::take(&mut self.writable) {
             self.send_unsent(core, conn, events);
         }
@@ -169,6 +172,19 @@ impl Uring {
             self.close(core, conn);
         }
         Ok(())
+    }
+
+    /// How much to wait for: one completion, or, when many connections are busy, several for a short
+    /// while. Half of the busy connections, because their peers work while this thread does: waiting
+    /// for all would leave one side idle.
+    fn gathering(&self, core: &Core) -> Wait {
+        let gather_us = core.gather_us();
+        if gather_us == 0 {
+            return Wait::FIRST;
+        }
+        let requests = (core.inputs.active_count() / 2).clamp(1, GATHER_REQUESTS_MAX);
+        // The sends that are handed over complete at once, as a rule.
+        Wait { completions: requests + self.submitted.len(), gather_us }
     }
 
     fn complete(&mut self, core: &mut Core, completion: Completion, events: &mut Vec<Event>) {

@@ -32,6 +32,8 @@ const SUBMISSIONS: u32 = 512;
 const COMPLETIONS: u32 = 4096;
 /// The one group of provided buffers.
 const BUFFER_GROUP: u16 = 0;
+/// Length of a buffer that takes one receive.
+const SMALL_BUFFER_LEN_BYTES: usize = 4096;
 /// `IORING_ENTER_GETEVENTS`: run deferred work and collect completions.
 const ENTER_GETEVENTS: u32 = 1 << 0;
 /// `IORING_ENTER_EXT_ARG`: the argument is a timeout and a minimum wait.
@@ -62,6 +64,20 @@ pub(crate) enum Completion {
     Woken { more: bool },
 }
 
+/// What an enter waits for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    /// Completions to wait for, at least 1.
+    pub(crate) completions: usize,
+    /// After this long one is enough (where the kernel cannot do that, at once); 0: one is enough.
+    pub(crate) gather_us: u32,
+}
+
+impl Wait {
+    /// The first completion.
+    pub(crate) const FIRST: Wait = Wait { completions: 1, gather_us: 0 };
+}
+
 /// A send in the kernel's hands.
 struct InFlight {
     conn: ConnId,
@@ -80,14 +96,27 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring and its buffers, tried out once: what is built has received through provided buffers.
-    /// `buffers_len_bytes` is what all buffers hold together, about.
+    /// A ring and its buffers with the best set-up that this kernel accepts, tried out once: what is
+    /// built has received through provided buffers. `buffers_len_bytes` is what all buffers hold
+    /// together, about. The error says for the log why there is none.
     pub(crate) fn new(buffers_len_bytes: usize) -> Result<(Self, ProvidedBuffers), String> {
-        let ring = build_ring()?;
-        let mut buffers = register_buffers(&ring, buffers_len_bytes)?;
+        let mut reason = String::new();
+        for setup in SETUPS {
+            match Self::with_setup(setup, buffers_len_bytes) {
+                Ok(ring) => return Ok(ring),
+                Err(error) => reason = error,
+            }
+        }
+        Err(reason)
+    }
+
+    fn with_setup(setup: Setup, buffers_len_bytes: usize) -> Result<(Self, ProvidedBuffers), String> {
+        let ring = build_ring(setup).map_err(|error| format!("io_uring_setup: {error}"))?;
+        let mut buffers = register_buffers(&ring, setup, buffers_len_bytes)
+            .map_err(|error| format!("registering a buffer ring: {error}"))?;
         let region = Rc::clone(buffers.region());
         let mut ring = Self { ring, sends: Vec::new(), sends_free: Vec::new(), closing: Vec::new(), region };
-        ring.try_out(&mut buffers).map_err(|error| format!("multishot receive does not work: {error}"))?;
+        ring.try_out(&mut buffers).map_err(|error| format!("multishot receive: {error}"))?;
         Ok((ring, buffers))
     }
 
@@ -101,7 +130,7 @@ impl Ring {
         self.push(entry.user_data(KIND_TRIAL << KIND_SHIFT));
         let (mut received, mut ended) = (0, false);
         for _ in 0..4 {
-            self.enter(true, Some(Duration::from_secs(1)))?;
+            self.enter(Some(Wait::FIRST), Some(Duration::from_secs(1)))?;
             while let Some(entry) = self.ring.completion().next() {
                 if entry.result() < 0 {
                     return Err(io::Error::from_raw_os_error(-entry.result()));
@@ -209,10 +238,10 @@ impl Ring {
         self.closing.push(fd);
     }
 
-    /// Hands the queued requests to the kernel and collects completions, in one system call; with
-    /// `wait`, waits for one, at most `timeout`.
-    pub(crate) fn enter(&mut self, wait: bool, timeout: Option<Duration>) -> io::Result<()> {
-        if wait && !self.closing.is_empty() {
+    /// Hands the queued requests to the kernel and collects completions, in one system call that
+    /// waits for `wait` (not at all for `None`), at most `timeout`.
+    pub(crate) fn enter(&mut self, wait: Option<Wait>, timeout: Option<Duration>) -> io::Result<()> {
+        if wait.is_some() && !self.closing.is_empty() {
             // Peers must see the end now, not when the wait is over.
             let _ = self.ring.submit();
             self.closing.clear();
@@ -224,11 +253,19 @@ impl Ring {
         if let Some(timespec) = &timespec {
             arguments = arguments.timespec(timespec);
         }
-        let (wanted, flags) = if wait { (1, ENTER_GETEVENTS | ENTER_EXT_ARG) } else { (0, ENTER_GETEVENTS) };
+        let (wanted, flags) = match wait {
+            None => (0, ENTER_GETEVENTS),
+            Some(wait) if wait.gather_us > 0 && self.ring.params().is_feature_min_timeout() => {
+                arguments = arguments.min_wait_usec(wait.gather_us);
+                (wait.completions as u32, ENTER_GETEVENTS | ENTER_EXT_ARG)
+            }
+            Some(_) => (1, ENTER_GETEVENTS | ENTER_EXT_ARG),
+        };
+        let arguments = wait.map(|_| &arguments);
         let submitter = self.ring.submitter();
         // SAFETY: the argument is the extended one that its flag announces, alive over the call; the
         // requests were vouched for when they were pushed.
-        let entered = unsafe { submitter.enter(to_submit, wanted, flags, wait.then_some(&arguments)) };
+        let entered = unsafe { submitter.enter(to_submit, wanted, flags, arguments) };
         self.closing.clear();
         match entered.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) => Ok(()),
@@ -314,48 +351,201 @@ fn conn_of(user_data: u64) -> ConnId {
     ConnId::new((user_data >> 32) as u32 & 0xff_ffff, user_data as u32)
 }
 
-/// The ring with the best set-up that this kernel accepts.
-fn build_ring() -> Result<IoUring, String> {
-    let mut last = None;
-    for step in 0..3 {
-        let mut builder = IoUring::builder();
-        builder.setup_clamp().setup_cqsize(COMPLETIONS).setup_submit_all();
-        match step {
-            // Work is deferred to our own enters (Linux 6.1): no interruption, no locks.
-            0 => builder.setup_single_issuer().setup_defer_taskrun().setup_no_sqarray(),
-            1 => builder.setup_single_issuer().setup_defer_taskrun(),
-            // Work is done when the thread enters the kernel anyway (5.19).
-            _ => builder.setup_coop_taskrun(),
-        };
-        match builder.build(SUBMISSIONS) {
-            Ok(ring) => return Ok(ring),
-            Err(error) => last = Some(error),
-        }
-    }
-    let error = last.map_or_else(String::new, |error| error.to_string());
-    Err(format!("io_uring_setup: {error}"))
+/// What is asked of the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    /// Work is deferred to our own enters (Linux 6.1): no interruption, no locks. Else it is done
+    /// whenever the thread is in the kernel (5.19).
+    defer: bool,
+    /// No indirection between submissions and their entries (6.6).
+    no_sqarray: bool,
+    /// Receives fill a buffer piece by piece (6.12).
+    incremental: bool,
 }
 
-/// Provides buffers: few large ones that are filled piece by piece where the kernel can do that, else
-/// many small ones.
-fn register_buffers(ring: &IoUring, len_bytes: usize) -> Result<ProvidedBuffers, String> {
-    let attempts = [(16, BUFFERS_INCREMENTAL), ((len_bytes / 4096).clamp(16, 4096), 0)];
-    let mut last = None;
-    for (count, flags) in attempts {
-        let count = count.next_power_of_two();
-        let buffer_len = (len_bytes / count).next_multiple_of(64).max(64);
-        let buffers = ProvidedBuffers::new(count as u16, buffer_len as u32);
-        let address = buffers.region().entries_address();
-        let submitter = ring.submitter();
-        // SAFETY: the ring of entries lives until the registration is undone: `Ring` owns it, and
-        // leaks it where undoing fails. Should a later step of the set-up fail, the ring goes first.
-        let registered =
-            unsafe { submitter.register_buf_ring_with_flags(address, buffers.count(), BUFFER_GROUP, flags) };
-        match registered {
-            Ok(()) => return Ok(buffers),
-            Err(error) => last = Some(error),
+/// Best first.
+const SETUPS: [Setup; 4] = [
+    Setup { defer: true, no_sqarray: true, incremental: true },
+    Setup { defer: true, no_sqarray: true, incremental: false },
+    Setup { defer: true, no_sqarray: false, incremental: false },
+    Setup { defer: false, no_sqarray: false, incremental: false },
+];
+
+fn build_ring(setup: Setup) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_clamp().setup_cqsize(COMPLETIONS).setup_submit_all();
+    if setup.defer {
+        builder.setup_single_issuer().setup_defer_taskrun();
+    } else {
+        builder.setup_coop_taskrun();
+    }
+    if setup.no_sqarray {
+        builder.setup_no_sqarray();
+    }
+    builder.build(SUBMISSIONS)
+}
+
+/// Provides buffers: few large ones that are filled piece by piece, or many small ones.
+fn register_buffers(ring: &IoUring, setup: Setup, len_bytes: usize) -> io::Result<ProvidedBuffers> {
+    let (count, flags) = if setup.incremental {
+        (16, BUFFERS_INCREMENTAL)
+    } else {
+        ((len_bytes / SMALL_BUFFER_LEN_BYTES).clamp(16, 4096).next_power_of_two(), 0)
+    };
+    let buffer_len = (len_bytes / count).next_multiple_of(64).max(64);
+    let buffers = ProvidedBuffers::new(count as u16, buffer_len as u32);
+    let address = buffers.region().entries_address();
+    let submitter = ring.submitter();
+    // SAFETY: the ring of entries lives until the registration is undone: `Ring` owns it from here on
+    // and leaks it where undoing fails.
+    unsafe { submitter.register_buf_ring_with_flags(address, buffers.count(), BUFFER_GROUP, flags) }?;
+    Ok(buffers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every set-up that this kernel accepts, not only the best.
+    fn on_each_setup(test: impl Fn(Ring, ProvidedBuffers)) {
+        for setup in SETUPS {
+            match Ring::with_setup(setup, 64 * 1024) {
+                Ok((ring, buffers)) => test(ring, buffers),
+                Err(error) => println!("skipped: {setup:?}: {error}"),
+            }
         }
     }
-    let error = last.map_or_else(String::new, |error| error.to_string());
-    Err(format!("registering a buffer ring: {error}"))
+
+    const ID: u64 = 1 << 32 | 7;
+
+    fn wait(ring: &mut Ring, buffers: &mut ProvidedBuffers) -> Completion {
+        for _ in 0..100 {
+            if let Some(completion) = ring.next_completion(buffers) {
+                return completion;
+            }
+            ring.enter(Some(Wait::FIRST), Some(Duration::from_secs(1))).unwrap();
+        }
+        panic!("nothing completed");
+    }
+
+    #[test]
+    fn received_bytes_are_intact_through_many_rounds_of_the_buffers() {
+        on_each_setup(|mut ring, mut buffers| {
+            let (near, far) = UnixStream::pair().unwrap();
+            let conn = ConnId::from_u64(ID);
+            ring.push_receive(&near, conn);
+            for round in 0..400_usize {
+                let sent: Vec<u8> = (0..1 + round * 7 % 1500).map(|at| (at * 31 + round) as u8).collect();
+                rustix::net::send(&far, &sent, SendFlags::NOSIGNAL).unwrap();
+                let mut got = Vec::new();
+                while got.len() < sent.len() {
+                    let Completion::Received { conn: to, outcome, more } = wait(&mut ring, &mut buffers)
+                    else {
+                        panic!("something else");
+                    };
+                    assert_eq!(to, conn);
+                    match outcome {
+                        Ok(span) => got.extend_from_slice(buffers.bytes(span)),
+                        Err(error) => {
+                            assert_eq!(error.raw_os_error(), Some(105), "out of buffers, if anything")
+                        }
+                    }
+                    if !more {
+                        ring.push_receive(&near, conn);
+                    }
+                }
+                assert!(got == sent, "round {round}");
+                buffers.end_turn();
+            }
+            drop(far);
+            let end = wait(&mut ring, &mut buffers);
+            assert!(
+                matches!(end, Completion::Received { outcome: Ok(span), more: false, .. } if span.len() == 0)
+            );
+        });
+    }
+
+    #[test]
+    fn a_shortage_of_buffers_ends_the_receive_and_loses_nothing() {
+        on_each_setup(|mut ring, mut buffers| {
+            let (near, far) = UnixStream::pair().unwrap();
+            let conn = ConnId::from_u64(ID);
+            let sent: Vec<u8> = (0..100_000_u32).map(|at| (at * 7 / 3) as u8).collect();
+            assert_eq!(rustix::net::send(&far, &sent, SendFlags::NOSIGNAL).unwrap(), sent.len());
+            ring.push_receive(&near, conn);
+            let (mut got, mut shortages) = (Vec::new(), 0);
+            while got.len() < sent.len() {
+                match wait(&mut ring, &mut buffers) {
+                    Completion::Received { outcome: Ok(span), .. } => {
+                        got.extend_from_slice(buffers.bytes(span))
+                    }
+                    Completion::Received { outcome: Err(error), more, .. } => {
+                        assert_eq!(error.raw_os_error(), Some(105));
+                        assert!(!more);
+                        shortages += 1;
+                        buffers.end_turn();
+                        ring.push_receive(&near, conn);
+                    }
+                    _ => panic!("something else"),
+                }
+            }
+            assert!(shortages > 0);
+            assert!(got == sent);
+        });
+    }
+
+    #[test]
+    fn a_send_gives_its_queue_back_with_what_is_left() {
+        on_each_setup(|mut ring, mut buffers| {
+            let (near, far) = UnixStream::pair().unwrap();
+            let conn = ConnId::from_u64(ID);
+            let mut queue = ByteQueue::new();
+            queue.tail_mut().extend_from_slice(b"hello");
+            ring.push_send(&near, conn, queue);
+            let Completion::Sent { conn: to, queue, outcome } = wait(&mut ring, &mut buffers) else {
+                panic!("something else");
+            };
+            assert_eq!((to, outcome.unwrap()), (conn, 5));
+            assert!(queue.is_empty());
+            let mut got = [0; 5];
+            rustix::net::recv(&far, &mut got, rustix::net::RecvFlags::DONTWAIT).unwrap();
+            assert_eq!(&got, b"hello");
+            // Nobody reads: cancelled, it comes back with the rest, and nothing is freed before.
+            let mut queue = ByteQueue::new();
+            queue.tail_mut().resize(4 << 20, 1);
+            ring.push_send(&near, conn, queue);
+            ring.enter(None, None).unwrap();
+            ring.cancel_sends(conn);
+            let Completion::Sent { queue, outcome, .. } = wait(&mut ring, &mut buffers) else {
+                panic!("something else");
+            };
+            assert_eq!(queue.len_bytes(), (4 << 20) - outcome.unwrap_or(0));
+            assert!(!queue.is_empty());
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "input of a past turn")]
+    fn a_span_of_a_past_turn_is_refused() {
+        let mut buffers = ProvidedBuffers::new(4, 64);
+        let span = buffers.received(0, 8, true);
+        buffers.end_turn();
+        buffers.bytes(span);
+    }
+
+    #[test]
+    fn dropping_a_ring_with_everything_under_way_returns() {
+        on_each_setup(|mut ring, buffers| {
+            let (near, _far) = UnixStream::pair().unwrap();
+            let conn = ConnId::from_u64(ID);
+            let mut queue = ByteQueue::new();
+            queue.tail_mut().resize(4 << 20, 1);
+            ring.push_receive(&near, conn);
+            ring.push_send(&near, conn, queue);
+            ring.push_writable(&near, conn);
+            ring.enter(None, None).unwrap();
+            drop(ring);
+            drop(buffers);
+        });
+    }
 }
