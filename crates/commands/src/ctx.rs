@@ -41,6 +41,8 @@ impl Ctx<'_> {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
             let db = self.db.index();
+            // What expired on the way was first.
+            self.effects.absorb(self.db.tally());
             if self.db.take_created(key) {
                 self.effects.raise(EventClass::NEW, "new", db, key.bytes);
             }

@@ -63,6 +63,28 @@ impl<H: Copy> Command<H> {
         }
     }
 
+    /// The same record for the container of another crate, run by that crate's kind of handler. For records
+    /// without subcommands.
+    pub const fn run_by<T: 'static>(&self, run: T) -> Command<T> {
+        assert!(self.subcommands.is_empty());
+        Command {
+            name: self.name,
+            summary: self.summary,
+            since: self.since,
+            group: self.group,
+            complexity: self.complexity,
+            deprecated: self.deprecated,
+            arity: self.arity,
+            flags: self.flags,
+            acl: self.acl,
+            keys: self.keys,
+            tips: self.tips,
+            args: self.args,
+            subcommands: &[],
+            run,
+        }
+    }
+
     /// Whether the arguments, name included, are as many as the command takes.
     #[inline]
     pub const fn accepts(&self, argument_count: usize) -> bool {

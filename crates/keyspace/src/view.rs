@@ -201,6 +201,11 @@ impl<'k> View<'k> {
         self.moment.now_ms
     }
 
+    /// What was counted and collected so far.
+    pub fn tally(&mut self) -> &mut Tally {
+        self.tally
+    }
+
     /// How accesses are noted.
     pub fn access(&self) -> Access {
         self.moment.access

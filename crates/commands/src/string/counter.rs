@@ -210,6 +210,6 @@ mod tests {
         ]);
         db.now_ms += 10;
         assert_eq!(db.line("INCR a"), ":1|");
-        assert_eq!(db.events(), "new a@0,incrby a@0,expired a@0");
+        assert_eq!(db.events(), "expired a@0,new a@0,incrby a@0");
     }
 }

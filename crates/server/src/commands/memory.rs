@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arity, Command, Flags, Group};
-use ::commands::{Args, CommandError};
+use ::commands::{Args, CommandError, generic};
 
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
@@ -25,13 +25,23 @@ static MEMORY: Command<Runner> = Command {
     keys: &[],
     tips: &[],
     args: &[],
-    subcommands: &[&MEMORY_DOCTOR, &MEMORY_HELP, &MEMORY_MALLOC_STATS, &MEMORY_PURGE, &MEMORY_STATS],
+    subcommands: &[
+        &MEMORY_DOCTOR,
+        &MEMORY_HELP,
+        &MEMORY_MALLOC_STATS,
+        &MEMORY_PURGE,
+        &MEMORY_STATS,
+        &MEMORY_USAGE,
+    ],
     run: Runner::Server(memory),
 };
 /// MEMORY without a known subcommand: dispatch has answered.
 fn memory(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::WrongArity("memory"))
 }
+
+/// MEMORY USAGE is a data command: it needs its key's lock and nothing of the server.
+static MEMORY_USAGE: Command<Runner> = generic::MEMORY_USAGE.run_by(Runner::Data(generic::MEMORY_USAGE.run));
 
 static MEMORY_DOCTOR: Command<Runner> = Command {
     name: "DOCTOR",
