@@ -243,7 +243,7 @@ impl ReadRequest {
                 at += 2;
             } else if has_value && args.is(at, "STREAMS") {
                 let words = args.len() - at - 1;
-                if words % 2 != 0 {
+                if !words.is_multiple_of(2) {
                     return Err(CommandError::Line(UNBALANCED));
                 }
                 let count = if count == 0 { usize::MAX } else { count };

@@ -310,7 +310,7 @@ impl AddRequest {
         }
         let trim = options.finish(limits)?;
         let words = args.len() - at;
-        let Some(id) = id.filter(|_| words >= 2 && words % 2 == 0) else {
+        let Some(id) = id.filter(|_| words >= 2 && words.is_multiple_of(2)) else {
             return Err(CommandError::WrongArity("xadd"));
         };
         if id == NewId::Given(StreamId::MIN) {
