@@ -52,9 +52,12 @@ struct Records {
 }
 
 impl Records {
-    /// A container's script covers its subcommands.
+    /// A container's script covers its subcommands. One that stands apart from its container is told by its
+    /// static: `MEMORY_USAGE` is called USAGE.
     fn is_subcommand(&self, record: &Record) -> bool {
-        self.subcommands.iter().any(|(path, ident)| *path == record.path && *ident == record.ident)
+        let listed =
+            self.subcommands.iter().any(|(path, ident)| *path == record.path && *ident == record.ident);
+        listed || record.ident.ends_with(&format!("_{}", record.name.replace('-', "_")))
     }
 }
 
