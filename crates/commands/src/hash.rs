@@ -1,6 +1,727 @@
-//! Commands of the hash group.
+//! Commands on hashes.
 
-use crate::table::Command;
+use keyspace::Hash;
+use resp::Reply;
+use stdx::long_double::LongDouble;
+use structures::listpack::element::{Element, IntText};
+
+use crate::args::Args;
+use crate::collection::{
+    RandomCount, ScanRequest, ScanStep, begin_pair, begin_pairs, bulk, hash_limits, remove_emptied,
+};
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command] = &[];
+pub static COMMANDS: &[&Command] = &[
+    &HSET,
+    &HMSET,
+    &HSETNX,
+    &HGET,
+    &HMGET,
+    &HGETALL,
+    &HKEYS,
+    &HVALS,
+    &HSTRLEN,
+    &HLEN,
+    &HEXISTS,
+    &HDEL,
+    &HINCRBY,
+    &HINCRBYFLOAT,
+    &HRANDFIELD,
+    &HSCAN,
+];
+
+static HSET: Command = Command {
+    name: "HSET",
+    summary: "Sets fields of a hash, which is created if need be, and counts the new ones.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1) for each field",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple()],
+    subcommands: &[],
+    run: hset,
+};
+/// HSET key field value [field value ...]: how many of the fields are new.
+fn hset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let created = set_fields(ctx, args, "hset")?;
+    ctx.reply.integer(created as i64);
+    Ok(())
+}
+
+static HMSET: Command = Command {
+    name: "HMSET",
+    summary: "Sets fields of a hash, which is created if need be.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1) for each field",
+    deprecated: Some(Deprecated { since: "4.0.0", replaced_by: "`HSET` with multiple field-value pairs" }),
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple()],
+    subcommands: &[],
+    run: hmset,
+};
+/// HMSET key field value [field value ...]: always OK.
+fn hmset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    set_fields(ctx, args, "hmset")?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Sets the fields and values from the third argument on; how many of the fields are new.
+fn set_fields(ctx: &mut Ctx<'_>, args: &Args<'_>, name: &'static str) -> Result<usize, CommandError> {
+    if !args.len().is_multiple_of(2) {
+        return Err(CommandError::WrongArity(name));
+    }
+    let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
+    let count = args.len() / 2 - 1;
+    let hash = ctx.db.write_or_insert::<Hash>(key)?;
+    hash.expect(count, &limits, hasher);
+    let mut created = 0;
+    for at in (2..args.len()).step_by(2) {
+        created += usize::from(hash.set(args.get(at), args.get(at + 1), &limits, hasher));
+    }
+    ctx.changed_by(count as u64, EventClass::HASH, "hset", key);
+    Ok(created)
+}
+
+static HSETNX: Command = Command {
+    name: "HSETNX",
+    summary: "Sets a field of a hash unless the field is there.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field"), Arg::string("value")],
+    subcommands: &[],
+    run: hsetnx,
+};
+/// HSETNX key field value: 1 if the field was set, 0 if it was there.
+fn hsetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
+    let hash = ctx.db.write_or_insert::<Hash>(key)?;
+    let absent = !hash.contains(args.get(2), hasher);
+    if absent {
+        hash.set(args.get(2), args.get(3), &limits, hasher);
+        ctx.changed(EventClass::HASH, "hset", key);
+    }
+    ctx.reply.integer(absent.into());
+    Ok(())
+}
+
+static HGET: Command = Command {
+    name: "HGET",
+    summary: "Returns the value of a field of a hash.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field")],
+    subcommands: &[],
+    run: hget,
+};
+/// HGET key field: the value, null where key or field are absent.
+fn hget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let hash = ctx.db.read::<Hash>(args.key(1))?;
+    value_or_null(&mut ctx.reply, hash.and_then(|hash| hash.get(args.get(2), args.hasher())));
+    Ok(())
+}
+
+/// A value, or null.
+#[inline]
+fn value_or_null(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
+    match value {
+        Some(value) => bulk(reply, value),
+        None => reply.null(),
+    }
+}
+
+static HMGET: Command = Command {
+    name: "HMGET",
+    summary: "Returns the values of several fields of a hash.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1) for each field",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field").multiple()],
+    subcommands: &[],
+    run: hmget,
+};
+/// HMGET key field [field ...]: an array of values and nulls.
+fn hmget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let hash = ctx.db.read::<Hash>(args.key(1))?;
+    ctx.reply.array(args.len() - 2);
+    for field in args.from(2) {
+        value_or_null(&mut ctx.reply, hash.and_then(|hash| hash.get(field, args.hasher())));
+    }
+    Ok(())
+}
+
+static HGETALL: Command = Command {
+    name: "HGETALL",
+    summary: "Returns all fields of a hash with their values.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(N) in the number of fields",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output_order"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: hgetall,
+};
+/// HGETALL key: a map, empty where the key is absent.
+fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
+        ctx.reply.map(0);
+        return Ok(());
+    };
+    ctx.reply.map(hash.len());
+    for (field, value) in hash.iter() {
+        bulk(&mut ctx.reply, field);
+        bulk(&mut ctx.reply, value);
+    }
+    Ok(())
+}
+
+static HKEYS: Command = Command {
+    name: "HKEYS",
+    summary: "Returns all fields of a hash.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(N) in the number of fields",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output_order"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: hkeys,
+};
+/// HKEYS key: an array, empty where the key is absent.
+fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
+        ctx.reply.empty_array();
+        return Ok(());
+    };
+    ctx.reply.array(hash.len());
+    hash.iter().for_each(|(field, _)| bulk(&mut ctx.reply, field));
+    Ok(())
+}
+
+static HVALS: Command = Command {
+    name: "HVALS",
+    summary: "Returns all values of a hash.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(N) in the number of fields",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output_order"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: hvals,
+};
+/// HVALS key: an array, empty where the key is absent.
+fn hvals(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
+        ctx.reply.empty_array();
+        return Ok(());
+    };
+    ctx.reply.array(hash.len());
+    hash.iter().for_each(|(_, value)| bulk(&mut ctx.reply, value));
+    Ok(())
+}
+
+static HSTRLEN: Command = Command {
+    name: "HSTRLEN",
+    summary: "Returns the length of a value of a hash.",
+    since: "3.2.0",
+    group: Group::Hash,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field")],
+    subcommands: &[],
+    run: hstrlen,
+};
+/// HSTRLEN key field: the length in bytes, 0 where key or field are absent.
+fn hstrlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let hash = ctx.db.read::<Hash>(args.key(1))?;
+    let value = hash.and_then(|hash| hash.get(args.get(2), args.hasher()));
+    ctx.reply.integer(value.map_or(0, |value| value.text_len_bytes() as i64));
+    Ok(())
+}
+
+static HLEN: Command = Command {
+    name: "HLEN",
+    summary: "Returns the number of fields of a hash.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: hlen,
+};
+/// HLEN key: the number of fields, 0 where the key is absent.
+fn hlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let hash = ctx.db.read::<Hash>(args.key(1))?;
+    ctx.reply.integer(hash.map_or(0, Hash::len) as i64);
+    Ok(())
+}
+
+static HEXISTS: Command = Command {
+    name: "HEXISTS",
+    summary: "Tells whether a hash has a field.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field")],
+    subcommands: &[],
+    run: hexists,
+};
+/// HEXISTS key field: 1 or 0.
+fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let hash = ctx.db.read::<Hash>(args.key(1))?;
+    let there = hash.is_some_and(|hash| hash.contains(args.get(2), args.hasher()));
+    ctx.reply.integer(there.into());
+    Ok(())
+}
+
+static HDEL: Command = Command {
+    name: "HDEL",
+    summary: "Removes fields from a hash, and the hash with its last field.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1) for each field",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field").multiple()],
+    subcommands: &[],
+    run: hdel,
+};
+/// HDEL key field [field ...]: how many fields were removed.
+fn hdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let Some(hash) = ctx.db.write::<Hash>(key)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let removed = args.from(2).filter(|field| hash.remove(field, args.hasher())).count();
+    let emptied = hash.is_empty();
+    if removed > 0 {
+        ctx.changed_by(removed as u64, EventClass::HASH, "hdel", key);
+    }
+    if emptied {
+        remove_emptied(ctx, key);
+    }
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}
+
+static HINCRBY: Command = Command {
+    name: "HINCRBY",
+    summary: "Adds to the whole number in a field of a hash, 0 where there is none.",
+    since: "2.0.0",
+    group: Group::Hash,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field"), Arg::integer("increment")],
+    subcommands: &[],
+    run: hincrby,
+};
+/// HINCRBY key field increment: the sum.
+fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
+    let increment = args.integer(3)?;
+    let hash = ctx.db.write_or_insert::<Hash>(key)?;
+    let old = match hash.get(args.get(2), hasher) {
+        Some(value) => value.as_int().ok_or(CommandError::Line("ERR hash value is not an integer"))?,
+        None => 0,
+    };
+    let sum = old.checked_add(increment).ok_or(CommandError::IncrementOverflow)?;
+    hash.set(args.get(2), itoa::Buffer::new().format(sum).as_bytes(), &limits, hasher);
+    ctx.changed(EventClass::HASH, "hincrby", key);
+    ctx.reply.integer(sum);
+    Ok(())
+}
+
+static HINCRBYFLOAT: Command = Command {
+    name: "HINCRBYFLOAT",
+    summary: "Adds to the number in a field of a hash, 0 where there is none.",
+    since: "2.6.0",
+    group: Group::Hash,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("field"), Arg::double("increment")],
+    subcommands: &[],
+    run: hincrbyfloat,
+};
+/// HINCRBYFLOAT key field increment: the sum, computed with 64 bits of precision and stored as its text.
+fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
+    let increment = LongDouble::parse(args.get(3)).ok_or(CommandError::NotAFloat)?;
+    if !increment.is_finite() {
+        return Err(CommandError::Line("ERR value is NaN or Infinity"));
+    }
+    let hash = ctx.db.write_or_insert::<Hash>(key)?;
+    let old = match hash.get(args.get(2), hasher) {
+        Some(value) => LongDouble::parse(value.text(&mut IntText::new()))
+            .ok_or(CommandError::Line("ERR hash value is not a float"))?,
+        None => LongDouble::ZERO,
+    };
+    let sum = old.checked_add(increment).ok_or(CommandError::IncrementNotFinite)?.to_string();
+    hash.set(args.get(2), sum.as_bytes(), &limits, hasher);
+    ctx.changed(EventClass::HASH, "hincrbyfloat", key);
+    ctx.reply.bulk(sum.as_bytes());
+    Ok(())
+}
+
+static HRANDFIELD: Command = Command {
+    name: "HRANDFIELD",
+    summary: "Returns fields of a hash chosen at random, with their values if asked for.",
+    since: "6.2.0",
+    group: Group::Hash,
+    complexity: "O(N) in the number of fields returned",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::block("options", &[Arg::integer("count"), Arg::word("withvalues", "WITHVALUES").optional()])
+            .optional(),
+    ],
+    subcommands: &[],
+    run: hrandfield,
+};
+/// HRANDFIELD key: a field, or null. With a count: an array of that many different fields, or with
+/// repetitions if the count is negative; WITHVALUES adds the values.
+fn hrandfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (key, rng) = (args.key(1), &mut *ctx.rng);
+    let draw = || rng.u64(..);
+    if args.len() == 2 {
+        let hash = ctx.db.read::<Hash>(key)?;
+        value_or_null(&mut ctx.reply, hash.and_then(|hash| hash.random(draw)).map(|(field, _)| field));
+        return Ok(());
+    }
+    let mut count = RandomCount::parse(args, 2)?;
+    let with_values = args.len() > 3;
+    if args.len() > 4 || (with_values && !args.is(3, "WITHVALUES")) {
+        return Err(CommandError::Syntax);
+    }
+    if with_values {
+        count = RandomCount::parse_of_pairs(args, 2)?;
+    }
+    let reply = &mut ctx.reply;
+    match ctx.db.read::<Hash>(key)? {
+        None => reply.empty_array(),
+        Some(hash) => random_fields(reply, hash, RandomFields { count, with_values }, draw),
+    }
+    Ok(())
+}
+
+/// What HRANDFIELD with a count asks for.
+struct RandomFields {
+    count: RandomCount,
+    with_values: bool,
+}
+
+fn random_fields(reply: &mut Reply<'_>, hash: &Hash, wanted: RandomFields, mut draw: impl FnMut() -> u64) {
+    let replies = match wanted.count {
+        RandomCount::Distinct(count) => count.min(hash.len()),
+        RandomCount::Repeating(count) => count,
+    };
+    if wanted.with_values {
+        begin_pairs(reply, replies);
+    } else {
+        reply.array(replies);
+    }
+    let mut write = |field: Element<'_>, value: Element<'_>| {
+        if wanted.with_values {
+            begin_pair(reply);
+        }
+        bulk(reply, field);
+        if wanted.with_values {
+            bulk(reply, value);
+        }
+    };
+    match wanted.count {
+        RandomCount::Distinct(count) => hash.sample(count, draw, write),
+        RandomCount::Repeating(count) => {
+            for _ in 0..count {
+                let (field, value) = hash.random(&mut draw).expect("a hash at a key is not empty");
+                write(field, value);
+            }
+        }
+    }
+}
+
+static HSCAN: Command = Command {
+    name: "HSCAN",
+    summary: "Goes through the fields of a hash with a cursor.",
+    since: "2.8.0",
+    group: Group::Hash,
+    complexity: "O(1) for each call, O(N) for all",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::HASH),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::integer("cursor"),
+        Arg::pattern("pattern").token("MATCH").optional(),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::word("novalues", "NOVALUES").optional(),
+    ],
+    subcommands: &[],
+    run: hscan,
+};
+/// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next cursor, fields and values.
+fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let cursor = ScanRequest::cursor(args)?;
+    let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
+        ScanRequest::nothing(&mut ctx.reply);
+        return Ok(());
+    };
+    let request = ScanRequest::parse(args, cursor, true)?;
+    request.run(&mut ctx.reply, |cursor, mut reply| {
+        let mut step = ScanStep::default();
+        step.next = hash.scan(cursor, |field, value| {
+            step.visited += 1;
+            if let Some(reply) = reply.as_deref_mut()
+                && request.matches(field)
+            {
+                bulk(reply, field);
+                step.written += 1;
+                if !request.no_values {
+                    bulk(reply, value);
+                    step.written += 1;
+                }
+            }
+        });
+        step
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    #[test]
+    fn fields_are_set_read_and_removed() {
+        check(&[
+            ("HSET h a 1 b two", ":2|"),
+            ("HSET h a 3 c 4", ":1|"),
+            ("HSET h a", "-ERR wrong number of arguments for 'HSET'|"),
+            ("HSET h a 1 b", "-ERR wrong number of arguments for 'hset' command|"),
+            ("HMSET h a 1 b", "-ERR wrong number of arguments for 'hmset' command|"),
+            ("HMSET h d 5", "+OK|"),
+            ("HSETNX h d 6", ":0|"),
+            ("HSETNX h e 6", ":1|"),
+            ("HGET h d", "$1|5|"),
+            ("HGET h nope", "_|"),
+            ("HGET nokey a", "_|"),
+            ("HMGET h a nope b", "*3|$1|3|_|$3|two|"),
+            ("HMGET nokey a", "*1|_|"),
+            ("HLEN h", ":5|"),
+            ("HLEN nokey", ":0|"),
+            ("HEXISTS h a", ":1|"),
+            ("HEXISTS h z", ":0|"),
+            ("HSTRLEN h b", ":3|"),
+            ("HSTRLEN h a", ":1|"),
+            ("HSTRLEN h nope", ":0|"),
+            ("HKEYS h", "*5|$1|a|$1|b|$1|c|$1|d|$1|e|"),
+            ("HVALS h", "*5|$1|3|$3|two|$1|4|$1|5|$1|6|"),
+            ("HKEYS nokey", "*0|"),
+            ("HDEL h a b nope", ":2|"),
+            ("HDEL h c d e", ":3|"),
+            ("HLEN h", ":0|"),
+            ("HDEL h c", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn a_hash_is_a_map_to_resp3_and_a_flat_array_to_resp2() {
+        let mut db = Harness::new();
+        db.line("HSET h a 1 b 2");
+        assert_eq!(db.line("HGETALL h"), "*4|$1|a|$1|1|$1|b|$1|2|");
+        assert_eq!(db.line("HGETALL nokey"), "*0|");
+        db.protocol = resp::Protocol::Resp3;
+        assert_eq!(db.line("HGETALL h"), "%2|$1|a|$1|1|$1|b|$1|2|");
+        assert_eq!(db.line("HGETALL nokey"), "%0|");
+        assert_eq!(db.line("HRANDFIELD h -1 WITHVALUES").matches("*2|").count(), 1);
+    }
+
+    #[test]
+    fn increments_are_exact_and_errors_change_nothing() {
+        check(&[
+            ("HINCRBY h n 5", ":5|"),
+            ("HINCRBY h n -7", ":-2|"),
+            ("HINCRBY h n 1.5", "-ERR value is not an integer or out of range|"),
+            ("HSET h n 9223372036854775807 s text", ":1|"),
+            ("HINCRBY h n 1", "-ERR increment or decrement would overflow|"),
+            ("HINCRBY h s 1", "-ERR hash value is not an integer|"),
+            ("HINCRBYFLOAT h s 1", "-ERR hash value is not a float|"),
+            ("HINCRBYFLOAT h f abc", "-ERR value is not a valid float|"),
+            ("HINCRBYFLOAT h f inf", "-ERR value is NaN or Infinity|"),
+            ("HINCRBYFLOAT nokey f inf", "-ERR value is NaN or Infinity|"),
+            ("HLEN nokey", ":0|"),
+            ("HINCRBYFLOAT h f 0.1", "$3|0.1|"),
+            ("HINCRBYFLOAT h f 0.2", "$3|0.3|"),
+            ("HINCRBYFLOAT h f 5e3", "$22|5000.29999999999999982|"),
+            ("HGET h f", "$22|5000.29999999999999982|"),
+        ]);
+    }
+
+    #[test]
+    fn events_tell_what_changed() {
+        Harness::new().check_events(&[
+            ("HSET h a 1 b 2", ":2|", "hset h@0"),
+            ("HINCRBY h a 1", ":2|", "hincrby h@0"),
+            ("HINCRBYFLOAT h a 1", "$1|3|", "hincrbyfloat h@0"),
+            ("HSETNX h a 1", ":0|", ""),
+            ("HDEL h nope", ":0|", ""),
+            ("HDEL h a", ":1|", "hdel h@0"),
+            ("HDEL h b", ":1|", "hdel h@0,del h@0"),
+        ]);
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        let mut db = Harness::new();
+        db.line("SET s x");
+        for line in ["HSET s a 1", "HGET s a", "HGETALL s", "HDEL s a", "HINCRBY s a 1", "HSCAN s 0 x"] {
+            assert!(db.line(line).starts_with("-WRONGTYPE "), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_scan_gives_every_field_once_whatever_the_encoding() {
+        for fields in [3, 700] {
+            let mut db = Harness::new();
+            for i in 0..fields {
+                db.line(&format!("HSET h f{i} v{i}"));
+            }
+            let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+            loop {
+                let reply = db.line(&format!("HSCAN h {cursor} COUNT 7 NOVALUES"));
+                let parts: Vec<&str> = reply.split('|').collect();
+                cursor = parts[2].to_owned();
+                seen.extend(
+                    parts[5..].iter().step_by(2).filter(|part| !part.is_empty()).map(|s| (*s).to_owned()),
+                );
+                if cursor == "0" {
+                    break;
+                }
+            }
+            seen.sort();
+            assert_eq!(seen.len(), fields);
+            seen.dedup();
+            assert_eq!(seen.len(), fields);
+        }
+    }
+
+    #[test]
+    fn scan_options_are_checked_behind_the_cursor_and_the_type() {
+        check(&[
+            ("HSCAN h x", "-ERR invalid cursor|"),
+            ("HSCAN h -1", "-ERR invalid cursor|"),
+            ("HSCAN h 18446744073709551616", "-ERR invalid cursor|"),
+            ("HSCAN h 5 COUNT", "*2|$1|0|*0|"),
+            ("HSET h a1 1 b2 2", ":2|"),
+            ("HSCAN h 0", "*2|$1|0|*4|$2|a1|$1|1|$2|b2|$1|2|"),
+            ("HSCAN h 0 MATCH b* COUNT 100", "*2|$1|0|*2|$2|b2|$1|2|"),
+            ("HSCAN h 0 NOVALUES", "*2|$1|0|*2|$2|a1|$2|b2|"),
+            ("HSCAN h 0 COUNT", "-ERR syntax error|"),
+            ("HSCAN h 0 COUNT 0", "-ERR syntax error|"),
+            ("HSCAN h 0 COUNT x", "-ERR value is not an integer or out of range|"),
+        ]);
+    }
+
+    #[test]
+    fn random_fields_are_as_many_as_asked_for() {
+        check(&[
+            ("HRANDFIELD nokey", "_|"),
+            ("HRANDFIELD nokey 2", "*0|"),
+            ("HSET h a 1", ":1|"),
+            ("HRANDFIELD h", "$1|a|"),
+            ("HRANDFIELD h 5", "*1|$1|a|"),
+            ("HRANDFIELD h -3", "*3|$1|a|$1|a|$1|a|"),
+            ("HRANDFIELD h 0", "*0|"),
+            ("HRANDFIELD h x", "-ERR value is not an integer or out of range|"),
+            ("HRANDFIELD h 1 VALUES", "-ERR syntax error|"),
+            ("HRANDFIELD h -9223372036854775807 WITHVALUES", "-ERR value is out of range|"),
+            ("HRANDFIELD h 9223372036854775807 WITHVALUES", "-ERR value is out of range|"),
+        ]);
+    }
+}

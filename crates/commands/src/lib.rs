@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod collection;
 pub mod ctx;
 pub mod error;
 pub mod generic;
