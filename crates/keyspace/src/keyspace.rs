@@ -136,18 +136,32 @@ pub struct Locked<'k> {
 }
 
 impl Locked<'_> {
-    /// A locked shard.
+    /// A locked shard, to change.
     ///
     /// # Panics
     /// If the shard is not among the locked: a command touched a key its record does not declare.
     #[inline]
     pub fn shard_mut(&mut self, shard: usize) -> &mut Shard {
-        let at = match self.guards.as_slice() {
+        let at = self.position(shard);
+        &mut self.guards[at].1
+    }
+
+    /// A locked shard.
+    ///
+    /// # Panics
+    /// As [`Locked::shard_mut`].
+    #[inline]
+    pub fn shard(&self, shard: usize) -> &Shard {
+        &self.guards[self.position(shard)].1
+    }
+
+    #[inline]
+    fn position(&self, shard: usize) -> usize {
+        match self.guards.as_slice() {
             [(only, _)] if *only == shard => 0,
             guards => guards
                 .binary_search_by_key(&shard, |(index, _)| *index)
                 .expect("a command reaches only the keys its record declares"),
-        };
-        &mut self.guards[at].1
+        }
     }
 }

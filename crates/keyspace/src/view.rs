@@ -305,6 +305,16 @@ impl<'k> View<'k> {
         }
     }
 
+    /// The object of type `T` at `key` as an earlier [`View::read`] found it, without counting or noting
+    /// anything: so objects of several keys can be looked at together, each after a `read` of its own.
+    pub fn read_again<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
+        let table = &self.locked.shard(key.shard()).db(self.index)?.table;
+        match table.get(key.position(), key.bytes)?.view() {
+            EntryView::Object(object) => T::of(object),
+            EntryView::Bytes(_) | EntryView::Int(_) => None,
+        }
+    }
+
     /// The object of type `T` at `key`, to change; `None` where the key is absent.
     #[inline]
     pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {

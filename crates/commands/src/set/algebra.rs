@@ -1,0 +1,413 @@
+//! Intersection, union and difference of sets, replied or stored.
+//!
+//! All sets are looked at once for their type, which counts the reads and drops expired keys, and then
+//! together. An intersection asks the smallest set's members of the others, smaller ones first; a
+//! difference asks the others or takes their members away, whichever touches fewer members.
+
+use keyspace::{Expiry, Key, Object, Set};
+use structures::listpack::element::{Element, IntText};
+
+use crate::args::Args;
+use crate::collection::{bulk, remove_emptied, set_limits};
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+/// Type, read and expiry of all `keys`, seen to in their order.
+fn check_keys<'a>(ctx: &mut Ctx<'_>, keys: impl Iterator<Item = Key<'a>>) -> Result<(), CommandError> {
+    for key in keys {
+        ctx.db.read::<Set>(key)?;
+    }
+    Ok(())
+}
+
+/// The keys from argument `first` up to before `end`.
+fn keys<'a>(args: &Args<'a>, first: usize, end: usize) -> impl Iterator<Item = Key<'a>> + Clone + use<'a> {
+    let args = *args;
+    (first..end).map(move |at| args.key(at))
+}
+
+/// Hands the members of all sets to `visit` until it says stop with `false`.
+fn intersect(sets: &mut [Option<&Set>], args: &Args<'_>, mut visit: impl FnMut(Element<'_>) -> bool) {
+    sets.sort_by_key(|set| set.map_or(0, Set::len));
+    let Some((Some(smallest), others)) = sets.split_first() else { return };
+    for member in smallest.iter() {
+        let mut scratch = IntText::new();
+        let text = member.text(&mut scratch);
+        if others.iter().flatten().all(|set| set.contains(text, args.hasher())) && !visit(member) {
+            return;
+        }
+    }
+}
+
+/// The members of all sets together.
+fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
+    let limits = set_limits(ctx);
+    let mut union = Set::new();
+    for set in keys.filter_map(|key| ctx.db.read_again::<Set>(key)) {
+        if union.is_empty() {
+            union = set.clone();
+            continue;
+        }
+        for member in set.iter() {
+            union.add(member.text(&mut IntText::new()), &limits, args.hasher());
+        }
+    }
+    union
+}
+
+/// The members of the first set that are in none of the others.
+fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
+    let (limits, hasher) = (set_limits(ctx), args.hasher());
+    let sets: Vec<Option<&Set>> = keys.map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let Some((Some(first), others)) = sets.split_first() else { return Set::new() };
+    let mut others: Vec<&Set> = others.iter().copied().flatten().collect();
+    if others.iter().any(|other| std::ptr::eq(*other, *first)) {
+        return Set::new();
+    }
+    // Asking stops at the first set that has the member, so half of all questions are expected.
+    let questions = first.len() * (others.len() + 1) / 2;
+    let members = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
+    if questions > members {
+        let mut difference = (*first).clone();
+        for member in others.iter().flat_map(|set| set.iter()) {
+            difference.remove(member.text(&mut IntText::new()), hasher);
+        }
+        return difference;
+    }
+    others.sort_by_key(|set| std::cmp::Reverse(set.len()));
+    let mut difference = Set::new();
+    for member in first.iter() {
+        let mut scratch = IntText::new();
+        let text = member.text(&mut scratch);
+        if !others.iter().any(|set| set.contains(text, hasher)) {
+            difference.add(text, &limits, hasher);
+        }
+    }
+    difference
+}
+
+/// Replies with a set.
+fn reply_with(ctx: &mut Ctx<'_>, set: &Set) {
+    ctx.reply.set(set.len());
+    set.iter().for_each(|member| bulk(&mut ctx.reply, member));
+}
+
+/// Stores a set, or removes the key where the set is empty, and replies with its length.
+fn store(ctx: &mut Ctx<'_>, key: Key<'_>, set: Set, event: &'static str) {
+    let len = set.len();
+    ctx.reply.integer(len as i64);
+    if len > 0 {
+        ctx.db.set_object(key, Object::Set(set), Expiry::Clear);
+        ctx.changed(EventClass::SET, event, key);
+    } else if ctx.db.contains(key) {
+        remove_emptied(ctx, key);
+        ctx.effects.changes += 1;
+    }
+}
+
+pub(super) static SINTER: Command = Command {
+    name: "SINTER",
+    summary: "Returns the members that all of several sets have.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(N*M), N members in the smallest of M sets",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SET),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output_order"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: sinter,
+};
+/// SINTER key [key ...]: a set.
+fn sinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    check_keys(ctx, keys(args, 1, args.len()))?;
+    let mut sets: Vec<_> = keys(args, 1, args.len()).map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let (begun, mut len) = (ctx.reply.begin_set(), 0);
+    intersect(&mut sets, args, |member| {
+        bulk(&mut ctx.reply, member);
+        len += 1;
+        true
+    });
+    ctx.reply.end_set(begun, len);
+    Ok(())
+}
+
+pub(super) static SINTERCARD: Command = Command {
+    name: "SINTERCARD",
+    summary: "Counts the members that all of several sets have.",
+    since: "7.0.0",
+    group: Group::Set,
+    complexity: "O(N*M), N members in the smallest of M sets",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SET),
+    keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::integer("limit").token("LIMIT").optional(),
+    ],
+    subcommands: &[],
+    run: sintercard,
+};
+/// SINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or limit if there are more.
+fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let count = stdx::number::parse_i64(args.get(1)).filter(|&count| count > 0);
+    let count = count.ok_or(CommandError::Line("ERR numkeys should be greater than 0"))?;
+    if count > args.len() as i64 - 2 {
+        return Err(CommandError::Line("ERR Number of keys can't be greater than number of args"));
+    }
+    let end = 2 + count as usize;
+    let mut limit = 0;
+    let mut at = end;
+    while at < args.len() {
+        if !args.is(at, "LIMIT") || at + 1 >= args.len() {
+            return Err(CommandError::Syntax);
+        }
+        let number = stdx::number::parse_i64(args.get(at + 1)).and_then(|limit| usize::try_from(limit).ok());
+        limit = number.ok_or(CommandError::Line("ERR LIMIT can't be negative"))?;
+        at += 2;
+    }
+    check_keys(ctx, keys(args, 2, end))?;
+    let mut sets: Vec<_> = keys(args, 2, end).map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let mut len = 0;
+    intersect(&mut sets, args, |_| {
+        len += 1;
+        len != limit
+    });
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+pub(super) static SINTERSTORE: Command = Command {
+    name: "SINTERSTORE",
+    summary: "Stores the members that all of several sets have.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(N*M), N members in the smallest of M sets",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::SET),
+    keys: &[
+        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::from(2, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+    ],
+    tips: &[],
+    args: &[Arg::key("destination", 0), Arg::key("key", 1).multiple()],
+    subcommands: &[],
+    run: sinterstore,
+};
+/// SINTERSTORE destination key [key ...]: how many there are.
+fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    check_keys(ctx, keys(args, 2, args.len()))?;
+    let limits = set_limits(ctx);
+    let mut sets: Vec<_> = keys(args, 2, args.len()).map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let mut intersection = Set::new();
+    intersect(&mut sets, args, |member| {
+        intersection.add(member.text(&mut IntText::new()), &limits, args.hasher())
+    });
+    store(ctx, args.key(1), intersection, "sinterstore");
+    Ok(())
+}
+
+pub(super) static SUNION: Command = Command {
+    name: "SUNION",
+    summary: "Returns the members of all of several sets.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(N) in the number of members",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SET),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output_order"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: sunion,
+};
+/// SUNION key [key ...]: a set.
+fn sunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    check_keys(ctx, keys(args, 1, args.len()))?;
+    let union = unite(ctx, keys(args, 1, args.len()), args);
+    reply_with(ctx, &union);
+    Ok(())
+}
+
+pub(super) static SUNIONSTORE: Command = Command {
+    name: "SUNIONSTORE",
+    summary: "Stores the members of all of several sets.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(N) in the number of members",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::SET),
+    keys: &[
+        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::from(2, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+    ],
+    tips: &[],
+    args: &[Arg::key("destination", 0), Arg::key("key", 1).multiple()],
+    subcommands: &[],
+    run: sunionstore,
+};
+/// SUNIONSTORE destination key [key ...]: how many there are.
+fn sunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    check_keys(ctx, keys(args, 2, args.len()))?;
+    let union = unite(ctx, keys(args, 2, args.len()), args);
+    store(ctx, args.key(1), union, "sunionstore");
+    Ok(())
+}
+
+pub(super) static SDIFF: Command = Command {
+    name: "SDIFF",
+    summary: "Returns the members of a set that several others do not have.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(N) in the number of members",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SET),
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output_order"],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: sdiff,
+};
+/// SDIFF key [key ...]: a set.
+fn sdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    check_keys(ctx, keys(args, 1, args.len()))?;
+    let difference = subtract(ctx, keys(args, 1, args.len()), args);
+    reply_with(ctx, &difference);
+    Ok(())
+}
+
+pub(super) static SDIFFSTORE: Command = Command {
+    name: "SDIFFSTORE",
+    summary: "Stores the members of a set that several others do not have.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(N) in the number of members",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::SET),
+    keys: &[
+        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::from(2, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+    ],
+    tips: &[],
+    args: &[Arg::key("destination", 0), Arg::key("key", 1).multiple()],
+    subcommands: &[],
+    run: sdiffstore,
+};
+/// SDIFFSTORE destination key [key ...]: how many there are.
+fn sdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    check_keys(ctx, keys(args, 2, args.len()))?;
+    let difference = subtract(ctx, keys(args, 2, args.len()), args);
+    store(ctx, args.key(1), difference, "sdiffstore");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::Harness;
+
+    /// The members of a reply, sorted.
+    fn sorted(reply: &str) -> Vec<String> {
+        let mut members: Vec<String> = reply
+            .split('|')
+            .filter(|part| !part.is_empty() && !part.starts_with(['*', '~', '$']))
+            .map(Into::into)
+            .collect();
+        members.sort();
+        members
+    }
+
+    #[test]
+    fn algebra_is_that_of_naive_sets() {
+        use std::collections::BTreeSet;
+        let mut db = Harness::new();
+        let sets: Vec<BTreeSet<String>> = [(2, 900), (3, 600), (5, 40), (1, 0)]
+            .into_iter()
+            .map(|(step, len)| (0..len).map(|i| (i * step).to_string()).collect())
+            .collect();
+        for (name, set) in sets.iter().enumerate() {
+            set.iter().for_each(|member| drop(db.line(&format!("SADD s{name} {member}"))));
+            set.iter().for_each(|member| drop(db.line(&format!("SADD m{name} {member} x{member}"))));
+        }
+        for picks in [&[0][..], &[0, 1], &[1, 0], &[0, 1, 2], &[2, 1, 0], &[2, 3], &[3, 0], &[0, 0]] {
+            let names = picks.iter().map(|pick| format!(" s{pick}")).collect::<String>();
+            let chosen: Vec<&BTreeSet<String>> = picks.iter().map(|&pick| &sets[pick]).collect();
+            let union: BTreeSet<String> = chosen.iter().flat_map(|set| set.iter().cloned()).collect();
+            let inter: Vec<String> = union
+                .iter()
+                .filter(|member| chosen.iter().all(|set| set.contains(*member)))
+                .cloned()
+                .collect();
+            let diff: Vec<String> = chosen[0]
+                .iter()
+                .filter(|member| !chosen[1..].iter().any(|set| set.contains(*member)))
+                .cloned()
+                .collect();
+            let union: Vec<String> = union.into_iter().collect();
+            for (command, expected) in [("SINTER", &inter), ("SUNION", &union), ("SDIFF", &diff)] {
+                assert_eq!(&sorted(&db.line(&format!("{command}{names}"))), expected, "{command}{names}");
+                let stored = db.line(&format!("{command}STORE d{names}"));
+                assert_eq!(stored, format!(":{}|", expected.len()));
+                assert_eq!(&sorted(&db.line("SMEMBERS d")), expected);
+            }
+            let count = format!("SINTERCARD {}{names}", picks.len());
+            assert_eq!(db.line(&count), format!(":{}|", inter.len()));
+            assert_eq!(db.line(&format!("{count} LIMIT 7")), format!(":{}|", inter.len().min(7)));
+        }
+        let mixed = db.line("SINTERCARD 2 m0 s0");
+        assert_eq!(mixed, ":900|");
+    }
+
+    #[test]
+    fn an_empty_result_removes_the_destination() {
+        Harness::new().check_events(&[
+            ("SADD a 1 2", ":2|", "sadd a@0"),
+            ("SET d x", "+OK|", "set d@0"),
+            ("SUNIONSTORE d a", ":2|", "sunionstore d@0"),
+            ("SINTERSTORE d a nokey", ":0|", "del d@0"),
+            ("SINTERSTORE d a nokey", ":0|", ""),
+            ("SDIFFSTORE a a b", ":2|", "sdiffstore a@0"),
+            ("SDIFFSTORE a a a", ":0|", "del a@0"),
+        ]);
+    }
+
+    #[test]
+    fn every_key_must_be_a_set_even_beside_an_absent_one() {
+        let mut db = Harness::new();
+        db.line("SET s x");
+        for line in
+            ["SINTER nokey s", "SINTER s nokey", "SUNION nokey s", "SDIFF nokey s", "SINTERCARD 2 nokey s"]
+        {
+            assert!(db.line(line).starts_with("-WRONGTYPE "), "{line}");
+        }
+    }
+
+    #[test]
+    fn sintercard_checks_its_numbers() {
+        crate::harness::check(&[
+            ("SINTERCARD 0 a", "-ERR numkeys should be greater than 0|"),
+            ("SINTERCARD x a", "-ERR numkeys should be greater than 0|"),
+            ("SINTERCARD 1 a LIMIT", "-ERR syntax error|"),
+            ("SINTERCARD 1 a LIMIT -1", "-ERR LIMIT can't be negative|"),
+            ("SINTERCARD 1 a LIMIT x", "-ERR LIMIT can't be negative|"),
+            ("SINTERCARD 1 a FOO", "-ERR syntax error|"),
+        ]);
+    }
+}
