@@ -16,6 +16,8 @@ pub(crate) struct Core {
     pub(crate) outputs: Outputs,
     /// Connections that have ended but were not reported yet.
     ended: Vec<ConnId>,
+    /// Connections to report drained.
+    drained: Vec<ConnId>,
 }
 
 impl Core {
@@ -26,6 +28,7 @@ impl Core {
             inputs: Inputs::new(memory),
             outputs: Outputs::default(),
             ended: Vec::new(),
+            drained: Vec::new(),
         }
     }
 
@@ -53,7 +56,7 @@ impl Core {
 
     /// Whether something is to be reported without waiting for the kernel.
     pub(crate) fn has_work(&self) -> bool {
-        self.inputs.any_marked() || !self.ended.is_empty()
+        self.inputs.any_marked() || !self.ended.is_empty() || !self.drained.is_empty()
     }
 
     /// How long the next poll may gather requests, in microseconds: 0 unless the last turn was busy.
@@ -63,31 +66,83 @@ impl Core {
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason
-    /// counts.
+    /// counts, except that a completed `close_after_flush` overtakes all, and anything an end that
+    /// waits for input to be resumed.
     pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
-        if let Some(open) = self.conns.get_mut(conn)
-            && open.ending.is_none()
-        {
+        let Some(open) = self.conns.get_mut(conn) else { return };
+        let listed = open.ending.is_some() && !std::mem::take(&mut open.end_parked);
+        if !listed {
+            self.ended.push(conn);
+        }
+        if !listed || reason == CloseReason::Flushed {
             open.ending = Some(reason);
+        }
+    }
+
+    /// Input is wanted again: an end that waited for that is due.
+    pub(crate) fn unpark_end(&mut self, conn: ConnId) {
+        if let Some(open) = self.conns.get_mut(conn)
+            && std::mem::take(&mut open.end_parked)
+        {
             self.ended.push(conn);
         }
     }
 
-    /// Reports the connections that have ended; the caller closes them. The end that follows input of
+    /// Reports the connections that have ended; the caller closes them. An end that follows input of
     /// the same turn, or input not parsed yet, waits: what a peer sent before it went is still served.
     #[must_use]
     pub(crate) fn report_ended(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
         let mut reported = Vec::new();
         self.ended.retain(|&conn| {
-            let Some(reason) = self.conns.get(conn).and_then(|open| open.ending) else { return false };
+            let Some(open) = self.conns.get_mut(conn) else { return false };
+            let Some(reason) = open.ending else { return false };
             let unread = self.inputs.is_reported(conn) || self.inputs.is_marked(conn);
-            let waits = unread && reason != CloseReason::Flushed;
-            if !waits {
-                events.push(Event::Closed(conn, reason));
-                reported.push(conn);
+            if unread && reason != CloseReason::Flushed {
+                return true;
             }
-            waits
+            if open.closing && reason == CloseReason::PeerClosed && self.outputs.len_bytes(conn) > 0 {
+                // It may still read its last replies: the end comes when they are sent.
+                open.ending = None;
+                return false;
+            }
+            if open.paused && reason == CloseReason::PeerClosed {
+                open.end_parked = true;
+                return false;
+            }
+            events.push(Event::Closed(conn, reason));
+            reported.push(conn);
+            false
         });
         reported
+    }
+
+    /// Takes note that all output of `conn` is sent: it is reported drained if that was waited for,
+    /// and ends if it was to.
+    #[inline]
+    pub(crate) fn output_sent(&mut self, conn: ConnId) {
+        let Some(open) = self.conns.get_mut(conn) else { return };
+        let closing = open.closing;
+        if std::mem::take(&mut open.awaits_drained) {
+            self.drained.push(conn);
+        }
+        if closing {
+            self.end(conn, CloseReason::Flushed);
+        }
+    }
+
+    /// Asks for `conn` to be reported once its output is sent.
+    pub(crate) fn await_drained(&mut self, conn: ConnId) {
+        if let Some(open) = self.conns.get_mut(conn) {
+            open.awaits_drained = true;
+        }
+    }
+
+    /// Reports the drained connections.
+    pub(crate) fn report_drained(&mut self, events: &mut Vec<Event>) {
+        for conn in self.drained.drain(..) {
+            if self.conns.get(conn).is_some() {
+                events.push(Event::Drained(conn));
+            }
+        }
     }
 }

@@ -119,12 +119,13 @@ impl Epoll {
             outcome => outcome?,
         }
         for conn in std::mem::take(&mut self.writable) {
-            self.send_unsent(core, conn, events);
+            self.send_unsent(core, conn);
         }
         self.take_kernel_events(core, events);
         self.accept(core.options.accepts_per_turn_max, events);
         self.receive_all(core, events);
         core.inputs.report_marked(events);
+        core.report_drained(events);
         for conn in core.report_ended(events) {
             self.close(core, conn);
         }
@@ -149,19 +150,13 @@ impl Epoll {
             } else if token.0 < WAKER_TOKEN.0 {
                 self.acceptable.push(ListenerId(token.0 as u32));
             } else {
-                self.note_readiness(core, ConnId::from_u64(token.0 as u64), event, events);
+                self.note_readiness(core, ConnId::from_u64(token.0 as u64), event);
             }
         }
         self.kernel_events = kernel_events;
     }
 
-    fn note_readiness(
-        &mut self,
-        core: &mut Core,
-        conn: ConnId,
-        event: &mio::event::Event,
-        events: &mut Vec<Event>,
-    ) {
+    fn note_readiness(&mut self, core: &mut Core, conn: ConnId, event: &mio::event::Event) {
         let Some(open) = core.conns.get_mut(conn) else { return };
         if event.is_readable() || event.is_read_closed() {
             open.readiness.readable = true;
@@ -175,7 +170,7 @@ impl Epoll {
             // Nobody will read up to the end of this one: it is over in both directions.
             core.end(conn, CloseReason::Failed(io::ErrorKind::ConnectionReset));
         } else if event.is_writable() && core.outputs.is_behind(conn) {
-            self.send_unsent(core, conn, events);
+            self.send_unsent(core, conn);
         }
     }
 
@@ -232,46 +227,43 @@ impl Epoll {
         let dirty = core.outputs.begin_flush();
         for &conn in &dirty {
             let Some(open) = core.conns.get(conn) else { continue };
-            let closing = open.closing;
-            if let Some(queue) = core.outputs.flushable(conn) {
-                match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
-                    Ok(sent) => {
-                        core.outputs.after_send(conn);
-                        match sent {
-                            Sent::All => {}
-                            Sent::Blocked => self.await_writable(core, conn, true),
-                            Sent::Limited => self.writable.push(conn),
-                        }
-                    }
-                    Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
+            let Some(queue) = core.outputs.flushable(conn) else {
+                if core.outputs.len_bytes(conn) == 0 {
+                    core.output_sent(conn);
                 }
-            }
-            if closing && core.outputs.len_bytes(conn) == 0 {
-                core.end(conn, CloseReason::Flushed);
-            }
+                continue;
+            };
+            let sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
+            core.outputs.after_send(conn);
+            self.settle(core, conn, sent);
         }
         core.outputs.end_flush(dirty);
     }
 
+    /// Acts on how far a send of all there was got.
+    fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
+        match sent {
+            Ok(Sent::All) => return core.output_sent(conn),
+            Ok(Sent::Blocked) => self.await_writable(core, conn, true),
+            Ok(Sent::Limited) => self.writable.push(conn),
+            Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
+        }
+        core.await_drained(conn);
+    }
+
     /// Sends what earlier flushes left, and what was appended behind it.
-    fn send_unsent(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
+    fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get(conn) else { return };
-        let closing = open.closing;
-        while let Some(queue) = core.outputs.unsent_mut(conn) {
-            match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
-                Ok(Sent::All) => {}
-                Ok(Sent::Blocked) => return self.await_writable(core, conn, true),
-                Ok(Sent::Limited) => return self.writable.push(conn),
-                Err(error) => {
-                    return core.end(conn, CloseReason::Failed(io::Error::from(error).kind()));
-                }
-            }
+        let mut sent = Ok(Sent::All);
+        while let Some(queue) = core.outputs.unsent_mut(conn)
+            && sent == Ok(Sent::All)
+        {
+            sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
         }
-        self.await_writable(core, conn, false);
-        events.push(Event::Drained(conn));
-        if closing {
-            core.end(conn, CloseReason::Flushed);
+        if sent == Ok(Sent::All) {
+            self.await_writable(core, conn, false);
         }
+        self.settle(core, conn, sent);
     }
 
     /// Registers `conn` for writability, or for input alone. Registering reports at once what the

@@ -25,9 +25,8 @@ pub enum Event {
     },
     /// New bytes arrived, or `mark_ready` was called. At most once per connection and `poll`.
     Data(ConnId),
-    /// Output that was still unsent when the poll after its flush returned has now all been sent. So a
-    /// caller that finds too much unsent during a turn, before it appends, can wait for this; one
-    /// that has just appended a lot marks the connection ready and looks again in the next turn.
+    /// All output is sent, and that was waited for: input was paused while output was unsent, or
+    /// output was still unsent when the poll after its flush returned.
     Drained(ConnId),
     /// The connection is gone; its id is stale from here on. Not reported after `close`.
     Closed(ConnId, CloseReason),

@@ -197,10 +197,13 @@ impl EventLoop {
 
     /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received or
     /// on its way already stays and may still be reported. That the peer is gone may go unnoticed
-    /// until input is resumed.
+    /// until input is resumed, and that it closed its side is not reported before: what it sent is
+    /// still to be served. If output of `conn` is unsent now, appended or flushed, `Drained(conn)`
+    /// will be reported when it is sent.
     pub fn pause_input(&mut self, conn: ConnId) {
         if let Some(open) = self.core.conns.get_mut(conn) {
             open.paused = true;
+            open.awaits_drained |= self.core.outputs.len_bytes(conn) > 0;
             self.stop_receiving(conn);
         }
     }
@@ -218,7 +221,12 @@ impl EventLoop {
     /// Receives from `conn` again.
     pub fn resume_input(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
-        if std::mem::replace(&mut open.paused, false) && open.wants_input() {
+        if !std::mem::replace(&mut open.paused, false) {
+            return;
+        }
+        let wants_input = open.wants_input();
+        self.core.unpark_end(conn);
+        if wants_input {
             match &mut self.driver {
                 Driver::Epoll(epoll) => epoll.resume_input(&mut self.core, conn),
                 #[cfg(target_os = "linux")]

@@ -11,6 +11,10 @@ pub(crate) struct Conn {
     socket: Option<Socket>,
     /// Set once: why the connection ends. Reported, then released.
     pub(crate) ending: Option<CloseReason>,
+    /// The end is not in the list of ends to report: it waits until input is resumed.
+    pub(crate) end_parked: bool,
+    /// `Drained` is to be reported once all output is sent.
+    pub(crate) awaits_drained: bool,
     /// The caller wants no more input for now.
     pub(crate) paused: bool,
     /// `close_after_flush` was called: input is ignored, the rest of the output still goes out.
@@ -30,8 +34,6 @@ pub(crate) struct Requests {
     pub(crate) writable: bool,
     /// More is unparsed than one turn's worth: not received from until that is done.
     pub(crate) throttled: bool,
-    /// Its output was still unsent when a poll had returned: `Drained` will be reported.
-    pub(crate) behind: bool,
 }
 
 /// Where the multishot receive of a connection stands.
@@ -134,6 +136,8 @@ impl Conn {
             generation,
             socket: Some(socket),
             ending: None,
+            end_parked: false,
+            awaits_drained: false,
             paused: false,
             closing: false,
             readiness: Readiness::default(),

@@ -153,7 +153,7 @@ impl Uring {
         let wait = !busy && timeout != Some(Duration::ZERO);
         self.ring.enter(wait.then_some(self.gathering(core)), timeout)?;
         for conn in std::mem::take(&mut self.writable) {
-            self.send_unsent(core, conn, events);
+            self.send_unsent(core, conn);
         }
         while let Some(completion) = self.ring.next_completion(core.inputs.memory_mut().buffers_mut()) {
             self.complete(core, completion, events);
@@ -162,12 +162,12 @@ impl Uring {
             self.retry_accept(id, core.options.accepts_per_turn_max, events);
         }
         for conn in self.submitted.drain(..) {
-            let behind = core.outputs.is_behind(conn);
-            if let Some(open) = core.conns.get_mut(conn) {
-                open.requests.behind |= behind;
+            if core.outputs.is_behind(conn) {
+                core.await_drained(conn);
             }
         }
         core.inputs.report_marked(events);
+        core.report_drained(events);
         for conn in core.report_ended(events) {
             self.close(core, conn);
         }
@@ -192,11 +192,11 @@ impl Uring {
             Completion::Received { conn, outcome, more } => {
                 self.received(core, conn, outcome, more, events);
             }
-            Completion::Sent { conn, queue, outcome } => self.sent(core, conn, queue, outcome, events),
+            Completion::Sent { conn, queue, outcome } => self.sent(core, conn, queue, outcome),
             Completion::Writable { conn } => {
                 if let Some(open) = core.conns.get_mut(conn) {
                     open.requests.writable = false;
-                    self.send_unsent(core, conn, events);
+                    self.send_unsent(core, conn);
                 }
             }
             Completion::Accepted { listener, outcome, more } => {
@@ -324,13 +324,10 @@ impl Uring {
     pub(crate) fn flush(&mut self, core: &mut Core) {
         let dirty = core.outputs.begin_flush();
         for &conn in &dirty {
-            let Some(open) = core.conns.get(conn) else { continue };
-            let closing = open.closing;
             if core.outputs.flushable(conn).is_some() {
                 self.send_first(core, conn);
-            }
-            if closing && core.outputs.len_bytes(conn) == 0 {
-                core.end(conn, CloseReason::Flushed);
+            } else if core.outputs.len_bytes(conn) == 0 {
+                core.output_sent(conn);
             }
         }
         core.outputs.end_flush(dirty);
@@ -345,66 +342,48 @@ impl Uring {
             return;
         }
         let Some(queue) = core.outputs.flushable(conn) else { return };
-        match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
-            Ok(sent) => {
-                core.outputs.after_send(conn);
-                if sent != Sent::All {
-                    self.wait_to_send(core, conn, sent);
+        let sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
+        core.outputs.after_send(conn);
+        self.settle(core, conn, sent);
+    }
+
+    /// Acts on how far a send of all there was got.
+    fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
+        match sent {
+            Ok(Sent::All) => return core.output_sent(conn),
+            Ok(Sent::Blocked) => {
+                let Some(open) = core.conns.get_mut(conn) else { return };
+                if !std::mem::replace(&mut open.requests.writable, true) {
+                    self.ring.push_writable(open.socket(), conn);
                 }
             }
+            Ok(Sent::Limited) => self.writable.push(conn),
             Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
         }
+        core.await_drained(conn);
     }
 
-    /// Arranges for the rest of the output to be sent later.
-    fn wait_to_send(&mut self, core: &mut Core, conn: ConnId, sent: Sent) {
-        let Some(open) = core.conns.get_mut(conn) else { return };
-        open.requests.behind = true;
-        if sent == Sent::Limited {
-            self.writable.push(conn);
-        } else if !std::mem::replace(&mut open.requests.writable, true) {
-            self.ring.push_writable(open.socket(), conn);
-        }
-    }
-
-    fn sent(
-        &mut self,
-        core: &mut Core,
-        conn: ConnId,
-        queue: stdx::ByteQueue,
-        outcome: io::Result<usize>,
-        events: &mut Vec<Event>,
-    ) {
+    /// A send that the kernel was handed is over.
+    fn sent(&mut self, core: &mut Core, conn: ConnId, queue: stdx::ByteQueue, outcome: io::Result<usize>) {
         core.outputs.sent(conn, queue);
-        if core.conns.get(conn).is_none() {
-            return;
-        }
         match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {
-            Ok(_) | Err((Some(Errno::AGAIN | Errno::INTR), _)) => self.send_unsent(core, conn, events),
+            Ok(_) | Err((Some(Errno::AGAIN | Errno::INTR), _)) => self.send_unsent(core, conn),
             Err((_, error)) => core.end(conn, CloseReason::Failed(error.kind())),
         }
     }
 
     /// Sends what earlier flushes left, and what was appended behind it.
-    fn send_unsent(&mut self, core: &mut Core, conn: ConnId, events: &mut Vec<Event>) {
-        let Some(open) = core.conns.get_mut(conn) else { return };
+    fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
+        let Some(open) = core.conns.get(conn) else { return };
         if core.outputs.in_flight(conn) {
             return;
         }
-        while let Some(queue) = core.outputs.unsent_mut(conn) {
-            match send_queue(open.socket(), queue, core.options.write_len_bytes_max) {
-                Ok(Sent::All) => {}
-                Ok(sent) => return self.wait_to_send(core, conn, sent),
-                Err(error) => {
-                    return core.end(conn, CloseReason::Failed(io::Error::from(error).kind()));
-                }
-            }
+        let mut sent = Ok(Sent::All);
+        while let Some(queue) = core.outputs.unsent_mut(conn)
+            && sent == Ok(Sent::All)
+        {
+            sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
         }
-        if std::mem::take(&mut open.requests.behind) {
-            events.push(Event::Drained(conn));
-        }
-        if open.closing {
-            core.end(conn, CloseReason::Flushed);
-        }
+        self.settle(core, conn, sent);
     }
 }

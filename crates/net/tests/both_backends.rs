@@ -32,6 +32,9 @@ on_each_backend! {
     leftover_input_is_not_reported_again_until_more_arrives,
     marked_connections_are_reported_without_new_bytes,
     a_slow_reader_gets_everything_and_is_reported_drained,
+    pausing_while_output_waits_is_answered_with_drained,
+    a_half_closed_peer_is_served_through_pauses,
+    descriptors_used_again_at_once_do_not_mix_connections,
     output_appended_behind_unsent_output_keeps_its_order,
     output_of_a_thousand_pieces_arrives_in_order,
     closing_with_output_unsent_harms_nobody,
@@ -602,6 +605,119 @@ fn paused_connections_are_not_received_from(backend: BackendChoice) {
     });
     assert!(got == sent);
     writer.join().unwrap();
+}
+
+fn pausing_while_output_waits_is_answered_with_drained(backend: BackendChoice) {
+    let mut served = Served::start(backend);
+    let (mut client, conn) = served.connect_known();
+    for flushed_before in [false, true] {
+        // However fast it is sent: who pauses until the output is gone must be told.
+        served.append(conn, b"reply");
+        if flushed_before {
+            served.event_loop.flush();
+        }
+        let unsent = served.unsent(conn) > 0;
+        served.event_loop.pause_input(conn);
+        assert!(unsent || flushed_before);
+        if unsent {
+            served.turn_until(|_, event| matches!(event, Event::Drained(c) if *c == conn));
+        }
+        served.assert_quiet();
+        served.event_loop.resume_input(conn);
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    served.event_loop.pause_input(conn);
+    served.assert_quiet();
+    served.event_loop.resume_input(conn);
+    client.write_all(b"still here").unwrap();
+    served.turn_until(|_, event| matches!(event, Event::Data(c) if *c == conn));
+}
+
+/// A peer that sends requests, closes its side and reads slowly, and a caller that stops in the middle
+/// of the requests until the replies are gone.
+fn a_half_closed_peer_is_served_through_pauses(backend: BackendChoice) {
+    let mut served = Served::start(backend);
+    let mut client = served.connect();
+    let request = pattern(10_000, 8);
+    client.write_all(&request).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let reader = thread::spawn(move || {
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        got
+    });
+    let mut expected = Vec::new();
+    served.turn_until(|event_loop, event| match event {
+        Event::Data(conn) | Event::Drained(conn) => {
+            event_loop.resume_input(*conn);
+            let step = event_loop.inputs().len_bytes(*conn).min(1_000);
+            let bytes = event_loop.inputs().bytes(*conn)[..step].to_vec();
+            event_loop.consume(*conn, step);
+            // Each request is answered with a thousand times its length.
+            let reply = bytes.repeat(1000);
+            event_loop.output(*conn).tail_mut().extend_from_slice(&reply);
+            expected.extend_from_slice(&reply);
+            if event_loop.inputs().len_bytes(*conn) > 0 {
+                event_loop.pause_input(*conn);
+            } else {
+                event_loop.close_after_flush(*conn);
+            }
+            false
+        }
+        Event::Closed(_, reason) => {
+            assert_eq!(*reason, CloseReason::Flushed);
+            true
+        }
+        _ => false,
+    });
+    let got = reader.join().unwrap();
+    assert_eq!(got.len(), expected.len());
+    assert!(got == expected);
+}
+
+/// Connections come and go so fast that a descriptor number names a new socket while requests for
+/// its former owner are still queued.
+fn descriptors_used_again_at_once_do_not_mix_connections(backend: BackendChoice) {
+    let mut served = Served::start(backend);
+    let mut random = Random(5);
+    let mut peers: Vec<(UnixStream, ConnId, u8)> = Vec::new();
+    for round in 0..2_000_u32 {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        let conn = served.event_loop.adopt(Socket::try_from(near).unwrap()).unwrap();
+        let mark = round as u8;
+        served.append(conn, &[mark; 3]);
+        peers.push((far, conn, mark));
+        if random.next().is_multiple_of(3) {
+            served.event_loop.flush();
+        }
+        if random.next().is_multiple_of(2) {
+            let (mut far, conn, mark) = peers.swap_remove(random.next() as usize % peers.len());
+            served.event_loop.close(conn);
+            if random.next().is_multiple_of(4) {
+                served.turn(Duration::ZERO);
+                let mut got = Vec::new();
+                far.read_to_end(&mut got).unwrap();
+                assert!(got.len() <= 3 && got.iter().all(|byte| *byte == mark), "{got:?} is not {mark}");
+            }
+        }
+    }
+    served.turn(Duration::ZERO);
+    for (far, conn, mark) in &mut peers {
+        let mut got = [0; 3];
+        far.read_exact(&mut got).unwrap();
+        assert_eq!(got, [*mark; 3]);
+        far.write_all(&[*mark]).unwrap();
+        assert!(served.event_loop.is_open(*conn));
+    }
+    let marks: HashMap<ConnId, u8> = peers.iter().map(|(_, conn, mark)| (*conn, *mark)).collect();
+    let mut heard = 0;
+    served.turn_until(|event_loop, event| {
+        let Event::Data(conn) = event else { panic!("{event:?}") };
+        assert_eq!(event_loop.inputs().bytes(*conn), [marks[conn]]);
+        heard += 1;
+        heard == marks.len()
+    });
 }
 
 fn more_input_than_turn_memory_holds_arrives(backend: BackendChoice) {
