@@ -1,7 +1,7 @@
 //! Building and starting a server.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
@@ -14,10 +14,15 @@ use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions};
 use stdx::mailbox::Mailbox;
 
 use crate::command_table::CommandTable;
+use crate::config::apply::{self, NoAddress, StartOptions};
+use crate::config::value::Value;
+use crate::config::{ConfigStore, table};
 use crate::errors::ErrorCounts;
+use crate::limits;
+use crate::listen::listen;
 use crate::session::Registry;
 use crate::settings::{Settings, SharedSettings};
-use crate::shared::{MAILBOX_MESSAGES_MAX, Pause, Samples, Shared, ThreadPort};
+use crate::shared::{Discarded, MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
 use crate::stats::ThreadStats;
 use crate::worker::{Worker, unix_ms};
 
@@ -35,6 +40,17 @@ pub enum StartError {
     EventLoop(io::Error),
     /// A thread cannot be started.
     Thread(io::Error),
+    /// An option has no such value, or there is no such option.
+    Option {
+        /// The option.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A word of `bind` is no address and no host's name.
+    NoAddress(String),
+    /// No TCP and no Unix socket: nobody could reach the server.
+    NowhereToListen,
 }
 
 impl std::fmt::Display for StartError {
@@ -43,176 +59,216 @@ impl std::fmt::Display for StartError {
             StartError::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             StartError::EventLoop(error) => write!(f, "cannot set up an event loop: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            StartError::Option { name, reason } => write!(f, "option '{name}': {reason}"),
+            StartError::NoAddress(address) => write!(f, "cannot listen on {address}: no such address"),
+            StartError::NowhereToListen => f.write_str("Configured to not listen anywhere, exiting."),
         }
     }
 }
 
 impl std::error::Error for StartError {}
 
-/// What a server is started with. Defaults: 127.0.0.1 and ::1, port 6379, one I/O thread per core.
-#[derive(Clone, Debug)]
+/// What a server is started with: the options of the configuration, at their defaults until told
+/// otherwise (127.0.0.1 and ::1, port 6379, one I/O thread per core).
+#[derive(Debug, Default)]
 pub struct Builder {
-    port: u16,
-    bind: Vec<IpAddr>,
-    unix_socket: Option<(PathBuf, Option<u32>)>,
-    tcp_backlog: u32,
-    io_threads: usize,
-    backend: BackendChoice,
-    databases: usize,
-    settings: Settings,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Self {
-            port: 6379,
-            bind: vec![IpAddr::from([127, 0, 0, 1])],
-            unix_socket: None,
-            tcp_backlog: 511,
-            io_threads: std::thread::available_parallelism().map_or(1, usize::from),
-            backend: BackendChoice::Auto,
-            databases: 16,
-            settings: Settings::default(),
-        }
-    }
+    store: ConfigStore,
+    /// Whether port 0 means any free port instead of no TCP.
+    any_port: bool,
+    /// The first option that could not be taken; `start` tells.
+    problem: Option<StartError>,
 }
 
 impl Builder {
+    /// A server with these options, as a configuration file and a command line give them. Port 0 means no
+    /// TCP.
+    pub fn from_config(store: ConfigStore) -> Self {
+        Self { store, any_port: false, problem: None }
+    }
+
+    /// Any option of the configuration by its name, its value as it stands in a configuration file
+    /// (quotes included, where it needs them). A value that cannot be taken makes [`Builder::start`] fail.
+    pub fn option(self, name: &str, value: &str) -> Self {
+        match stdx::quoted::split_quoted(value.as_bytes()) {
+            Some(words) => self.words(name, &words),
+            None => self.refuse(name, "Unbalanced quotes".into()),
+        }
+    }
+
+    fn words(mut self, name: &str, words: &[Vec<u8>]) -> Self {
+        match self.store.load(name.as_bytes(), words) {
+            Ok(()) => self,
+            Err(reason) => self.refuse(name, reason.into_owned()),
+        }
+    }
+
+    fn word(self, name: &str, word: impl Into<Vec<u8>>) -> Self {
+        self.words(name, &[word.into()])
+    }
+
+    fn refuse(mut self, name: &str, reason: String) -> Self {
+        self.problem.get_or_insert(StartError::Option { name: name.to_owned(), reason });
+        self
+    }
+
     /// The TCP port; 0 takes any free one ([`Server::port`] tells which).
     pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
-        self
+        self.any_port = true;
+        self.word("port", port.to_string())
     }
 
     /// The addresses to listen on; none for no TCP at all.
-    pub fn bind(mut self, addresses: Vec<IpAddr>) -> Self {
-        self.bind = addresses;
-        self
+    pub fn bind(self, addresses: &[IpAddr]) -> Self {
+        let mut words: Vec<Vec<u8>> =
+            addresses.iter().map(|address| address.to_string().into_bytes()).collect();
+        if words.is_empty() {
+            words.push(Vec::new());
+        }
+        self.words("bind", &words)
     }
 
     /// A Unix socket to listen on, with its permission bits.
-    pub fn unix_socket(mut self, path: impl Into<PathBuf>, mode: Option<u32>) -> Self {
-        self.unix_socket = Some((path.into(), mode));
-        self
-    }
-
-    /// Connections that may wait to be accepted.
-    pub fn tcp_backlog(mut self, backlog: u32) -> Self {
-        self.tcp_backlog = backlog;
-        self
+    pub fn unix_socket(self, path: impl Into<PathBuf>, mode: Option<u32>) -> Self {
+        let path = path.into().into_os_string().into_encoded_bytes();
+        self.word("unixsocket", path).word("unixsocketperm", format!("{:o}", mode.unwrap_or(0)))
     }
 
     /// Number of I/O threads, at least 1.
-    pub fn io_threads(mut self, count: usize) -> Self {
-        self.io_threads = count.max(1);
-        self
+    pub fn io_threads(self, count: usize) -> Self {
+        self.word("io-threads", count.max(1).to_string())
     }
 
     /// The way to the kernel.
-    pub fn backend(mut self, backend: BackendChoice) -> Self {
-        self.backend = backend;
-        self
+    pub fn backend(self, backend: BackendChoice) -> Self {
+        let name = match backend {
+            BackendChoice::Auto => "auto",
+            BackendChoice::IoUring => "io_uring",
+            BackendChoice::Epoll => "epoll",
+        };
+        self.word("io-backend", name)
     }
 
     /// Number of databases.
-    pub fn databases(mut self, count: usize) -> Self {
-        self.databases = count.max(1);
-        self
-    }
-
-    /// The other options.
-    pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
-        self
+    pub fn databases(self, count: usize) -> Self {
+        self.word("databases", count.max(1).to_string())
     }
 
     /// Starts the server: it accepts clients when this returns.
-    pub fn start(self) -> Result<Server, StartError> {
+    pub fn start(mut self) -> Result<Server, StartError> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        let start = apply::start_options(&self.store, self.any_port)
+            .map_err(|NoAddress(address)| StartError::NoAddress(address))?;
+        fit_maxclients(&mut self.store, start.io_threads);
+        let settings = apply::settings(&self.store);
         let options = LoopOptions {
-            backend: self.backend,
-            keepalive: (self.settings.tcp_keepalive_s > 0)
-                .then(|| std::time::Duration::from_secs(self.settings.tcp_keepalive_s)),
+            backend: start.backend,
+            keepalive: (settings.tcp_keepalive_s > 0)
+                .then(|| std::time::Duration::from_secs(settings.tcp_keepalive_s)),
             ..LoopOptions::default()
         };
-        let (listeners, port) = self.listen()?;
+        let (listeners, port) = listen(&start)?;
+        if let Some(port) = port {
+            self.store.put(table::known("port"), Value::Integer(port.into()));
+        }
         let (ready_sender, ready) = mpsc::channel();
-        let (handout, mut threads) = (Handout::new(self.io_threads), Vec::new());
-        for index in 0..self.io_threads {
+        let (handout, mut threads) = (Handout::new(start.io_threads), Vec::new());
+        for index in 0..start.io_threads {
             let (options, ready_sender, shared) =
                 (options.clone(), ready_sender.clone(), handout.receiver(index));
             let body = move || thread_main(index, &options, &ready_sender, &shared);
             let thread = std::thread::Builder::new().name(format!("io-{index}")).spawn(body);
             threads.push(thread.map_err(StartError::Thread)?);
         }
-        let mut ports: Vec<Option<(Mailbox<_>, Backend)>> = (0..self.io_threads).map(|_| None).collect();
-        for _ in 0..self.io_threads {
+        let mut ports: Vec<Option<(Mailbox<_>, Backend)>> = (0..start.io_threads).map(|_| None).collect();
+        for _ in 0..start.io_threads {
             let (index, made) = ready.recv().expect("every thread reports before it ends");
             let made: Made = made.map_err(StartError::EventLoop)?;
             ports[index] = Some((made.mailbox, made.backend));
         }
-        let table = CommandTable::new();
         let backend = ports[0].as_ref().map_or(Backend::Epoll, |(_, backend)| *backend);
-        let ports = ports.into_iter().flatten().map(|(mailbox, _)| ThreadPort {
-            mailbox,
-            stats: ThreadStats::new(table.id_count()),
-            load: 0.into(),
-        });
+        let mailboxes = ports.into_iter().flatten().map(|(mailbox, _)| mailbox).collect();
         let (discard, discarded) = mpsc::channel();
-        let shared = Arc::new(Shared {
-            keyspace: Keyspace::new(self.databases, std::array::from_fn(|_| random_u64())),
-            gate: Gate::new(self.io_threads),
-            threads: ports.collect(),
-            table,
-            settings: SharedSettings::new(self.settings),
-            clients: Registry::default(),
-            pause: Pause::default(),
-            samples: Samples::default(),
-            started: Instant::now(),
-            started_unix_s: unix_ms() / 1000,
-            run_id: format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32),
+        let facts = StartFacts {
             backend,
-            port,
+            port: port.unwrap_or(0),
             listeners: listeners.iter().map(listener_text).collect(),
-            config_file: String::new(),
-            startup_memory_bytes: 0.into(),
-            errors: ErrorCounts::default(),
-            stopping: false.into(),
-            active_expire: true.into(),
-            rejected_connections: 0.into(),
-            discard,
-        });
+        };
+        let shared = Arc::new(shared(self.store, settings, &start, facts, mailboxes, discard));
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         handout.give(&shared, listeners);
         let keeper = Arc::clone(&shared);
         let body = move || crate::housekeeper::run(&keeper, &discarded);
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
-        Ok(Server { shared, threads, port, backend })
+        Ok(Server { shared, threads, port: port.unwrap_or(0), backend })
     }
+}
 
-    fn listen(&self) -> Result<(Vec<Listener>, u16), StartError> {
-        let mut listeners = Vec::new();
-        let mut port = self.port;
-        for &address in &self.bind {
-            let address = SocketAddr::new(address, port);
-            let failed = |error| StartError::Listen { address: address.to_string(), error };
-            let listener = Listener::tcp(address, self.tcp_backlog).map_err(failed)?;
-            if let Address::Tcp(local) = listener.local_address() {
-                port = local.port();
-            }
-            listeners.push(listener);
-        }
-        if let Some((path, mode)) = &self.unix_socket {
-            let failed = |error| StartError::Listen { address: path.display().to_string(), error };
-            listeners.push(Listener::unix(path, *mode, self.tcp_backlog).map_err(failed)?);
-        }
-        Ok((listeners, port))
+/// Raises the limit of open files for `maxclients`, or lowers `maxclients` to what is possible.
+fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
+    let wanted = store.integer("maxclients") as u64;
+    let possible = limits::raise_open_files(wanted, io_threads);
+    if possible < wanted {
+        tracing::warn!(
+            "The limit of open files permits {possible} clients and cannot be raised: maxclients is \
+             {possible} instead of {wanted}."
+        );
+        store.put(table::known("maxclients"), Value::Integer(possible as i64));
+    }
+}
+
+/// What is known once the server listens.
+struct StartFacts {
+    backend: Backend,
+    port: u16,
+    listeners: Vec<String>,
+}
+
+/// What the threads will share.
+fn shared(
+    store: ConfigStore,
+    settings: Settings,
+    start: &StartOptions,
+    facts: StartFacts,
+    mailboxes: Vec<Mailbox<Message>>,
+    discard: mpsc::Sender<Discarded>,
+) -> Shared {
+    let table = CommandTable::new();
+    let ports = mailboxes.into_iter().map(|mailbox| ThreadPort {
+        mailbox,
+        stats: ThreadStats::new(table.id_count()),
+        load: 0.into(),
+    });
+    Shared {
+        keyspace: Keyspace::new(start.databases, std::array::from_fn(|_| random_u64())),
+        gate: Gate::new(start.io_threads),
+        threads: ports.collect(),
+        table,
+        config: store.into(),
+        settings: SharedSettings::new(settings),
+        clients: Registry::default(),
+        pause: Pause::default(),
+        samples: Samples::default(),
+        started: Instant::now(),
+        started_unix_s: unix_ms() / 1000,
+        run_id: format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32),
+        backend: facts.backend,
+        port: facts.port,
+        listeners: facts.listeners,
+        startup_memory_bytes: 0.into(),
+        errors: ErrorCounts::default(),
+        stopping: false.into(),
+        active_expire: true.into(),
+        rejected_connections: 0.into(),
+        discard,
     }
 }
 
 /// What a thread reports once its event loop stands.
 struct Made {
-    mailbox: Mailbox<crate::shared::Message>,
+    mailbox: Mailbox<Message>,
     backend: Backend,
 }
 

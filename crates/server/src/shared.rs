@@ -1,7 +1,7 @@
 //! What all threads of a server share.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -11,6 +11,7 @@ use net::{Backend, ConnId, Socket};
 use stdx::mailbox::Mailbox;
 
 use crate::command_table::CommandTable;
+use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
@@ -84,6 +85,8 @@ pub struct Shared {
     pub gate: Gate,
     /// All commands.
     pub table: CommandTable,
+    /// All options. Its lock is a leaf; `settings` follows it.
+    pub config: Mutex<ConfigStore>,
     /// Options that act.
     pub settings: SharedSettings,
     /// All clients.
@@ -104,8 +107,6 @@ pub struct Shared {
     pub port: u16,
     /// What it listens on, as INFO shows it.
     pub listeners: Vec<String>,
-    /// Path of the configuration file; empty for none.
-    pub config_file: String,
     /// Memory in use when the server had started.
     pub startup_memory_bytes: AtomicU64,
     /// Error replies by code.
@@ -123,6 +124,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// All options, to read or change.
+    pub fn config(&self) -> MutexGuard<'_, ConfigStore> {
+        self.config.lock().expect("nothing panics while the options are locked")
+    }
+
     /// Milliseconds since the server started, monotonic.
     pub fn uptime_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64

@@ -82,6 +82,30 @@ pub struct ThreadStats {
 }
 
 impl ThreadStats {
+    /// Starts over with everything that counts events; what is a state (open connections) and what other
+    /// counters lean on (changes) stays.
+    pub fn reset(&self) {
+        let counters = [
+            &self.processed,
+            &self.connections,
+            &self.input_bytes,
+            &self.output_bytes,
+            &self.hits,
+            &self.misses,
+            &self.expired_keys,
+            &self.errors,
+            &self.turns,
+            &self.unknown_commands,
+            &self.output_limit_disconnections,
+            &self.query_limit_disconnections,
+        ];
+        counters.into_iter().for_each(Counter::reset);
+        for command in &self.commands {
+            let counters = [&command.calls, &command.nanos, &command.rejected, &command.failed];
+            counters.into_iter().for_each(Counter::reset);
+        }
+    }
+
     /// Counters at zero for `command_count` commands.
     pub fn new(command_count: usize) -> CachePadded<Self> {
         CachePadded::new(Self {

@@ -6,13 +6,14 @@ use crate::command_table::Runner;
 use crate::context::ServerCtx;
 
 pub mod client;
+pub mod config;
 pub mod connection;
 pub mod memory;
 pub mod server;
 
 /// All server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
-    [client::COMMANDS, connection::COMMANDS, memory::COMMANDS, server::COMMANDS]
+    [client::COMMANDS, config::COMMANDS, connection::COMMANDS, memory::COMMANDS, server::COMMANDS]
         .into_iter()
         .flatten()
         .copied()

@@ -42,7 +42,8 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     fields.add("lru_clock", (unix_ms() / 1000) & 0x00FF_FFFF);
     let executable = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
     fields.add("executable", executable);
-    fields.add("config_file", &shared.config_file);
+    let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
+    fields.add("config_file", file);
     fields.add("io_threads_active", u8::from(shared.threads.len() > 1));
     for (index, listener) in shared.listeners.iter().enumerate() {
         fields.add(&format!("listener{index}"), listener);

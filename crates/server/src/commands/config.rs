@@ -1,0 +1,262 @@
+//! CONFIG: the options of the running server.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+use net::Address;
+
+use crate::command_table::Runner;
+use crate::commands::help;
+use crate::config::option::Acts;
+use crate::config::store::{ConfigStore, Permission, SetError};
+use crate::config::{apply, rewrite};
+use crate::context::ServerCtx;
+use crate::limits;
+use crate::shared::Shared;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
+
+/// How all subcommands but HELP behave.
+const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+/// What access control calls them.
+const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
+
+static CONFIG: Command<Runner> = Command {
+    name: "CONFIG",
+    summary: "Commands about the server's options.",
+    since: "2.0.0",
+    group: Group::Server,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[&CONFIG_GET, &CONFIG_HELP, &CONFIG_RESETSTAT, &CONFIG_REWRITE, &CONFIG_SET],
+    run: Runner::Server(config),
+};
+/// CONFIG without a known subcommand: dispatch has answered.
+fn config(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::WrongArity("config"))
+}
+
+static CONFIG_GET: Command<Runner> = Command {
+    name: "GET",
+    summary: "Returns the values of options whose names match patterns.",
+    since: "2.0.0",
+    group: Group::Server,
+    complexity: "O(N) where N is the number of options times the number of patterns",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::string("parameter").multiple()],
+    subcommands: &[],
+    run: Runner::Server(config_get),
+};
+/// CONFIG GET pattern [pattern ...]: a map.
+fn config_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let patterns: Vec<&[u8]> = args.from(2).collect();
+    let found = ctx.shared.config().matching(&patterns);
+    ctx.reply.map(found.len());
+    for (name, value) in &found {
+        ctx.reply.bulk(name);
+        ctx.reply.bulk(value);
+    }
+    Ok(())
+}
+
+static CONFIG_SET: Command<Runner> = Command {
+    name: "SET",
+    summary: "Changes options, all of them or none.",
+    since: "2.0.0",
+    group: Group::Server,
+    complexity: "O(N) where N is the number of options",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[Arg::block("data", &[Arg::string("parameter"), Arg::string("value")]).multiple()],
+    subcommands: &[],
+    run: Runner::Server(config_set),
+};
+/// CONFIG SET name value [name value ...].
+fn config_set(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let words: Vec<&[u8]> = args.from(2).collect();
+    let (pairs, []) = words.as_chunks::<2>() else { return Err(CommandError::Syntax) };
+    let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
+    let mut config = ctx.shared.config();
+    let permission = permission(&config, &ctx.session.info.peer);
+    let mut changed = config.clone();
+    let set = changed.set(&pairs, permission).map_err(set_error)?;
+    for &id in &set {
+        if changed.value(id) != config.value(id) {
+            let name = id.option().name;
+            take_effect(ctx.shared, name, &config, &changed)
+                .map_err(|reason| refused(name.as_bytes(), &reason))?;
+            if let Acts::Accepted(why) = id.option().acts {
+                tracing::warn!("Option '{name}' was set and does nothing: {why}");
+            }
+        }
+    }
+    ctx.shared.settings.set(apply::settings(&changed));
+    *config = changed;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Whether this client may change protected options.
+fn permission(config: &ConfigStore, peer: &Address) -> Permission {
+    let local = match peer {
+        Address::Tcp(peer) => peer.ip().to_canonical().is_loopback(),
+        Address::Unix(_) => true,
+    };
+    match config.choice("enable-protected-configs") {
+        "yes" => Permission::Protected,
+        "local" if local => Permission::Protected,
+        _ => Permission::Plain,
+    }
+}
+
+fn set_error(error: SetError) -> CommandError {
+    match error {
+        SetError::Unknown(name) => CommandError::Text(format!(
+            "ERR Unknown option or number of arguments for CONFIG SET - '{}'",
+            String::from_utf8_lossy(&name)
+        )),
+        SetError::Refused { name, reason } => refused(&name, &reason),
+    }
+}
+
+fn refused(name: &[u8], reason: &str) -> CommandError {
+    let name = String::from_utf8_lossy(name);
+    CommandError::Text(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
+}
+
+/// Does what a changed option needs beside new settings. An error leaves things as they were.
+fn take_effect(
+    shared: &Arc<Shared>,
+    name: &str,
+    old: &ConfigStore,
+    new: &ConfigStore,
+) -> Result<(), Cow<'static, str>> {
+    match name {
+        "maxclients" => {
+            let wanted = new.integer("maxclients") as u64;
+            let possible = limits::raise_open_files(wanted, shared.threads.len());
+            if possible < wanted {
+                let problem = "The operating system is not able to handle the specified number of clients";
+                return Err(format!("{problem}, try with {possible}").into());
+            }
+        }
+        "port" | "bind"
+            if old.integer("port") != new.integer("port") || old.words("bind") != new.words("bind") =>
+        {
+            return Err("can't be changed while the server runs".into());
+        }
+        "loglevel" => crate::logging::set_level(new.choice("loglevel")),
+        "dir" => {
+            let folder = apply::path(new.text("dir"));
+            std::env::set_current_dir(folder).map_err(|error| error.to_string())?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+static CONFIG_RESETSTAT: Command<Runner> = Command {
+    name: "RESETSTAT",
+    summary: "Sets the counters of INFO back to zero.",
+    since: "2.0.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(config_resetstat),
+};
+/// CONFIG RESETSTAT.
+fn config_resetstat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.threads.iter().for_each(|port| port.stats.reset());
+    ctx.shared.samples.actively_expired.reset();
+    ctx.shared.rejected_connections.store(0, Relaxed);
+    ctx.reply.ok();
+    Ok(())
+}
+
+static CONFIG_REWRITE: Command<Runner> = Command {
+    name: "REWRITE",
+    summary: "Writes the options as they are now to the configuration file.",
+    since: "2.8.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(config_rewrite),
+};
+/// CONFIG REWRITE. Writes a file on the I/O thread: it is an operator's rare wish, and a few kilobytes.
+fn config_rewrite(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let config = ctx.shared.config().clone();
+    let Some(path) = config.file() else {
+        return Err(CommandError::Line("ERR The server is running without a config file"));
+    };
+    rewrite::rewrite_file(path, &config).map_err(|error| {
+        tracing::warn!(%error, "CONFIG REWRITE failed");
+        CommandError::Text(format!("ERR Rewriting config file: {error}"))
+    })?;
+    tracing::info!("CONFIG REWRITE executed with success.");
+    ctx.reply.ok();
+    Ok(())
+}
+
+static CONFIG_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Explains the subcommands.",
+    since: "5.0.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(config_help),
+};
+/// CONFIG HELP.
+fn config_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    help(
+        ctx,
+        "CONFIG",
+        &[
+            ("GET <pattern> [<pattern> ...]", &["Show the options that match a pattern, and their values."]),
+            ("SET <option> <value> [<option> <value> ...]", &["Change options, all of them or none."]),
+            ("RESETSTAT", &["Set the counters of INFO back to zero."]),
+            ("REWRITE", &["Write the options as they are now to the configuration file."]),
+        ],
+    );
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! From a program's arguments to its options: `saker-server [FILE] [--name value ...] [-]`.
+//!
+//! Later lines win: the file, then standard input, then the command line. `include` reads another file
+//! in its place; its name may hold wildcards.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use stdx::glob::glob_match;
+
+use super::apply::path;
+use super::parse::{ConfigError, Directive, parse_config};
+use super::store::ConfigStore;
+
+/// Files that may include one another in a row.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// What the arguments ask for.
+#[derive(Debug)]
+pub enum Loaded {
+    /// To run with these options.
+    Run(Box<ConfigStore>),
+    /// `-v`, `--version`.
+    Version,
+    /// `-h`, `--help`.
+    Help,
+}
+
+/// Why a server cannot be configured.
+#[derive(Debug)]
+pub enum LoadError {
+    /// A line cannot be taken.
+    Config(ConfigError),
+    /// A file cannot be read.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Standard input cannot be read.
+    Input(io::Error),
+    /// An argument asks for what there is not.
+    Argument(String),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LoadError::Config(error) => error.fmt(f),
+            LoadError::File { path, error } => {
+                let reason = reason(error);
+                write!(f, "Fatal error, can't open config file '{}': {reason}", path.display())
+            }
+            LoadError::Input(error) => write!(f, "Fatal error, can't read config from stdin: {error}"),
+            LoadError::Argument(argument) => write!(f, "'{argument}' is not supported"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<ConfigError> for LoadError {
+    fn from(error: ConfigError) -> Self {
+        LoadError::Config(error)
+    }
+}
+
+/// The system's words for an error, without its number.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Reads the options that `args` (without the program's name) ask for; `input` is standard input.
+pub fn load(args: &[Vec<u8>], input: &mut dyn Read) -> Result<Loaded, LoadError> {
+    match args {
+        [first] if first == b"-v" || first == b"--version" => return Ok(Loaded::Version),
+        [first] if first == b"-h" || first == b"--help" => return Ok(Loaded::Help),
+        _ => {}
+    }
+    let mut store = ConfigStore::new();
+    let mut options = args;
+    if let [first, rest @ ..] = args
+        && !first.starts_with(b"-")
+    {
+        let file =
+            std::path::absolute(path(first)).map_err(|error| LoadError::File { path: path(first), error })?;
+        load_file(&mut store, &file, 0)?;
+        store.set_file(file);
+        options = rest;
+    }
+    let (from_input, options) = split_input(options);
+    if from_input {
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).map_err(LoadError::Input)?;
+        load_text(&mut store, &text, 0)?;
+    }
+    load_arguments(&mut store, options)?;
+    Ok(Loaded::Run(store.into()))
+}
+
+/// Takes a `-` off that stands first or last.
+fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
+    match options {
+        [dash, rest @ ..] if dash == b"-" => (true, rest),
+        [rest @ .., dash] if dash == b"-" => (true, rest),
+        _ => (false, options),
+    }
+}
+
+/// Takes `--name value ...` options.
+fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadError> {
+    let mut rest = args;
+    let mut number = 0;
+    while let [first, behind @ ..] = rest {
+        let Some(name) = first.strip_prefix(b"--") else {
+            return Err(LoadError::Argument(String::from_utf8_lossy(first).into_owned()));
+        };
+        if matches!(name, b"test-memory" | b"check-system" | b"sentinel") {
+            return Err(LoadError::Argument(String::from_utf8_lossy(first).into_owned()));
+        }
+        let count = behind.iter().take_while(|word| !word.starts_with(b"--")).count();
+        let (values, after) = behind.split_at(count);
+        rest = after;
+        number += 1;
+        let directive = argument_directive(number, name, values);
+        load_directive(store, &directive, 0).map_err(|error| match error {
+            LoadError::Config(error) => LoadError::Config(ConfigError {
+                place: format!("the command line, at option {number}"),
+                ..error
+            }),
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+/// The directive that a command line's option stands for: `--save` alone means no save points, and a
+/// single value may be several words in quotes.
+fn argument_directive(line_number: usize, name: &[u8], values: &[Vec<u8>]) -> Directive {
+    let shown: Vec<String> =
+        values.iter().map(|value| format!(" \"{}\"", String::from_utf8_lossy(value))).collect();
+    let line = [name, shown.concat().as_bytes()].concat();
+    let name = name.to_ascii_lowercase();
+    let takes_words = super::table::find(&name).is_some_and(|named| named.id.option().kind.takes_words());
+    let words = match values {
+        [] if name == b"save" => vec![Vec::new()],
+        [words] if takes_words && !words.is_empty() => {
+            words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
+        }
+        values => values.to_vec(),
+    };
+    Directive { line_number, line, name, words }
+}
+
+fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), LoadError> {
+    let text = fs::read(file).map_err(|error| LoadError::File { path: file.to_owned(), error })?;
+    load_text(store, &text, depth)
+}
+
+fn load_text(store: &mut ConfigStore, text: &[u8], depth: usize) -> Result<(), LoadError> {
+    parse_config(text)?.iter().try_for_each(|directive| load_directive(store, directive, depth))
+}
+
+/// Directives of Redis that are no options, and why they are refused: to pass over them would leave a
+/// server less guarded than its configuration says.
+const REFUSED: &[(&[u8], &str)] = &[
+    (b"user", "users are not supported so far; 'requirepass' sets the password of the user 'default'"),
+    (b"rename-command", "commands cannot be renamed"),
+    (b"loadmodule", "modules are not supported"),
+    (b"sentinel", "Sentinel is not supported"),
+];
+
+fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) -> Result<(), LoadError> {
+    if let Some((_, why)) = REFUSED.iter().find(|(name, _)| *name == directive.name) {
+        return Err(ConfigError::of(directive, *why).into());
+    }
+    if directive.name == b"include" {
+        let [pattern] = directive.words.as_slice() else {
+            return Err(ConfigError::of(directive, "wrong number of arguments").into());
+        };
+        if depth == INCLUDE_DEPTH_MAX {
+            return Err(ConfigError::of(directive, "too many files include one another").into());
+        }
+        return included(pattern).iter().try_for_each(|file| load_file(store, file, depth + 1));
+    }
+    let refused = |reason: super::value::Refusal| ConfigError::of(directive, reason);
+    Ok(store.load(&directive.name, &directive.words).map_err(refused)?)
+}
+
+/// The files that an `include` names, in the order of their names; without wildcards the file itself,
+/// there or not.
+fn included(pattern: &[u8]) -> Vec<PathBuf> {
+    let is_wild = |part: &[u8]| part.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+    if !is_wild(pattern) {
+        return vec![path(pattern)];
+    }
+    let mut found = vec![if pattern.starts_with(b"/") { PathBuf::from("/") } else { PathBuf::new() }];
+    for part in pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+        found = found.into_iter().flat_map(|folder| matching(&folder, part, is_wild(part))).collect();
+    }
+    found.sort();
+    found
+}
+
+/// What of `folder` matches one part of a pattern. Names that begin with a dot want a pattern that does.
+fn matching(folder: &Path, part: &[u8], wild: bool) -> Vec<PathBuf> {
+    if !wild {
+        return vec![folder.join(path(part))].into_iter().filter(|path| path.exists()).collect();
+    }
+    let folder_to_read = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    // A folder that cannot be read has no files that match.
+    let entries = fs::read_dir(folder_to_read).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name());
+    let matches = |name: &std::ffi::OsString| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b".") == part.starts_with(b".") && glob_match(part, name, false)
+    };
+    names.filter(matches).map(|name| folder.join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn try_load(args: &[&str], input: &str) -> Result<Loaded, String> {
+        let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
+        load(&args, &mut input.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    fn run(args: &[&str], input: &str) -> ConfigStore {
+        match try_load(args, input) {
+            Ok(Loaded::Run(store)) => *store,
+            other => panic!("{args:?}: {other:?}"),
+        }
+    }
+
+    fn fails(args: &[&str], text: &str) {
+        let error = try_load(args, "").expect_err("refused");
+        assert!(error.contains(text), "{args:?}: {error}");
+    }
+
+    #[test]
+    fn the_command_line_wins_over_input_and_file() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let file = folder.path().join("a.conf");
+        fs::write(&file, "timeout 1\nhz 1\nsave 1 1\nmaxclients 5\n").expect("written");
+        let file = file.to_str().expect("UTF-8");
+        let store = run(&[file, "--timeout", "3", "--save", "2", "2", "-"], "hz 2\ntimeout 2");
+        assert_eq!((store.integer("timeout"), store.integer("hz"), store.integer("maxclients")), (3, 2, 5));
+        assert_eq!(store.words("save").join(&b' '), b"1 1 2 2");
+        assert_eq!(store.file(), Some(Path::new(file)));
+        let store = run(&[file, "--save", "", "--timeout", "4"], "");
+        assert_eq!((store.words("save").len(), store.integer("timeout")), (0, 4));
+        assert_eq!(run(&["-"], "port 7").integer("port"), 7);
+        assert_eq!(run(&["--save", "--port", "8"], "").integer("port"), 8);
+        assert_eq!(run(&["--bind", "127.0.0.1 ::1"], "").words("bind").len(), 2);
+        assert_eq!(run(&["--slowlog-log-slower-than", "-1"], "").integer("slowlog-log-slower-than"), -1);
+    }
+
+    #[test]
+    fn files_include_others_in_the_order_of_their_names() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+        write("b.conf", "timeout 2\nhz 2");
+        write("a.conf", "timeout 1\nmaxclients 9");
+        write(".c.conf", "timeout 3");
+        write("self.cnf", "include self.cnf");
+        let main = folder.path().join("main");
+        fs::write(&main, format!("hz 1\ninclude {}/*.conf\nmaxclients 4\n", folder.path().display()))
+            .expect("written");
+        let store = run(&[main.to_str().expect("UTF-8")], "");
+        assert_eq!((store.integer("timeout"), store.integer("hz"), store.integer("maxclients")), (2, 2, 4));
+        let own = folder.path().join("self.cnf");
+        fs::write(&own, format!("include {}", own.display())).expect("written");
+        fails(&[own.to_str().expect("UTF-8")], "too many files include one another");
+    }
+
+    #[test]
+    fn errors_say_where() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let file = folder.path().join("a.conf");
+        let check = |text: &str, error: &str| {
+            fs::write(&file, text).expect("written");
+            fails(&[file.to_str().expect("UTF-8")], error);
+        };
+        check("\n\nfoo 1", "at line 3\n>>> 'foo 1'\nBad directive or wrong number of arguments");
+        check("port 1 2", "at line 1\n>>> 'port 1 2'\nwrong number of arguments");
+        check("port", "at line 1\n>>> 'port'\nwrong number of arguments");
+        check("user a on", "users are not supported");
+        check("rename-command A B", "commands cannot be renamed");
+        check("include /no/such/file", "can't open config file '/no/such/file': No such file or directory");
+        fails(
+            &["/no/such/file"],
+            "Fatal error, can't open config file '/no/such/file': No such file or directory",
+        );
+        fails(
+            &["--port", "abc"],
+            "Reading the command line, at option 1\n>>> 'port \"abc\"'\nargument couldn't",
+        );
+        fails(&["--port", "1", "--foo"], "at option 2\n>>> 'foo'\nBad directive");
+        fails(&["--port"], "wrong number of arguments");
+        fails(&["--sentinel"], "'--sentinel' is not supported");
+        fails(&["-x"], "'-x' is not supported");
+    }
+
+    #[test]
+    fn version_and_help() {
+        assert!(matches!(try_load(&["-v"], ""), Ok(Loaded::Version)));
+        assert!(matches!(try_load(&["--version"], ""), Ok(Loaded::Version)));
+        assert!(matches!(try_load(&["-h"], ""), Ok(Loaded::Help)));
+        assert!(matches!(try_load(&["--help"], ""), Ok(Loaded::Help)));
+    }
+}

@@ -1,0 +1,107 @@
+//! The syntax of configuration files: a directive per line, its words separated by blanks and quoted
+//! as in a shell, `#` before a remark.
+
+use stdx::quoted::split_quoted;
+
+/// A line that says something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directive {
+    /// Its number in its text, from 1 on.
+    pub line_number: usize,
+    /// The line as written, without the blanks around it.
+    pub line: Vec<u8>,
+    /// Its first word, in lower case.
+    pub name: Vec<u8>,
+    /// The words behind it.
+    pub words: Vec<Vec<u8>>,
+}
+
+/// A line that cannot be taken, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Where: "the configuration file, at line 3".
+    pub place: String,
+    /// The line as written.
+    pub line: Vec<u8>,
+    /// Why.
+    pub reason: String,
+}
+
+impl ConfigError {
+    /// That `directive` of a configuration file cannot be taken.
+    pub fn of(directive: &Directive, reason: impl Into<String>) -> Self {
+        Self {
+            place: format!("the configuration file, at line {}", directive.line_number),
+            line: directive.line.clone(),
+            reason: reason.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "\n*** FATAL CONFIG FILE ERROR (Saker {}) ***", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f, "Reading {}", self.place)?;
+        writeln!(f, ">>> '{}'", String::from_utf8_lossy(&self.line))?;
+        write!(f, "{}", self.reason)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The directives of a configuration file's text. O(bytes). Says nothing about whether the options
+/// exist or their values make sense.
+pub fn parse_config(text: &[u8]) -> Result<Vec<Directive>, ConfigError> {
+    let lines = text.split(|&byte| byte == b'\n').enumerate();
+    let directives = lines.filter_map(|(index, line)| parse_line(index + 1, line).transpose());
+    directives.collect()
+}
+
+/// The directive of one line; `None` for a blank line or a remark.
+pub fn parse_line(line_number: usize, line: &[u8]) -> Result<Option<Directive>, ConfigError> {
+    let line = line.trim_ascii();
+    if line.is_empty() || line.starts_with(b"#") {
+        return Ok(None);
+    }
+    let mut directive = Directive { line_number, line: line.to_vec(), name: Vec::new(), words: Vec::new() };
+    let Some(mut words) = split_quoted(line) else {
+        return Err(ConfigError::of(&directive, "Unbalanced quotes in configuration line"));
+    };
+    if words.is_empty() {
+        return Ok(None);
+    }
+    directive.name = words.remove(0).to_ascii_lowercase();
+    directive.words = words;
+    Ok(Some(directive))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directives_have_a_name_and_words() {
+        let text = b"# a remark\n\n  PORT 7000\r\nrequirepass \"a b\\x41\"\n save '' \nbind a b";
+        let directives = parse_config(text).expect("well formed");
+        let shown: Vec<(usize, String)> = directives
+            .iter()
+            .map(|directive| {
+                let words = [vec![directive.name.clone()], directive.words.clone()].concat();
+                (directive.line_number, String::from_utf8_lossy(&words.join(&b'|')).into_owned())
+            })
+            .collect();
+        let expected = [(3, "port|7000"), (4, "requirepass|a bA"), (5, "save|"), (6, "bind|a|b")];
+        assert_eq!(shown, expected.map(|(number, words)| (number, words.to_owned())));
+    }
+
+    #[test]
+    fn an_open_quote_is_told_with_its_line() {
+        let error = parse_config(b"port 1\n\nmaxmemory \"abc\n").expect_err("an open quote");
+        let expected = format!(
+            "\n*** FATAL CONFIG FILE ERROR (Saker {}) ***\nReading the configuration file, at line 3\n>>> \
+             'maxmemory \"abc'\nUnbalanced quotes in configuration line",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,320 @@
+//! The value of every option, and the only way to change one.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use stdx::glob::glob_match;
+
+use super::option::Change;
+use super::table::{self, Named, OptId};
+use super::value::{Kind, Refusal, Value};
+
+/// The values of all options. A running server keeps it behind a lock of its own, a leaf in the lock
+/// order, held while a request reads or changes options and no longer.
+#[derive(Clone, Debug)]
+pub struct ConfigStore {
+    values: Vec<Value>,
+    /// What the options would be had nobody said anything: their records' defaults, and what is taken
+    /// from the machine.
+    defaults: Vec<Value>,
+    /// Options that were read from the configuration already: further lines add to these.
+    begun: HashSet<OptId>,
+    /// The configuration file, as an absolute path.
+    file: Option<PathBuf>,
+}
+
+/// Why CONFIG SET changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// No option has this name.
+    Unknown(Vec<u8>),
+    /// The value of this option, or the option itself, cannot be taken.
+    Refused {
+        /// The option, as the client named it or as the table does.
+        name: Vec<u8>,
+        /// Why.
+        reason: Refusal,
+    },
+}
+
+/// Whether protected options may be changed by whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// They may.
+    Protected,
+    /// They may not.
+    Plain,
+}
+
+/// The most I/O threads, whatever the machine has.
+const IO_THREADS_MAX: usize = 128;
+
+impl Default for ConfigStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ConfigStore {
+    /// The defaults: those of the records, one I/O thread per core, the present working folder.
+    pub fn new() -> Self {
+        let defaults = table::all().map(|(_, option)| option.default_value()).collect();
+        let mut store = Self { values: Vec::new(), defaults, begun: HashSet::new(), file: None };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(IO_THREADS_MAX);
+        store.defaults[table::known("io-threads").index()] = Value::Integer(cores as i64);
+        if let Ok(folder) = std::env::current_dir() {
+            let text = folder.into_os_string().into_encoded_bytes();
+            store.defaults[table::known("dir").index()] = Value::Text(text);
+        }
+        store.values = store.defaults.clone();
+        store
+    }
+
+    /// An option's value.
+    pub fn value(&self, id: OptId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// What the option would be had nobody said anything.
+    pub fn default_of(&self, id: OptId) -> &Value {
+        &self.defaults[id.index()]
+    }
+
+    /// The configuration file.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Notes the configuration file.
+    pub fn set_file(&mut self, path: PathBuf) {
+        self.file = Some(path);
+    }
+
+    /// Takes a directive of the configuration file or the command line: options that cannot change later
+    /// can here.
+    pub fn load(&mut self, name: &[u8], words: &[Vec<u8>]) -> Result<(), Refusal> {
+        let Some(Named { id, .. }) = table::find(name) else {
+            return Err("Bad directive or wrong number of arguments".into());
+        };
+        let mut all: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        if words.is_empty() {
+            return Err("wrong number of arguments".into());
+        }
+        let old = self.value(id).clone();
+        if let (Kind::Words(kind), Value::Words(earlier)) = (id.option().kind, &old) {
+            let adds =
+                kind.accumulates && !self.begun.insert(id) && words.iter().all(|word| !word.is_empty());
+            if adds {
+                all.splice(0..0, earlier.iter().map(Vec::as_slice));
+            }
+        }
+        self.values[id.index()] = id.option().kind.parse(&all, &old)?;
+        Ok(())
+    }
+
+    /// CONFIG SET: changes all of `pairs` (name, value) or nothing. Gives the options that were set,
+    /// each once or twice when an alias was used as well.
+    pub fn set(&mut self, pairs: &[(&[u8], &[u8])], permission: Permission) -> Result<Vec<OptId>, SetError> {
+        let found: Vec<Option<Named>> = pairs.iter().map(|(name, _)| table::find(name)).collect();
+        let mut named: Vec<Named> = Vec::new();
+        for (found, (name, _)) in found.iter().zip(pairs) {
+            let Some(found) = found else { return Err(SetError::Unknown(name.to_vec())) };
+            let reason = match found.id.option().change {
+                Change::AtStart => Some("can't set immutable config"),
+                Change::Protected if permission == Permission::Plain => Some("can't set protected config"),
+                _ if named.iter().any(|earlier| earlier.name == found.name) => Some("duplicate parameter"),
+                _ => None,
+            };
+            if let Some(reason) = reason {
+                return Err(SetError::Refused { name: name.to_vec(), reason: reason.into() });
+            }
+            named.push(*found);
+        }
+        let mut values = self.values.clone();
+        for (named, (_, text)) in named.iter().zip(pairs) {
+            let place = &mut values[named.id.index()];
+            let words: Vec<&[u8]> = match named.id.option().kind {
+                Kind::Words(_) => {
+                    text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect()
+                }
+                _ => vec![text],
+            };
+            *place = named
+                .id
+                .option()
+                .kind
+                .parse(&words, place)
+                .map_err(|reason| SetError::Refused { name: named.name.as_bytes().to_vec(), reason })?;
+        }
+        self.values = values;
+        Ok(named.iter().map(|named| named.id).collect())
+    }
+
+    /// Gives an option a value that is known to fit.
+    pub fn put(&mut self, id: OptId, value: Value) {
+        self.values[id.index()] = value;
+    }
+
+    /// CONFIG GET: names and values of the options that match any of `patterns`. A pattern without
+    /// wildcards is a name, shown as the client wrote it. O(options × patterns).
+    pub fn matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut shown: HashSet<&'static str> = HashSet::new();
+        let mut found = Vec::new();
+        for pattern in patterns {
+            let exact = !pattern.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+            if exact {
+                if let Some(named) = table::find(pattern).filter(|named| shown.insert(named.name)) {
+                    found.push((pattern.to_vec(), self.value(named.id).to_text()));
+                }
+                continue;
+            }
+            for named in table::names() {
+                let matches = glob_match(pattern, named.name.as_bytes(), true);
+                if matches && !named.id.option().hidden && shown.insert(named.name) {
+                    found.push((named.name.as_bytes().to_vec(), self.value(named.id).to_text()));
+                }
+            }
+        }
+        found
+    }
+
+    /// The value of a `yes`/`no` option.
+    ///
+    /// # Panics
+    /// Like the functions below: if no option of this kind has this name. Names are written in this
+    /// program, and a test derives all settings.
+    pub fn flag(&self, name: &str) -> bool {
+        match self.value(table::known(name)) {
+            Value::Flag(value) => *value,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// The value of a numeric option.
+    pub fn integer(&self, name: &str) -> i64 {
+        match self.value(table::known(name)) {
+            Value::Integer(value) => *value,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// The value of an option of memory, in bytes.
+    pub fn memory(&self, name: &str) -> u64 {
+        match self.value(table::known(name)) {
+            Value::Memory(value) => *value,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// The value of an option with some words to choose from.
+    pub fn choice(&self, name: &str) -> &'static str {
+        match self.value(table::known(name)) {
+            Value::Choice(value) => value,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// The value of an option with any bytes.
+    pub fn text(&self, name: &str) -> &[u8] {
+        match self.value(table::known(name)) {
+            Value::Text(value) => value,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// The value of an option of several words.
+    pub fn words(&self, name: &str) -> &[Vec<u8>] {
+        match self.value(table::known(name)) {
+            Value::Words(value) => value,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// The permission bits of an octal option.
+    pub fn octal(&self, name: &str) -> u32 {
+        match self.value(table::known(name)) {
+            Value::Octal(value) => *value,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(store: &mut ConfigStore, pairs: &[(&str, &str)]) -> Result<(), String> {
+        let pairs: Vec<(&[u8], &[u8])> =
+            pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        store.set(&pairs, Permission::Plain).map(|_| ()).map_err(|error| match error {
+            SetError::Unknown(name) => format!("{}: unknown", text(name)),
+            SetError::Refused { name, reason } => format!("{}: {reason}", text(name)),
+        })
+    }
+
+    fn get(store: &ConfigStore, patterns: &[&str]) -> Vec<String> {
+        let patterns: Vec<&[u8]> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        store.matching(&patterns).into_iter().map(|(name, value)| text(name) + "=" + &text(value)).collect()
+    }
+
+    #[test]
+    fn all_pairs_are_set_or_none() {
+        let mut store = ConfigStore::new();
+        assert_eq!(set(&mut store, &[("timeout", "5"), ("maxmemory", "1gb")]), Ok(()));
+        let refusal = "maxmemory: argument must be a memory value".to_owned();
+        assert_eq!(set(&mut store, &[("timeout", "9"), ("MAXMEMORY", "x")]), Err(refusal));
+        assert_eq!(get(&store, &["timeout", "maxmemory"]), ["timeout=5", "maxmemory=1073741824"]);
+        assert_eq!(set(&mut store, &[("timeout", "9"), ("foo", "1")]), Err("foo: unknown".into()));
+    }
+
+    #[test]
+    fn options_fixed_at_the_start_protected_and_repeated_ones_are_refused() {
+        let mut store = ConfigStore::new();
+        let immutable = Err("DATABASES: can't set immutable config".to_owned());
+        assert_eq!(set(&mut store, &[("DATABASES", "16"), ("foo", "1")]), immutable);
+        assert_eq!(set(&mut store, &[("dir", "/")]), Err("dir: can't set protected config".into()));
+        let twice = Err("Timeout: duplicate parameter".to_owned());
+        assert_eq!(set(&mut store, &[("timeout", "1"), ("Timeout", "1")]), twice);
+        let aliases = [("hash-max-listpack-entries", "1"), ("hash-max-ziplist-entries", "2")];
+        assert_eq!(set(&mut store, &aliases), Ok(()));
+        assert_eq!(
+            get(&store, &["hash-max-*-entries"]),
+            ["hash-max-listpack-entries=2", "hash-max-ziplist-entries=2"]
+        );
+    }
+
+    #[test]
+    fn names_are_shown_as_asked_for_and_once() {
+        let store = ConfigStore::new();
+        assert_eq!(get(&store, &["PORT", "port", "por?"]), ["PORT=6379"]);
+        assert_eq!(get(&store, &["nonsense", "non*"]), [""; 0]);
+        assert!(get(&store, &["*"]).len() > 220);
+    }
+
+    #[test]
+    fn save_points_of_several_lines_add_up() {
+        let mut store = ConfigStore::new();
+        let mut load = |line: &str| {
+            let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            assert_eq!(store.load(b"save", &words), Ok(()));
+            String::from_utf8_lossy(&store.words("save").join(&b' ')).into_owned()
+        };
+        assert_eq!(load("900 1"), "900 1");
+        assert_eq!(load("300 10 60 5"), "900 1 300 10 60 5");
+        assert_eq!(load(""), "");
+        assert_eq!(load("1 1"), "1 1");
+    }
+
+    #[test]
+    fn a_value_wants_words() {
+        let mut store = ConfigStore::new();
+        let missing: Result<(), Refusal> = Err("wrong number of arguments".into());
+        assert_eq!(store.load(b"port", &[]), missing);
+        assert_eq!(store.load(b"port", &[b"1".to_vec(), b"2".to_vec()]), missing);
+        let unknown: Result<(), Refusal> = Err("Bad directive or wrong number of arguments".into());
+        assert_eq!(store.load(b"foo", &[b"1".to_vec()]), unknown);
+        assert_eq!(store.load(b"databases", &[b"4".to_vec()]), Ok(()));
+    }
+}

@@ -1,0 +1,46 @@
+//! Options about clients.
+
+use super::NO_TRACKING;
+use crate::config::option::{ANY, INT, Opt};
+use crate::config::value::Kind;
+use crate::config::words;
+
+/// This theme's options.
+pub static OPTIONS: &[Opt] = &[
+    Opt::integer(
+        "maxclients",
+        "10000",
+        (1, u32::MAX as i64),
+        "Connections at the same time. The limit of open files is raised to match; where that is forbidden, \
+         this is lowered instead.",
+    ),
+    Opt::integer("timeout", "0", INT, "Seconds of silence after which a client is closed; 0 for never."),
+    Opt::new(
+        "client-output-buffer-limit",
+        Kind::Words(&words::OUTPUT_LIMITS),
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        "When a client that does not read its replies is closed: per class (`normal`, `replica`, `pubsub`) a hard \
+         limit in bytes, and a soft limit with the seconds it may be exceeded. Acts for `normal`.",
+    ),
+    Opt::memory(
+        "client-query-buffer-limit",
+        "1073741824",
+        (1 << 20, i64::MAX as u64),
+        "Bytes of unfinished requests a client may pile up before it is closed.",
+    ),
+    Opt::memory(
+        "proto-max-bulk-len",
+        "536870912",
+        (1 << 20, i64::MAX as u64),
+        "Bytes of the longest argument, and of the longest string value.",
+    ),
+    Opt::new(
+        "maxmemory-clients",
+        Kind::MemoryOrPercent,
+        "0",
+        "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit.",
+    )
+    .accepted("each client has its own limits; there is none over all of them so far"),
+    Opt::integer("tracking-table-max-keys", "1000000", ANY, "Keys remembered for clients' caches.")
+        .accepted(NO_TRACKING),
+];

@@ -1,0 +1,82 @@
+//! Options about scripts, and about finding out what is slow.
+
+use super::{NO_SCRIPTS, NOT_MEASURED, OTHER_DESIGN};
+use crate::config::option::{ANY, Opt};
+use crate::config::value::Kind;
+use crate::config::words;
+
+/// From "off" to any number.
+const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
+
+/// This theme's options.
+pub static OPTIONS: &[Opt] = &[
+    Opt::integer(
+        "busy-reply-threshold",
+        "5000",
+        ANY,
+        "Milliseconds from which on a script is reported as busy.",
+    )
+    .also(&["lua-time-limit"])
+    .accepted(NO_SCRIPTS),
+    Opt::integer(
+        "slowlog-log-slower-than",
+        "10000",
+        OFF_OR_ANY,
+        "Microseconds from which on a command is noted.",
+    )
+    .also(&["commandlog-execution-slower-than"])
+    .accepted(NOT_MEASURED),
+    Opt::integer("slowlog-max-len", "128", ANY, "Slow commands that are remembered.")
+        .also(&["commandlog-slow-execution-max-len"])
+        .accepted(NOT_MEASURED),
+    Opt::integer(
+        "commandlog-request-larger-than",
+        "1048576",
+        OFF_OR_ANY,
+        "Bytes from which on a request is noted.",
+    )
+    .accepted(NOT_MEASURED),
+    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Large requests that are remembered.")
+        .accepted(NOT_MEASURED),
+    Opt::integer(
+        "commandlog-reply-larger-than",
+        "1048576",
+        OFF_OR_ANY,
+        "Bytes from which on a reply is noted.",
+    )
+    .accepted(NOT_MEASURED),
+    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Large replies that are remembered.")
+        .accepted(NOT_MEASURED),
+    Opt::integer(
+        "latency-monitor-threshold",
+        "0",
+        ANY,
+        "Milliseconds from which on an event is noted; 0 for off.",
+    )
+    .accepted(NOT_MEASURED),
+    Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times.").accepted(NOT_MEASURED),
+    Opt::new(
+        "latency-tracking-info-percentiles",
+        Kind::Words(&words::PERCENTILES),
+        "50 99 99.9",
+        "The percentiles that INFO latencystats shows.",
+    )
+    .accepted(NOT_MEASURED),
+    Opt::new(
+        "hz",
+        Kind::Clamped { min: 1, max: 500 },
+        "10",
+        "How often per second housekeeping runs; INFO shows it.",
+    )
+    .accepted("housekeeping runs ten times a second on a thread of its own"),
+    Opt::flag("dynamic-hz", "yes", "Raise `hz` with the number of clients.").accepted(OTHER_DESIGN),
+    Opt::new(
+        "locale-collate",
+        Kind::Checked(words::byte_locale),
+        "",
+        "The order of strings in scripts and SORT.",
+    )
+    .accepted("strings are compared byte by byte"),
+    Opt::flag("extended-redis-compatibility", "no", "Call the server Redis where clients look for its name.")
+        .accepted("INFO and HELLO name Redis' version in any case"),
+];

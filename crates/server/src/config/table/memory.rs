@@ -1,0 +1,93 @@
+//! Options about memory, expiry and eviction.
+
+use super::OTHER_DESIGN;
+use crate::config::option::{INT, Opt};
+use crate::config::value::Kind;
+use crate::config::words;
+
+/// This theme's options.
+pub static OPTIONS: &[Opt] = &[
+    Opt::memory("maxmemory", "0", (0, u64::MAX), "Memory from which on writes are refused; 0 for no limit."),
+    Opt::choice(
+        "maxmemory-policy",
+        "noeviction",
+        &[
+            "volatile-lru",
+            "volatile-lfu",
+            "volatile-random",
+            "volatile-ttl",
+            "allkeys-lru",
+            "allkeys-lfu",
+            "allkeys-random",
+            "noeviction",
+        ],
+        "What to remove when memory is over its limit. So far nothing is removed; the choice between LRU and \
+         LFU decides what OBJECT IDLETIME and FREQ know.",
+    ),
+    Opt::integer("maxmemory-samples", "5", (1, 64), "Keys compared to find one to evict.")
+        .accepted(NO_EVICTION),
+    Opt::integer(
+        "maxmemory-eviction-tenacity",
+        "10",
+        (0, 100),
+        "How much effort evicting may take at a time.",
+    )
+    .accepted(NO_EVICTION),
+    Opt::integer("lfu-log-factor", "10", INT, "How many accesses it takes to raise a key's frequency."),
+    Opt::integer(
+        "lfu-decay-time",
+        "1",
+        INT,
+        "Minutes after which a key's frequency falls by one; 0 for never.",
+    ),
+    Opt::integer(
+        "active-expire-effort",
+        "1",
+        (1, 10),
+        "How much of a core looking for expired keys may take.",
+    ),
+    Opt::flag("lazyfree-lazy-eviction", "no", "Free evicted values in the background.").accepted(ALWAYS_LAZY),
+    Opt::flag("lazyfree-lazy-expire", "no", "Free expired values in the background.").accepted(ALWAYS_LAZY),
+    Opt::flag("lazyfree-lazy-server-del", "no", "Free replaced values in the background.")
+        .accepted(ALWAYS_LAZY),
+    Opt::flag("lazyfree-lazy-user-del", "no", "Let DEL free values in the background.").accepted(ALWAYS_LAZY),
+    Opt::flag("lazyfree-lazy-user-flush", "no", "Let FLUSHALL free values in the background.")
+        .accepted(ALWAYS_LAZY),
+    Opt::new(
+        "notify-keyspace-events",
+        Kind::Checked(words::event_letters),
+        "",
+        "Which changes of keys are published, as letters.",
+    )
+    .accepted("there are no channels to publish on so far"),
+    Opt::flag("activerehashing", "yes", "Move tables to their new size in idle time.").accepted(OTHER_DESIGN),
+    Opt::flag("activedefrag", "no", "Move values together to give memory back.").accepted(NO_DEFRAG),
+    Opt::memory("active-defrag-ignore-bytes", "104857600", (1, i64::MAX as u64), "Waste that is left alone.")
+        .accepted(NO_DEFRAG),
+    Opt::integer("active-defrag-threshold-lower", "10", (0, 1000), "Percentage of waste to start at.")
+        .accepted(NO_DEFRAG),
+    Opt::integer("active-defrag-threshold-upper", "100", (0, 1000), "Percentage of waste for full effort.")
+        .accepted(NO_DEFRAG),
+    Opt::integer("active-defrag-cycle-min", "1", (1, 99), "Percentage of a core at the lower threshold.")
+        .accepted(NO_DEFRAG),
+    Opt::integer("active-defrag-cycle-max", "25", (1, 99), "Percentage of a core at the upper threshold.")
+        .accepted(NO_DEFRAG),
+    Opt::integer("active-defrag-cycle-us", "500", (0, 100_000), "Microseconds of one step.")
+        .accepted(NO_DEFRAG),
+    Opt::integer(
+        "active-defrag-max-scan-fields",
+        "1000",
+        (1, i64::MAX),
+        "Elements from which a value takes steps.",
+    )
+    .accepted(NO_DEFRAG),
+    Opt::flag("jemalloc-bg-thread", "yes", "Let the allocator give memory back in the background.")
+        .accepted("the allocator is mimalloc"),
+    Opt::flag("disable-thp", "yes", "Keep the kernel from using huge pages for the process.")
+        .at_start()
+        .accepted(OTHER_DESIGN),
+];
+
+const NO_EVICTION: &str = "no keys are evicted so far";
+const ALWAYS_LAZY: &str = "large values are always freed in the background";
+const NO_DEFRAG: &str = "values are not moved";

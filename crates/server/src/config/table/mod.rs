@@ -1,0 +1,164 @@
+//! The options table: every option there is, by theme. The configuration file, the command line, CONFIG
+//! and docs/options.md all read it; a new option is one record here (and, if it acts, one line in
+//! `config/apply.rs`).
+//!
+//! All options of Redis 8.0 and Valkey 8.1 are known, so that their configurations work as they are.
+//! Those that do nothing yet say why in their record.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::option::Opt;
+
+mod clients;
+mod cluster;
+mod diagnostics;
+mod memory;
+mod network;
+mod persistence;
+mod process;
+mod replication;
+mod security;
+mod tls;
+mod values;
+
+/// A part of the table.
+#[derive(Debug)]
+pub struct Theme {
+    /// Its heading in the documentation.
+    pub title: &'static str,
+    /// Its options.
+    pub options: &'static [Opt],
+}
+
+/// All options, by theme.
+pub static THEMES: &[Theme] = &[
+    Theme { title: "Network", options: network::OPTIONS },
+    Theme { title: "TLS", options: tls::OPTIONS },
+    Theme { title: "Clients", options: clients::OPTIONS },
+    Theme { title: "Security", options: security::OPTIONS },
+    Theme { title: "Memory and expiry", options: memory::OPTIONS },
+    Theme { title: "Encodings of values", options: values::OPTIONS },
+    Theme { title: "Persistence", options: persistence::OPTIONS },
+    Theme { title: "Replication", options: replication::OPTIONS },
+    Theme { title: "Cluster", options: cluster::OPTIONS },
+    Theme { title: "Scripts, latency and slow commands", options: diagnostics::OPTIONS },
+    Theme { title: "Process and log", options: process::OPTIONS },
+];
+
+/// Why options of persistence do nothing.
+const NO_PERSISTENCE: &str = "all data is in memory only so far";
+/// Why options of replication do nothing.
+const NO_REPLICATION: &str = "there is no replication so far";
+/// Why options of cluster mode do nothing.
+const NO_CLUSTER: &str = "there is no cluster mode so far";
+/// Why options of TLS do nothing.
+const NO_TLS: &str = "there is no TLS so far";
+/// Why options of scripts do nothing.
+const NO_SCRIPTS: &str = "there are no scripts so far";
+/// Why options of ACL do nothing.
+const NO_ACL: &str = "there are no users besides `default` so far";
+/// Why options of client tracking do nothing.
+const NO_TRACKING: &str = "there is no client-side caching so far";
+/// Why options about measuring do nothing.
+const NOT_MEASURED: &str = "single commands are not timed so far";
+/// Why options that tune another design do nothing.
+const OTHER_DESIGN: &str = "nothing in Saker needs it: it works another way";
+
+/// The place of an option in the table: `0..OPTION_COUNT`, themes in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OptId(usize);
+
+impl OptId {
+    /// The place as a number.
+    pub fn index(self) -> usize {
+        self.0
+    }
+
+    /// The record.
+    pub fn option(self) -> &'static Opt {
+        TABLE.options[self.0]
+    }
+}
+
+/// A name and what it means.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// The option.
+    pub id: OptId,
+    /// The name, as the table writes it: the option's own, or an alias.
+    pub name: &'static str,
+}
+
+struct Table {
+    options: Vec<&'static Opt>,
+    by_name: HashMap<&'static str, Named>,
+    names: Vec<Named>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let options: Vec<&'static Opt> = THEMES.iter().flat_map(|theme| theme.options).collect();
+    let mut table = Table { options, by_name: HashMap::new(), names: Vec::new() };
+    for (index, option) in table.options.iter().enumerate() {
+        for name in std::iter::once(&option.name).chain(option.aliases) {
+            let named = Named { id: OptId(index), name };
+            let earlier = table.by_name.insert(name, named);
+            assert!(earlier.is_none(), "two options are called {name}");
+            table.names.push(named);
+        }
+    }
+    table
+});
+
+/// All options, in the order of the table.
+pub fn all() -> impl ExactSizeIterator<Item = (OptId, &'static Opt)> {
+    TABLE.options.iter().enumerate().map(|(index, option)| (OptId(index), *option))
+}
+
+/// All names, aliases behind the option's own.
+pub fn names() -> &'static [Named] {
+    &TABLE.names
+}
+
+/// The option called `name`, whatever the case; aliases count. O(length).
+pub fn find(name: &[u8]) -> Option<Named> {
+    let name = name.to_ascii_lowercase();
+    TABLE.by_name.get(std::str::from_utf8(&name).ok()?).copied()
+}
+
+/// The option called `name`.
+///
+/// # Panics
+/// If there is none: for names written in this program.
+pub fn known(name: &str) -> OptId {
+    find(name.as_bytes()).map(|named| named.id).unwrap_or_else(|| panic!("no option is called {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::option::Acts;
+
+    #[test]
+    fn every_record_is_complete() {
+        for (_, option) in all() {
+            assert_eq!(option.name, option.name.to_ascii_lowercase());
+            assert!(option.summary.ends_with('.'), "{}", option.name);
+            // Panics if the default is not a value.
+            let shown = option.default_value().to_text();
+            assert!(!shown.contains(&b'\n'), "{}", option.name);
+            if let Acts::Accepted(why) = option.acts {
+                assert!(!why.is_empty(), "{}", option.name);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_found_in_any_case_and_by_their_aliases() {
+        assert_eq!(find(b"MaxMemory").map(|named| named.name), Some("maxmemory"));
+        let old = find(b"hash-max-ziplist-entries").expect("an alias");
+        assert_eq!(old.id.option().name, "hash-max-listpack-entries");
+        assert!(find(b"nonsense").is_none());
+        assert!(find(b"\xff").is_none());
+    }
+}

@@ -1,0 +1,105 @@
+//! Options about the process and its log.
+
+use super::OTHER_DESIGN;
+use crate::config::option::{INT, Opt};
+use crate::config::value::Kind;
+use crate::config::words;
+
+/// What a signal may ask for.
+const SHUTDOWN: &[&str] = &["default", "save", "nosave", "now", "force"];
+
+/// This theme's options.
+pub static OPTIONS: &[Opt] = &[
+    Opt::flag("daemonize", "no", "Run in the background.").at_start(),
+    Opt::text("pidfile", "", "A file to write the process id to; removed at the end.").at_start(),
+    Opt::choice(
+        "loglevel",
+        "notice",
+        &["debug", "verbose", "notice", "warning", "nothing"],
+        "The least important lines of the log.",
+    ),
+    Opt::text("logfile", "", "The file of the log; empty for standard output.").at_start(),
+    Opt::choice("log-format", "legacy", &["legacy", "logfmt"], "How lines of the log are written.")
+        .accepted("lines have one form"),
+    Opt::choice(
+        "log-timestamp-format",
+        "legacy",
+        &["legacy", "iso8601", "milliseconds"],
+        "How times are written in the log.",
+    )
+    .accepted("lines have one form"),
+    Opt::flag("syslog-enabled", "no", "Log to the system's log.").at_start().accepted(NO_SYSLOG),
+    Opt::text("syslog-ident", "saker", "The name in the system's log.").at_start().accepted(NO_SYSLOG),
+    Opt::choice(
+        "syslog-facility",
+        "local0",
+        &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"],
+        "The facility in the system's log.",
+    )
+    .at_start()
+    .accepted(NO_SYSLOG),
+    Opt::choice(
+        "supervised",
+        "no",
+        &["upstart", "systemd", "auto", "no"],
+        "Who is told when the server is ready.",
+    )
+    .at_start()
+    .accepted("run it as a service of type `simple`"),
+    Opt::choice("shutdown-on-sigint", "default", SHUTDOWN, "How SIGINT ends the server.")
+        .accepted(NOTHING_TO_SAVE),
+    Opt::choice("shutdown-on-sigterm", "default", SHUTDOWN, "How SIGTERM ends the server.")
+        .accepted(NOTHING_TO_SAVE),
+    Opt::integer("shutdown-timeout", "10", INT, "Seconds to wait for replicas at the end.")
+        .accepted(NOTHING_TO_SAVE),
+    Opt::flag("set-proc-title", "yes", "Describe the server in its process title.")
+        .at_start()
+        .accepted(NO_TITLE),
+    Opt::new(
+        "proc-title-template",
+        Kind::Checked(words::title_template),
+        "{title} {listen-addr} {server-mode}",
+        "What the process title says.",
+    )
+    .accepted(NO_TITLE),
+    Opt::text("server-cpulist", "", "The cores for threads that serve clients.")
+        .also(&["server_cpulist"])
+        .at_start()
+        .accepted(NO_PINNING),
+    Opt::text("bio-cpulist", "", "The cores for background threads.")
+        .also(&["bio_cpulist"])
+        .at_start()
+        .accepted(NO_PINNING),
+    Opt::text("aof-rewrite-cpulist", "", "The cores for rewriting the append-only file.")
+        .also(&["aof_rewrite_cpulist"])
+        .at_start()
+        .accepted(NO_PINNING),
+    Opt::text("bgsave-cpulist", "", "The cores for writing snapshots.")
+        .also(&["bgsave_cpulist"])
+        .at_start()
+        .accepted(NO_PINNING),
+    Opt::choice(
+        "oom-score-adj",
+        "no",
+        &["no", "yes", "relative", "absolute"],
+        "Tell the kernel which process to end when memory is short.",
+    )
+    .accepted(NO_OOM_SCORE),
+    Opt::new(
+        "oom-score-adj-values",
+        Kind::Words(&words::OOM_SCORES),
+        "0 200 800",
+        "The scores of primary, replica and background process.",
+    )
+    .accepted(NO_OOM_SCORE),
+    Opt::flag("crash-log-enabled", "yes", "Describe a crash in the log.").accepted(OTHER_DESIGN),
+    Opt::flag("crash-memcheck-enabled", "yes", "Test memory after a crash.").accepted(OTHER_DESIGN),
+    Opt::text("ignore-warnings", "", "Warnings at the start that are not to be given.")
+        .accepted("no such warning is given"),
+];
+
+const NO_SYSLOG: &str = "the log goes to a file or to standard output";
+const NOTHING_TO_SAVE: &str = "there is nothing to save and nobody to wait for so far";
+const NO_TITLE: &str = "the process keeps its title";
+const NO_PINNING: &str = "threads are not tied to cores";
+const NO_OOM_SCORE: &str = "the score is left as it is: one process does everything";

@@ -1,0 +1,271 @@
+//! What values options have: how they are read from words, and how they are written back.
+//!
+//! Values are compared, stored and shown in one canonical form: `1gb` becomes 1073741824, `YES` becomes
+//! `yes`. The errors are the sentences that clients of Redis know.
+
+use std::borrow::Cow;
+
+use stdx::memory_size::parse_memory;
+use stdx::number::parse_i64;
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// `yes` or `no`.
+    Flag(bool),
+    /// A whole number.
+    Integer(i64),
+    /// An octal number: permission bits.
+    Octal(u32),
+    /// Bytes.
+    Memory(u64),
+    /// A share of something else, up to 100.
+    Percent(u8),
+    /// One of the words of its kind.
+    Choice(&'static str),
+    /// Any bytes.
+    Text(Vec<u8>),
+    /// Several words.
+    Words(Vec<Vec<u8>>),
+}
+
+/// Why a text is no value of an option: the sentence a client is told.
+pub type Refusal = Cow<'static, str>;
+
+/// What values an option has.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// `yes` or `no`.
+    Flag,
+    /// A whole number, both ends included.
+    Integer {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// A whole number that is moved to the nearest end when out of range.
+    Clamped {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// Permission bits, in octal.
+    Octal,
+    /// An amount of memory, both ends included.
+    Memory {
+        /// The smallest, in bytes.
+        min: u64,
+        /// The largest, in bytes.
+        max: u64,
+    },
+    /// An amount of memory, or a percentage such as `5%`.
+    MemoryOrPercent,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any bytes.
+    Text,
+    /// Bytes that a function accepts, perhaps in another form.
+    Checked(fn(&[u8]) -> Result<Vec<u8>, Refusal>),
+    /// Several words.
+    Words(&'static WordsKind),
+}
+
+/// A value of several words, or why not.
+pub type Words = Result<Vec<Vec<u8>>, Refusal>;
+
+/// Reads words, given the value so far.
+pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
+
+/// How several words make one value.
+#[derive(Debug)]
+pub struct WordsKind {
+    /// The new value from words, given the old one (an option may be set in parts).
+    pub parse: ParseWords,
+    /// How many words a line of the rewritten configuration file holds; 0 for all on one line.
+    pub line_words: usize,
+    /// Whether further lines of the configuration file add to the first.
+    pub accumulates: bool,
+}
+
+impl Kind {
+    /// The value from which a partial one starts.
+    pub fn initial(&self) -> Value {
+        match self {
+            Kind::Words(_) => Value::Words(Vec::new()),
+            _ => Value::Text(Vec::new()),
+        }
+    }
+
+    /// Reads a value from the words behind an option's name. `old` is the value so far.
+    pub fn parse(&self, words: &[&[u8]], old: &Value) -> Result<Value, Refusal> {
+        if let Kind::Words(kind) = self {
+            let old = if let Value::Words(old) = old { old.as_slice() } else { &[] };
+            return (kind.parse)(words, old).map(Value::Words);
+        }
+        let [word] = words else { return Err("wrong number of arguments".into()) };
+        self.parse_word(word)
+    }
+
+    fn parse_word(&self, word: &[u8]) -> Result<Value, Refusal> {
+        match *self {
+            Kind::Flag => match word.to_ascii_lowercase().as_slice() {
+                b"yes" => Ok(Value::Flag(true)),
+                b"no" => Ok(Value::Flag(false)),
+                _ => Err("argument must be 'yes' or 'no'".into()),
+            },
+            Kind::Integer { min, max } => {
+                let number = parse_i64(word).ok_or(NOT_AN_INTEGER)?;
+                within(number, min, max).map(Value::Integer)
+            }
+            Kind::Clamped { min, max } => {
+                let number = parse_i64(word).ok_or(NOT_AN_INTEGER)?;
+                within(number, 0, i32::MAX.into()).map(|number| Value::Integer(number.clamp(min, max)))
+            }
+            Kind::Octal => {
+                let digits = std::str::from_utf8(word).ok().filter(|text| !text.starts_with('+'));
+                let bits = match digits {
+                    Some("") => Some(0),
+                    Some(text) => u32::from_str_radix(text, 8).ok().filter(|&bits| bits <= 0o777),
+                    None => None,
+                };
+                bits.map(Value::Octal).ok_or("argument couldn't be parsed as an octal number".into())
+            }
+            Kind::Memory { min, max } => {
+                let bytes = parse_memory(word).ok_or("argument must be a memory value")?;
+                within(bytes, min, max).map(Value::Memory)
+            }
+            Kind::MemoryOrPercent => memory_or_percent(word),
+            Kind::Choice(choices) => {
+                let chosen = choices.iter().find(|choice| word.eq_ignore_ascii_case(choice.as_bytes()));
+                chosen.map(|choice| Value::Choice(choice)).ok_or_else(|| {
+                    format!("argument(s) must be one of the following: {}", choices.join(", ")).into()
+                })
+            }
+            Kind::Text => Ok(Value::Text(word.to_vec())),
+            Kind::Checked(check) => check(word).map(Value::Text),
+            Kind::Words(_) => unreachable!("values of several words are read by `parse`"),
+        }
+    }
+
+    /// Whether a value may consist of more than one word.
+    pub fn takes_words(&self) -> bool {
+        matches!(self, Kind::Words(_))
+    }
+
+    /// What its values are, for the documentation.
+    pub fn describe(&self) -> String {
+        match *self {
+            Kind::Flag => "yes, no".to_owned(),
+            Kind::Integer { min, max } | Kind::Clamped { min, max } => {
+                let end = |number: i64| match number {
+                    i64::MAX => "2⁶³−1".to_owned(),
+                    number if number == i64::from(i32::MAX) => "2³¹−1".to_owned(),
+                    number if number == i64::from(i32::MIN) => "−2³¹".to_owned(),
+                    number if number == i64::from(u32::MAX) => "2³²−1".to_owned(),
+                    number => number.to_string(),
+                };
+                format!("{} to {}", end(min), end(max))
+            }
+            Kind::Octal => "permission bits, octal".to_owned(),
+            Kind::Memory { min, max } => match (min, max >= i64::MAX as u64) {
+                (0, true) => "memory".to_owned(),
+                (min, true) => format!("memory, at least {min}"),
+                (min, false) => format!("memory, {min} to {max}"),
+            },
+            Kind::MemoryOrPercent => "memory, or a percentage".to_owned(),
+            Kind::Choice(choices) => choices.join(", "),
+            Kind::Text | Kind::Checked(_) => "text".to_owned(),
+            Kind::Words(_) => "words".to_owned(),
+        }
+    }
+}
+
+const NOT_AN_INTEGER: &str = "argument couldn't be parsed into an integer";
+
+fn within<N: PartialOrd + std::fmt::Display>(number: N, min: N, max: N) -> Result<N, Refusal> {
+    if number < min || number > max {
+        return Err(format!("argument must be between {min} and {max} inclusive").into());
+    }
+    Ok(number)
+}
+
+fn memory_or_percent(word: &[u8]) -> Result<Value, Refusal> {
+    const REFUSAL: &str = "argument must be a memory or percent value";
+    if let Some(number) = word.strip_suffix(b"%") {
+        return match parse_i64(number) {
+            Some(percent @ 0..=100) => Ok(Value::Percent(percent as u8)),
+            Some(101..) => Err("percentage argument must be less or equal to 100".into()),
+            _ => Err(REFUSAL.into()),
+        };
+    }
+    parse_memory(word).map(Value::Memory).ok_or(REFUSAL.into())
+}
+
+impl Value {
+    /// The value as CONFIG GET shows it. O(length).
+    pub fn to_text(&self) -> Vec<u8> {
+        match self {
+            Value::Flag(true) => b"yes".to_vec(),
+            Value::Flag(false) => b"no".to_vec(),
+            Value::Integer(number) => number.to_string().into_bytes(),
+            Value::Octal(bits) => format!("{bits:o}").into_bytes(),
+            Value::Memory(bytes) => bytes.to_string().into_bytes(),
+            Value::Percent(percent) => format!("{percent}%").into_bytes(),
+            Value::Choice(word) => word.as_bytes().to_vec(),
+            Value::Text(text) => text.clone(),
+            Value::Words(words) => words.join(&b' '),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: Kind, word: &str, expected: Result<&str, &str>) {
+        let parsed = kind.parse(&[word.as_bytes()], &kind.initial());
+        let shown = parsed.map(|value| String::from_utf8_lossy(&value.to_text()).into_owned());
+        assert_eq!(shown.as_deref().map_err(|refusal| &**refusal), expected, "{word:?} as {kind:?}");
+    }
+
+    #[test]
+    fn values_are_shown_in_one_form() {
+        check(Kind::Flag, "YES", Ok("yes"));
+        check(Kind::Memory { min: 0, max: u64::MAX }, "1gb", Ok("1073741824"));
+        check(Kind::Memory { min: 0, max: u64::MAX }, "99999999999999999999", Ok("18446744073709551615"));
+        check(Kind::Octal, "700", Ok("700"));
+        check(Kind::Octal, "", Ok("0"));
+        check(Kind::Choice(&["no", "allkeys-lru"]), "ALLKEYS-LRU", Ok("allkeys-lru"));
+        check(Kind::MemoryOrPercent, "5%", Ok("5%"));
+        check(Kind::MemoryOrPercent, "1mb", Ok("1048576"));
+        check(Kind::Clamped { min: 1, max: 500 }, "10000", Ok("500"));
+        check(Kind::Clamped { min: 1, max: 500 }, "0", Ok("1"));
+    }
+
+    #[test]
+    fn refusals_are_the_sentences_that_redis_says() {
+        let integer = Kind::Integer { min: 0, max: i64::MAX };
+        check(integer, "abc", Err("argument couldn't be parsed into an integer"));
+        check(integer, "01", Err("argument couldn't be parsed into an integer"));
+        check(integer, " 1", Err("argument couldn't be parsed into an integer"));
+        check(integer, "-1", Err("argument must be between 0 and 9223372036854775807 inclusive"));
+        check(Kind::Flag, "maybe", Err("argument must be 'yes' or 'no'"));
+        check(Kind::Memory { min: 0, max: u64::MAX }, "1zb", Err("argument must be a memory value"));
+        let at_least = Kind::Memory { min: 1 << 20, max: i64::MAX as u64 };
+        check(at_least, "", Err("argument must be between 1048576 and 9223372036854775807 inclusive"));
+        check(Kind::Octal, "888", Err("argument couldn't be parsed as an octal number"));
+        check(Kind::Octal, "7777", Err("argument couldn't be parsed as an octal number"));
+        check(Kind::MemoryOrPercent, "101%", Err("percentage argument must be less or equal to 100"));
+        check(Kind::MemoryOrPercent, "-5%", Err("argument must be a memory or percent value"));
+        check(Kind::Choice(&["a", "b"]), "c", Err("argument(s) must be one of the following: a, b"));
+    }
+
+    #[test]
+    fn one_word_is_wanted_where_one_is_meant() {
+        let refusal = Kind::Flag.parse(&[b"yes", b"no"], &Value::Flag(true));
+        assert_eq!(refusal, Err("wrong number of arguments".into()));
+        assert_eq!(Kind::Text.parse(&[], &Value::Flag(true)), Err("wrong number of arguments".into()));
+    }
+}

@@ -1,0 +1,42 @@
+//! The limit of open files: each client needs one.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Files a server has open beside its clients: log, listeners, and a handful per I/O thread (event loop,
+/// waker).
+const RESERVED_FILES: u64 = 32;
+const RESERVED_FILES_PER_THREAD: u64 = 8;
+
+/// Lets the process open as many files as `clients` need beside its own, as far as it may. Gives the
+/// number of clients that are possible, at most `clients`. The limit is the process's, so an embedded
+/// server raises it for its host too; it is never lowered.
+pub fn raise_open_files(clients: u64, io_threads: usize) -> u64 {
+    let reserved = RESERVED_FILES + RESERVED_FILES_PER_THREAD * io_threads as u64;
+    let wanted = clients.saturating_add(reserved);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let current = current.unwrap_or(u64::MAX);
+    if current >= wanted {
+        return clients;
+    }
+    // Raising the hard limit is for the privileged; up to the hard limit is for all.
+    let attempts = [maximum.map(|maximum| maximum.max(wanted)), maximum];
+    for maximum in attempts {
+        let limit = Rlimit { current: Some(wanted.min(maximum.unwrap_or(u64::MAX))), maximum };
+        if setrlimit(Resource::Nofile, limit).is_ok() {
+            break;
+        }
+    }
+    let current = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    current.saturating_sub(reserved).clamp(1, clients)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_permitted_already_is_granted() {
+        assert_eq!(raise_open_files(1, 1), 1);
+        assert!(raise_open_files(u64::MAX, 1) >= 1);
+    }
+}
