@@ -313,3 +313,103 @@ impl Inputs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::turn_memory::Arena;
+
+    fn inputs() -> Inputs {
+        Inputs::new(TurnMemory::Arena(Arena::new(64 * 1024)))
+    }
+
+    fn arrive(inputs: &mut Inputs, conn: ConnId, bytes: &[u8], events: &mut Vec<Event>) {
+        let arena = inputs.memory_mut().arena_mut();
+        arena.free_mut(bytes.len()).copy_from_slice(bytes);
+        let span = arena.take(bytes.len());
+        inputs.receive(conn, span);
+        inputs.report(conn, events);
+    }
+
+    /// Random receives and consumptions over many turns against plain vectors.
+    #[test]
+    fn bytes_are_what_arrived_and_was_not_consumed() {
+        let mut random = 7_u64;
+        let mut next = move |below: usize| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) as usize % below
+        };
+        let mut inputs = inputs();
+        let conns: Vec<ConnId> = (0..5).map(|index| ConnId::new(index, 1)).collect();
+        let mut expected: Vec<Vec<u8>> = vec![Vec::new(); conns.len()];
+        conns.iter().for_each(|&conn| inputs.open(conn));
+        for turn in 0..3_000_u32 {
+            let mut events = Vec::new();
+            for _ in 0..next(8) {
+                let at = next(conns.len());
+                let bytes: Vec<u8> = (0..1 + next(400)).map(|i| (turn as usize + i) as u8).collect();
+                arrive(&mut inputs, conns[at], &bytes, &mut events);
+                expected[at].extend(bytes);
+                if next(3) == 0 {
+                    let n = next(expected[at].len() + 1);
+                    inputs.consume(conns[at], n);
+                    expected[at].drain(..n);
+                }
+            }
+            for (&conn, bytes) in conns.iter().zip(&mut expected) {
+                assert_eq!(inputs.bytes(conn), bytes.as_slice());
+                assert_eq!(inputs.len_bytes(conn), bytes.len());
+                if next(4) == 0 {
+                    let n = bytes.len() - next(bytes.len() + 1).min(20);
+                    inputs.consume(conn, n);
+                    bytes.drain(..n);
+                }
+            }
+            inputs.end_turn();
+            for (&conn, bytes) in conns.iter().zip(&expected) {
+                assert_eq!(inputs.bytes(conn), bytes.as_slice());
+                assert!(inputs.capacity_bytes(conn) > 0 || bytes.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_is_reported_once_a_turn_and_counted_once_an_epoch() {
+        let mut inputs = inputs();
+        let conns: Vec<ConnId> = (0..10).map(|index| ConnId::new(index, 1)).collect();
+        conns.iter().for_each(|&conn| inputs.open(conn));
+        for turn in 0..3 * TURNS_PER_EPOCH as usize {
+            let mut events = Vec::new();
+            for _ in 0..2 {
+                arrive(&mut inputs, conns[turn % 10], b"x", &mut events);
+                arrive(&mut inputs, conns[(turn + 1) % 10], b"x", &mut events);
+            }
+            assert_eq!(events.len(), 2);
+            inputs.end_turn();
+            assert_eq!(inputs.reported_last_turn(), 2);
+        }
+        assert_eq!(inputs.active_count(), 10);
+        (0..2 * TURNS_PER_EPOCH).for_each(|_| inputs.end_turn());
+        assert_eq!(inputs.active_count(), 0);
+    }
+
+    #[test]
+    fn memory_follows_what_arrives_not_what_is_announced() {
+        let mut inputs = inputs();
+        let conn = ConnId::new(0, 1);
+        inputs.open(conn);
+        inputs.announce(conn, 1 << 30);
+        arrive(&mut inputs, conn, b"$1073741824\r\n", &mut Vec::new());
+        inputs.end_turn();
+        let mut grown = 0;
+        let mut capacity = inputs.capacity_bytes(conn);
+        while inputs.len_bytes(conn) < 8 << 20 {
+            assert!(inputs.announced_rest(conn) > 0);
+            arrive(&mut inputs, conn, &[1; 16 * 1024], &mut Vec::new());
+            inputs.end_turn();
+            grown += u32::from(std::mem::replace(&mut capacity, inputs.capacity_bytes(conn)) != capacity);
+            assert!(capacity <= RESERVE_LEN_BYTES_MIN + 3 * inputs.len_bytes(conn));
+        }
+        assert!(grown < 20, "{grown} reallocations");
+    }
+}

@@ -200,3 +200,82 @@ fn keep(pool: &mut Vec<Vec<u8>>, queue: &mut ByteQueue) {
         pool.push(buffer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outputs() -> (Outputs, ConnId) {
+        let (mut outputs, conn) = (Outputs::default(), ConnId::new(0, 1));
+        outputs.open(conn);
+        (outputs, conn)
+    }
+
+    /// Flushes to a socket that takes `takes` bytes; what it took.
+    fn flush(outputs: &mut Outputs, conn: ConnId, takes: usize) -> Vec<u8> {
+        let dirty = outputs.begin_flush();
+        let mut taken = Vec::new();
+        if let Some(queue) = outputs.flushable(conn) {
+            taken = queue.as_single().expect("one piece")[..takes.min(queue.len_bytes())].to_vec();
+            queue.advance(taken.len());
+            outputs.after_send(conn);
+        }
+        outputs.end_flush(dirty);
+        taken
+    }
+
+    #[test]
+    fn a_sent_queue_gives_its_buffer_to_the_next_connection() {
+        let (mut outputs, conn) = outputs();
+        outputs.queue(conn).tail_mut().extend_from_slice(b"reply");
+        let buffer = outputs.queue(conn).tail_mut().as_ptr();
+        assert_eq!(flush(&mut outputs, conn, 99), b"reply");
+        assert_eq!(outputs.len_bytes(conn), 0);
+        let other = ConnId::new(1, 1);
+        outputs.open(other);
+        assert_eq!(outputs.queue(other).tail_mut().as_ptr(), buffer);
+    }
+
+    #[test]
+    fn what_is_appended_behind_unsent_bytes_is_sent_behind_them() {
+        let (mut outputs, conn) = outputs();
+        outputs.queue(conn).tail_mut().extend_from_slice(b"first");
+        assert_eq!(flush(&mut outputs, conn, 2), b"fi");
+        outputs.queue(conn).tail_mut().extend_from_slice(b"second");
+        assert_eq!(flush(&mut outputs, conn, 99), b"", "the first is still unsent");
+        assert_eq!(outputs.len_bytes(conn), 9);
+        let mut sent = Vec::new();
+        while let Some(queue) = outputs.unsent_mut(conn) {
+            sent.push(queue.as_single().expect("one piece")[0]);
+            queue.advance(1);
+        }
+        assert_eq!(sent, b"rstsecond");
+        assert!(!outputs.is_behind(conn));
+    }
+
+    #[test]
+    fn bytes_in_the_kernels_hands_are_counted_until_they_come_back() {
+        let (mut outputs, conn) = outputs();
+        outputs.queue(conn).tail_mut().extend_from_slice(b"reply");
+        let dirty = outputs.begin_flush();
+        assert!(outputs.flushable(conn).is_some());
+        let mut queue = outputs.take_single(conn).expect("one piece");
+        outputs.end_flush(dirty);
+        assert_eq!(outputs.len_bytes(conn), 5);
+        queue.advance(3);
+        outputs.sent(conn, queue);
+        assert_eq!(outputs.unsent_mut(conn).map(|queue| queue.len_bytes()), Some(2));
+        outputs.close(conn);
+        assert_eq!(outputs.len_bytes(conn), 0);
+        outputs.sent(conn, ByteQueue::new());
+    }
+
+    #[test]
+    fn stale_ids_write_nowhere() {
+        let (mut outputs, conn) = outputs();
+        outputs.close(conn);
+        outputs.queue(conn).tail_mut().extend_from_slice(b"lost");
+        assert!(flush(&mut outputs, conn, 99).is_empty());
+        assert!(outputs.queue(conn).is_empty());
+    }
+}
