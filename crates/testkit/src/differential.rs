@@ -188,7 +188,7 @@ fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
     let mut clock = 0;
     let mut commands = Vec::with_capacity(SEQUENCE_COMMANDS + 1);
     if rng.percent(50) {
-        commands.push(pair.other_options(rng));
+        commands.extend(pair.other_options(rng));
     }
     commands.extend((0..SEQUENCE_COMMANDS).map(|_| grammar.command(&mut clock, rng)));
     commands

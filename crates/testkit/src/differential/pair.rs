@@ -133,15 +133,16 @@ impl Pair {
     }
 
     /// The command that gives the options that both have the values of a variant, or without one
-    /// those that sequences start from.
-    fn set_options(&self, variant: Option<usize>) -> Args {
+    /// those that sequences start from. `None` when they have none in common.
+    fn set_options(&self, variant: Option<usize>) -> Option<Args> {
         let value = |at: usize| variant.map_or(OPTIONS[at].1, |variant| OPTION_VARIANTS[variant][at]);
         let pairs = self.options.iter().flat_map(|&at| [OPTIONS[at].0, value(at)]);
-        ["CONFIG", "SET"].into_iter().chain(pairs).map(|word| word.as_bytes().to_vec()).collect()
+        let words = ["CONFIG", "SET"].into_iter().chain(pairs).map(|word| word.as_bytes().to_vec());
+        (!self.options.is_empty()).then(|| words.collect())
     }
 
     /// The command that sets other thresholds, for some sequences to start with.
-    pub fn other_options(&self, rng: &mut Rng) -> Args {
+    pub fn other_options(&self, rng: &mut Rng) -> Option<Args> {
         self.set_options(Some(rng.below(OPTION_VARIANTS.len())))
     }
 
@@ -186,8 +187,9 @@ impl Pair {
     /// Empties both and puts their options back.
     fn reset(&mut self) -> Result<(), RunError> {
         self.recent.clear();
-        let config = self.set_options(None);
-        let replies = self.ask(&[words("FLUSHALL"), words("SELECT 0"), config])?;
+        let mut setup = vec![words("FLUSHALL"), words("SELECT 0")];
+        setup.extend(self.set_options(None));
+        let replies = self.ask(&setup)?;
         self.recent.clear();
         let refusal = replies.iter().flatten().find(|reply| reply.is_error());
         refusal.map_or(Ok(()), |error| Err(RunError::Setup(format!("setting up a sequence: {error}"))))

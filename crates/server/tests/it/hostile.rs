@@ -1,0 +1,134 @@
+//! Input that is wrong, huge or never finished, and clients that do not read or vanish: the answer is
+//! Redis' error and a closed connection, memory stays bounded, and other clients notice nothing.
+
+use server::Server;
+use testkit::{Client, Value};
+
+use crate::support::{as_process_on_each_back_end, connect, on_each_back_end};
+
+/// What the server may hold in memory while clients misbehave.
+const MEMORY_BYTES_MAX: i64 = 100 << 20;
+
+/// A server still serves others when they get their PONG.
+fn assert_unharmed(client: &mut Client) {
+    assert_eq!(client.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
+}
+
+/// The figure that `INFO memory` gives as `used_memory`.
+fn used_memory(client: &mut Client) -> i64 {
+    let info = client.command(&["INFO", "memory"]);
+    let text = String::from_utf8_lossy(info.as_bytes().expect("INFO answers text")).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    line.expect("the field exists").parse().expect("it is a number")
+}
+
+fn check_refused(server: &Server, input: &[u8], expected: &str) {
+    let mut client = connect(server);
+    // The server may close before all is sent.
+    let _ = client.send(input);
+    let shown = input[..input.len().min(60)].escape_ascii();
+    match client.read() {
+        Ok(Value::Error(text)) => assert_eq!(String::from_utf8_lossy(&text), expected, "{shown}"),
+        other => panic!("{shown} was answered {other:?}"),
+    }
+    assert!(client.read().is_err(), "still open after {shown}");
+}
+
+#[test]
+fn malformed_requests_get_the_error_of_redis_and_the_end() {
+    on_each_back_end(|server| {
+        let mut other = connect(server);
+        check_refused(server, b"*abc\r\n", "ERR Protocol error: invalid multibulk length");
+        check_refused(server, b"*1048577000000\r\n", "ERR Protocol error: invalid multibulk length");
+        check_refused(server, b"*1\r\nabc\r\n", "ERR Protocol error: expected '$', got 'a'");
+        check_refused(server, b"*1\r\n$-1\r\n", "ERR Protocol error: invalid bulk length");
+        check_refused(server, b"*1\r\n$abc\r\n", "ERR Protocol error: invalid bulk length");
+        check_refused(server, b"*1\r\n$9999999999999\r\n", "ERR Protocol error: invalid bulk length");
+        check_refused(server, b"SET k \"open\r\n", "ERR Protocol error: unbalanced quotes in request");
+        check_refused(server, &[b'a'; 70_000], "ERR Protocol error: too big inline request");
+        check_refused(
+            server,
+            &[b"*1", &[b'1'; 70_000][..]].concat(),
+            "ERR Protocol error: too big mbulk count string",
+        );
+        check_refused(
+            server,
+            &[b"*1\r\n$1", &[b'1'; 70_000][..]].concat(),
+            "ERR Protocol error: too big bulk count string",
+        );
+        assert_unharmed(&mut other);
+    });
+}
+
+#[test]
+fn requests_before_a_malformed_one_are_answered() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        client.send(b"*1\r\n$4\r\nPING\r\n*x\r\n").unwrap();
+        assert_eq!(client.read().unwrap(), Value::Simple(b"PONG".to_vec()));
+        assert!(client.read().unwrap().is_error());
+        assert!(client.read().is_err());
+    });
+}
+
+#[test]
+fn what_is_claimed_and_not_sent_costs_nothing() {
+    as_process_on_each_back_end(|server| {
+        let mut other = server.connect();
+        let mut claimants: Vec<Client> = (0..200).map(|_| server.connect()).collect();
+        for client in &mut claimants {
+            client.send(b"*1000000\r\n$536870912\r\nabc").unwrap();
+        }
+        assert_unharmed(&mut other);
+        let used = used_memory(&mut other);
+        assert!(used < MEMORY_BYTES_MAX, "{used} bytes");
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_is_held_in_bounded_memory() {
+    const VALUE_BYTES: usize = 256 * 1024;
+    const REQUESTS: usize = 2_000;
+    as_process_on_each_back_end(|server| {
+        let mut other = server.connect();
+        other.command(&[&b"SET"[..], b"big", &vec![b'v'; VALUE_BYTES][..]]);
+        let mut slow = server.connect();
+        slow.send(&b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(REQUESTS)).unwrap();
+        for _ in 0..200 {
+            assert_unharmed(&mut other);
+        }
+        let used = used_memory(&mut other);
+        assert!(used < MEMORY_BYTES_MAX, "{used} bytes");
+        for _ in 0..REQUESTS {
+            assert!(matches!(slow.read(), Ok(Value::Bulk(value)) if value.len() == VALUE_BYTES));
+        }
+    });
+}
+
+#[test]
+fn clients_that_vanish_in_the_middle_leave_no_trace() {
+    on_each_back_end(|server| {
+        let mut other = connect(server);
+        for cut in 0..200 {
+            let mut client = connect(server);
+            let request = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100\r\n".repeat(cut % 3 + 1);
+            client.send(&request[..request.len() - cut % 20]).unwrap();
+            client.send(&b"*1\r\n$4\r\nPING\r\n".repeat(cut)).ok();
+        }
+        assert_unharmed(&mut other);
+    });
+}
+
+#[test]
+fn garbage_on_many_connections_harms_nobody() {
+    on_each_back_end(|server| {
+        let mut other = connect(server);
+        let mut rng = testkit::Rng::new(1);
+        for _ in 0..300 {
+            let mut client = connect(server);
+            let garbage: Vec<u8> = (0..rng.below(4_000)).map(|_| rng.next_u64() as u8).collect();
+            let _ = client.send(&garbage);
+        }
+        assert_unharmed(&mut other);
+    });
+}

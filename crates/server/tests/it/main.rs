@@ -1,0 +1,7 @@
+//! The server through its sockets, embedded in the test process, on each way to the kernel.
+
+mod differential;
+mod hostile;
+mod requests;
+mod scripts;
+mod support;
