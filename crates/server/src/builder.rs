@@ -155,6 +155,7 @@ impl Builder {
 
     /// Starts the server: it accepts clients when this returns.
     pub fn start(mut self) -> Result<Server, StartError> {
+        structures::alloc::configure();
         if let Some(problem) = self.problem {
             return Err(problem);
         }

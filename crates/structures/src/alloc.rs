@@ -191,6 +191,19 @@ pub fn reset_peak() {
     PEAK_BYTES.store(used_memory_bytes(), Relaxed);
 }
 
+/// mimalloc's number for its option `purge_delay`, the same in its versions 2 and 3.
+const OPTION_PURGE_DELAY: mi::mi_option_t = 15;
+/// How long freed pages stay with the process. mimalloc's own second lets resident memory run 5–10 %
+/// ahead of a growing data set, whose tables leave blocks of every size behind; measured here, ten
+/// milliseconds cost nothing.
+const PURGE_DELAY_MS: std::ffi::c_long = 10;
+
+/// Sets the allocator up for a server: call it once, early.
+pub fn configure() {
+    // SAFETY: no precondition.
+    unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, PURGE_DELAY_MS) }
+}
+
 /// Returns to the operating system what the calling thread's heap and the shared arenas hold free.
 /// Other threads' heaps are not touched: each gives back its own. Milliseconds when much is free.
 pub fn purge() {
