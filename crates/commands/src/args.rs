@@ -83,6 +83,15 @@ impl<'a> Args<'a> {
         stdx::number::parse_i64(self.get(index)).ok_or(CommandError::NotAnInteger)
     }
 
+    /// Argument `index` as the number of one of `db_count` databases.
+    pub fn db_index(&self, index: usize, db_count: usize) -> Result<usize, CommandError> {
+        let number = i32::try_from(self.integer(index)?).map_err(|_| {
+            CommandError::Line("ERR value is out of range, value must between -2147483648 and 2147483647")
+        })?;
+        let db = usize::try_from(number).ok().filter(|&db| db < db_count);
+        db.ok_or(CommandError::DbIndexOutOfRange)
+    }
+
     /// Argument `index` as a float.
     pub fn float(&self, index: usize) -> Result<f64, CommandError> {
         stdx::number::parse_f64(self.get(index)).ok_or(CommandError::NotAFloat)

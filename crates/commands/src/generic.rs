@@ -47,21 +47,6 @@ pub static COMMANDS: &[&Command] = &[
     &object::OBJECT,
 ];
 
-/// Argument `index` as the number of a database.
-fn db_index(ctx: &Ctx<'_>, args: &Args<'_>, index: usize) -> Result<usize, CommandError> {
-    let number = args.integer(index)?;
-    if i32::try_from(number).is_err() {
-        let line = "ERR value is out of range, value must between -2147483648 and 2147483647";
-        return Err(CommandError::Line(line));
-    }
-    existing_db(ctx, number)
-}
-
-fn existing_db(ctx: &Ctx<'_>, number: i64) -> Result<usize, CommandError> {
-    let db = usize::try_from(number).ok().filter(|&db| db < ctx.db.keyspace().db_count());
-    db.ok_or(CommandError::DbIndexOutOfRange)
-}
-
 static DEL: Command = Command {
     name: "DEL",
     summary: "Deletes keys with what they hold.",
@@ -218,7 +203,7 @@ mod tests {
     #[test]
     fn each_deleted_key_raises_an_event() {
         Harness::new().check_events(&[
-            ("MSET a 1 b 2", "+OK|", "new a@0,set a@0,new b@0,set b@0"),
+            ("MSET a 1 b 2", "+OK|", "set a@0,set b@0"),
             ("DEL a x b", ":2|", "del a@0,del b@0"),
             ("UNLINK a", ":0|", ""),
         ]);

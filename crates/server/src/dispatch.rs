@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use commands::keys::for_each_key;
 use commands::table::Flags;
 use commands::{Args, CommandError, Ctx, Effects};
 use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::{Access, Moment, Tally, View};
 use resp::Reply;
+use smallvec::SmallVec;
 use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::context::{ServerCtx, ServerHandler};
-use crate::keys::key_indexes;
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -234,8 +235,9 @@ impl Engine {
             KeyPlan::None => shared.keyspace.lock_none(),
             KeyPlan::Specs => {
                 let args = &request.args;
-                let found = key_indexes(registered.command.keys, args.len(), |at| args.get(at));
-                shared.keyspace.lock_all_of(found.iter().map(|&at| args.key(at).hash))
+                let mut hashes: SmallVec<[u64; 16]> = SmallVec::new();
+                for_each_key(registered.command.keys, args, |at, _| hashes.push(args.key(at).hash));
+                shared.keyspace.lock_all_of(hashes.into_iter())
             }
         };
         self.call(session, locked, &shared, handler, &request.args, out)

@@ -25,7 +25,6 @@ pub mod dispatch;
 pub mod errors;
 pub mod housekeeper;
 pub mod info;
-pub mod keys;
 pub mod limits;
 mod listen;
 pub mod logging;

@@ -3,7 +3,6 @@
 
 use keyspace::key::SHARD_COUNT;
 
-use super::existing_db;
 use crate::args::Args;
 use crate::ctx::{Ctx, Discarded};
 use crate::error::CommandError;
@@ -100,10 +99,13 @@ pub(super) static SWAPDB: Command = Command {
 };
 /// SWAPDB index1 index2: OK. Clients stay in the database they selected and see the other's keys.
 fn swapdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let int = |index: usize| args.integer(index).ok().filter(|&number| i32::try_from(number).is_ok());
-    let first = int(1).ok_or(CommandError::Line("ERR invalid first DB index"))?;
-    let second = int(2).ok_or(CommandError::Line("ERR invalid second DB index"))?;
-    let (first, second) = (existing_db(ctx, first)?, existing_db(ctx, second)?);
+    let db_count = ctx.db.keyspace().db_count();
+    // Both are numbers before one of them is out of range.
+    for (at, invalid) in [(1, "ERR invalid first DB index"), (2, "ERR invalid second DB index")] {
+        let number = args.integer(at).ok().and_then(|number| i32::try_from(number).ok());
+        number.ok_or(CommandError::Line(invalid))?;
+    }
+    let (first, second) = (args.db_index(1, db_count)?, args.db_index(2, db_count)?);
     let keyspace = ctx.db.keyspace();
     if first != second {
         for shard in 0..SHARD_COUNT {
@@ -175,6 +177,7 @@ mod tests {
             ("SWAPDB x 0", "-ERR invalid first DB index|"),
             ("SWAPDB 99999999999 0", "-ERR invalid first DB index|"),
             ("SWAPDB 0 x", "-ERR invalid second DB index|"),
+            ("SWAPDB 99 x", "-ERR invalid second DB index|"),
             ("SWAPDB 0 16", "-ERR DB index is out of range|"),
             ("SWAPDB -1 0", "-ERR DB index is out of range|"),
         ]);

@@ -2,7 +2,6 @@
 
 use keyspace::Key;
 
-use super::db_index;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
@@ -115,7 +114,7 @@ fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             replace = true;
         } else if args.is(at, "DB") && at + 1 < args.len() {
             at += 1;
-            db = db_index(ctx, args, at)?;
+            db = args.db_index(at, ctx.db.keyspace().db_count())?;
         } else {
             return Err(CommandError::Syntax);
         }
@@ -174,7 +173,7 @@ pub(super) static MOVE: Command = Command {
 /// MOVE key db: 1 when it was moved, 0 when the key is absent or exists in the other database.
 fn move_key(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, own_db) = (args.key(1), ctx.db.index());
-    let db = db_index(ctx, args, 2)?;
+    let db = args.db_index(2, ctx.db.keyspace().db_count())?;
     if db == own_db {
         return Err(CommandError::SameObject);
     }
@@ -288,12 +287,12 @@ mod tests {
     #[test]
     fn both_names_are_told() {
         Harness::new().check_events(&[
-            ("SET a 1", "+OK|", "new a@0,set a@0"),
-            ("RENAME a b", "+OK|", "rename_from a@0,new b@0,rename_to b@0"),
+            ("SET a 1", "+OK|", "set a@0"),
+            ("RENAME a b", "+OK|", "rename_from a@0,rename_to b@0"),
             ("RENAME b b", "+OK|", ""),
-            ("RENAMENX b c", ":1|", "rename_from b@0,new c@0,rename_to c@0"),
-            ("COPY c d DB 3", ":1|", "new d@3,copy_to d@3"),
-            ("MOVE c 2", ":1|", "move_from c@0,new c@2,move_to c@2"),
+            ("RENAMENX b c", ":1|", "rename_from b@0,rename_to c@0"),
+            ("COPY c d DB 3", ":1|", "copy_to d@3"),
+            ("MOVE c 2", ":1|", "move_from c@0,move_to c@2"),
         ]);
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     fn expiry_survives_and_one_event_is_raised() {
         let mut db = Harness::new();
         db.check_events(&[
-            ("SET a 1 PX 10", "+OK|", "new a@0,set a@0,expire a@0"),
+            ("SET a 1 PX 10", "+OK|", "set a@0,expire a@0"),
             ("INCR a", ":2|", "incrby a@0"),
             ("DECRBY a 2", ":0|", "incrby a@0"),
             ("INCRBYFLOAT a 1", "$1|1|", "incrbyfloat a@0"),
@@ -210,6 +210,6 @@ mod tests {
         ]);
         db.now_ms += 10;
         assert_eq!(db.line("INCR a"), ":1|");
-        assert_eq!(db.events(), "expired a@0,new a@0,incrby a@0");
+        assert_eq!(db.events(), "expired a@0,incrby a@0");
     }
 }

@@ -297,10 +297,7 @@ static SELECT: Command<Runner> = Command {
 };
 /// SELECT index.
 fn select(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let index = usize::try_from(args.integer(1)?).map_err(|_| CommandError::DbIndexOutOfRange)?;
-    if index >= ctx.shared.keyspace.db_count() {
-        return Err(CommandError::DbIndexOutOfRange);
-    }
+    let index = args.db_index(1, ctx.shared.keyspace.db_count())?;
     ctx.session.db = index;
     ctx.session.info.db.store(index as u64, Relaxed);
     ctx.reply.ok();
