@@ -214,3 +214,11 @@ pub(crate) struct ScanStep {
     /// Replies written, which is twice the elements where they are pairs.
     pub(crate) written: usize,
 }
+
+/// A harness that does not tell of new keys, for tests of the events that collections raise.
+#[cfg(test)]
+pub(crate) fn harness_without_new() -> crate::harness::Harness {
+    let mut db = crate::harness::Harness::new();
+    db.effects.wanted_events.remove(EventClass::NEW);
+    db
+}

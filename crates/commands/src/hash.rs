@@ -575,6 +575,7 @@ fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 #[cfg(test)]
 mod tests {
+    use crate::collection::harness_without_new;
     use crate::harness::{Harness, check};
 
     #[test]
@@ -645,7 +646,7 @@ mod tests {
 
     #[test]
     fn events_tell_what_changed() {
-        Harness::new().check_events(&[
+        harness_without_new().check_events(&[
             ("HSET h a 1 b 2", ":2|", "hset h@0"),
             ("HINCRBY h a 1", ":2|", "hincrby h@0"),
             ("HINCRBYFLOAT h a 1", "$1|3|", "hincrbyfloat h@0"),

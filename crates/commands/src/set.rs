@@ -405,6 +405,7 @@ fn sscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 #[cfg(test)]
 mod tests {
+    use crate::collection::harness_without_new;
     use crate::harness::{Harness, check};
 
     #[test]
@@ -475,7 +476,7 @@ mod tests {
 
     #[test]
     fn moving_takes_a_member_from_one_set_to_the_other() {
-        Harness::new().check_events(&[
+        harness_without_new().check_events(&[
             ("SADD a x y", ":2|", "sadd a@0"),
             ("SMOVE a b x", ":1|", "srem a@0,sadd b@0"),
             ("SMOVE a b x", ":0|", ""),
@@ -492,7 +493,7 @@ mod tests {
 
     #[test]
     fn popping_all_removes_the_key() {
-        Harness::new().check_events(&[
+        harness_without_new().check_events(&[
             ("SADD s 1 2 3", ":3|", "sadd s@0"),
             ("SPOP s 0", "*0|", ""),
             ("SPOP s 4", "*3|$1|1|$1|2|$1|3|", "spop s@0,del s@0"),

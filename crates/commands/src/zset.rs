@@ -1,6 +1,686 @@
-//! Commands of the zset group.
+//! Commands on sorted sets: those that work on members by name. Ranges are in [`range`], pops in [`pop`],
+//! the algebra of several sets in [`algebra`].
 
-use crate::table::Command;
+mod algebra;
+mod pop;
+mod range;
+
+use keyspace::Zset;
+use resp::Reply;
+use stdx::number;
+use structures::listpack::element::Element;
+
+use crate::args::Args;
+use crate::collection::{
+    RandomCount, ScanRequest, ScanStep, begin_pair, begin_pairs, bulk, remove_emptied, zset_limits,
+};
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command] = &[];
+pub static COMMANDS: &[&Command] = &[
+    &ZADD,
+    &ZINCRBY,
+    &ZREM,
+    &ZSCORE,
+    &ZMSCORE,
+    &ZCARD,
+    &ZRANK,
+    &ZREVRANK,
+    &ZRANDMEMBER,
+    &ZSCAN,
+    &pop::ZPOPMIN,
+    &pop::ZPOPMAX,
+    &pop::ZMPOP,
+    &range::ZRANGE,
+    &range::ZRANGESTORE,
+    &range::ZREVRANGE,
+    &range::ZRANGEBYSCORE,
+    &range::ZREVRANGEBYSCORE,
+    &range::ZRANGEBYLEX,
+    &range::ZREVRANGEBYLEX,
+    &range::ZCOUNT,
+    &range::ZLEXCOUNT,
+    &range::ZREMRANGEBYRANK,
+    &range::ZREMRANGEBYSCORE,
+    &range::ZREMRANGEBYLEX,
+    &algebra::ZUNION,
+    &algebra::ZUNIONSTORE,
+    &algebra::ZINTER,
+    &algebra::ZINTERSTORE,
+    &algebra::ZINTERCARD,
+    &algebra::ZDIFF,
+    &algebra::ZDIFFSTORE,
+];
+
+/// The options of ZADD.
+#[derive(Clone, Copy, Default)]
+struct AddOptions {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+    ch: bool,
+    incr: bool,
+}
+
+impl AddOptions {
+    /// Reads the options from argument 2 on; also gives the index of the first score.
+    fn parse(args: &Args<'_>) -> Result<(Self, usize), CommandError> {
+        let mut options = AddOptions::default();
+        let mut at = 2;
+        // A score starts with a digit or sign most of the time: then there are no options at all.
+        while at < args.len() && args.get(at).first().is_some_and(u8::is_ascii_alphabetic) {
+            let option = match () {
+                () if args.is(at, "NX") => &mut options.nx,
+                () if args.is(at, "XX") => &mut options.xx,
+                () if args.is(at, "GT") => &mut options.gt,
+                () if args.is(at, "LT") => &mut options.lt,
+                () if args.is(at, "CH") => &mut options.ch,
+                () if args.is(at, "INCR") => &mut options.incr,
+                () => break,
+            };
+            *option = true;
+            at += 1;
+        }
+        let rest = args.len() - at;
+        if rest == 0 || rest % 2 == 1 {
+            return Err(CommandError::Syntax);
+        }
+        options.check(rest / 2)?;
+        Ok((options, at))
+    }
+
+    fn check(self, pairs: usize) -> Result<(), CommandError> {
+        if self.nx && self.xx {
+            return Err(CommandError::Line("ERR XX and NX options at the same time are not compatible"));
+        }
+        if (self.gt && self.lt) || (self.nx && (self.gt || self.lt)) {
+            return Err(CommandError::Line(
+                "ERR GT, LT, and/or NX options at the same time are not compatible",
+            ));
+        }
+        if self.incr && pairs > 1 {
+            return Err(CommandError::Line("ERR INCR option supports a single increment-element pair"));
+        }
+        Ok(())
+    }
+
+    /// The score a member gets, given its present one; `None` leaves it as it is.
+    #[inline]
+    fn decide(self, given: f64, old: Option<f64>) -> Result<Option<f64>, CommandError> {
+        let Some(old) = old else { return Ok((!self.xx).then_some(given)) };
+        if self.nx {
+            return Ok(None);
+        }
+        let score = if self.incr { old + given } else { given };
+        if score.is_nan() {
+            return Err(CommandError::ScoreNotANumber);
+        }
+        let refused = (self.lt && score >= old) || (self.gt && score <= old);
+        Ok((!refused).then_some(score))
+    }
+}
+
+static ZADD: Command = Command {
+    name: "ZADD",
+    summary: "Adds members to a sorted set, which is created if need be, or changes their scores.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)) for each member",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::one_of("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).since("3.0.2").optional(),
+        Arg::one_of("comparison", &[Arg::word("gt", "GT"), Arg::word("lt", "LT")]).since("6.2.0").optional(),
+        Arg::word("change", "CH").since("3.0.2").optional(),
+        Arg::word("increment", "INCR").since("3.0.2").optional(),
+        Arg::block("data", &[Arg::double("score"), Arg::string("member")]).multiple(),
+    ],
+    subcommands: &[],
+    run: zadd,
+};
+/// ZADD key \[NX|XX\] \[GT|LT\] \[CH\] \[INCR\] score member [score member ...]: how many members are new, with
+/// CH also how many scores changed; with INCR the new score, or null if the options kept the old.
+fn zadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (options, first) = AddOptions::parse(args)?;
+    add(ctx, args, options, first)
+}
+
+static ZINCRBY: Command = Command {
+    name: "ZINCRBY",
+    summary: "Adds to the score of a member of a sorted set, 0 where there is none.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N))",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("increment"), Arg::string("member")],
+    subcommands: &[],
+    run: zincrby,
+};
+/// ZINCRBY key increment member: the new score.
+fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    add(ctx, args, AddOptions { incr: true, ..AddOptions::default() }, 2)
+}
+
+/// Adds the scores and members from argument `first` on.
+fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, options: AddOptions, first: usize) -> Result<(), CommandError> {
+    let (key, limits, hasher) = (args.key(1), zset_limits(ctx), args.hasher());
+    let pairs = (args.len() - first) / 2;
+    let mut longest = 0;
+    for at in (first..args.len()).step_by(2) {
+        // All scores are checked before the first member is added.
+        args.float(at)?;
+        longest = longest.max(args.get(at + 1).len());
+    }
+    let zset = if options.xx {
+        match ctx.db.write::<Zset>(key)? {
+            Some(zset) => zset,
+            None if options.incr => {
+                ctx.reply.null();
+                return Ok(());
+            }
+            None => {
+                ctx.reply.integer(0);
+                return Ok(());
+            }
+        }
+    } else {
+        ctx.db.write_or_insert::<Zset>(key)?
+    };
+    zset.expect(pairs, longest, &limits, hasher);
+    let (mut added, mut changed, mut score) = (0, 0, None);
+    for at in (first..args.len()).step_by(2) {
+        let given = args.float(at)?;
+        let decide = |old| {
+            score = options.decide(given, old)?;
+            Ok::<_, CommandError>(score)
+        };
+        let done = zset.update(args.get(at + 1), &limits, hasher, decide)?;
+        added += u64::from(done.old.is_none() && done.new.is_some());
+        changed += u64::from(done.old.is_some() && done.old != done.new);
+    }
+    if added + changed > 0 {
+        let event = if options.incr { "zincr" } else { "zadd" };
+        ctx.changed_by(added + changed, EventClass::ZSET, event, key);
+    }
+    match (options.incr, score) {
+        (true, Some(score)) => ctx.reply.double(score),
+        (true, None) => ctx.reply.null(),
+        (false, _) => ctx.reply.integer((added + if options.ch { changed } else { 0 }) as i64),
+    }
+    Ok(())
+}
+
+static ZREM: Command = Command {
+    name: "ZREM",
+    summary: "Removes members from a sorted set, and the set with its last member.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)) for each member",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("member").multiple()],
+    subcommands: &[],
+    run: zrem,
+};
+/// ZREM key member [member ...]: how many of them were there.
+fn zrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let Some(zset) = ctx.db.write::<Zset>(key)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let removed = args.from(2).filter(|member| zset.remove(member, args.hasher()).is_some()).count();
+    let emptied = zset.is_empty();
+    if removed > 0 {
+        ctx.changed_by(removed as u64, EventClass::ZSET, "zrem", key);
+    }
+    if emptied {
+        remove_emptied(ctx, key);
+    }
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}
+
+/// A score, or null.
+fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
+    match score {
+        Some(score) => reply.double(score),
+        None => reply.null(),
+    }
+}
+
+/// The header of members, and of their scores where they are asked for.
+fn begin_members(reply: &mut Reply<'_>, len: usize, with_scores: bool) {
+    if with_scores {
+        begin_pairs(reply, len);
+    } else {
+        reply.array(len);
+    }
+}
+
+/// A member below [`begin_members`].
+#[inline]
+fn write_member(reply: &mut Reply<'_>, member: Element<'_>, score: Option<f64>) {
+    match score {
+        None => bulk(reply, member),
+        Some(score) => {
+            begin_pair(reply);
+            bulk(reply, member);
+            reply.double(score);
+        }
+    }
+}
+
+static ZSCORE: Command = Command {
+    name: "ZSCORE",
+    summary: "Returns the score of a member of a sorted set.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("member")],
+    subcommands: &[],
+    run: zscore,
+};
+/// ZSCORE key member: the score, null where key or member are absent.
+fn zscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let zset = ctx.db.read::<Zset>(args.key(1))?;
+    score_or_null(&mut ctx.reply, zset.and_then(|zset| zset.score(args.get(2), args.hasher())));
+    Ok(())
+}
+
+static ZMSCORE: Command = Command {
+    name: "ZMSCORE",
+    summary: "Returns the scores of several members of a sorted set.",
+    since: "6.2.0",
+    group: Group::SortedSet,
+    complexity: "O(1) for each member",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("member").multiple()],
+    subcommands: &[],
+    run: zmscore,
+};
+/// ZMSCORE key member [member ...]: an array of scores and nulls.
+fn zmscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let zset = ctx.db.read::<Zset>(args.key(1))?;
+    ctx.reply.array(args.len() - 2);
+    for member in args.from(2) {
+        score_or_null(&mut ctx.reply, zset.and_then(|zset| zset.score(member, args.hasher())));
+    }
+    Ok(())
+}
+
+static ZCARD: Command = Command {
+    name: "ZCARD",
+    summary: "Returns the number of members of a sorted set.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: zcard,
+};
+/// ZCARD key: the number of members, 0 where the key is absent.
+fn zcard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let zset = ctx.db.read::<Zset>(args.key(1))?;
+    ctx.reply.integer(zset.map_or(0, Zset::len) as i64);
+    Ok(())
+}
+
+static ZRANK: Command = Command {
+    name: "ZRANK",
+    summary: "Returns how many members of a sorted set stand before a member.",
+    since: "2.0.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N))",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("member"), Arg::word("withscore", "WITHSCORE").optional()],
+    subcommands: &[],
+    run: zrank,
+};
+/// ZRANK key member \[WITHSCORE\]: the rank from 0 on, null where key or member are absent; with WITHSCORE
+/// an array of rank and score.
+fn zrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    rank(ctx, args, "zrank", |_, rank| rank)
+}
+
+static ZREVRANK: Command = Command {
+    name: "ZREVRANK",
+    summary: "Returns how many members of a sorted set stand behind a member.",
+    since: "2.0.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N))",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("member"), Arg::word("withscore", "WITHSCORE").optional()],
+    subcommands: &[],
+    run: zrevrank,
+};
+/// ZREVRANK key member \[WITHSCORE\]: as ZRANK, counted from the highest score.
+fn zrevrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    rank(ctx, args, "zrevrank", |len, rank| len - 1 - rank)
+}
+
+fn rank(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    name: &'static str,
+    counted: impl FnOnce(usize, usize) -> usize,
+) -> Result<(), CommandError> {
+    if args.len() > 4 {
+        return Err(CommandError::WrongArity(name));
+    }
+    let with_score = args.len() == 4;
+    if with_score && !args.is(3, "WITHSCORE") {
+        return Err(CommandError::Syntax);
+    }
+    let zset = ctx.db.read::<Zset>(args.key(1))?;
+    let found = zset.and_then(|zset| Some((zset.len(), zset.rank(args.get(2), args.hasher())?)));
+    match found {
+        None if with_score => ctx.reply.null_array(),
+        None => ctx.reply.null(),
+        Some((len, (rank, score))) => {
+            if with_score {
+                ctx.reply.array(2);
+            }
+            ctx.reply.integer(counted(len, rank) as i64);
+            if with_score {
+                ctx.reply.double(score);
+            }
+        }
+    }
+    Ok(())
+}
+
+static ZRANDMEMBER: Command = Command {
+    name: "ZRANDMEMBER",
+    summary: "Returns members of a sorted set chosen at random, with their scores if asked for.",
+    since: "6.2.0",
+    group: Group::SortedSet,
+    complexity: "O(N) in the number of members returned",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::block("options", &[Arg::integer("count"), Arg::word("withscores", "WITHSCORES").optional()])
+            .optional(),
+    ],
+    subcommands: &[],
+    run: zrandmember,
+};
+/// ZRANDMEMBER key: a member, or null. With a count: an array of that many different members, or with
+/// repetitions if the count is negative; WITHSCORES adds the scores.
+fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (key, rng, reply) = (args.key(1), &mut *ctx.rng, &mut ctx.reply);
+    let mut draw = || rng.u64(..);
+    if args.len() == 2 {
+        match ctx.db.read::<Zset>(key)?.and_then(|zset| zset.random(draw)) {
+            Some((member, _)) => bulk(reply, member),
+            None => reply.null(),
+        }
+        return Ok(());
+    }
+    let mut count = RandomCount::parse(args, 2)?;
+    let with_scores = args.len() > 3;
+    if args.len() > 4 || (with_scores && !args.is(3, "WITHSCORES")) {
+        return Err(CommandError::Syntax);
+    }
+    if with_scores {
+        count = RandomCount::parse_of_pairs(args, 2)?;
+    }
+    let Some(zset) = ctx.db.read::<Zset>(key)? else {
+        reply.empty_array();
+        return Ok(());
+    };
+    match count {
+        RandomCount::Distinct(count) => {
+            begin_members(reply, count.min(zset.len()), with_scores);
+            zset.sample(count, draw, |member, score| {
+                write_member(reply, member, with_scores.then_some(score));
+            });
+        }
+        RandomCount::Repeating(count) => {
+            begin_members(reply, count, with_scores);
+            for _ in 0..count {
+                let (member, score) = zset.random(&mut draw).expect("a sorted set at a key is not empty");
+                write_member(reply, member, with_scores.then_some(score));
+            }
+        }
+    }
+    Ok(())
+}
+
+static ZSCAN: Command = Command {
+    name: "ZSCAN",
+    summary: "Goes through the members of a sorted set with a cursor.",
+    since: "2.8.0",
+    group: Group::SortedSet,
+    complexity: "O(1) for each call, O(N) for all",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::integer("cursor"),
+        Arg::pattern("pattern").token("MATCH").optional(),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: zscan,
+};
+/// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\]: the next cursor, members and scores.
+fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let cursor = ScanRequest::cursor(args)?;
+    let Some(zset) = ctx.db.read::<Zset>(args.key(1))? else {
+        ScanRequest::nothing(&mut ctx.reply);
+        return Ok(());
+    };
+    let request = ScanRequest::parse(args, cursor, false)?;
+    request.run(&mut ctx.reply, |cursor, mut reply| {
+        let mut step = ScanStep::default();
+        step.next = zset.scan(cursor, |member, score| {
+            step.visited += 1;
+            if let Some(reply) = reply.as_deref_mut()
+                && request.matches(member)
+            {
+                bulk(reply, member);
+                // Text in both protocols.
+                reply.bulk(number::format_f64(score, &mut [0; number::F64_TEXT_LEN_MAX]).as_bytes());
+                step.written += 2;
+            }
+        });
+        step
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::collection::harness_without_new;
+    use crate::harness::{Harness, check};
+
+    /// Runs steps with sorted sets packed, and again with none packed.
+    fn check_both(steps: &[(&str, &str)]) {
+        for entries_max in [128, 0] {
+            let mut db = Harness::new();
+            db.limits.zset_max_listpack_entries = entries_max;
+            for (line, expected) in steps {
+                assert_eq!(db.line(line), *expected, "{line} (at most {entries_max} packed)");
+            }
+        }
+    }
+
+    #[test]
+    fn options_of_zadd_say_who_is_added_and_changed() {
+        check_both(&[
+            ("ZADD z 1 a 2 b", ":2|"),
+            ("ZADD z 3 a 4 c", ":1|"),
+            ("ZADD z CH 3 a 5 b 6 d", ":2|"),
+            ("ZADD z NX 9 a 9 e", ":1|"),
+            ("ZADD z XX 9 f 8 e", ":0|"),
+            ("ZADD z XX CH 9 f 9 e", ":1|"),
+            ("ZADD z GT CH 2 a 4 a", ":1|"),
+            ("ZADD z LT CH 9 a 2 a", ":1|"),
+            ("ZADD z LT 7 g", ":1|"),
+            ("ZADD z INCR 0.5 a", "$3|2.5|"),
+            ("ZADD z NX INCR 1 a", "$-1|"),
+            ("ZADD z GT INCR -1 a", "$-1|"),
+            ("ZADD z XX INCR 1 nope", "$-1|"),
+            ("ZADD nokey XX 1 a", ":0|"),
+            ("ZADD nokey XX INCR 1 a", "$-1|"),
+            ("ZADD z nx ch 1 a", ":0|"),
+            ("ZADD z 5 x 6 x", ":1|"),
+            ("ZSCORE z x", "$1|6|"),
+            (
+                "ZRANGE z 0 -1 WITHSCORES",
+                "*14|$1|a|$3|2.5|$1|c|$1|4|$1|b|$1|5|$1|d|$1|6|$1|x|$1|6|$1|g|$1|7|$1|e|$1|9|",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn wrong_scores_and_options_change_nothing() {
+        check(&[
+            ("ZADD z x a", "-ERR value is not a valid float|"),
+            ("ZADD z nan a", "-ERR value is not a valid float|"),
+            ("ZADD z 1 a x b", "-ERR value is not a valid float|"),
+            ("ZADD z 1 a 2", "-ERR syntax error|"),
+            ("ZADD z NX XX 1 a", "-ERR XX and NX options at the same time are not compatible|"),
+            ("ZADD z GT LT 1 a", "-ERR GT, LT, and/or NX options at the same time are not compatible|"),
+            ("ZADD z NX GT 1 a", "-ERR GT, LT, and/or NX options at the same time are not compatible|"),
+            ("ZADD z INCR 1 a 2 b", "-ERR INCR option supports a single increment-element pair|"),
+            ("ZCARD z", ":0|"),
+            ("ZADD z inf a", ":1|"),
+            ("ZINCRBY z -inf a", "-ERR resulting score is not a number (NaN)|"),
+            ("ZINCRBY z x a", "-ERR value is not a valid float|"),
+        ]);
+    }
+
+    #[test]
+    fn scores_and_ranks_are_found_by_name() {
+        check_both(&[
+            ("ZADD z 1 a 2.5 b -3 c", ":3|"),
+            ("ZSCORE z b", "$3|2.5|"),
+            ("ZSCORE z d", "$-1|"),
+            ("ZMSCORE z c d a", "*3|$2|-3|$-1|$1|1|"),
+            ("ZMSCORE nokey c", "*1|$-1|"),
+            ("ZRANK z c", ":0|"),
+            ("ZRANK z b", ":2|"),
+            ("ZRANK z d", "$-1|"),
+            ("ZREVRANK z b", ":0|"),
+            ("ZREVRANK z c WITHSCORE", "*2|:2|$2|-3|"),
+            ("ZRANK z d WITHSCORE", "*-1|"),
+            ("ZRANK z b FOO", "-ERR syntax error|"),
+            ("ZRANK z b WITHSCORE x", "-ERR wrong number of arguments for 'zrank' command|"),
+            ("ZINCRBY z 10 c", "$1|7|"),
+            ("ZRANK z c", ":2|"),
+            ("ZREM z a x", ":1|"),
+            ("ZCARD z", ":2|"),
+            ("ZREM z b c", ":2|"),
+            ("ZCARD z", ":0|"),
+            ("ZREM z b", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn random_members_are_as_many_as_asked_for() {
+        check_both(&[
+            ("ZRANDMEMBER z", "$-1|"),
+            ("ZRANDMEMBER z 2", "*0|"),
+            ("ZADD z 1 a", ":1|"),
+            ("ZRANDMEMBER z", "$1|a|"),
+            ("ZRANDMEMBER z -2 WITHSCORES", "*4|$1|a|$1|1|$1|a|$1|1|"),
+            ("ZRANDMEMBER z 5", "*1|$1|a|"),
+            ("ZRANDMEMBER z 5 FOO", "-ERR syntax error|"),
+            ("ZSCAN z 0 MATCH a", "*2|$1|0|*2|$1|a|$1|1|"),
+            ("ZSCAN z 0 MATCH b", "*2|$1|0|*0|"),
+        ]);
+    }
+
+    #[test]
+    fn scores_are_doubles_and_pairs_are_arrays_to_resp3() {
+        let mut db = Harness::new();
+        db.protocol = resp::Protocol::Resp3;
+        db.line("ZADD z 1 a");
+        for (line, reply) in [
+            ("ZSCORE z a", ",1|"),
+            ("ZINCRBY z 1 a", ",2|"),
+            ("ZMSCORE z a b", "*2|,2|_|"),
+            ("ZRANK z a WITHSCORE", "*2|:0|,2|"),
+            ("ZRANGE z 0 -1 WITHSCORES", "*1|*2|$1|a|,2|"),
+            ("ZRANDMEMBER z 1 WITHSCORES", "*1|*2|$1|a|,2|"),
+            ("ZSCAN z 0", "*2|$1|0|*2|$1|a|$1|2|"),
+            ("ZMPOP 1 nokey MIN", "_|"),
+            ("ZMPOP 1 z MIN", "*2|$1|z|*1|*2|$1|a|,2|"),
+        ] {
+            assert_eq!(db.line(line), reply, "{line}");
+        }
+    }
+
+    #[test]
+    fn events_tell_what_changed() {
+        harness_without_new().check_events(&[
+            ("ZADD z 1 a 2 b", ":2|", "zadd z@0"),
+            ("ZADD z 1 a", ":0|", ""),
+            ("ZADD z XX 1 n", ":0|", ""),
+            ("ZINCRBY z 1 a", "$1|2|", "zincr z@0"),
+            ("ZREM z nope", ":0|", ""),
+            ("ZREM z a", ":1|", "zrem z@0"),
+            ("ZPOPMIN z", "*2|$1|b|$1|2|", "zpopmin z@0,del z@0"),
+            ("ZADD z 1 a 2 b", ":2|", "zadd z@0"),
+            ("ZREMRANGEBYRANK z 0 0", ":1|", "zremrangebyrank z@0"),
+            ("ZRANGESTORE d z 0 -1", ":1|", "zrangestore d@0"),
+            ("ZRANGESTORE d z 5 6", ":0|", "del d@0"),
+            ("ZREMRANGEBYLEX z - +", ":1|", "zremrangebylex z@0,del z@0"),
+        ]);
+    }
+}

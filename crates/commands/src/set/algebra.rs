@@ -321,6 +321,7 @@ fn sdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 #[cfg(test)]
 mod tests {
+    use crate::collection::harness_without_new;
     use crate::harness::Harness;
 
     /// The members of a reply, sorted.
@@ -377,7 +378,7 @@ mod tests {
 
     #[test]
     fn an_empty_result_removes_the_destination() {
-        Harness::new().check_events(&[
+        harness_without_new().check_events(&[
             ("SADD a 1 2", ":2|", "sadd a@0"),
             ("SET d x", "+OK|", "set d@0"),
             ("SUNIONSTORE d a", ":2|", "sunionstore d@0"),

@@ -1,0 +1,250 @@
+//! Commands that take members from the ends of sorted sets.
+
+use keyspace::{Key, Zset};
+use resp::Reply;
+
+use super::{begin_members, write_member};
+use crate::args::Args;
+use crate::collection::{bulk, not_negative, remove_emptied};
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+/// An end of a sorted set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Min,
+    Max,
+}
+
+impl End {
+    const fn event(self) -> &'static str {
+        match self {
+            End::Min => "zpopmin",
+            End::Max => "zpopmax",
+        }
+    }
+}
+
+/// How the popped members are written.
+#[derive(Clone, Copy)]
+enum Layout {
+    /// One member and its score.
+    Single,
+    /// Pairs as RESP3 has them, one after another in RESP2.
+    Pairs,
+    /// Pairs as arrays of two in both protocols.
+    Nested,
+}
+
+/// Pops up to `count` members into the reply, raises the events, and tells how many there were.
+fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, key: Key<'_>, wanted: Wanted) -> Result<usize, CommandError> {
+    let Some(zset) = ctx.db.write::<Zset>(key)? else { return Ok(0) };
+    let popped = wanted.count.min(zset.len());
+    if popped == 0 {
+        return Ok(0);
+    }
+    let reply = &mut ctx.reply;
+    begin(reply, wanted.layout, key, popped);
+    for _ in 0..popped {
+        let rank = if wanted.end == End::Min { 0 } else { zset.len() - 1 };
+        zset.take_at(rank, args.hasher(), |member, score| match wanted.layout {
+            Layout::Pairs => write_member(reply, member, Some(score)),
+            Layout::Single => {
+                bulk(reply, member);
+                reply.double(score);
+            }
+            Layout::Nested => {
+                reply.array(2);
+                bulk(reply, member);
+                reply.double(score);
+            }
+        });
+    }
+    let emptied = zset.is_empty();
+    ctx.changed_by(popped as u64, EventClass::ZSET, wanted.end.event(), key);
+    if emptied {
+        remove_emptied(ctx, key);
+    }
+    Ok(popped)
+}
+
+/// What to pop, and how to tell.
+#[derive(Clone, Copy)]
+struct Wanted {
+    end: End,
+    count: usize,
+    layout: Layout,
+}
+
+fn begin(reply: &mut Reply<'_>, layout: Layout, key: Key<'_>, popped: usize) {
+    match layout {
+        Layout::Single => reply.array(2),
+        Layout::Pairs => begin_members(reply, popped, true),
+        Layout::Nested => {
+            reply.array(2);
+            reply.bulk(key.bytes);
+            reply.array(popped);
+        }
+    }
+}
+
+pub(super) static ZPOPMIN: Command = Command {
+    name: "ZPOPMIN",
+    summary: "Removes the members of the lowest scores from a sorted set and returns them.",
+    since: "5.0.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)) for each member",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("count").optional()],
+    subcommands: &[],
+    run: zpopmin,
+};
+/// ZPOPMIN key \[count\]: members and scores, lowest first; empty where the key is absent.
+fn zpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop_one_key(ctx, args, End::Min)
+}
+
+pub(super) static ZPOPMAX: Command = Command {
+    name: "ZPOPMAX",
+    summary: "Removes the members of the highest scores from a sorted set and returns them.",
+    since: "5.0.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)) for each member",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("count").optional()],
+    subcommands: &[],
+    run: zpopmax,
+};
+/// ZPOPMAX key \[count\]: members and scores, highest first; empty where the key is absent.
+fn zpopmax(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop_one_key(ctx, args, End::Max)
+}
+
+fn pop_one_key(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), CommandError> {
+    if args.len() > 3 {
+        return Err(CommandError::Syntax);
+    }
+    let wanted = match args.len() {
+        2 => Wanted { end, count: 1, layout: Layout::Single },
+        _ => Wanted { end, count: not_negative(args, 2)?, layout: Layout::Pairs },
+    };
+    if pop(ctx, args, args.key(1), wanted)? == 0 {
+        ctx.reply.empty_array();
+    }
+    Ok(())
+}
+
+pub(super) static ZMPOP: Command = Command {
+    name: "ZMPOP",
+    summary: "Removes members from an end of the first of several sorted sets that has any, and returns them.",
+    since: "7.0.0",
+    group: Group::SortedSet,
+    complexity: "O(K)+O(M*log(N)), K keys, M members",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: zmpop,
+};
+/// ZMPOP numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with scores, or null.
+fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let positive = |at: usize, line: &'static str| {
+        let number = stdx::number::parse_i64(args.get(at)).filter(|&number| number > 0);
+        number.and_then(|number| usize::try_from(number).ok()).ok_or(CommandError::Line(line))
+    };
+    let key_count = positive(1, "ERR numkeys should be greater than 0")?;
+    let at = key_count.saturating_add(2);
+    if at >= args.len() {
+        return Err(CommandError::Syntax);
+    }
+    let end = match () {
+        () if args.is(at, "MIN") => End::Min,
+        () if args.is(at, "MAX") => End::Max,
+        () => return Err(CommandError::Syntax),
+    };
+    let count = match args.len() - at - 1 {
+        0 => 1,
+        2 if args.is(at + 1, "COUNT") => positive(at + 2, "ERR count should be greater than 0")?,
+        _ if args.is(at + 1, "COUNT") && args.len() > at + 2 => {
+            positive(at + 2, "ERR count should be greater than 0")?;
+            return Err(CommandError::Syntax);
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    for key in 2..at {
+        if pop(ctx, args, args.key(key), Wanted { end, count, layout: Layout::Nested })? > 0 {
+            return Ok(());
+        }
+    }
+    ctx.reply.null_array();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::Harness;
+
+    fn check_both(steps: &[(&str, &str)]) {
+        for entries_max in [128, 0] {
+            let mut db = Harness::new();
+            db.limits.zset_max_listpack_entries = entries_max;
+            for (line, expected) in steps {
+                assert_eq!(db.line(line), *expected, "{line} (at most {entries_max} packed)");
+            }
+        }
+    }
+
+    #[test]
+    fn members_are_popped_in_order_from_either_end() {
+        check_both(&[
+            ("ZADD z 1 a 2 b 3 c 4 d 5.5 e", ":5|"),
+            ("ZPOPMIN z", "*2|$1|a|$1|1|"),
+            ("ZPOPMAX z", "*2|$1|e|$3|5.5|"),
+            ("ZPOPMAX z 2", "*4|$1|d|$1|4|$1|c|$1|3|"),
+            ("ZPOPMIN z 0", "*0|"),
+            ("ZPOPMIN z 9", "*2|$1|b|$1|2|"),
+            ("ZPOPMIN z", "*0|"),
+            ("ZPOPMIN z 1", "*0|"),
+            ("ZPOPMIN z -1", "-ERR value is out of range, must be positive|"),
+            ("ZPOPMIN z x", "-ERR value is out of range, must be positive|"),
+            ("ZPOPMIN z 1 2", "-ERR syntax error|"),
+        ]);
+    }
+
+    #[test]
+    fn zmpop_takes_from_the_first_key_that_has_members() {
+        check_both(&[
+            ("ZADD z 1 a 2 b 3 c", ":3|"),
+            ("ZMPOP 2 nokey z MIN", "*2|$1|z|*1|*2|$1|a|$1|1|"),
+            ("ZMPOP 2 nokey z max count 5", "*2|$1|z|*2|*2|$1|c|$1|3|*2|$1|b|$1|2|"),
+            ("ZMPOP 2 nokey z MIN", "*-1|"),
+            ("ZMPOP 0 z MIN", "-ERR numkeys should be greater than 0|"),
+            ("ZMPOP x z MIN", "-ERR numkeys should be greater than 0|"),
+            ("ZMPOP 9223372036854775807 z MIN", "-ERR syntax error|"),
+            ("ZMPOP 1 z FOO", "-ERR syntax error|"),
+            ("ZMPOP 1 z MIN COUNT", "-ERR syntax error|"),
+            ("ZMPOP 1 z MIN COUNT 0", "-ERR count should be greater than 0|"),
+            ("ZMPOP 1 z MIN COUNT 1 COUNT 2", "-ERR syntax error|"),
+        ]);
+    }
+}

@@ -1,0 +1,672 @@
+//! Ranges of sorted sets: by rank, by score, by name; replied, stored, counted, removed.
+//!
+//! Whatever a range is given by, it becomes a range of ranks: LIMIT and REV are arithmetic on ranks.
+
+use std::ops::Range;
+
+use keyspace::zset::{LexBound, ScoreBound};
+use keyspace::{Expiry, Key, Object, Zset};
+use structures::listpack::element::IntText;
+
+use super::{begin_members, write_member};
+use crate::args::Args;
+use crate::collection::{remove_emptied, zset_limits};
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+
+/// What a range is given by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Rank,
+    Score,
+    Lex,
+}
+
+/// A range by its bounds.
+#[derive(Clone, Copy)]
+enum Bounds<'a> {
+    /// First and last rank, negative ones from the end.
+    Rank(i64, i64),
+    Score(ScoreBound, ScoreBound),
+    Lex(LexBound<'a>, LexBound<'a>),
+}
+
+/// An end of a range of scores: a number, behind `(` where it does not belong to the range.
+fn score_bound(text: &[u8]) -> Result<ScoreBound, CommandError> {
+    let (exclusive, number) = match text {
+        [b'(', number @ ..] => (true, number),
+        number => (false, number),
+    };
+    // No number at all counts as zero, one out of range as infinite.
+    let score = match number {
+        [] => Some(0.0),
+        number => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
+    };
+    let score = score.filter(|score: &f64| !score.is_nan());
+    let score = score.ok_or(CommandError::Line("ERR min or max is not a float"))?;
+    Ok(ScoreBound { score, exclusive })
+}
+
+/// An end of a range of names: `-`, `+`, or a name behind `[` or `(`.
+fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, CommandError> {
+    match text {
+        b"-" => Ok(LexBound::Lowest),
+        b"+" => Ok(LexBound::Highest),
+        [b'[', name @ ..] => Ok(LexBound::Inclusive(name)),
+        [b'(', name @ ..] => Ok(LexBound::Exclusive(name)),
+        _ => Err(CommandError::Line("ERR min or max not valid string range item")),
+    }
+}
+
+impl<'a> Bounds<'a> {
+    /// Reads the lower end at argument `min` and the upper one at `max`.
+    fn parse(args: &Args<'a>, by: By, min: usize, max: usize) -> Result<Self, CommandError> {
+        Ok(match by {
+            By::Rank => Bounds::Rank(args.integer(min)?, args.integer(max)?),
+            By::Score => Bounds::Score(score_bound(args.get(min))?, score_bound(args.get(max))?),
+            By::Lex => Bounds::Lex(lex_bound(args.get(min))?, lex_bound(args.get(max))?),
+        })
+    }
+
+    /// The ranks between the bounds, counted from the lowest score.
+    fn ranks(self, zset: &Zset) -> Range<usize> {
+        match self {
+            Bounds::Score(min, max) => zset.score_ranks(min, max),
+            Bounds::Lex(min, max) => zset.lex_ranks(min, max),
+            Bounds::Rank(first, last) => {
+                let len = zset.len() as i64;
+                let from_front = |rank: i64| if rank < 0 { rank.saturating_add(len) } else { rank };
+                let start = from_front(first).clamp(0, len);
+                let end = from_front(last).saturating_add(1).clamp(start, len);
+                start as usize..end as usize
+            }
+        }
+    }
+}
+
+/// A range asked for: bounds and what ZRANGE's options make of them.
+struct RangeRequest<'a> {
+    bounds: Bounds<'a>,
+    reverse: bool,
+    /// Members passed over, and members wanted (all, if negative).
+    limit: Option<(i64, i64)>,
+    with_scores: bool,
+}
+
+/// What of a range is fixed by the command's name.
+#[derive(Clone, Copy)]
+struct Fixed {
+    /// The first argument of the range, behind the key.
+    at: usize,
+    by: Option<By>,
+    reverse: Option<bool>,
+    /// Whether the result is stored, which leaves no place for WITHSCORES.
+    stores: bool,
+}
+
+impl<'a> RangeRequest<'a> {
+    fn parse(args: &Args<'a>, fixed: Fixed) -> Result<Self, CommandError> {
+        let (mut by, mut reverse, mut limit, mut with_scores) = (fixed.by, fixed.reverse, None, false);
+        let mut at = fixed.at + 2;
+        while at < args.len() {
+            if !fixed.stores && args.is(at, "WITHSCORES") {
+                with_scores = true;
+            } else if args.is(at, "LIMIT") && at + 2 < args.len() {
+                limit = Some((args.integer(at + 1)?, args.integer(at + 2)?));
+                at += 2;
+            } else if reverse.is_none() && args.is(at, "REV") {
+                reverse = Some(true);
+            } else if by.is_none() && args.is(at, "BYLEX") {
+                by = Some(By::Lex);
+            } else if by.is_none() && args.is(at, "BYSCORE") {
+                by = Some(By::Score);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
+        if by == By::Rank && limit.is_some_and(|(_, count)| count != -1) {
+            return Err(CommandError::Line(
+                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+            ));
+        }
+        if by == By::Lex && with_scores {
+            return Err(CommandError::Line(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
+        }
+        // From the highest on, the higher bound comes first, but ranks count from there instead.
+        let swapped = reverse && by != By::Rank;
+        let (min, max) = if swapped { (fixed.at + 1, fixed.at) } else { (fixed.at, fixed.at + 1) };
+        let bounds = Bounds::parse(args, by, min, max)?;
+        Ok(RangeRequest { bounds, reverse, limit: limit.filter(|_| by != By::Rank), with_scores })
+    }
+
+    /// The ranks of the members wanted, counted from the lowest score.
+    fn ranks(&self, zset: &Zset) -> Range<usize> {
+        let ranks = self.bounds.ranks(zset);
+        if self.reverse && matches!(self.bounds, Bounds::Rank(..)) {
+            return zset.len() - ranks.end..zset.len() - ranks.start;
+        }
+        let Some((offset, count)) = self.limit else { return ranks };
+        let Ok(offset) = usize::try_from(offset) else { return ranks.start..ranks.start };
+        let passed = offset.min(ranks.len());
+        let taken = usize::try_from(count).unwrap_or(usize::MAX).min(ranks.len() - passed);
+        if self.reverse {
+            let end = ranks.end - passed;
+            end - taken..end
+        } else {
+            let start = ranks.start + passed;
+            start..start + taken
+        }
+    }
+}
+
+/// Replies with a range.
+fn reply_range(ctx: &mut Ctx<'_>, args: &Args<'_>, fixed: Fixed) -> Result<(), CommandError> {
+    let request = RangeRequest::parse(args, fixed)?;
+    let reply = &mut ctx.reply;
+    let Some(zset) = ctx.db.read::<Zset>(args.key(1))? else {
+        reply.empty_array();
+        return Ok(());
+    };
+    let ranks = request.ranks(zset);
+    begin_members(reply, ranks.len(), request.with_scores);
+    let members = zset.range(ranks);
+    if request.reverse {
+        members.rev().for_each(|(member, score)| {
+            write_member(reply, member, request.with_scores.then_some(score));
+        });
+    } else {
+        members.for_each(|(member, score)| {
+            write_member(reply, member, request.with_scores.then_some(score));
+        });
+    }
+    Ok(())
+}
+
+/// A range of a command that is not ZRANGE: its name fixes everything.
+const fn fixed(by: By, reverse: bool) -> Fixed {
+    Fixed { at: 2, by: Some(by), reverse: Some(reverse), stores: false }
+}
+
+pub(super) static ZRANGE: Command = Command {
+    name: "ZRANGE",
+    summary: "Returns a range of a sorted set by rank, score or name.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)+M), M members returned",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("start"),
+        Arg::string("stop"),
+        Arg::one_of("sortby", &[Arg::word("byscore", "BYSCORE"), Arg::word("bylex", "BYLEX")])
+            .since("6.2.0")
+            .optional(),
+        Arg::word("rev", "REV").since("6.2.0").optional(),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")])
+            .token("LIMIT")
+            .since("6.2.0")
+            .optional(),
+        Arg::word("withscores", "WITHSCORES").optional(),
+    ],
+    subcommands: &[],
+    run: zrange,
+};
+/// ZRANGE key start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\] \[WITHSCORES\]: members in order.
+fn zrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_range(ctx, args, Fixed { at: 2, by: None, reverse: None, stores: false })
+}
+
+pub(super) static ZREVRANGE: Command = Command {
+    name: "ZREVRANGE",
+    summary: "Returns a range of a sorted set by rank, from the highest score on.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)+M), M members returned",
+    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `REV` argument" }),
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::integer("start"),
+        Arg::integer("stop"),
+        Arg::word("withscores", "WITHSCORES").optional(),
+    ],
+    subcommands: &[],
+    run: zrevrange,
+};
+/// ZREVRANGE key start stop \[WITHSCORES\]: members, highest first.
+fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_range(ctx, args, fixed(By::Rank, true))
+}
+
+pub(super) static ZRANGEBYSCORE: Command = Command {
+    name: "ZRANGEBYSCORE",
+    summary: "Returns a range of a sorted set by score.",
+    since: "1.0.5",
+    group: Group::SortedSet,
+    complexity: "O(log(N)+M), M members returned",
+    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYSCORE` argument" }),
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::double("min"),
+        Arg::double("max"),
+        Arg::word("withscores", "WITHSCORES").since("2.0.0").optional(),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
+    ],
+    subcommands: &[],
+    run: zrangebyscore,
+};
+/// ZRANGEBYSCORE key min max \[WITHSCORES\] \[LIMIT offset count\]: members, lowest first.
+fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_range(ctx, args, fixed(By::Score, false))
+}
+
+pub(super) static ZREVRANGEBYSCORE: Command = Command {
+    name: "ZREVRANGEBYSCORE",
+    summary: "Returns a range of a sorted set by score, from the highest on.",
+    since: "2.2.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)+M), M members returned",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`ZRANGE` with the `REV` and `BYSCORE` arguments",
+    }),
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::double("max"),
+        Arg::double("min"),
+        Arg::word("withscores", "WITHSCORES").optional(),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
+    ],
+    subcommands: &[],
+    run: zrevrangebyscore,
+};
+/// ZREVRANGEBYSCORE key max min \[WITHSCORES\] \[LIMIT offset count\]: members, highest first.
+fn zrevrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_range(ctx, args, fixed(By::Score, true))
+}
+
+pub(super) static ZRANGEBYLEX: Command = Command {
+    name: "ZRANGEBYLEX",
+    summary: "Returns a range of a sorted set of equal scores by name.",
+    since: "2.8.9",
+    group: Group::SortedSet,
+    complexity: "O(log(N)+M), M members returned",
+    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYLEX` argument" }),
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("min"),
+        Arg::string("max"),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
+    ],
+    subcommands: &[],
+    run: zrangebylex,
+};
+/// ZRANGEBYLEX key min max \[LIMIT offset count\]: members in order.
+fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_range(ctx, args, fixed(By::Lex, false))
+}
+
+pub(super) static ZREVRANGEBYLEX: Command = Command {
+    name: "ZREVRANGEBYLEX",
+    summary: "Returns a range of a sorted set of equal scores by name, in reverse.",
+    since: "2.8.9",
+    group: Group::SortedSet,
+    complexity: "O(log(N)+M), M members returned",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`ZRANGE` with the `REV` and `BYLEX` arguments",
+    }),
+    arity: Arity::AtLeast(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("max"),
+        Arg::string("min"),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
+    ],
+    subcommands: &[],
+    run: zrevrangebylex,
+};
+/// ZREVRANGEBYLEX key max min \[LIMIT offset count\]: members in reverse order.
+fn zrevrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_range(ctx, args, fixed(By::Lex, true))
+}
+
+pub(super) static ZRANGESTORE: Command = Command {
+    name: "ZRANGESTORE",
+    summary: "Stores a range of a sorted set at another key.",
+    since: "6.2.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N)+M), M members stored",
+    deprecated: None,
+    arity: Arity::AtLeast(5),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[
+        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("dst", 0),
+        Arg::key("src", 1),
+        Arg::string("min"),
+        Arg::string("max"),
+        Arg::one_of("sortby", &[Arg::word("byscore", "BYSCORE"), Arg::word("bylex", "BYLEX")]).optional(),
+        Arg::word("rev", "REV").optional(),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
+    ],
+    subcommands: &[],
+    run: zrangestore,
+};
+/// ZRANGESTORE destination source start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\]: how many
+/// members were stored.
+fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = RangeRequest::parse(args, Fixed { at: 3, by: None, reverse: None, stores: true })?;
+    let (limits, hasher) = (zset_limits(ctx), args.hasher());
+    let mut range = Zset::new();
+    if let Some(zset) = ctx.db.read::<Zset>(args.key(2))? {
+        let ranks = request.ranks(zset);
+        range.expect(ranks.len(), 0, &limits, hasher);
+        for (member, score) in zset.range(ranks) {
+            range.set(member.text(&mut IntText::new()), score, &limits, hasher);
+        }
+    }
+    store(ctx, args.key(1), range, "zrangestore");
+    Ok(())
+}
+
+/// Stores a sorted set, or removes the key where it is empty, and replies with its length.
+pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, zset: Zset, event: &'static str) {
+    let len = zset.len();
+    ctx.reply.integer(len as i64);
+    if len > 0 {
+        ctx.db.set_object(key, Object::Zset(zset), Expiry::Clear);
+        ctx.changed(EventClass::ZSET, event, key);
+    } else if ctx.db.contains(key) {
+        remove_emptied(ctx, key);
+        ctx.effects.changes += 1;
+    }
+}
+
+pub(super) static ZCOUNT: Command = Command {
+    name: "ZCOUNT",
+    summary: "Counts the members of a sorted set whose scores lie in a range.",
+    since: "2.0.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N))",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::double("min"), Arg::double("max")],
+    subcommands: &[],
+    run: zcount,
+};
+/// ZCOUNT key min max: how many there are.
+fn zcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    count(ctx, args, By::Score)
+}
+
+pub(super) static ZLEXCOUNT: Command = Command {
+    name: "ZLEXCOUNT",
+    summary: "Counts the members of a sorted set of equal scores whose names lie in a range.",
+    since: "2.8.9",
+    group: Group::SortedSet,
+    complexity: "O(log(N))",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::READONLY.union(Flags::FAST),
+    acl: Acl::READ.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
+    subcommands: &[],
+    run: zlexcount,
+};
+/// ZLEXCOUNT key min max: how many there are.
+fn zlexcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    count(ctx, args, By::Lex)
+}
+
+fn count(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By) -> Result<(), CommandError> {
+    let bounds = Bounds::parse(args, by, 2, 3)?;
+    let zset = ctx.db.read::<Zset>(args.key(1))?;
+    ctx.reply.integer(zset.map_or(0, |zset| bounds.ranks(zset).len()) as i64);
+    Ok(())
+}
+
+pub(super) static ZREMRANGEBYRANK: Command = Command {
+    name: "ZREMRANGEBYRANK",
+    summary: "Removes the members of a sorted set in a range of ranks.",
+    since: "2.0.0",
+    group: Group::SortedSet,
+    complexity: "O(M*log(N)), M members removed",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")],
+    subcommands: &[],
+    run: zremrangebyrank,
+};
+/// ZREMRANGEBYRANK key start stop: how many were removed.
+fn zremrangebyrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    remove_range(ctx, args, By::Rank, "zremrangebyrank")
+}
+
+pub(super) static ZREMRANGEBYSCORE: Command = Command {
+    name: "ZREMRANGEBYSCORE",
+    summary: "Removes the members of a sorted set in a range of scores.",
+    since: "1.2.0",
+    group: Group::SortedSet,
+    complexity: "O(M*log(N)), M members removed",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::double("min"), Arg::double("max")],
+    subcommands: &[],
+    run: zremrangebyscore,
+};
+/// ZREMRANGEBYSCORE key min max: how many were removed.
+fn zremrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    remove_range(ctx, args, By::Score, "zremrangebyscore")
+}
+
+pub(super) static ZREMRANGEBYLEX: Command = Command {
+    name: "ZREMRANGEBYLEX",
+    summary: "Removes the members of a sorted set of equal scores in a range of names.",
+    since: "2.8.9",
+    group: Group::SortedSet,
+    complexity: "O(M*log(N)), M members removed",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::SORTEDSET),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
+    subcommands: &[],
+    run: zremrangebylex,
+};
+/// ZREMRANGEBYLEX key min max: how many were removed.
+fn zremrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    remove_range(ctx, args, By::Lex, "zremrangebylex")
+}
+
+fn remove_range(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By, event: &'static str) -> Result<(), CommandError> {
+    let bounds = Bounds::parse(args, by, 2, 3)?;
+    let key = args.key(1);
+    let Some(zset) = ctx.db.write::<Zset>(key)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let ranks = bounds.ranks(zset);
+    let emptied = ranks.len() == zset.len();
+    // A set that goes whole goes with its key, where that costs the least.
+    let removed = if emptied { ranks.len() } else { zset.remove_ranks(ranks, args.hasher()) };
+    ctx.reply.integer(removed as i64);
+    if removed > 0 {
+        ctx.changed_by(removed as u64, EventClass::ZSET, event, key);
+    }
+    if emptied {
+        remove_emptied(ctx, key);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    /// Runs steps with sorted sets packed, and again with none packed.
+    fn check_both(steps: &[(&str, &str)]) {
+        for entries_max in [128, 0] {
+            let mut db = Harness::new();
+            db.limits.zset_max_listpack_entries = entries_max;
+            for (line, expected) in steps {
+                assert_eq!(db.line(line), *expected, "{line} (at most {entries_max} packed)");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_by_rank_count_from_either_end() {
+        check_both(&[
+            ("ZADD z 1 a 2 b 3 c", ":3|"),
+            ("ZRANGE z 0 -1", "*3|$1|a|$1|b|$1|c|"),
+            ("ZRANGE z -2 -1 WITHSCORES", "*4|$1|b|$1|2|$1|c|$1|3|"),
+            ("ZRANGE z 0 0 REV", "*1|$1|c|"),
+            ("ZREVRANGE z 0 1 WITHSCORES", "*4|$1|c|$1|3|$1|b|$1|2|"),
+            ("ZRANGE z -100 100", "*3|$1|a|$1|b|$1|c|"),
+            ("ZRANGE z 2 1", "*0|"),
+            ("ZRANGE z 5 9", "*0|"),
+            ("ZRANGE z -9223372036854775808 9223372036854775807 REV", "*3|$1|c|$1|b|$1|a|"),
+            ("ZRANGE nokey 0 -1", "*0|"),
+            ("ZREMRANGEBYRANK z 0 0", ":1|"),
+            ("ZREMRANGEBYRANK z 5 9", ":0|"),
+            ("ZREMRANGEBYRANK z 0 -1", ":2|"),
+            ("ZCARD z", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn ranges_by_score_take_bounds_of_every_kind() {
+        check_both(&[
+            ("ZADD z -1 m 0 a 1 b 5 c", ":4|"),
+            ("ZRANGE z 0 5 BYSCORE", "*3|$1|a|$1|b|$1|c|"),
+            ("ZRANGE z (0 (5 BYSCORE", "*1|$1|b|"),
+            ("ZRANGE z \"\" 5 BYSCORE", "*3|$1|a|$1|b|$1|c|"),
+            ("ZRANGE z ( 5 BYSCORE", "*2|$1|b|$1|c|"),
+            ("ZRANGE z 5 0 BYSCORE REV LIMIT 1 1", "*1|$1|b|"),
+            ("ZRANGE z 0 5 REV BYSCORE", "*0|"),
+            ("ZRANGEBYSCORE z -inf +inf LIMIT 1 2", "*2|$1|a|$1|b|"),
+            ("ZRANGEBYSCORE z -inf +inf LIMIT 1 -1", "*3|$1|a|$1|b|$1|c|"),
+            ("ZRANGEBYSCORE z -inf +inf LIMIT -1 1", "*0|"),
+            ("ZRANGEBYSCORE z -inf +inf LIMIT 9 1", "*0|"),
+            ("ZREVRANGEBYSCORE z +inf 0 WITHSCORES LIMIT 0 1", "*2|$1|c|$1|5|"),
+            ("ZCOUNT z 1 1e400", ":2|"),
+            ("ZCOUNT z 1. .5e1", ":2|"),
+            ("ZCOUNT z 1 (+inf", ":2|"),
+            ("ZCOUNT z 1 nan", "-ERR min or max is not a float|"),
+            ("ZCOUNT z \" 1\" 5", "-ERR min or max is not a float|"),
+            ("ZCOUNT z 0x1 5", "-ERR min or max is not a float|"),
+            ("ZCOUNT nokey 0 1", ":0|"),
+            ("ZREMRANGEBYSCORE z (0 5", ":2|"),
+            ("ZREMRANGEBYSCORE z a b", "-ERR min or max is not a float|"),
+            ("ZRANGE z 0 -1", "*2|$1|m|$1|a|"),
+        ]);
+    }
+
+    #[test]
+    fn ranges_by_name_need_marked_bounds() {
+        check_both(&[
+            ("ZADD z 0 a 0 b 0 c 0 cc", ":4|"),
+            ("ZRANGE z [a (c BYLEX", "*2|$1|a|$1|b|"),
+            ("ZRANGEBYLEX z - + LIMIT 1 2", "*2|$1|b|$1|c|"),
+            ("ZREVRANGEBYLEX z + (b", "*2|$2|cc|$1|c|"),
+            ("ZRANGE z + - BYLEX REV LIMIT 0 1", "*1|$2|cc|"),
+            ("ZLEXCOUNT z - +", ":4|"),
+            ("ZLEXCOUNT z + -", ":0|"),
+            ("ZLEXCOUNT z [b [c", ":2|"),
+            ("ZRANGEBYLEX z a c", "-ERR min or max not valid string range item|"),
+            ("ZREMRANGEBYLEX z [b [c", ":2|"),
+            ("ZRANGE z 0 -1", "*2|$1|a|$2|cc|"),
+        ]);
+    }
+
+    #[test]
+    fn wrong_options_are_told_before_the_key_is_looked_at() {
+        let limit = "-ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX|";
+        let scores = "-ERR syntax error, WITHSCORES not supported in combination with BYLEX|";
+        check(&[
+            ("ZRANGE z a b", "-ERR value is not an integer or out of range|"),
+            ("ZRANGE z 0 1 LIMIT 0 1", limit),
+            ("ZRANGE z 0 1 LIMIT 0 -1", "*0|"),
+            ("ZRANGE z - + BYLEX WITHSCORES", scores),
+            ("ZRANGEBYLEX z - + WITHSCORES", scores),
+            ("ZRANGE z - + BYLEX LIMIT 0", "-ERR syntax error|"),
+            ("ZRANGE z 0 1 BYSCORE LIMIT a b", "-ERR value is not an integer or out of range|"),
+            ("ZRANGE z 0 1 BYSCORE BYLEX", "-ERR syntax error|"),
+            ("ZRANGE z 0 1 REV REV", "-ERR syntax error|"),
+            ("ZREVRANGE z 0 1 BYSCORE", "-ERR syntax error|"),
+            ("ZRANGEBYSCORE z 0 5 REV", "-ERR syntax error|"),
+            ("ZRANGESTORE d z 0 1 WITHSCORES", "-ERR syntax error|"),
+        ]);
+    }
+
+    #[test]
+    fn a_stored_range_replaces_what_was_there() {
+        check_both(&[
+            ("ZADD z 1 a 2 b 3 c", ":3|"),
+            ("SET d x", "+OK|"),
+            ("ZRANGESTORE d z 0 1", ":2|"),
+            ("ZRANGE d 0 -1 WITHSCORES", "*4|$1|a|$1|1|$1|b|$1|2|"),
+            ("ZRANGESTORE d z 3 0 BYSCORE REV LIMIT 1 1", ":1|"),
+            ("ZRANGE d 0 -1", "*1|$1|b|"),
+            ("ZRANGESTORE d nokey 0 -1", ":0|"),
+            ("ZCARD d", ":0|"),
+            ("ZRANGESTORE z z 1 1", ":1|"),
+            ("ZRANGE z 0 -1", "*1|$1|b|"),
+        ]);
+    }
+}
