@@ -1,5 +1,6 @@
 //! Servers as CI and the benchmark start them: with a Unix socket beside the port, ended by SIGTERM.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,9 +15,14 @@ const UNIX_SOCKET: &str = "saker.sock";
 
 /// Starts `program`, in memory, on a free port of the loopback and a Unix socket, with `options`.
 pub fn start(program: &Path, options: &[&str]) -> Result<ServerProcess> {
-    let common = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--unixsocket", UNIX_SOCKET];
+    start_command(&[program.into()], &[&["--unixsocket", UNIX_SOCKET], options].concat())
+}
+
+/// Starts the server that `command_line` names, in memory, on a free port of the loopback, with `options`.
+pub fn start_command(command_line: &[OsString], options: &[&str]) -> Result<ServerProcess> {
+    let common = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
     let options: Vec<String> = common.iter().chain(options).map(ToString::to_string).collect();
-    Ok(ServerProcess::start(&[program.into()], &options)?)
+    Ok(ServerProcess::start(command_line, &options)?)
 }
 
 /// Its Unix socket.

@@ -5,6 +5,7 @@
 
 mod table;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,8 +54,8 @@ pub struct BenchArguments {
     /// I/O threads of each server.
     #[arg(long, default_value_t = 1)]
     io_threads: u32,
-    /// A further server to compare with, as NAME=PROGRAM; it takes redis-server's options.
-    #[arg(long = "peer", value_name = "NAME=PROGRAM")]
+    /// A further server to compare with, as NAME=COMMAND (split at blanks); it takes redis-server's options.
+    #[arg(long = "peer", value_name = "NAME=COMMAND")]
     peers: Vec<String>,
     /// Put the table into this Markdown file, in place of the one that the same command wrote before.
     #[arg(long, value_name = "FILE")]
@@ -72,9 +73,9 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
     let benchmark =
         shell::ensure(session, "redis-benchmark", "redis-tools").map_err(|missing| anyhow!(missing))?;
     let mut contenders = Vec::new();
-    for (name, program) in programs(session, arguments)? {
+    for (name, command_line) in servers(session, arguments)? {
         let threads = arguments.io_threads.to_string();
-        let server = server::start(&program, &["--io-threads", &threads, "--protected-mode", "no"])
+        let server = server::start_command(&command_line, &["--io-threads", &threads])
             .with_context(|| format!("starting {name}"))?;
         contenders.push(Contender { name, server });
     }
@@ -101,21 +102,21 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
     Ok(true)
 }
 
-/// Saker and the peers there are, as (name, program).
-fn programs(session: &Session, arguments: &BenchArguments) -> Result<Vec<(String, PathBuf)>> {
+/// Saker and the peers there are, as (name, command line).
+fn servers(session: &Session, arguments: &BenchArguments) -> Result<Vec<(String, Vec<OsString>)>> {
     eprintln!("building the release server");
-    let mut programs = vec![("saker".to_owned(), release::build(session)?)];
+    let mut servers = vec![("saker".to_owned(), vec![release::build(session)?.into()])];
     for name in PEERS {
         match shell::find(name) {
-            Some(program) => programs.push((versioned(name, &program), program)),
+            Some(program) => servers.push((versioned(name, &program), vec![program.into()])),
             None => eprintln!("{name} is not on PATH: left out"),
         }
     }
     for peer in &arguments.peers {
-        let (name, program) = peer.split_once('=').context("--peer takes NAME=PROGRAM")?;
-        programs.push((name.to_owned(), PathBuf::from(program)));
+        let (name, command) = peer.split_once('=').context("--peer takes NAME=COMMAND")?;
+        servers.push((name.to_owned(), command.split_whitespace().map(OsString::from).collect()));
     }
-    Ok(programs)
+    Ok(servers)
 }
 
 /// The peer's name with its version, as far as `--version` tells it (`… v=7.0.15 …`).
@@ -187,7 +188,8 @@ fn command_line() -> String {
             // Where the table goes is no part of what was measured.
             "--write" => _ = words.next(),
             word if word.starts_with("--write=") => {}
-            word => kept.push(word),
+            word if word.contains(' ') => kept.push(format!("'{word}'")),
+            word => kept.push(word.to_owned()),
         }
     }
     format!("cargo xtask {}", kept.join(" "))
