@@ -245,7 +245,11 @@ impl Uring {
             Ok(_) if open.closing => {}
             Ok(_) => core.end(conn, CloseReason::PeerClosed),
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::NOBUFS | Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.to_arm.push(conn),
+                Some(Errno::NOBUFS) => {
+                    core.inputs.memory_mut().buffers_mut().ran_out();
+                    self.to_arm.push(conn);
+                }
+                Some(Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.to_arm.push(conn),
                 _ => core.end(conn, CloseReason::Failed(error.kind())),
             },
         }

@@ -20,6 +20,8 @@ use io_uring::types::BufRingEntry;
 
 use super::turn_memory::Span;
 
+/// Buffers published at the start.
+const PUBLISHED_MIN: u16 = 4;
 /// The ring of entries must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
 
@@ -76,23 +78,44 @@ pub(crate) struct ProvidedBuffers {
     cursors: Vec<u32>,
     /// Buffers that the kernel has let go of in this turn.
     done: Vec<u16>,
+    /// Buffers that are not in the ring, the last used on top: its lines are the likeliest in a cache.
+    idle: Vec<u16>,
+    /// Buffers in the ring.
+    published: u16,
+    /// How many should be: few, so that a quiet loop touches little memory again and again, and twice
+    /// as many each time they did not suffice.
+    wanted: u16,
     /// Entries published since the beginning, modulo 2^16.
     tail: u16,
     turn: u32,
 }
 
 impl ProvidedBuffers {
-    /// `count` (a power of two) buffers of `buffer_len_bytes`, all published.
+    /// `count` (a power of two) buffers of `buffer_len_bytes`, the first few published.
     pub(super) fn new(count: u16, buffer_len_bytes: u32) -> Self {
         assert!(count.is_power_of_two(), "positions in the ring are masked");
         let region = Rc::new(Region::new(usize::from(count), buffer_len_bytes as usize));
         assert!(u32::try_from(region.data_layout.size()).is_ok(), "spans count in 32 bits");
         let cursors = vec![0; usize::from(count)];
-        let mut buffers =
-            Self { region, count, buffer_len_bytes, cursors, done: Vec::new(), tail: 0, turn: 1 };
-        buffers.done.extend(0..count);
-        buffers.publish_done();
+        let mut buffers = Self {
+            region,
+            count,
+            buffer_len_bytes,
+            cursors,
+            done: Vec::new(),
+            idle: (0..count).rev().collect(),
+            published: 0,
+            wanted: PUBLISHED_MIN.min(count),
+            tail: 0,
+            turn: 1,
+        };
+        buffers.publish();
         buffers
+    }
+
+    /// Takes note that the kernel found no buffer: from the next turn on it has twice as many.
+    pub(crate) fn ran_out(&mut self) {
+        self.wanted = self.wanted.saturating_mul(2).min(self.count);
     }
 
     /// The memory, to keep it alive as long as the kernel knows it.
@@ -137,13 +160,18 @@ impl ProvidedBuffers {
     pub(super) fn end_turn(&mut self) {
         // Wraps after 4 billion turns; no span outlives the start of the next one.
         self.turn = self.turn.wrapping_add(1);
-        if !self.done.is_empty() {
-            self.publish_done();
+        self.published -= self.done.len() as u16;
+        self.idle.append(&mut self.done);
+        if self.published < self.wanted {
+            self.publish();
         }
     }
 
-    fn publish_done(&mut self) {
-        for id in self.done.drain(..) {
+    /// Fills the ring up to what is wanted.
+    fn publish(&mut self) {
+        while self.published < self.wanted {
+            let id = self.idle.pop().expect("no more are wanted than there are");
+            self.published += 1;
             self.cursors[usize::from(id)] = 0;
             let position = usize::from(self.tail & (self.count - 1));
             // SAFETY: masked, so it lies within the ring of `count` entries.
