@@ -62,6 +62,12 @@ impl<'a> Args<'a> {
         spans.iter().map(move |span| span.of(input))
     }
 
+    /// The arguments from `index` on as a request of their own: what COMMAND GETKEYS is asked about.
+    pub fn tail(&self, index: usize) -> Args<'a> {
+        let spans = &self.spans[index.min(self.spans.len())..];
+        Args { spans, first_key: (usize::MAX, 0), ..*self }
+    }
+
     /// Argument `index` as a key.
     #[inline]
     pub fn key(&self, index: usize) -> Key<'a> {

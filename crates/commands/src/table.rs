@@ -101,25 +101,40 @@ impl<H: Copy> Command<H> {
 
     /// First key, last key and step as COMMAND gives them: what can be said with three numbers.
     pub fn legacy_key_range(&self) -> (i64, i64, i64) {
-        match self.keys {
-            [KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, .. }, .. }, rest @ ..] => {
-                let first = i64::from(*first);
-                let mut end = if *last < 0 { i64::from(*last) } else { first + i64::from(*last) };
-                let mut step = i64::from(*step);
-                for spec in rest {
-                    // Neighbouring single keys (RENAME, LMOVE) make one range.
-                    if let (Begin::Index(next), Find::Range { last: 0, .. }) = (&spec.begin, &spec.find)
-                        && end >= 0
-                        && i64::from(*next) > end
-                    {
-                        step = i64::from(*next) - end;
-                        end = i64::from(*next);
-                    }
-                }
-                (first, end, step)
-            }
-            _ => (0, 0, 0),
+        self.legacy_keys().0
+    }
+
+    /// Whether [`Command::legacy_key_range`] may miss keys: what clients know as `movablekeys`.
+    pub fn has_movable_keys(&self) -> bool {
+        self.legacy_keys().1
+    }
+
+    /// The legacy range, and whether it misses keys. A single range is told as it is; of several, those
+    /// that follow one another key by key make one range, the others are missed.
+    fn legacy_keys(&self) -> ((i64, i64, i64), bool) {
+        if let [KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, .. }, flags, .. }] =
+            self.keys
+        {
+            let first = i64::from(*first);
+            let last = if *last < 0 { i64::from(*last) } else { first + i64::from(*last) };
+            return ((first, last, i64::from(*step)), flags.contains(KeyFlags::INCOMPLETE));
         }
+        let (mut range, mut missed) = (None, false);
+        for spec in self.keys {
+            let (Begin::Index(at), Find::Range { last, step: 1, .. }) = (spec.begin, spec.find) else {
+                missed = true;
+                continue;
+            };
+            let at = i64::from(at);
+            if range.is_some_and(|(_, end)| end != at - 1) {
+                missed = true;
+                continue;
+            }
+            let end = if last < 0 { i64::from(last) } else { at + i64::from(last) };
+            range = Some((range.map_or(at, |(first, _)| first), end));
+            missed |= spec.flags.contains(KeyFlags::INCOMPLETE);
+        }
+        (range.map_or((0, 0, 0), |(first, last)| (first, last, 1)), missed)
     }
 }
 
@@ -440,6 +455,8 @@ pub struct Arg {
     pub multiple_token: bool,
     /// Which key spec it belongs to.
     pub key_spec: Option<u8>,
+    /// How the syntax line shows it, where that is not its name.
+    pub shown_as: Option<&'static str>,
     /// Choices of a `OneOf`, parts of a `Block`.
     pub args: &'static [Arg],
 }
@@ -487,6 +504,7 @@ impl Arg {
             multiple: false,
             multiple_token: false,
             key_spec: None,
+            shown_as: None,
             args: &[],
         }
     }
@@ -530,6 +548,10 @@ impl Arg {
     pub const fn token(self, token: &'static str) -> Self {
         Arg { token: Some(token), ..self }
     }
+    /// Shown in the syntax line as this.
+    pub const fn shown_as(self, text: &'static str) -> Self {
+        Arg { shown_as: Some(text), ..self }
+    }
     /// In Redis since this version.
     pub const fn since(self, version: &'static str) -> Self {
         Arg { since: Some(version), ..self }
@@ -545,5 +567,51 @@ impl Arg {
     /// May be repeated, its token with it.
     pub const fn multiple_token(self) -> Self {
         Arg { multiple: true, multiple_token: true, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::CommandError;
+
+    fn check(keys: &[KeySpec], range: (i64, i64, i64), movable: bool) {
+        fn run(_: &mut crate::Ctx<'_>, _: &crate::Args<'_>) -> Result<(), CommandError> {
+            Ok(())
+        }
+        let command: Command = Command {
+            name: "TEST",
+            summary: "",
+            since: "",
+            group: Group::Generic,
+            complexity: "",
+            deprecated: None,
+            arity: Arity::AtLeast(1),
+            flags: Flags::empty(),
+            acl: Acl::empty(),
+            keys: keys.to_vec().leak(),
+            tips: &[],
+            args: &[],
+            subcommands: &[],
+            run,
+        };
+        assert_eq!((command.legacy_key_range(), command.has_movable_keys()), (range, movable), "{keys:?}");
+    }
+
+    #[test]
+    fn three_numbers_tell_what_key_ranges_they_can() {
+        const RW: KeyFlags = KeyFlags::RW;
+        check(&[], (0, 0, 0), false);
+        check(&[KeySpec::at(1, RW)], (1, 1, 1), false);
+        check(&[KeySpec::from(1, 2, RW)], (1, -1, 2), false);
+        check(&[KeySpec::range(1, -2, 1, RW)], (1, -2, 1), false);
+        // RENAME, SINTERSTORE: neighbours make one range.
+        check(&[KeySpec::at(1, RW), KeySpec::at(2, RW)], (1, 2, 1), false);
+        check(&[KeySpec::at(1, RW), KeySpec::from(2, 1, RW)], (1, -1, 1), false);
+        // ZUNIONSTORE, SORT, LMPOP: some keys are missed.
+        check(&[KeySpec::at(1, RW), KeySpec::counted(2, 0, 1, RW)], (1, 1, 1), true);
+        check(&[KeySpec::at(1, RW), KeySpec::unknown(RW)], (1, 1, 1), true);
+        check(&[KeySpec::counted(1, 0, 1, RW)], (0, 0, 0), true);
+        check(&[KeySpec::at(1, RW.union(KeyFlags::INCOMPLETE))], (1, 1, 1), true);
     }
 }

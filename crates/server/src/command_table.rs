@@ -110,6 +110,14 @@ impl CommandTable {
         self.by_name.get(&*upper).copied()
     }
 
+    /// The command of this full name, `container|sub` for a subcommand, whatever the case. O(name).
+    pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
+        match name.iter().position(|&byte| byte == b'|') {
+            None => self.find(name),
+            Some(at) => self.find(&name[..at])?.subcommand(&name[at + 1..]),
+        }
+    }
+
     /// Number of ids, subcommands included.
     pub fn id_count(&self) -> usize {
         self.by_id.len()

@@ -245,7 +245,7 @@ static CLIENT_KILL: Command<Runner> = Command {
     args: &[Arg::one_of(
         "filter",
         &[
-            Arg::string("old-format"),
+            Arg::string("old-format").shown_as("ip:port"),
             Arg::one_of(
                 "new-format",
                 &[
@@ -264,8 +264,8 @@ static CLIENT_KILL: Command<Runner> = Command {
                     .since("2.8.12")
                     .optional(),
                     Arg::string("username").token("USER").optional(),
-                    Arg::string("addr").token("ADDR").optional(),
-                    Arg::string("laddr").token("LADDR").since("6.2.0").optional(),
+                    Arg::string("addr").shown_as("ip:port").token("ADDR").optional(),
+                    Arg::string("laddr").shown_as("ip:port").token("LADDR").since("6.2.0").optional(),
                     Arg::one_of("skipme", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])
                         .token("SKIPME")
                         .optional(),

@@ -6,6 +6,7 @@ use crate::command_table::Runner;
 use crate::context::ServerCtx;
 
 pub mod client;
+pub mod command;
 pub mod config;
 pub mod connection;
 pub mod memory;
@@ -13,10 +14,17 @@ pub mod server;
 
 /// All server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
-    [client::COMMANDS, config::COMMANDS, connection::COMMANDS, memory::COMMANDS, server::COMMANDS]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        client::COMMANDS,
+        command::COMMANDS,
+        config::COMMANDS,
+        connection::COMMANDS,
+        memory::COMMANDS,
+        server::COMMANDS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 /// Answers a container's HELP: for each subcommand its syntax, then its lines, indented.
