@@ -2,6 +2,7 @@
 
 mod differential;
 mod hostile;
+mod linearizability;
 mod requests;
 mod scripts;
 mod support;

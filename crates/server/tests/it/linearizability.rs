@@ -1,0 +1,55 @@
+//! Clients that share keys see one order of their commands, whatever threads and back end serve them:
+//! recorded histories, checked against a sequential model (see testkit's linearizability.rs).
+
+use net::{Backend, BackendChoice};
+use server::Server;
+use testkit::Client;
+use testkit::history::{Mix, Recording, record};
+use testkit::linearizability::check;
+
+/// Histories of each mix of commands, each from empty keys.
+const HISTORIES: u64 = 4;
+
+/// Records and checks histories with so many I/O threads, on each back end that the kernel permits.
+fn check_with(io_threads: usize) {
+    let start = |choice| {
+        Server::builder().port(0).io_threads(io_threads).backend(choice).start().expect("the server starts")
+    };
+    check_histories(&start(BackendChoice::Epoll), io_threads);
+    // Containers often forbid io_uring: then epoll is served instead, and was tested above.
+    let server = start(BackendChoice::Auto);
+    if server.backend() == Backend::IoUring {
+        check_histories(&server, io_threads);
+    }
+}
+
+fn check_histories(server: &Server, io_threads: usize) {
+    let address = testkit::Address::port(server.port());
+    for seed in 0..HISTORIES {
+        for (mix, keys, commands_each) in [(Mix::SingleKey, 2, 500), (Mix::MultiKey, 3, 250)] {
+            Client::to_port(server.port()).command(&["FLUSHALL"]);
+            let address = address.clone();
+            let history =
+                record(&Recording { address, clients: 4, commands_each, keys, mix, without: vec![], seed });
+            if let Err(counterexample) = check(&history) {
+                let backend = server.backend().name();
+                panic!("{backend}, {io_threads} I/O threads, {mix:?}, seed {seed}: {counterexample}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_thread_gives_one_order() {
+    check_with(1);
+}
+
+#[test]
+fn two_threads_give_one_order() {
+    check_with(2);
+}
+
+#[test]
+fn more_threads_than_cores_give_one_order() {
+    check_with(4);
+}
