@@ -80,9 +80,6 @@ def strings(r, _):
     equal(r.exists("k3"), 0)
     equal(r.set("bits", b"\x00\xff\r\n"), True)
     equal(r.get("bits"), b"\x00\xff\r\n")
-    equal(r.setbit("b", 7, 1), 0)
-    equal(r.getbit("b", 7), 1)
-    equal(r.bitcount("b"), 1)
     raises(redis.ResponseError, "not an integer", r.incr, "s")
 
 
