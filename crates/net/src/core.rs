@@ -5,8 +5,10 @@ use crate::slab::Slab;
 use crate::sys::turn_memory::TurnMemory;
 use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Socket};
 
-/// Connections reported in a turn from which on the next one gathers.
+/// Connections reported in a turn, and busy in the last turns, from which on the next one gathers:
+/// with fewer, their peers would notice the wait.
 const GATHER_REPORTED_MIN: usize = 4;
+const GATHER_ACTIVE_MIN: usize = 16;
 
 /// The state of one event loop, without the way to the kernel.
 pub(crate) struct Core {
@@ -59,9 +61,10 @@ impl Core {
         self.inputs.any_marked() || !self.ended.is_empty() || !self.drained.is_empty()
     }
 
-    /// How long the next poll may gather requests, in microseconds: 0 unless the last turn was busy.
+    /// How long the next poll may gather requests, in microseconds: 0 unless the last turns were busy.
     pub(crate) fn gather_us(&self) -> u32 {
-        let busy = self.inputs.reported_last_turn() >= GATHER_REPORTED_MIN;
+        let busy = self.inputs.reported_last_turn() >= GATHER_REPORTED_MIN
+            && self.inputs.active_count() >= GATHER_ACTIVE_MIN;
         if busy { self.options.gather_us_max } else { 0 }
     }
 
