@@ -17,6 +17,9 @@ const SMALL_LETTERS_PERCENT: usize = 5;
 /// How often a repeated part can repeat.
 const REPEATS_MAX: usize = 4;
 
+/// What expires sooner than this, but not at once, is not written.
+const EXPIRY_MS_MIN: i64 = 1_000_000;
+
 /// A command: its name and arguments.
 pub type Args = Vec<Vec<u8>>;
 
@@ -142,15 +145,24 @@ fn generate(nodes: &[Node], clock: &mut u64, rng: &mut Rng, args: &mut Args) {
     }
 }
 
-/// Whether what Redis does with `args` is an accident of its layout, which nobody should follow:
-/// LSET far outside of a packed list overwrites an element, and a negative LIMIT offset of a sorted
-/// set answers otherwise in each encoding.
+/// Whether what Redis does with `args` is an accident of its layout, which nobody should follow, or
+/// of the moment: LSET far outside of a packed list overwrites an element, a negative LIMIT offset of
+/// a sorted set answers otherwise in each encoding, and what expires soon is gone sooner in one server.
 fn is_unspecified(args: &Args) -> bool {
     let number = |at: usize| stdx::number::parse_i64(args.get(at)?);
-    let limit = args.iter().rposition(|arg| arg.eq_ignore_ascii_case(b"LIMIT"));
-    match args[0].to_ascii_uppercase()[..] {
-        [b'L', b'S', b'E', b'T'] => number(2).is_some_and(|index| index.unsigned_abs() > 1 << 31),
-        [b'Z', ..] => limit.and_then(|at| number(at + 1)).is_some_and(|offset| offset < 0),
+    let behind = |word: &[u8]| {
+        let at = args.iter().rposition(|arg| arg.eq_ignore_ascii_case(word))?;
+        number(at + 1)
+    };
+    let soon = |time: Option<i64>, unit_ms: i64| {
+        time.is_some_and(|time| (1..EXPIRY_MS_MIN / unit_ms).contains(&time))
+    };
+    match &args[0].to_ascii_uppercase()[..] {
+        b"LSET" => number(2).is_some_and(|index| index.unsigned_abs() > 1 << 31),
+        b"SETEX" | b"EXPIRE" => soon(number(2), 1000),
+        b"PSETEX" | b"PEXPIRE" => soon(number(2), 1),
+        b"SET" | b"GETEX" => soon(behind(b"EX"), 1000) || soon(behind(b"PX"), 1),
+        [b'Z', ..] => behind(b"LIMIT").is_some_and(|offset| offset < 0),
         _ => false,
     }
 }

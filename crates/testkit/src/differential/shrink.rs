@@ -1,5 +1,7 @@
 //! Making a failing sequence small: delta debugging (Zeller, Hildebrandt 2002) over its commands,
-//! then over the arguments of those that are left. Bounded in replays.
+//! then over the arguments of those that are left. Bounded in replays and in time.
+
+use std::time::{Duration, Instant};
 
 use super::grammar::Args;
 use super::pair::{Difference, Pair, RunError};
@@ -7,9 +9,12 @@ use super::pair::{Difference, Pair, RunError};
 /// Replays that shrinking one failure may take.
 const REPLAYS_MAX: usize = 3_000;
 
+/// How long it may take.
+const TIME_MAX: Duration = Duration::from_secs(20);
+
 /// A smaller sequence that still makes the servers differ, and how. `found` is what the whole showed.
 pub fn shrink(pair: &mut Pair, commands: &[Args], found: Difference) -> Result<Difference, RunError> {
-    let mut shrinking = Shrinking { pair, best: found, replays: 0 };
+    let mut shrinking = Shrinking { pair, best: found, replays: 0, until: Instant::now() + TIME_MAX };
     // Commands behind the difference played no part, unless it showed in the dump.
     let mut kept = commands.to_vec();
     let shown_by = shrinking.best.commands.len();
@@ -25,12 +30,13 @@ struct Shrinking<'a> {
     pair: &'a mut Pair,
     best: Difference,
     replays: usize,
+    until: Instant,
 }
 
 impl Shrinking<'_> {
     /// Whether `commands` make the servers differ; remembers how.
     fn fails(&mut self, commands: &[Args]) -> Result<bool, RunError> {
-        if self.replays >= REPLAYS_MAX {
+        if self.replays >= REPLAYS_MAX || Instant::now() > self.until {
             return Ok(false);
         }
         self.replays += 1;
@@ -78,9 +84,6 @@ impl Shrinking<'_> {
                 }
             }
         }
-        // The last replay that failed is not always the smallest: replay what is left.
-        self.replays = 0;
-        self.fails(&kept)?;
         Ok(())
     }
 }
