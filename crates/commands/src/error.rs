@@ -49,6 +49,8 @@ pub enum CommandError {
     Line(&'static str),
     /// The same with parts known at run time.
     Text(String),
+    /// The same, quoting what a client sent: see [`CommandError::quoting`].
+    Bytes(Vec<u8>),
 }
 
 impl From<WrongType> for CommandError {
@@ -57,10 +59,21 @@ impl From<WrongType> for CommandError {
     }
 }
 
+/// What an error quotes of `argument`: its bytes as they are, up to a NUL, where C's strings end.
+pub fn quotable(argument: &[u8]) -> &[u8] {
+    argument.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
 impl CommandError {
+    /// The line `before`, `argument`, `after`, whatever bytes the argument holds.
+    pub fn quoting(before: &str, argument: &[u8], after: &str) -> Self {
+        CommandError::Bytes([before.as_bytes(), quotable(argument), after.as_bytes()].concat())
+    }
+
     /// The line sent to the client, without its leading `-`.
-    pub fn line(&self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
+    pub fn line(&self) -> Cow<'static, [u8]> {
+        let owned = |text: String| Cow::Owned(text.into_bytes());
+        let text: &'static str = match self {
             CommandError::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotAnInteger => "ERR value is not an integer or out of range",
@@ -75,22 +88,25 @@ impl CommandError {
             CommandError::OffsetOutOfRange => "ERR offset is out of range",
             CommandError::ScoreNotANumber => "ERR resulting score is not a number (NaN)",
             CommandError::Line(line) => line,
-            CommandError::OutOfRange(what) => return Cow::Owned(format!("ERR {what} is out of range")),
-            CommandError::MustBePositive(what) => return Cow::Owned(format!("ERR {what} must be positive")),
+            CommandError::OutOfRange(what) => return owned(format!("ERR {what} is out of range")),
+            CommandError::MustBePositive(what) => return owned(format!("ERR {what} must be positive")),
             CommandError::InvalidExpire(command) => {
-                return Cow::Owned(format!("ERR invalid expire time in '{command}' command"));
+                return owned(format!("ERR invalid expire time in '{command}' command"));
             }
             CommandError::WrongArity(command) => {
-                return Cow::Owned(format!("ERR wrong number of arguments for '{command}' command"));
+                return owned(format!("ERR wrong number of arguments for '{command}' command"));
             }
             CommandError::WrongSubcommandArity(container, sub) => {
-                return Cow::Owned(format!("ERR wrong number of arguments for '{container}|{sub}' command"));
+                return owned(format!("ERR wrong number of arguments for '{container}|{sub}' command"));
             }
             CommandError::UnknownSubcommand(asked, container) => {
-                let asked = String::from_utf8_lossy(&asked[..asked.len().min(128)]).into_owned();
-                return Cow::Owned(format!("ERR unknown subcommand '{asked}'. Try {container} HELP."));
+                let asked = quotable(&asked[..asked.len().min(128)]);
+                let after = format!("'. Try {container} HELP.");
+                return Cow::Owned([b"ERR unknown subcommand '", asked, after.as_bytes()].concat());
             }
-            CommandError::Text(text) => return Cow::Owned(text.clone()),
-        })
+            CommandError::Text(text) => return owned(text.clone()),
+            CommandError::Bytes(line) => return Cow::Owned(line.clone()),
+        };
+        Cow::Borrowed(text.as_bytes())
     }
 }

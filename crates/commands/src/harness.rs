@@ -99,7 +99,7 @@ impl Harness {
         };
         if let Err(error) = (command.run)(&mut ctx, &args) {
             ctx.reply.truncate(mark);
-            ctx.reply.error(&error.line());
+            ctx.reply.error_bytes(&error.line());
         }
         drop(ctx);
         self.effects.absorb(&mut self.tally);

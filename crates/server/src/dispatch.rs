@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use commands::error::quotable;
 use commands::keys::for_each_key;
 use commands::table::Flags;
 use commands::{Args, CommandError, Ctx, Effects};
@@ -78,10 +79,16 @@ impl Engine {
         }
     }
 
-    /// Reads the clocks and takes over new settings: once at the start of a turn.
+    /// Reads the clocks and takes over new settings: at the start of a turn.
     pub fn begin_turn(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
         self.uptime_ms = self.shared.uptime_ms();
+        self.take_settings();
+    }
+
+    /// Takes over what a command of any connection may have set.
+    fn take_settings(&mut self) {
+        let now_ms = self.now_ms;
         let version = self.shared.settings.version();
         if version != self.settings_version {
             self.settings = self.shared.settings.get();
@@ -296,6 +303,8 @@ impl Engine {
         if result.is_err() {
             ctx.reply.truncate(before);
         }
+        // CONFIG SET acts on the next command, which may be in the same turn.
+        self.take_settings();
         result
     }
 
@@ -308,7 +317,7 @@ impl Engine {
         self.shared.threads[self.thread].stats.errors.add(1);
         let line = error.line();
         self.shared.errors.count(&line);
-        Reply::new(out, session.protocol).error(&line);
+        Reply::new(out, session.protocol).error_bytes(&line);
     }
 }
 
@@ -333,15 +342,17 @@ fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
 const QUOTED_LEN_MAX: usize = 128;
 
 fn unknown_command(args: &Args<'_>) -> CommandError {
-    let quoted =
-        |bytes: &[u8], room: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(room)]).into_owned();
-    let mut beginning = String::new();
+    let mut line = b"ERR unknown command '".to_vec();
+    let name = quotable(args.get(0));
+    line.extend_from_slice(&name[..name.len().min(QUOTED_LEN_MAX)]);
+    line.extend_from_slice(b"', with args beginning with: ");
+    let end = line.len() + QUOTED_LEN_MAX;
     for arg in args.from(1) {
-        if beginning.len() >= QUOTED_LEN_MAX {
-            break;
-        }
-        beginning += &format!("'{}' ", quoted(arg, QUOTED_LEN_MAX - beginning.len()));
+        let Some(room) = end.checked_sub(line.len()).filter(|&room| room > 0) else { break };
+        let arg = quotable(arg);
+        line.push(b'\'');
+        line.extend_from_slice(&arg[..arg.len().min(room)]);
+        line.extend_from_slice(b"' ");
     }
-    let name = quoted(args.get(0), QUOTED_LEN_MAX);
-    CommandError::Text(format!("ERR unknown command '{name}', with args beginning with: {beginning}"))
+    CommandError::Bytes(line)
 }

@@ -12,8 +12,9 @@ pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 
 impl ErrorCounts {
     /// Counts an error line by its first word.
-    pub fn count(&self, line: &str) {
-        let code = line.split(' ').next().unwrap_or_default();
+    pub fn count(&self, line: &[u8]) {
+        let code = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+        let code = &*String::from_utf8_lossy(code);
         let mut counts = self.lock();
         if let Some(count) = counts.get_mut(code) {
             *count += 1;

@@ -282,10 +282,7 @@ impl Conditions {
                 b"XX" => given.with_expiry = true,
                 b"GT" => given.later = true,
                 b"LT" => given.earlier = true,
-                _ => {
-                    let word = String::from_utf8_lossy(word);
-                    return Err(CommandError::Text(format!("ERR Unsupported option {word}")));
-                }
+                _ => return Err(CommandError::quoting("ERR Unsupported option ", word, "")),
             }
         }
         if given.without_expiry && (given.with_expiry || given.later || given.earlier) {

@@ -120,10 +120,8 @@ impl FullOption {
                 count => usize::try_from(count).unwrap_or(FULL_COUNT_DEFAULT),
             },
             _ => {
-                let asked = String::from_utf8_lossy(args.get(1));
-                return Err(CommandError::Text(format!(
-                    "ERR unknown subcommand or wrong number of arguments for '{asked}'. Try XINFO HELP."
-                )));
+                let before = "ERR unknown subcommand or wrong number of arguments for '";
+                return Err(CommandError::quoting(before, args.get(1), "'. Try XINFO HELP."));
             }
         };
         Ok(Some(Self { count_max }))

@@ -347,10 +347,7 @@ impl<'a> KillFilter<'a> {
                 b"addr" => filter.peer = Some(value),
                 b"laddr" => filter.local = Some(value),
                 b"user" if value == b"default" => {}
-                b"user" => {
-                    let user = String::from_utf8_lossy(value).into_owned();
-                    return Err(CommandError::Text(format!("ERR No such user '{user}'")));
-                }
+                b"user" => return Err(CommandError::quoting("ERR No such user '", value, "'")),
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip_me = true,
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip_me = false,
                 _ => return Err(CommandError::Syntax),
@@ -438,10 +435,7 @@ fn client_type(name: &[u8]) -> Result<ClientType, CommandError> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(ClientType::Normal),
         b"master" | b"primary" | b"slave" | b"replica" | b"pubsub" => Ok(ClientType::Other),
-        _ => {
-            let name = String::from_utf8_lossy(name).into_owned();
-            Err(CommandError::Text(format!("ERR Unknown client type '{name}'")))
-        }
+        _ => Err(CommandError::quoting("ERR Unknown client type '", name, "'")),
     }
 }
 
@@ -606,8 +600,7 @@ fn client_setinfo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
     let (option, value) = (args.get(2), args.get(3));
     let is_name = option.eq_ignore_ascii_case(b"lib-name");
     if !is_name && !option.eq_ignore_ascii_case(b"lib-ver") {
-        let option = String::from_utf8_lossy(option).into_owned();
-        return Err(CommandError::Text(format!("ERR Unrecognized option '{option}'")));
+        return Err(CommandError::quoting("ERR Unrecognized option '", option, "'"));
     }
     if !is_printable(value) {
         let option = String::from_utf8_lossy(option).to_lowercase();

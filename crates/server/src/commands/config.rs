@@ -130,10 +130,9 @@ fn permission(config: &ConfigStore, peer: &Address) -> Permission {
 
 fn set_error(error: SetError) -> CommandError {
     match error {
-        SetError::Unknown(name) => CommandError::Text(format!(
-            "ERR Unknown option or number of arguments for CONFIG SET - '{}'",
-            String::from_utf8_lossy(&name)
-        )),
+        SetError::Unknown(name) => {
+            CommandError::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", &name, "'")
+        }
         SetError::Refused { name, reason } => refused(&name, &reason),
     }
 }

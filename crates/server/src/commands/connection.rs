@@ -140,8 +140,7 @@ fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
             name = Some(super::client::valid_name(args.get(at + 1))?);
             at += 2;
         } else {
-            let option = String::from_utf8_lossy(args.get(at)).into_owned();
-            return Err(CommandError::Text(format!("ERR Syntax error in HELLO option '{option}'")));
+            return Err(CommandError::quoting("ERR Syntax error in HELLO option '", args.get(at), "'"));
         }
     }
     if !ctx.session.authenticated {
