@@ -1,4 +1,5 @@
 //! `saker-server`: reads the configuration, starts the server and runs it until a signal or SHUTDOWN.
+#![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
