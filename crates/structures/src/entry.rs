@@ -592,8 +592,7 @@ impl<V> Table<Entry<V>> {
 mod tests {
     use super::*;
 
-    /// An object as entries hold it: one word, owning more.
-    #[expect(clippy::box_collection, reason = "a bare Vec is three words")]
+    /// An object as entries hold it: one word, owning more (a bare Vec is three words).
     type Owned = Box<Vec<u8>>;
     type E = Entry<Owned>;
 
