@@ -191,19 +191,15 @@ impl Builder {
         let backend = ports[0].as_ref().map_or(Backend::Epoll, |(_, backend)| *backend);
         let mailboxes = ports.into_iter().flatten().map(|(mailbox, _)| mailbox).collect();
         let (discard, discarded) = mpsc::channel();
-        let facts = StartFacts {
-            backend,
-            port: port.unwrap_or(0),
-            listeners: listeners.iter().map(listener_text).collect(),
-        };
-        let shared = Arc::new(shared(self.store, settings, &start, facts, mailboxes, discard));
+        let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
+        let shared = Arc::new(shared(self.store, settings, &start, (backend, listening), mailboxes, discard));
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         handout.give(&shared, listeners);
         let keeper = Arc::clone(&shared);
         let body = move || crate::housekeeper::run(&keeper, &discarded);
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
-        Ok(Server { shared, threads, port: port.unwrap_or(0), backend })
+        Ok(Server { shared, threads, backend })
     }
 }
 
@@ -220,19 +216,12 @@ fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
     }
 }
 
-/// What is known once the server listens.
-struct StartFacts {
-    backend: Backend,
-    port: u16,
-    listeners: Vec<String>,
-}
-
 /// What the threads will share.
 fn shared(
     store: ConfigStore,
     settings: Settings,
     start: &StartOptions,
-    facts: StartFacts,
+    (backend, listening): (Backend, Vec<Address>),
     mailboxes: Vec<Mailbox<Message>>,
     discard: mpsc::Sender<Discarded>,
 ) -> Shared {
@@ -255,9 +244,8 @@ fn shared(
         started: Instant::now(),
         started_unix_s: unix_ms() / 1000,
         run_id: format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32),
-        backend: facts.backend,
-        port: facts.port,
-        listeners: facts.listeners,
+        backend,
+        listening: listening.into(),
         startup_memory_bytes: 0.into(),
         errors: ErrorCounts::default(),
         stopping: false.into(),
@@ -309,7 +297,7 @@ fn thread_main(
     ready: &mpsc::Sender<(usize, io::Result<Made>)>,
     start: &mpsc::Receiver<Start>,
 ) {
-    let mut net = match EventLoop::new(options) {
+    let net = match EventLoop::new(options) {
         Ok(net) => net,
         Err(error) => {
             // The builder waits for this report and gives up.
@@ -330,13 +318,14 @@ fn thread_main(
     let _ = ready.send((index, Ok(made)));
     // Without the shared state the start was given up.
     let Ok((shared, listeners)) = start.recv() else { return };
+    let mut worker = Worker::new(net, Arc::clone(&shared), index, random_u64());
     for listener in listeners {
-        if let Err(error) = net.add_listener(listener) {
+        if let Err(error) = worker.listen(listener) {
             tracing::error!(%error, "listening failed");
             shared.stop();
         }
     }
-    if let Err(error) = Worker::new(net, Arc::clone(&shared), index, random_u64()).run() {
+    if let Err(error) = worker.run() {
         tracing::error!(%error, thread = index, "an event loop failed; stopping");
         shared.stop();
     }
@@ -346,7 +335,6 @@ fn thread_main(
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    port: u16,
     backend: Backend,
 }
 
@@ -356,9 +344,9 @@ impl Server {
         Builder::default()
     }
 
-    /// The TCP port it listens on.
+    /// The TCP port it listens on; 0 for none.
     pub fn port(&self) -> u16 {
-        self.port
+        self.shared.tcp_port()
     }
 
     /// The way to the kernel it uses.
@@ -394,14 +382,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
-    }
-}
-
-/// A listener as INFO shows it.
-fn listener_text(listener: &Listener) -> String {
-    match listener.local_address() {
-        Address::Tcp(address) => format!("name=tcp,bind={},port={}", address.ip(), address.port()),
-        Address::Unix(path) => format!("name=unix,bind={}", path.display()),
     }
 }
 

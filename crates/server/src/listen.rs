@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::builder::StartError;
 use crate::config::apply::{BindAddress, StartOptions};
+use crate::shared::{Message, Shared};
 
 /// How often another port is tried when any will do and one address has it free but another has not.
 const ANY_PORT_ATTEMPTS: usize = 16;
@@ -27,6 +28,39 @@ pub fn listen(start: &StartOptions) -> Result<(Vec<Listener>, Option<u16>), Star
         return Err(StartError::NowhereToListen);
     }
     Ok((listeners, port))
+}
+
+/// Makes a running server listen on `addresses` at `port` (`None`: nowhere) instead of the TCP addresses it
+/// has; an address it has already stays as it is. Connections stay. An error leaves things as they were;
+/// one is that an address overlaps with one that is to go (`*` and 127.0.0.1).
+pub fn listen_elsewhere(
+    shared: &Shared,
+    addresses: &[BindAddress],
+    port: Option<u16>,
+    backlog: u32,
+) -> io::Result<()> {
+    let mut listening = shared.listening();
+    let (mut add, mut keep) = (Vec::new(), Vec::new());
+    for &BindAddress { ip, optional } in port.map_or(&[][..], |_| addresses) {
+        let address = SocketAddr::new(ip, port.unwrap_or(0));
+        if listening.contains(&Address::Tcp(address)) {
+            keep.push(address);
+            continue;
+        }
+        match Listener::tcp(address, backlog) {
+            Ok(listener) => add.push(listener),
+            Err(error) if optional && is_missing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let added: Vec<Address> = add.iter().map(|listener| listener.local_address().clone()).collect();
+    let message = Message::Listen { add, keep: keep.clone() };
+    if shared.threads[0].mailbox.send(message).is_err() {
+        return Err(io::Error::other("too many messages wait for the thread that accepts"));
+    }
+    listening.retain(|address| !matches!(address, Address::Tcp(address) if !keep.contains(address)));
+    listening.extend(added);
+    Ok(())
 }
 
 /// Listens on one port of all `addresses`; port 0 takes one that is free on all.

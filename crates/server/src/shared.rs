@@ -1,5 +1,6 @@
 //! What all threads of a server share.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::Instant;
@@ -7,7 +8,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use keyspace::Keyspace;
 use keyspace::gate::Gate;
-use net::{Backend, ConnId, Socket};
+use net::{Address, Backend, ConnId, Listener, Socket};
 use stdx::mailbox::Mailbox;
 
 use crate::command_table::CommandTable;
@@ -30,6 +31,13 @@ pub enum Message {
     },
     /// Look again at sessions that were held back: the pause ended.
     Resume,
+    /// Listen on these too, and no longer on TCP addresses other than those to keep. For thread 0.
+    Listen {
+        /// New listeners.
+        add: Vec<Listener>,
+        /// TCP addresses that stay.
+        keep: Vec<SocketAddr>,
+    },
     /// Close clients that have been silent for too long.
     CloseIdle,
     /// Leave the loop.
@@ -103,10 +111,8 @@ pub struct Shared {
     pub started_unix_s: i64,
     /// The way to the kernel.
     pub backend: Backend,
-    /// The TCP port, 0 for none.
-    pub port: u16,
-    /// What it listens on, as INFO shows it.
-    pub listeners: Vec<String>,
+    /// Where clients connect. Its lock is a leaf.
+    pub listening: Mutex<Vec<Address>>,
     /// Memory in use when the server had started.
     pub startup_memory_bytes: AtomicU64,
     /// Error replies by code.
@@ -127,6 +133,21 @@ impl Shared {
     /// All options, to read or change.
     pub fn config(&self) -> MutexGuard<'_, ConfigStore> {
         self.config.lock().expect("nothing panics while the options are locked")
+    }
+
+    /// Where clients connect.
+    pub fn listening(&self) -> MutexGuard<'_, Vec<Address>> {
+        self.listening.lock().expect("nothing panics while the addresses are locked")
+    }
+
+    /// The TCP port, 0 for none.
+    pub fn tcp_port(&self) -> u16 {
+        let ports = self.listening();
+        let mut ports = ports.iter().filter_map(|address| match address {
+            Address::Tcp(address) => Some(address.port()),
+            Address::Unix(_) => None,
+        });
+        ports.next().unwrap_or(0)
     }
 
     /// Milliseconds since the server started, monotonic.

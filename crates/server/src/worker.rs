@@ -8,12 +8,13 @@
 //! ```
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keyspace::gate::SharedPass;
-use net::{CloseReason, ConnId, Event, EventLoop, Socket};
+use net::{Address, CloseReason, ConnId, Event, EventLoop, Listener, ListenerId, Socket};
 use resp::parse::Progress;
 use resp::{Protocol, Reply};
 
@@ -35,6 +36,8 @@ pub struct Worker {
     ready: Vec<ConnId>,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
+    /// What this thread accepts from: thread 0 does for all.
+    listeners: Vec<(ListenerId, Address)>,
 }
 
 impl Worker {
@@ -47,6 +50,31 @@ impl Worker {
             batch: Batch::default(),
             ready: Vec::new(),
             postponed: Vec::new(),
+            listeners: Vec::new(),
+        }
+    }
+
+    /// Accepts connections from `listener` from now on, for all threads.
+    pub fn listen(&mut self, listener: Listener) -> io::Result<()> {
+        let address = listener.local_address().clone();
+        self.listeners.push((self.net.add_listener(listener)?, address));
+        Ok(())
+    }
+
+    /// Takes over new TCP addresses.
+    fn listen_elsewhere(&mut self, add: Vec<Listener>, keep: &[SocketAddr]) {
+        let net = &mut self.net;
+        self.listeners.retain(|(id, address)| {
+            let stays = !matches!(address, Address::Tcp(address) if !keep.contains(address));
+            if !stays {
+                net.remove_listener(*id);
+            }
+            stays
+        });
+        for listener in add {
+            if let Err(error) = self.listen(listener) {
+                tracing::error!(%error, "listening failed");
+            }
         }
     }
 
@@ -96,6 +124,7 @@ impl Worker {
                     }
                 }
                 Message::CloseIdle => self.close_idle(),
+                Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
                 Message::Resume | Message::Stop => {}
             }
         }
@@ -147,7 +176,7 @@ impl Worker {
         if open >= settings.maxclients {
             return Some(b"-ERR max number of clients reached\r\n");
         }
-        let net::Address::Tcp(peer) = socket.peer_address() else { return None };
+        let Address::Tcp(peer) = socket.peer_address() else { return None };
         if settings.protected_mode
             && settings.requirepass.is_empty()
             && !peer.ip().to_canonical().is_loopback()
@@ -161,6 +190,8 @@ impl Worker {
         let (peer, local) = (socket.peer_address().clone(), socket.local_address().clone());
         let shared = Arc::clone(&self.engine.shared);
         let port = &shared.threads[self.engine.thread];
+        let keepalive_s = self.engine.settings.tcp_keepalive_s;
+        self.net.set_default_keepalive((keepalive_s > 0).then(|| Duration::from_secs(keepalive_s)));
         let conn = match self.net.adopt(socket) {
             Ok(conn) => conn,
             Err(error) => {

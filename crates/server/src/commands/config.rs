@@ -1,7 +1,6 @@
 //! CONFIG: the options of the running server.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
@@ -10,12 +9,14 @@ use net::Address;
 
 use crate::command_table::Runner;
 use crate::commands::help;
+use crate::config::apply::NoAddress;
 use crate::config::option::Acts;
 use crate::config::store::{ConfigStore, Permission, SetError};
+use crate::config::table::OptId;
 use crate::config::{apply, rewrite};
 use crate::context::ServerCtx;
-use crate::limits;
 use crate::shared::Shared;
+use crate::{limits, listen, logging};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
@@ -99,14 +100,12 @@ fn config_set(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
     let permission = permission(&config, &ctx.session.info.peer);
     let mut changed = config.clone();
     let set = changed.set(&pairs, permission).map_err(set_error)?;
-    for &id in &set {
-        if changed.value(id) != config.value(id) {
-            let name = id.option().name;
-            take_effect(ctx.shared, name, &config, &changed)
-                .map_err(|reason| refused(name.as_bytes(), &reason))?;
-            if let Acts::Accepted(why) = id.option().acts {
-                tracing::warn!("Option '{name}' was set and does nothing: {why}");
-            }
+    let differs = |id: &&OptId| changed.value(**id) != config.value(**id);
+    let names: Vec<&'static str> = set.iter().filter(differs).map(|id| id.option().name).collect();
+    take_effect(ctx.shared, &names, &changed).map_err(|(name, reason)| refused(name.as_bytes(), &reason))?;
+    for option in set.iter().filter(differs).map(|id| id.option()) {
+        if let Acts::Accepted(why) = option.acts {
+            tracing::warn!("Option '{}' was set and does nothing: {why}", option.name);
         }
     }
     ctx.shared.settings.set(apply::settings(&changed));
@@ -142,35 +141,47 @@ fn refused(name: &[u8], reason: &str) -> CommandError {
     CommandError::Text(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
-/// Does what a changed option needs beside new settings. An error leaves things as they were.
+/// Does what the changed options `names` need beside new settings. An error says which option is to
+/// blame, and that nothing is to change.
 fn take_effect(
-    shared: &Arc<Shared>,
-    name: &str,
-    old: &ConfigStore,
+    shared: &Shared,
+    names: &[&'static str],
     new: &ConfigStore,
-) -> Result<(), Cow<'static, str>> {
-    match name {
-        "maxclients" => {
-            let wanted = new.integer("maxclients") as u64;
-            let possible = limits::raise_open_files(wanted, shared.threads.len());
-            if possible < wanted {
-                let problem = "The operating system is not able to handle the specified number of clients";
-                return Err(format!("{problem}, try with {possible}").into());
-            }
+) -> Result<(), (&'static str, Cow<'static, str>)> {
+    let has = |name: &str| names.contains(&name);
+    if has("maxclients") {
+        let wanted = new.integer("maxclients") as u64;
+        let possible = limits::raise_open_files(wanted, shared.threads.len());
+        if possible < wanted {
+            let problem = "The operating system is not able to handle the specified number of clients";
+            return Err(("maxclients", format!("{problem}, try with {possible}").into()));
         }
-        "port" | "bind"
-            if old.integer("port") != new.integer("port") || old.words("bind") != new.words("bind") =>
-        {
-            return Err("can't be changed while the server runs".into());
-        }
-        "loglevel" => crate::logging::set_level(new.choice("loglevel")),
-        "dir" => {
-            let folder = apply::path(new.text("dir"));
-            std::env::set_current_dir(folder).map_err(|error| error.to_string())?;
-        }
-        _ => {}
+    }
+    if let Some(&name) = names.iter().find(|&&name| name == "port" || name == "bind") {
+        let refusal = match name {
+            "port" => "Unable to listen on this port. Check server logs.",
+            _ => "Failed to bind to specified addresses.",
+        };
+        listen_as_configured(shared, new).map_err(|reason| {
+            tracing::warn!("Listening elsewhere failed: {reason}");
+            (name, refusal.into())
+        })?;
+    }
+    if has("dir") {
+        let folder = apply::path(new.text("dir"));
+        std::env::set_current_dir(folder).map_err(|error| ("dir", error.to_string().into()))?;
+    }
+    if has("loglevel") {
+        logging::set_level(new.choice("loglevel"));
     }
     Ok(())
+}
+
+fn listen_as_configured(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
+    let start = apply::start_options(config, false)
+        .map_err(|NoAddress(address)| format!("{address} is no address"))?;
+    listen::listen_elsewhere(shared, &start.addresses, start.port, start.tcp_backlog)
+        .map_err(|error| error.to_string())
 }
 
 static CONFIG_RESETSTAT: Command<Runner> = Command {

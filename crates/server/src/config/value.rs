@@ -153,33 +153,6 @@ impl Kind {
     pub fn takes_words(&self) -> bool {
         matches!(self, Kind::Words(_))
     }
-
-    /// What its values are, for the documentation.
-    pub fn describe(&self) -> String {
-        match *self {
-            Kind::Flag => "yes, no".to_owned(),
-            Kind::Integer { min, max } | Kind::Clamped { min, max } => {
-                let end = |number: i64| match number {
-                    i64::MAX => "2⁶³−1".to_owned(),
-                    number if number == i64::from(i32::MAX) => "2³¹−1".to_owned(),
-                    number if number == i64::from(i32::MIN) => "−2³¹".to_owned(),
-                    number if number == i64::from(u32::MAX) => "2³²−1".to_owned(),
-                    number => number.to_string(),
-                };
-                format!("{} to {}", end(min), end(max))
-            }
-            Kind::Octal => "permission bits, octal".to_owned(),
-            Kind::Memory { min, max } => match (min, max >= i64::MAX as u64) {
-                (0, true) => "memory".to_owned(),
-                (min, true) => format!("memory, at least {min}"),
-                (min, false) => format!("memory, {min} to {max}"),
-            },
-            Kind::MemoryOrPercent => "memory, or a percentage".to_owned(),
-            Kind::Choice(choices) => choices.join(", "),
-            Kind::Text | Kind::Checked(_) => "text".to_owned(),
-            Kind::Words(_) => "words".to_owned(),
-        }
-    }
 }
 
 const NOT_AN_INTEGER: &str = "argument couldn't be parsed into an integer";

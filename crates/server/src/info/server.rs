@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::Fields;
+use net::Address;
+
 use crate::commands::connection::REDIS_VERSION;
 use crate::shared::Shared;
 use crate::worker::unix_ms;
@@ -32,7 +34,7 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     fields.add("process_id", std::process::id());
     fields.add("process_supervised", "no");
     fields.add("run_id", &shared.run_id);
-    fields.add("tcp_port", shared.port);
+    fields.add("tcp_port", shared.tcp_port());
     fields.add("server_time_usec", unix_ms() * 1000);
     fields.add("uptime_in_seconds", uptime_s);
     fields.add("uptime_in_days", uptime_s / DAY_S);
@@ -45,7 +47,11 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
     fields.add("config_file", file);
     fields.add("io_threads_active", u8::from(shared.threads.len() > 1));
-    for (index, listener) in shared.listeners.iter().enumerate() {
+    for (index, address) in shared.listening().iter().enumerate() {
+        let listener = match address {
+            Address::Tcp(address) => format!("name=tcp,bind={},port={}", address.ip(), address.port()),
+            Address::Unix(path) => format!("name=unix,bind={}", path.display()),
+        };
         fields.add(&format!("listener{index}"), listener);
     }
 }

@@ -1,0 +1,203 @@
+//! Configuration: files, the command line, the builder, CONFIG.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use server::{Server, StartError};
+use testkit::process::free_port;
+use testkit::{Client, ServerProcess, Value, saker};
+
+use crate::support::connect;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
+
+fn get(client: &mut Client, name: &str) -> String {
+    match client.command(&["CONFIG", "GET", name]) {
+        Value::Array(pair) => match pair.as_slice() {
+            [_, Value::Bulk(value)] => String::from_utf8_lossy(value).into_owned(),
+            other => panic!("{name}: {other:?}"),
+        },
+        other => panic!("{name}: {other}"),
+    }
+}
+
+fn set(client: &mut Client, pairs: &[&str]) -> String {
+    client.command(&[&["CONFIG", "SET"], pairs].concat()).to_string()
+}
+
+#[test]
+fn the_builder_takes_any_option() {
+    let builder = Server::builder().port(0).io_threads(1).option("timeout", "7").option("save", "1 2");
+    let server = builder.option("requirepass", "\"a b\"").start().expect("starts");
+    let mut client = connect(&server);
+    assert!(client.command(&["PING"]).to_string().contains("NOAUTH"));
+    client.command(&["AUTH", "a b"]);
+    assert_eq!((get(&mut client, "timeout"), get(&mut client, "save")), ("7".into(), "1 2".into()));
+    assert_eq!(get(&mut client, "port"), server.port().to_string());
+}
+
+#[test]
+fn the_builder_tells_what_it_cannot_take() {
+    let refused = |name: &str, value: &str| match Server::builder().port(0).option(name, value).start() {
+        Err(StartError::Option { name, reason }) => format!("{name}: {reason}"),
+        other => panic!("{:?}", other.err()),
+    };
+    assert_eq!(refused("timeout", "x"), "timeout: argument couldn't be parsed into an integer");
+    assert_eq!(refused("nonsense", "1"), "nonsense: Bad directive or wrong number of arguments");
+    assert_eq!(refused("logfile", "'a"), "logfile: Unbalanced quotes");
+    let nowhere = Server::builder().port(0).bind(&[]).start();
+    assert!(matches!(nowhere, Err(StartError::NowhereToListen)));
+}
+
+#[test]
+fn options_act_from_the_next_request_on() {
+    let server = Server::builder().port(0).io_threads(2).start().expect("starts");
+    let mut client = connect(&server);
+    client.command(&["HSET", "h", "a", "1", "b", "2"]);
+    assert_eq!(set(&mut client, &["hash-max-listpack-entries", "1", "maxmemory", "1"]), "OK");
+    assert!(client.command(&["SET", "k", "v"]).to_string().contains("OOM"));
+    assert_eq!(set(&mut client, &["maxmemory", "0"]), "OK");
+    client.command(&["HSET", "h2", "a", "1", "b", "2"]);
+    assert_eq!(client.command(&["OBJECT", "ENCODING", "h2"]), Value::Bulk("hashtable".into()));
+    assert_eq!(set(&mut client, &["requirepass", "secret"]), "OK");
+    assert!(connect(&server).command(&["PING"]).to_string().contains("NOAUTH"));
+    assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+}
+
+#[test]
+fn a_server_moves_to_another_port_and_keeps_its_clients() {
+    let server = Server::builder().port(0).io_threads(2).start().expect("starts");
+    let mut client = connect(&server);
+    let (old, new) = (server.port(), free_port().expect("a free port"));
+    assert_eq!(set(&mut client, &["port", &new.to_string(), "bind", "127.0.0.1"]), "OK");
+    assert_eq!((server.port(), get(&mut client, "port")), (new, new.to_string()));
+    assert_eq!(connect(&server).command(&["PING"]).to_string(), "PONG");
+    // The thread that listens lets go of the old port in its next turn.
+    while let Ok(mut left) = Client::connect(&testkit::Address::port(old)) {
+        let _ = left.request(&["PING"]);
+    }
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let refusal = set(&mut client, &["timeout", "9", "port", &port]);
+    let words = "Unable to listen on this port. Check server logs.";
+    assert!(refusal.contains(words), "{refusal}");
+    assert_eq!(get(&mut client, "timeout"), "0");
+    let refusal = set(&mut client, &["bind", "192.0.2.1"]);
+    assert!(refusal.contains("Failed to bind to specified addresses."), "{refusal}");
+    assert_eq!(connect(&server).command(&["PING"]).to_string(), "PONG");
+}
+
+#[test]
+fn resetstat_starts_counting_over() {
+    let server = Server::builder().port(0).io_threads(2).start().expect("starts");
+    let mut client = connect(&server);
+    let processed = |client: &mut Client| {
+        let info = client.command(&["INFO", "stats"]).to_string();
+        let line = info.split("total_commands_processed:").nth(1).expect("a field").to_owned();
+        line.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().expect("a number")
+    };
+    (0..100).for_each(|_| drop(client.command(&["PING"])));
+    assert!(processed(&mut client) >= 100);
+    client.command(&["CONFIG", "RESETSTAT"]);
+    assert!(processed(&mut client) < 10);
+}
+
+/// Starts the server with `file` and what else `options` say.
+fn start_with(file: &Path, options: &[&str]) -> ServerProcess {
+    // The file comes first, before the --port that every server process gets.
+    let command_line = [BINARY.into(), file.as_os_str().to_owned()];
+    let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+    ServerProcess::start(&command_line, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn signal(server: &ServerProcess, signal: Signal) {
+    let pid = Pid::from_raw(server.pid().try_into().expect("a process id")).expect("not zero");
+    kill_process(pid, signal).expect("the server runs");
+}
+
+#[test]
+fn a_rewritten_file_starts_the_same_server() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = folder.path().join("saker.conf");
+    fs::write(&file, "# mine\ntimeout 5\nio-threads 2\nsave 1 1\n").expect("written");
+    let server = start_with(&file, &["--maxmemory", "64mb"]);
+    let mut client = server.connect();
+    assert_eq!(set(&mut client, &["timeout", "6", "save", "2 2 3 3"]), "OK");
+    assert_eq!(client.command(&["CONFIG", "REWRITE"]).to_string(), "OK");
+    let text = fs::read_to_string(&file).expect("there");
+    let start = "# mine\ntimeout 6\nio-threads 2\nsave 2 2\nsave 3 3\n# Generated by CONFIG REWRITE\nport ";
+    assert!(text.starts_with(start), "{text}");
+    assert!(text.ends_with("\nmaxmemory 64mb\n"), "{text}");
+    drop(server);
+    let server = start_with(&file, &[]);
+    let mut client = server.connect();
+    assert_eq!(get(&mut client, "save"), "2 2 3 3");
+    assert_eq!(get(&mut client, "maxmemory"), (64 << 20).to_string());
+}
+
+#[test]
+fn without_a_file_there_is_nothing_to_rewrite() {
+    let server = Server::builder().port(0).io_threads(1).start().expect("starts");
+    let refusal = connect(&server).command(&["CONFIG", "REWRITE"]).to_string();
+    assert!(refusal.contains("ERR The server is running without a config file"), "{refusal}");
+}
+
+#[test]
+fn a_signal_ends_the_server_and_takes_its_files_along() {
+    for ending in [Signal::TERM, Signal::INT] {
+        let options = ["--unixsocket", "s.sock", "--unixsocketperm", "700", "--pidfile", "s.pid"];
+        let mut server = saker::start_binary(BINARY, &options).expect("starts");
+        let (socket, pid) = (server.dir().join("s.sock"), server.dir().join("s.pid"));
+        let found = fs::read_to_string(&pid).expect("a pidfile");
+        assert_eq!(found.trim(), server.pid().to_string());
+        assert!(server.log().contains("Ready to accept connections tcp"), "{}", server.log());
+        assert!(server.log().contains("Ready to accept connections unix"), "{}", server.log());
+        signal(&server, ending);
+        assert_eq!(server.wait(Duration::from_secs(10)).expect("ends"), Some(0));
+        assert!(!socket.exists() && !pid.exists());
+    }
+}
+
+/// Runs the program to its end; `input` is its standard input.
+fn run(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(BINARY)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes()).expect("read");
+    child.wait_with_output().expect("ends")
+}
+
+#[test]
+fn what_cannot_be_configured_ends_with_its_line() {
+    let check = |args: &[&str], input: &str, words: &str| {
+        let output = run(args, input);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains(words), "{args:?}: {stderr}");
+    };
+    let words = "*** FATAL CONFIG FILE ERROR (Saker 0.1.0) ***\nReading the configuration file, at line 2\n>>> \
+                 'foo 1'\nBad directive or wrong number of arguments\n";
+    check(&["-"], "port 0\nfoo 1\n", words);
+    check(&["--port", "x"], "", "argument couldn't be parsed into an integer");
+    check(&["no-such-file.conf"], "", "Fatal error, can't open config file");
+    check(&["--port", "0"], "", "Configured to not listen anywhere, exiting.");
+    check(
+        &["--bind", "192.0.2.1", "--port", "0", "--unixsocket", "/no/such/folder/s"],
+        "",
+        "cannot listen on",
+    );
+}
+
+#[test]
+fn version_and_help_are_printed() {
+    let printed = |arg: &str| String::from_utf8_lossy(&run(&[arg], "").stdout).into_owned();
+    assert!(printed("-v").starts_with("Saker server v=0.1.0 "));
+    assert!(printed("--help").starts_with("Usage: saker-server "));
+}
