@@ -5,10 +5,10 @@ use crate::slab::Slab;
 use crate::sys::turn_memory::TurnMemory;
 use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Socket};
 
-/// Connections reported in a turn, and busy in the last turns, from which on the next one gathers:
-/// with fewer, their peers would notice the wait.
-const GATHER_REPORTED_MIN: usize = 4;
-const GATHER_ACTIVE_MIN: usize = 16;
+/// Busy connections from which on a poll gathers requests: with fewer, their peers would notice.
+const GATHER_ACTIVE_MIN: usize = 24;
+/// A poll gathers for the time in which about so many requests arrive.
+const GATHER_REPORTS: u64 = 3;
 
 /// The state of one event loop, without the way to the kernel.
 pub(crate) struct Core {
@@ -61,11 +61,16 @@ impl Core {
         self.inputs.any_marked() || !self.ended.is_empty() || !self.drained.is_empty()
     }
 
-    /// How long the next poll may gather requests, in microseconds: 0 unless the last turns were busy.
+    /// How long the next poll may gather requests, in microseconds: 0 when few connections are busy, or
+    /// when so little arrives that even the longest time would hardly gather two requests.
     pub(crate) fn gather_us(&self) -> u32 {
-        let busy = self.inputs.reported_last_turn() >= GATHER_REPORTED_MIN
-            && self.inputs.active_count() >= GATHER_ACTIVE_MIN;
-        if busy { self.options.gather_us_max } else { 0 }
+        let max_us = u64::from(self.options.gather_us_max);
+        let interval_ns = self.inputs.report_interval_ns();
+        let frequent = interval_ns < max_us * 1000 / 2;
+        if !frequent || self.inputs.active_count() < GATHER_ACTIVE_MIN {
+            return 0;
+        }
+        (GATHER_REPORTS * interval_ns / 1000).clamp(1, max_us) as u32
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason

@@ -27,8 +27,6 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
 
 /// Kernel events taken in one turn; the rest comes in the next.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
-/// Busy connections from which on the whole gathering time is slept.
-const GATHER_WHOLE_ACTIVE_MIN: usize = 32;
 /// Connection ids have a generation of at least 1 above their low 32 bits; these tokens have none.
 const WAKER_TOKEN: Token = Token(u32::MAX as usize);
 
@@ -132,14 +130,11 @@ impl Epoll {
         Ok(())
     }
 
-    /// Lets requests gather, asleep: epoll has no way to wait for several events. With few busy
-    /// connections the sleep is shorter, so as not to outlast what they send.
+    /// Lets requests gather, asleep: epoll has no way to wait for several events.
     fn gather(&self, core: &Core) {
-        let gather_us = core.gather_us() as usize;
+        let gather_us = core.gather_us();
         if gather_us > 0 && self.sleeps_precisely {
-            let share = core.inputs.active_count().min(GATHER_WHOLE_ACTIVE_MIN);
-            let gather_ns = gather_us * 1000 * share / GATHER_WHOLE_ACTIVE_MIN;
-            std::thread::sleep(Duration::from_nanos(gather_ns as u64));
+            std::thread::sleep(Duration::from_micros(u64::from(gather_us)));
         }
     }
 

@@ -8,6 +8,8 @@
 //! whole requests of the common case never leave turn memory; an idle connection owns no buffer.
 //! Cost: nothing per byte when a turn's bytes are consumed in that turn, else one copy.
 
+use std::time::Instant;
+
 use crate::sys::turn_memory::{Span, TurnMemory};
 use crate::{ConnId, Event};
 
@@ -26,17 +28,19 @@ pub struct Inputs {
     activity: Activity,
 }
 
-/// How many connections are busy: those reported in the last few turns, each counted once.
-#[derive(Default)]
+/// How busy the connections are, over the last few turns.
 struct Activity {
     /// Counts spans of `TURNS_PER_EPOCH` turns, from 1 on.
     epoch: u32,
+    epoch_began: Instant,
     turns: u32,
-    /// Connections reported in this epoch so far, and in the whole of the last one.
+    /// Connections reported in this epoch so far, and in the whole of the last one, each counted once.
     count: usize,
     count_before: usize,
-    /// Connections reported in the last turn.
-    in_last_turn: usize,
+    /// Reports in this epoch so far.
+    reports: u32,
+    /// Mean time between two reports in the last epoch.
+    report_interval_ns: u64,
 }
 
 /// Enough for every busy connection to show up, few enough to follow a change within milliseconds.
@@ -59,11 +63,27 @@ struct InputSlot {
 }
 
 impl Activity {
+    fn new() -> Self {
+        Self {
+            epoch: 1,
+            epoch_began: Instant::now(),
+            turns: 0,
+            count: 0,
+            count_before: 0,
+            reports: 0,
+            report_interval_ns: u64::MAX,
+        }
+    }
+
     fn end_turn(&mut self, reported: usize) {
-        self.in_last_turn = reported;
+        self.reports += reported as u32;
         self.turns += 1;
         if self.turns == TURNS_PER_EPOCH {
-            self.turns = 0;
+            let now = Instant::now();
+            let took_ns = now.duration_since(self.epoch_began).as_nanos() as u64;
+            self.report_interval_ns = took_ns.checked_div(u64::from(self.reports)).unwrap_or(u64::MAX);
+            self.epoch_began = now;
+            (self.turns, self.reports) = (0, 0);
             self.epoch = self.epoch.wrapping_add(1);
             self.count_before = std::mem::take(&mut self.count);
         }
@@ -105,7 +125,7 @@ impl InputSlot {
 
 impl Inputs {
     pub(crate) fn new(memory: TurnMemory) -> Self {
-        let activity = Activity { epoch: 1, ..Activity::default() };
+        let activity = Activity::new();
         Self { slots: Vec::new(), memory, reported: Vec::new(), marked: Vec::new(), activity }
     }
 
@@ -239,9 +259,9 @@ impl Inputs {
         }
     }
 
-    /// How many connections were reported in the last turn.
-    pub(crate) fn reported_last_turn(&self) -> usize {
-        self.activity.in_last_turn
+    /// The mean time between two reports over the last few turns.
+    pub(crate) fn report_interval_ns(&self) -> u64 {
+        self.activity.report_interval_ns
     }
 
     /// About how many connections were reported in the last few turns, each counted once.
@@ -386,11 +406,12 @@ mod tests {
             }
             assert_eq!(events.len(), 2);
             inputs.end_turn();
-            assert_eq!(inputs.reported_last_turn(), 2);
         }
         assert_eq!(inputs.active_count(), 10);
+        assert!(inputs.report_interval_ns() < 1_000_000, "two reports a turn, and turns of no work");
         (0..2 * TURNS_PER_EPOCH).for_each(|_| inputs.end_turn());
         assert_eq!(inputs.active_count(), 0);
+        assert_eq!(inputs.report_interval_ns(), u64::MAX);
     }
 
     #[test]

@@ -49,11 +49,12 @@ pub struct LoopOptions {
     /// The most connections accepted from a listener in one turn of epoll; io_uring takes all that
     /// wait, which are at most the listener's backlog.
     pub accepts_per_turn_max: usize,
-    /// When many connections are busy, how long a poll may gather requests instead of returning with
-    /// the first, in microseconds; 0 returns with the first always. A server faster than its clients
-    /// would else be put to sleep and woken for every few requests, which costs more than they do.
-    /// Replies never wait for it, and a lone request does not. Linux only; with io_uring from 6.12 on
-    /// it ends as soon as half of the busy connections have sent.
+    /// When many connections are busy, how long a poll may gather requests at most instead of
+    /// returning with the first, in microseconds; 0 returns with the first always. A thread that is
+    /// faster than its clients would else fall asleep and be woken for every one or two requests,
+    /// which costs more than they do. It gathers for the time in which about three requests arrive,
+    /// not at all when they arrive slowly. Replies never wait for it. Linux only; with io_uring from
+    /// 6.12 on it ends as soon as half of the busy connections have sent.
     pub gather_us_max: u32,
     /// TCP keepalive: silence after which a peer is probed. `None` leaves the system's default.
     pub keepalive: Option<Duration>,
@@ -67,7 +68,7 @@ impl Default for LoopOptions {
             turn_input_len_bytes_max: 1024 * 1024,
             write_len_bytes_max: 1024 * 1024,
             accepts_per_turn_max: 256,
-            gather_us_max: 20,
+            gather_us_max: 40,
             keepalive: None,
         }
     }
