@@ -1,9 +1,40 @@
 //! A request's arguments: slices of the bytes it arrived in, with the hash of its first key at hand.
 
+use std::ops::Deref;
+
 use keyspace::{Hasher, Key};
 use resp::parse::Span;
 
 use crate::error::CommandError;
+
+/// No option of any command is longer.
+const OPTION_LEN_MAX: usize = 24;
+
+/// A word in upper case, to be matched with byte strings such as `b"NX"` (by `&*`). One that is longer
+/// than every option is empty. Allocates nothing.
+pub struct Upper {
+    bytes: [u8; OPTION_LEN_MAX],
+    len: usize,
+}
+
+impl Upper {
+    /// The upper case of `word`. O(1).
+    pub fn of(word: &[u8]) -> Self {
+        let mut bytes = [0; OPTION_LEN_MAX];
+        let len = if word.len() <= OPTION_LEN_MAX { word.len() } else { 0 };
+        for (upper, byte) in bytes.iter_mut().zip(&word[..len]) {
+            *upper = byte.to_ascii_uppercase();
+        }
+        Self { bytes, len }
+    }
+}
+
+impl Deref for Upper {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
 
 /// The arguments of one request. Index 0 is the command's name.
 #[derive(Clone, Copy)]

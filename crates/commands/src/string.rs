@@ -547,6 +547,7 @@ mod tests {
             ("SET a 1 NX IFEQ 1", "-ERR syntax error|"),
             ("SET a 1 IFEQ", "-ERR syntax error|"),
             ("SET a 1 WHAT", "-ERR syntax error|"),
+            ("SET a 1 NXNXNXNXNXNXNXNXNXNXNXNXNX", "-ERR syntax error|"),
         ]);
     }
 
@@ -634,6 +635,28 @@ mod tests {
             ("GETEX a EXAT 1", "$1|1|", "del a@0"),
             ("GETDEL b", "$1|2|", "del b@0"),
         ]);
+    }
+
+    #[test]
+    fn big_values_that_go_are_freed_elsewhere() {
+        let (elements, long) = ("x ".repeat(100), "x".repeat(1 << 20));
+        let mut db = Harness::new();
+        for (gone, discarded) in [("SET k 1", 1), ("GETSET k 1", 0), ("DEL k", 1), ("GET k", 1)] {
+            for value in [format!("RPUSH k {elements}"), format!("SET k {long}")] {
+                db.line("DEL k");
+                db.line(&value);
+                db.line("PEXPIRE k 5");
+                if gone == "GET k" {
+                    db.now_ms += 5;
+                }
+                db.effects.discarded.clear();
+                db.line(gone);
+                // GETSET refuses a list.
+                let expected =
+                    if gone.starts_with("GETSET") && value.starts_with("SET") { 1 } else { discarded };
+                assert_eq!(db.effects.discarded.len(), expected, "{gone}");
+            }
+        }
     }
 
     #[test]

@@ -57,10 +57,10 @@ impl Object {
         }
     }
 
-    /// Elements whose freeing costs: what lazy freeing weighs. O(1).
+    /// Elements whose freeing costs, for a long string its pages: what lazy freeing weighs. O(1).
     pub fn element_count(&self) -> usize {
         match self {
-            Object::Blob(_) => 1,
+            Object::Blob(blob) => blob.capacity() / 4096,
             Object::List(list) => list.len(),
             Object::Set(set) => set.len(),
             Object::Hash(hash) => hash.len(),

@@ -2,7 +2,7 @@
 
 use keyspace::Key;
 
-use crate::args::Args;
+use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
@@ -277,7 +277,7 @@ impl Conditions {
     fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
         let mut given = Self::default();
         for word in args.from(3) {
-            match word.to_ascii_uppercase().as_slice() {
+            match &*Upper::of(word) {
                 b"NX" => given.without_expiry = true,
                 b"XX" => given.with_expiry = true,
                 b"GT" => given.later = true,

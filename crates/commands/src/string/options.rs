@@ -3,7 +3,7 @@
 
 use keyspace::Expiry;
 
-use crate::args::Args;
+use crate::args::{Args, Upper};
 use crate::error::CommandError;
 
 /// Parsed options.
@@ -93,7 +93,7 @@ fn require(holds: bool) -> Result<(), CommandError> {
 
 impl<'a> Condition<'a> {
     fn parse(word: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>) -> Option<Self> {
-        Some(match word.to_ascii_uppercase().as_slice() {
+        Some(match &*Upper::of(word) {
             b"NX" => Condition::Absent,
             b"XX" => Condition::Present,
             b"IFEQ" => Condition::Equal(rest.next()?),
@@ -105,7 +105,7 @@ impl<'a> Condition<'a> {
 
 impl<'a> Lifetime<'a> {
     fn parse(word: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>, takes: Takes) -> Option<Self> {
-        Some(match (word.to_ascii_uppercase().as_slice(), takes) {
+        Some(match (&*Upper::of(word), takes) {
             (b"KEEPTTL", Takes::SetOptions) => Lifetime::Keep,
             (b"PERSIST", Takes::GetexOptions) => Lifetime::Persist,
             (b"EX", _) => Lifetime::Seconds(rest.next()?),
