@@ -292,9 +292,30 @@ impl List {
         end: ListEnd,
         count: usize,
         limits: ListLimits,
-        mut popped: impl FnMut(Element<'_>),
+        popped: impl FnMut(Element<'_>),
     ) -> usize {
-        let done = match &mut self.elements {
+        let done = self.take(end, count, popped);
+        self.shrink(limits);
+        done
+    }
+
+    /// Moves the element at the end `from`, if there is one, to the end `to` and gives its text. O(its
+    /// bytes) amortised, or the bytes of a listpack.
+    pub fn rotate(&mut self, from: ListEnd, to: ListEnd, limits: ListLimits) -> Option<Vec<u8>> {
+        let mut moved = None;
+        self.take(from, 1, |element| element.append_to(moved.insert(Vec::new())));
+        // As in Redis, the encoding depends on the list before and after, not on the one between.
+        if let Some(moved) = &moved {
+            self.push(to, std::iter::once(moved.as_slice()), limits);
+            self.shrink(limits);
+        }
+        moved
+    }
+
+    /// Pops without a change of encoding.
+    #[inline]
+    fn take(&mut self, end: ListEnd, count: usize, mut popped: impl FnMut(Element<'_>)) -> usize {
+        match &mut self.elements {
             Elements::Pack(pack) => match end {
                 ListEnd::Front => {
                     pack.iter().take(count).for_each(popped);
@@ -320,9 +341,7 @@ impl List {
                 }
                 done
             }
-        };
-        self.shrink(limits);
-        done
+        }
     }
 
     // The middle.
@@ -505,6 +524,19 @@ mod tests {
             assert!(list.set(-1, b"short", DEFAULT));
             assert_eq!(list.encoding_name(), "listpack", "of {len} bytes");
         }
+    }
+
+    #[test]
+    fn rotating_a_short_quicklist_leaves_it_one() {
+        // Redis 8.0.2 with list-max-listpack-size 3.
+        let limits = ListLimits::from_option(3);
+        let mut list = List::new();
+        list.push(ListEnd::Back, [b"a".as_slice(), b"b", b"c", b"4"].into_iter(), limits);
+        list.pop(ListEnd::Back, 2, limits, |_| ());
+        assert_eq!(list.rotate(ListEnd::Front, ListEnd::Back, limits), Some(b"a".to_vec()));
+        check_texts(&list, &["b", "a"]);
+        assert_eq!(list.encoding_name(), "quicklist");
+        assert_eq!(List::new().rotate(ListEnd::Front, ListEnd::Back, limits), None);
     }
 
     #[test]

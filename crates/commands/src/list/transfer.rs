@@ -67,18 +67,23 @@ fn rpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 fn move_one(ctx: &mut Ctx<'_>, args: &Args<'_>, from: ListEnd, to: ListEnd) -> Result<(), CommandError> {
     let (source, destination, limits) = (args.key(1), args.key(2), limits(ctx));
-    if ctx.db.write::<List>(source)?.is_none() {
+    let Some(list) = ctx.db.write::<List>(source)? else {
         ctx.reply.null();
         return Ok(());
+    };
+    if source.bytes == destination.bytes {
+        let element = list.rotate(from, to, limits).expect("no list is empty");
+        ctx.reply.bulk(&element);
+    } else {
+        // A destination of another type is found before anything is taken.
+        ctx.db.write::<List>(destination)?;
+        let mut element = Vec::new();
+        let list = ctx.db.write::<List>(source)?.expect("the source was found above");
+        list.pop(from, 1, limits, |popped| popped.append_to(&mut element));
+        ctx.reply.bulk(&element);
+        let list = ctx.db.write_or_insert::<List>(destination)?;
+        list.push(to, std::iter::once(element.as_slice()), limits);
     }
-    // A destination of another type is found before anything is taken.
-    ctx.db.write::<List>(destination)?;
-    let mut element = Vec::new();
-    let list = ctx.db.write::<List>(source)?.expect("the source was found above");
-    list.pop(from, 1, limits, |popped| popped.append_to(&mut element));
-    ctx.reply.bulk(&element);
-    let list = ctx.db.write_or_insert::<List>(destination)?;
-    list.push(to, std::iter::once(element.as_slice()), limits);
     ctx.changed_by(0, EventClass::LIST, push_event(to), destination);
     ctx.changed(EventClass::LIST, pop_event(from), source);
     remove_if_empty(ctx, source);
