@@ -391,6 +391,19 @@ impl Quicklist {
         let element = element.into();
         let Some((at, inner)) = self.locate(index) else { return false };
         let big = self.limit.is_big(element);
+        let was_plain = self.nodes[at].as_plain().is_some();
+        if was_plain
+            && !big
+            && self
+                .nodes
+                .get(at + 1)
+                .is_some_and(|next| next.allows(Encoded::new(element).len_bytes(), self.limit))
+        {
+            // As in Redis, which shows in OBJECT ENCODING: a small element goes to the next node.
+            self.nodes[at + 1].insert(0, &Encoded::new(element), self.limit);
+            self.nodes.remove(at);
+            return true;
+        }
         let node = &mut self.nodes[at];
         if big && node.count() == 1 {
             *node = plain(element);
