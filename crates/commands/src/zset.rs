@@ -525,6 +525,7 @@ fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Ok(());
     };
     let request = ScanRequest::parse(args, cursor, false)?;
+    let packed = zset.is_packed();
     request.run(&mut ctx.reply, |cursor, mut reply| {
         let mut step = ScanStep::default();
         step.next = zset.scan(cursor, |member, score| {
@@ -533,8 +534,12 @@ fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
                 && request.matches(member)
             {
                 bulk(reply, member);
-                // Text in both protocols.
-                reply.bulk(number::format_f64(score, &mut [0; number::F64_TEXT_LEN_MAX]).as_bytes());
+                // Text in both protocols; as in Redis, in other words when not packed.
+                if packed {
+                    reply.bulk(number::format_f64(score, &mut [0; number::F64_TEXT_LEN_MAX]).as_bytes());
+                } else {
+                    reply.bulk(number::format_f64_17_digits(score).as_bytes());
+                }
                 step.written += 2;
             }
         });

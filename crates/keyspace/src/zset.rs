@@ -491,6 +491,11 @@ impl Zset {
         chosen.for_each(|(member, score)| visit(member, score));
     }
 
+    /// Whether the members are packed.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.repr, Repr::Pack(_))
+    }
+
     /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at once.
     /// What is there from the first call to the last is visited. O(1); packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {

@@ -134,6 +134,26 @@ pub fn format_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> &str {
     std::str::from_utf8(&out[..len]).expect("only ASCII was written")
 }
 
+/// The text of `value` with up to seventeen digits, as C's `%.17g` writes it: Redis' words for the
+/// scores of ZSCAN and nothing else. Allocates.
+pub fn format_f64_17_digits(value: f64) -> String {
+    if !value.is_finite() {
+        return format_f64(value, &mut [0; F64_TEXT_LEN_MAX]).to_owned();
+    }
+    let scientific = format!("{value:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').expect("the format has an exponent");
+    let exponent: i32 = exponent.parse().expect("the exponent is an integer");
+    let trimmed = |text: &str| text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    if !(-4..17).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs());
+    }
+    match (16 - exponent) as usize {
+        0 => format!("{value:.0}"),
+        decimals => trimmed(&format!("{value:.decimals$}")),
+    }
+}
+
 fn write_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> usize {
     let mut rest = &mut out[..];
     let special = match value {
@@ -352,6 +372,27 @@ mod tests {
         ];
         for text in wrong {
             assert_eq!(parse_f64(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn seventeen_digits_are_written_as_c_does() {
+        let cases = [
+            (0.1, "0.10000000000000001"),
+            (-2.5, "-2.5"),
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1e-7, "9.9999999999999995e-08"),
+            (1e-4, "0.0001"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (123456789012345680.0, "1.2345678901234568e+17"),
+            (1.0 / 3.0, "0.33333333333333331"),
+            (1e300, "1.0000000000000001e+300"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(format_f64_17_digits(value), expected);
         }
     }
 }
