@@ -342,6 +342,9 @@ impl<'a> KillFilter<'a> {
             };
             match args.get(at).to_ascii_lowercase().as_slice() {
                 b"id" => filter.id = Some(positive("ERR client-id should be greater than 0")?),
+                b"maxage" if stdx::number::parse_i64(value).is_none() => {
+                    return Err(CommandError::Line("ERR maxage is not an integer or out of range"));
+                }
                 b"maxage" => filter.age_s_min = Some(positive("ERR maxage should be greater than 0")?),
                 b"type" => filter.kind = Some(client_type(value)?),
                 b"addr" => filter.peer = Some(value),
@@ -419,7 +422,8 @@ fn client_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 }
 
 fn client_id_argument(text: &[u8]) -> Result<u64, CommandError> {
-    let id = stdx::number::parse_i64(text).and_then(|id| u64::try_from(id).ok()).filter(|&id| id > 0);
+    // No client has a number below 1, but asking for one is no error.
+    let id = stdx::number::parse_i64(text).map(|id| u64::try_from(id).unwrap_or(0));
     id.ok_or(CommandError::Line("ERR Invalid client ID"))
 }
 
