@@ -10,7 +10,7 @@ use std::sync::Arc;
 use server::config::option::Acts;
 use server::config::{ConfigStore, Loaded, apply, load, table};
 use server::shared::Shared;
-use server::{Builder, Server, logging};
+use server::{Builder, Server, logging, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -95,6 +95,8 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<(), String> {
     // Before the first client, so that whoever sees the file can connect.
     let signals =
         Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| format!("cannot handle signals: {error}"))?;
+    // Small servers stay small: the housekeeper allows huge pages once there is data to fill them.
+    process::allow_huge_pages(false);
     let server = Builder::from_config(store).start().map_err(|error| error.to_string())?;
     files.write_pid();
     say_ready(&server, unix_socket);

@@ -29,6 +29,17 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_len_bytes()
 }
 
+/// Lets the kernel back this process with huge pages, or keeps it from that. Linux only; elsewhere and in
+/// containers that forbid it nothing changes.
+pub fn allow_huge_pages(allowed: bool) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(!allowed) {
+        tracing::debug!(%error, "the use of huge pages cannot be chosen");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = allowed;
+}
+
 /// Memory of the machine, in bytes.
 pub fn system_memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -21,7 +21,7 @@ use io_uring::types::BufRingEntry;
 use super::turn_memory::Span;
 
 /// Buffers published at the start.
-const PUBLISHED_MIN: u16 = 4;
+const PUBLISHED_MIN: u16 = 2;
 /// The ring of entries must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
 

@@ -388,7 +388,7 @@ fn build_ring(setup: Setup) -> io::Result<IoUring> {
 /// Provides buffers: few large ones that are filled piece by piece, or many small ones.
 fn register_buffers(ring: &IoUring, setup: Setup, len_bytes: usize) -> io::Result<ProvidedBuffers> {
     let (count, flags) = if setup.incremental {
-        (16, BUFFERS_INCREMENTAL)
+        (32, BUFFERS_INCREMENTAL)
     } else {
         ((len_bytes / SMALL_BUFFER_LEN_BYTES).clamp(16, 4096).next_power_of_two(), 0)
     };
