@@ -234,9 +234,23 @@ impl<I: Item> Inner<I> {
     /// The child that holds the item or would.
     #[inline]
     fn child_of(&self, score: f64, member: &[u8]) -> usize {
-        self.child_at(|first_score, first| {
-            compare_scores(first_score, score).then_with(|| first.member().cmp(member)).is_le()
-        })
+        let (mut low, mut high) = (1, self.len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            // Where scores are equal members decide: both that may be next are under way meanwhile.
+            for next in [low + (middle - low) / 2, middle + (high - middle) / 2] {
+                if self.scores[next] == score {
+                    self.firsts[next].prefetch();
+                }
+            }
+            let order = compare_scores(self.scores[middle], score);
+            if order.then_with(|| self.firsts[middle].member().cmp(member)).is_le() {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low - 1
     }
 
     /// The child that holds the item at `rank`, and the item's rank in it.
@@ -596,6 +610,21 @@ impl<I: Item> RankTree<I> {
         })
     }
 
+    /// The items before and behind the one of this score and member, where its leaf has both: what a new
+    /// score must lie between if the item is to stay where it is. O(log n).
+    pub fn neighbours(&self, score: f64, member: &[u8]) -> Option<(I, I)> {
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Inner(inner) => node = inner.child(inner.child_of(score, member)),
+                Node::Leaf(leaf) => {
+                    let at = leaf.partition_point(|other| compare(other, score, member).is_lt());
+                    return Some((*leaf.items().get(at.checked_sub(1)?)?, *leaf.items().get(at + 1)?));
+                }
+            }
+        }
+    }
+
     /// How many items `before` holds for, given the item's score and the item; it holds for a prefix of
     /// the order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
@@ -806,6 +835,21 @@ mod tests {
             let below = sorted.iter().filter(|number| number.score() < middle).count();
             assert_eq!(tree.partition_point(|score, _| score < middle), below);
         }
+    }
+
+    #[test]
+    fn neighbours_are_those_beside_an_item_within_its_leaf() {
+        let (tree, twin) = fill(scattered(1000));
+        let sorted: Vec<Number> = twin.into_iter().collect();
+        let mut found = 0;
+        for beside in sorted.windows(3) {
+            if let Some((before, behind)) = tree.neighbours(beside[1].score(), beside[1].member()) {
+                assert_eq!((before, behind), (beside[0], beside[2]));
+                found += 1;
+            }
+        }
+        assert!(found > 900, "all but the first and last of a leaf: {found}");
+        assert_eq!(tree.neighbours(sorted[0].score(), sorted[0].member()), None);
     }
 
     #[test]

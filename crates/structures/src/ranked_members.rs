@@ -8,7 +8,7 @@
 //! or scores, except that inner nodes of the tree keep the score of each child's first member.
 //!
 //! Invariant: table and tree hold the same members. An address leaves the tree before its member is
-//! freed or changes its score, and enters it after the member got its final score. That is what makes
+//! freed or changes its place in the order, and enters it after the member got its final score. That is what makes
 //! the addresses in the tree good to read, and it is upheld in this file alone.
 //!
 //! Positions are the caller's, as for [`Table`]. Memory: the members (a block of 32 bytes for a name of
@@ -123,12 +123,19 @@ impl RankedMembers {
     /// If the score is NaN, as in every method that takes one.
     pub fn set_score_at(&mut self, place: Place, score: f64) {
         assert!(!score.is_nan(), "a score is a number");
-        let address = {
-            let member = self.table.at(place);
-            let removed = self.tree.remove(member.payload(), member.bytes());
-            assert!(removed == Some(Address(member.address())), "the tree holds what the table holds");
-            Address(member.address())
-        };
+        let member = self.table.at(place);
+        let (old, bytes, address) = (member.payload(), member.bytes(), Address(member.address()));
+        let stays = self.tree.neighbours(old, bytes).is_some_and(|(before, behind)| {
+            order((before.score(), before.member()), (score, bytes)).is_lt()
+                && order((score, bytes), (behind.score(), behind.member())).is_lt()
+        });
+        if stays {
+            // The first items of leaves alone have their scores noted in the tree, and this is none.
+            self.table.at_mut(place).set_payload(score);
+            return;
+        }
+        let removed = self.tree.remove(old, bytes);
+        assert!(removed == Some(address), "the tree holds what the table holds");
         self.table.at_mut(place).set_payload(score);
         self.tree.insert(address);
     }
