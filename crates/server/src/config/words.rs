@@ -183,10 +183,11 @@ pub fn host_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
 
 /// A name of a cluster node for people.
 pub fn node_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
-    if name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')) {
-        return Ok(name.to_vec());
+    const RESERVED: &[u8] = b"!#$%&()*+:;<>?@[]^{|}~";
+    if name.iter().any(|byte| RESERVED.contains(byte)) {
+        return Err("Announced human node name contained invalid character".into());
     }
-    Err("Announced human node name contained invalid character".into())
+    Ok(name.to_vec())
 }
 
 /// An IPv4 address, or nothing.

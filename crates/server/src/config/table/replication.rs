@@ -1,7 +1,7 @@
 //! Options about primaries and replicas.
 
 use super::NO_REPLICATION;
-use crate::config::option::{ANY, INT, Opt, PORT, POSITIVE_INT};
+use crate::config::option::{ANY, BYTES, INT, Opt, PORT, POSITIVE_INT};
 use crate::config::value::Kind;
 use crate::config::words;
 
@@ -40,13 +40,8 @@ pub static OPTIONS: &[Opt] = &[
         .accepted(NO_REPLICATION),
     Opt::flag("replica-ignore-disk-write-errors", "no", "Go on when the replica's disk fails.")
         .accepted(NO_REPLICATION),
-    Opt::memory(
-        "replica-full-sync-buffer-limit",
-        "0",
-        (0, u64::MAX),
-        "Stream a replica keeps during a full sync.",
-    )
-    .accepted(NO_REPLICATION),
+    Opt::memory("replica-full-sync-buffer-limit", "0", BYTES, "Stream a replica keeps during a full sync.")
+        .accepted(NO_REPLICATION),
     Opt::integer("min-replicas-to-write", "0", INT, "Replicas without which writes are refused.")
         .also(&["min-slaves-to-write"])
         .accepted(NO_REPLICATION),
