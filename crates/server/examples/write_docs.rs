@@ -192,7 +192,8 @@ fn options_page() -> String {
 
 fn theme_section(page: &mut String, theme: &Theme) {
     let _ = writeln!(page, "\n## {}", theme.title);
-    let acting: Vec<&Opt> = theme.options.iter().filter(|option| option.acts == Acts::Now).collect();
+    let shown = || theme.options.iter().filter(|option| !option.hidden);
+    let acting: Vec<&Opt> = shown().filter(|option| option.acts == Acts::Now).collect();
     if !acting.is_empty() {
         page.push_str("\n| option | default | values | what it does |\n|---|---|---|---|\n");
     }
@@ -210,7 +211,7 @@ fn theme_section(page: &mut String, theme: &Theme) {
             cell(option.summary)
         );
     }
-    let accepted = theme.options.iter().filter_map(|option| match option.acts {
+    let accepted = shown().filter_map(|option| match option.acts {
         Acts::Accepted(why) => Some((option, why)),
         Acts::Now => None,
     });

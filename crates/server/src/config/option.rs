@@ -36,10 +36,8 @@ pub struct Opt {
     pub default: &'static str,
     /// When it may change.
     pub change: Change,
-    /// CONFIG GET shows it only when asked for it by its full name.
+    /// CONFIG GET shows it only when asked for it by its full name, and docs/options.md not at all.
     pub hidden: bool,
-    /// Its value is a secret: never logged.
-    pub secret: bool,
     /// One line for the documentation.
     pub summary: &'static str,
     /// Whether it does something.
@@ -56,7 +54,6 @@ impl Opt {
             default,
             change: Change::Live,
             hidden: false,
-            secret: false,
             summary,
             acts: Acts::Now,
         }
@@ -120,11 +117,6 @@ impl Opt {
     /// Does nothing, and why.
     pub const fn accepted(self, why: &'static str) -> Self {
         Opt { acts: Acts::Accepted(why), ..self }
-    }
-
-    /// Its value is a secret.
-    pub const fn secret(self) -> Self {
-        Opt { secret: true, ..self }
     }
 
     /// Not shown by CONFIG GET with a pattern.

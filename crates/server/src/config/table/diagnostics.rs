@@ -1,12 +1,18 @@
 //! Options about scripts, and about finding out what is slow.
 
 use super::{NO_SCRIPTS, NOT_MEASURED, OTHER_DESIGN};
-use crate::config::option::{ANY, Opt};
+use crate::config::option::{ANY, INT, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
 /// From "off" to any number.
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
+
+/// Any 32-bit number.
+const SIGNED_INT: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
+
+/// Why options that only test suites set do nothing.
+const FOR_TESTS: &str = "it is for tests of Redis itself";
 
 /// This theme's options.
 pub static OPTIONS: &[Opt] = &[
@@ -79,4 +85,42 @@ pub static OPTIONS: &[Opt] = &[
     .accepted("strings are compared byte by byte"),
     Opt::flag("extended-redis-compatibility", "no", "Call the server Redis where clients look for its name.")
         .accepted("INFO and HELLO name Redis' version in any case"),
+    Opt::integer("watchdog-period", "0", INT, "Milliseconds from which on a slow turn is described.")
+        .hidden()
+        .accepted(FOR_TESTS),
+    Opt::flag("use-exit-on-panic", "no", "End without a core file after a broken invariant.")
+        .hidden()
+        .accepted(FOR_TESTS),
+    Opt::integer("key-load-delay", "0", SIGNED_INT, "Microseconds to wait per loaded key.")
+        .hidden()
+        .accepted(FOR_TESTS),
+    Opt::integer("rdb-key-save-delay", "0", SIGNED_INT, "Microseconds to wait per saved key.")
+        .hidden()
+        .accepted(FOR_TESTS),
+    Opt::flag("aof-disable-auto-gc", "no", "Keep append-only files that are done with.")
+        .hidden()
+        .accepted(FOR_TESTS),
+    Opt::integer(
+        "loading-process-events-interval-bytes",
+        "524288",
+        (1024, i32::MAX as i64),
+        "Loaded bytes after which requests are looked at.",
+    )
+    .hidden()
+    .accepted(FOR_TESTS),
+    Opt::integer("cluster-ping-interval", "0", ANY, "Milliseconds between pings of nodes.")
+        .hidden()
+        .accepted(FOR_TESTS),
+    Opt::integer("events-per-io-thread", "2", INT, "Events from which on another I/O thread is used.")
+        .hidden()
+        .accepted(FOR_TESTS),
+    Opt::text("debug-context", "", "A remark for the log.").hidden().accepted(FOR_TESTS),
+    Opt::flag("lua-enable-deprecated-api", "no", "Offer old functions to scripts.")
+        .at_start()
+        .hidden()
+        .accepted(NO_SCRIPTS),
+    Opt::flag("lua-enable-insecure-api", "no", "Offer risky functions to scripts.")
+        .protected()
+        .hidden()
+        .accepted(NO_SCRIPTS),
 ];

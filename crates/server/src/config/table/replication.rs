@@ -13,7 +13,6 @@ pub static OPTIONS: &[Opt] = &[
         .accepted(NO_REPLICATION),
     Opt::text("primaryauth", "", "The password for the primary.")
         .also(&["masterauth"])
-        .secret()
         .accepted(NO_REPLICATION),
     Opt::text("primaryuser", "", "The user for the primary.").also(&["masteruser"]).accepted(NO_REPLICATION),
     Opt::flag("replica-read-only", "yes", "Refuse writes of clients on a replica.")

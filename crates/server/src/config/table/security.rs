@@ -8,7 +8,7 @@ const WHO: &[&str] = &["no", "yes", "local"];
 
 /// This theme's options.
 pub static OPTIONS: &[Opt] = &[
-    Opt::text("requirepass", "", "The password of the user `default`; empty for none.").secret(),
+    Opt::text("requirepass", "", "The password of the user `default`; empty for none."),
     Opt::flag("protected-mode", "yes", "Without a password, refuse clients that are not on this machine."),
     Opt::choice(
         "enable-protected-configs",

@@ -8,10 +8,10 @@ pub static OPTIONS: &[Opt] = &[
     Opt::integer("tls-port", "0", PORT, "The TCP port for TLS; 0 for none.").accepted(NO_TLS),
     Opt::text("tls-cert-file", "", "The server's certificate.").accepted(NO_TLS),
     Opt::text("tls-key-file", "", "The key of the server's certificate.").accepted(NO_TLS),
-    Opt::text("tls-key-file-pass", "", "The password of that key.").secret().accepted(NO_TLS),
+    Opt::text("tls-key-file-pass", "", "The password of that key.").accepted(NO_TLS),
     Opt::text("tls-client-cert-file", "", "The certificate shown to other servers.").accepted(NO_TLS),
     Opt::text("tls-client-key-file", "", "The key of that certificate.").accepted(NO_TLS),
-    Opt::text("tls-client-key-file-pass", "", "The password of that key.").secret().accepted(NO_TLS),
+    Opt::text("tls-client-key-file-pass", "", "The password of that key.").accepted(NO_TLS),
     Opt::text("tls-dh-params-file", "", "Diffie-Hellman parameters.").accepted(NO_TLS),
     Opt::text("tls-ca-cert-file", "", "Certificates that clients' certificates must descend from.")
         .accepted(NO_TLS),
