@@ -39,9 +39,9 @@ pub struct Shard {
 const _: () = assert!(size_of::<Shard>() <= 60);
 
 impl Shard {
-    /// An empty shard.
-    pub fn new() -> Self {
-        Self { first: Db::default(), others: None }
+    /// An empty shard, number `number` of its keyspace.
+    pub fn new(number: usize) -> Self {
+        Self { first: Db { table: Table::staggered(number) }, others: None }
     }
 
     /// One database's part, if anything was ever stored in it.
@@ -66,7 +66,7 @@ impl Shard {
     /// Takes all keys out of a database. O(1); dropping them may cost more.
     pub fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
         match self.db(index) {
-            Some(db) if !db.table.is_empty() => std::mem::take(&mut self.db_mut(index).table),
+            Some(db) if !db.table.is_empty() => self.db_mut(index).table.take(),
             _ => Table::new(),
         }
     }
@@ -84,11 +84,5 @@ impl Shard {
     /// All databases' parts that exist, from database 0 on.
     pub fn dbs(&self) -> impl Iterator<Item = &Db> {
         std::iter::once(&self.first).chain(self.others.iter().flat_map(|others| others.iter()))
-    }
-}
-
-impl Default for Shard {
-    fn default() -> Self {
-        Self::new()
     }
 }

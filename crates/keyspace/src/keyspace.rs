@@ -30,7 +30,7 @@ pub struct DbSize {
 impl Keyspace {
     /// An empty keyspace of `db_count` databases whose hashes depend on the secret `seed`.
     pub fn new(db_count: usize, seed: [u64; 4]) -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| PaddedLock(Lock::new(Shard::new())));
+        let shards = (0..SHARD_COUNT).map(|number| PaddedLock(Lock::new(Shard::new(number))));
         Self { shards: shards.collect(), hasher: Hasher::with_seed(seed), db_count }
     }
 

@@ -49,6 +49,9 @@ const OVERFLOW: u64 = 2;
 /// leaves room for aligning the block to a line.
 const BUCKET_COUNTS: [u8; 19] = [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
 
+/// Bucket counts at which segments of staggered tables split.
+const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
+
 /// Elements a segment of `buckets` may hold before it grows: 13/16 of its slots.
 const fn capacity(buckets: usize) -> usize {
     if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
@@ -135,7 +138,7 @@ struct Segment {
 }
 
 impl Segment {
-    fn allocate(buckets: usize, depth: u32) -> Self {
+    fn allocate(buckets: usize, depth: u8) -> Self {
         let layout = Self::layout(buckets);
         // SAFETY: a segment has at least one bucket, so the layout is not empty.
         let block = unsafe { alloc_zeroed(layout) };
@@ -161,8 +164,8 @@ impl Segment {
     }
 
     #[inline]
-    fn depth(self) -> u32 {
-        (self.word >> 54) as u32
+    fn depth(self) -> u8 {
+        (self.word >> 54) as u8
     }
 
     #[inline]
@@ -380,7 +383,9 @@ pub struct SweepBudget {
 pub struct Table<E: Thin> {
     directory: Vec<Segment>,
     /// The directory has `2^depth` places.
-    depth: u32,
+    depth: u8,
+    /// A segment of this many buckets splits instead of growing.
+    buckets_max: u8,
     /// How many segments are `depth` deep: when none is, the directory halves.
     deepest: u32,
     len: usize,
@@ -395,7 +400,8 @@ unsafe impl<E: Thin + Sync> Sync for Table<E> {}
 
 impl<E: Thin> Default for Table<E> {
     fn default() -> Self {
-        Self { directory: Vec::new(), depth: 0, deepest: 0, len: 0, deadlines: 0, owns: PhantomData }
+        let buckets_max = BUCKET_COUNTS[BUCKET_COUNTS.len() - 1];
+        Self::splitting_at(buckets_max)
     }
 }
 
@@ -403,6 +409,31 @@ impl<E: Thin> Table<E> {
     /// An empty table; allocates nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty table that is number `number` of many which fill at the same pace. Their segments split
+    /// at different sizes, so that they do not all outgrow one size of block, and leave its pages half
+    /// empty, at the same moment.
+    pub fn staggered(number: usize) -> Self {
+        Self::splitting_at(SPLIT_COUNTS[number % SPLIT_COUNTS.len()])
+    }
+
+    /// Takes all elements out, into a table of the same kind. O(1).
+    pub fn take(&mut self) -> Self {
+        let empty = Self::splitting_at(self.buckets_max);
+        std::mem::replace(self, empty)
+    }
+
+    fn splitting_at(buckets_max: u8) -> Self {
+        Self {
+            directory: Vec::new(),
+            depth: 0,
+            deepest: 0,
+            buckets_max,
+            len: 0,
+            deadlines: 0,
+            owns: PhantomData,
+        }
     }
 
     /// Number of elements. O(1).
@@ -625,8 +656,8 @@ impl<E: Thin> Table<E> {
     fn grow(&mut self, first: usize, position_of: &impl Fn(&[u8]) -> u64) {
         let buckets = self.directory[first].bucket_count();
         match BUCKET_COUNTS.iter().find(|&&count| count as usize > buckets) {
-            Some(&larger) => self.resize(first, larger as usize),
-            None => self.split(first, position_of),
+            Some(&larger) if larger <= self.buckets_max => self.resize(first, larger as usize),
+            _ => self.split(first, position_of),
         }
     }
 
