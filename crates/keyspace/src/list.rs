@@ -527,6 +527,24 @@ mod tests {
     }
 
     #[test]
+    fn a_short_string_in_the_place_of_a_big_one_makes_a_listpack_again() {
+        // Redis 8.0.2: only what stands behind the big string is joined.
+        for (words, index, encoding) in [(["b", "c"], 0, "listpack"), (["b", "c"], -1, "quicklist")] {
+            let big = vec![b'x'; 9000];
+            let mut list = of(&words);
+            list.push(
+                if index == 0 { ListEnd::Front } else { ListEnd::Back },
+                [&big[..]].into_iter(),
+                DEFAULT,
+            );
+            assert_eq!(list.encoding_name(), "quicklist");
+            assert!(list.set(index, b"a", DEFAULT));
+            assert_eq!((list.len(), list.encoding_name()), (3, encoding));
+            assert_eq!(list.get(index).map(text), Some(b"a".to_vec()));
+        }
+    }
+
+    #[test]
     fn rotating_a_short_quicklist_leaves_it_one() {
         // Redis 8.0.2 with list-max-listpack-size 3.
         let limits = ListLimits::from_option(3);

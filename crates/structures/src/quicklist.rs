@@ -407,6 +407,8 @@ impl Quicklist {
         let node = &mut self.nodes[at];
         if big && node.count() == 1 {
             *node = plain(element);
+        } else if node.as_plain().is_some() {
+            self.replace_plain(at, &Encoded::new(element));
         } else if big || !node.replace(inner, &Encoded::new(element), self.limit) {
             // It does not fit where the old one was.
             node.remove(inner, 1);
@@ -414,6 +416,19 @@ impl Quicklist {
             self.insert(index, element);
         }
         true
+    }
+
+    /// Puts a string that is not big in the place of the plain node `at`: it joins the node behind, as
+    /// in Redis, so that a list whose big string went can be a listpack again.
+    fn replace_plain(&mut self, at: usize, encoded: &Encoded<'_>) {
+        let (len, limit) = (encoded.len_bytes(), self.limit);
+        match self.nodes.get_mut(at + 1).filter(|next| next.allows(len, limit)) {
+            Some(next) => {
+                next.insert(0, encoded, limit);
+                self.nodes.remove(at);
+            }
+            None => self.nodes[at] = Node::packed(encoded, End::Back, size_class(len)),
+        }
     }
 
     /// Removes up to `n` elements from `index` on and gives how many there were. O(nodes + bytes of
