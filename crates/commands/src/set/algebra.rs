@@ -4,7 +4,7 @@
 //! together. An intersection asks the smallest set's members of the others, smaller ones first; a
 //! difference asks the others or takes their members away, whichever touches fewer members.
 
-use keyspace::{Expiry, Key, Object, Set};
+use keyspace::{Expiry, Key, Object, Set, SetLimits};
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::Args;
@@ -40,13 +40,29 @@ fn intersect(sets: &mut [Option<&Set>], args: &Args<'_>, mut visit: impl FnMut(E
     }
 }
 
+/// A set of the members of `set`, in the encoding that adding them one by one gives: one that had
+/// to grow and shrank again starts over small. O(n).
+fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
+    // Adding so many ends in a table anyway.
+    if set.encoding_name() == "hashtable"
+        && set.len() > limits.intset_entries_max.max(limits.pack.entries_max)
+    {
+        return set.clone();
+    }
+    let mut rebuilt = Set::new();
+    for member in set.iter() {
+        rebuilt.add(member.text(&mut IntText::new()), limits, args.hasher());
+    }
+    rebuilt
+}
+
 /// The members of all sets together.
 fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let limits = set_limits(ctx);
     let mut union = Set::new();
     for set in keys.filter_map(|key| ctx.db.read_again::<Set>(key)) {
         if union.is_empty() {
-            union = set.clone();
+            union = rebuilt(set, &limits, args);
             continue;
         }
         for member in set.iter() {
@@ -69,7 +85,7 @@ fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<
     let questions = first.len() * (others.len() + 1) / 2;
     let members = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
     if questions > members {
-        let mut difference = (*first).clone();
+        let mut difference = rebuilt(first, &limits, args);
         for member in others.iter().flat_map(|set| set.iter()) {
             difference.remove(member.text(&mut IntText::new()), hasher);
         }
@@ -387,6 +403,17 @@ mod tests {
             ("SDIFFSTORE a a b", ":2|", "sdiffstore a@0"),
             ("SDIFFSTORE a a a", ":0|", "del a@0"),
         ]);
+    }
+
+    #[test]
+    fn a_stored_set_has_the_encoding_that_its_members_give() {
+        let mut db = Harness::new();
+        for line in ["SADD a 1 2 x", "SREM a x", "SUNIONSTORE u a", "SADD b 1", "SDIFFSTORE d a b"] {
+            db.line(line);
+        }
+        assert_eq!(db.line("OBJECT ENCODING a"), "$8|listpack|");
+        assert_eq!(db.line("OBJECT ENCODING u"), "$6|intset|");
+        assert_eq!(db.line("OBJECT ENCODING d"), "$6|intset|");
     }
 
     #[test]
