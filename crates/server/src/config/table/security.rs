@@ -24,7 +24,8 @@ pub static OPTIONS: &[Opt] = &[
         WHO,
         "Whether DEBUG is permitted: `local` for clients on this machine.",
     )
-    .at_start(),
+    .at_start()
+    .accepted("DEBUG is for all who may use it"),
     Opt::choice("enable-module-command", "no", WHO, "Whether MODULE is permitted.")
         .at_start()
         .accepted("there are no modules"),
