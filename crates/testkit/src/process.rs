@@ -123,6 +123,19 @@ impl ServerProcess {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Waits until it has printed `text`: a server may answer before it has said, or done, all that
+    /// belongs to its start.
+    ///
+    /// # Panics
+    /// When it does not in time.
+    pub fn wait_for_log(&self, text: &str) {
+        let deadline = Instant::now() + READY_WITHIN;
+        while !self.log().contains(text) {
+            assert!(Instant::now() < deadline, "no {text:?} in the log:\n{}", self.log());
+            thread::sleep(READY_POLL);
+        }
+    }
+
     /// Waits until it ends by itself, at most `within`; its exit code, `None` when a signal ended it.
     pub fn wait(&mut self, within: Duration) -> io::Result<Option<i32>> {
         let deadline = Instant::now() + within;

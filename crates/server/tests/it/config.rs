@@ -150,11 +150,11 @@ fn a_signal_ends_the_server_and_takes_its_files_along() {
     for ending in [Signal::TERM, Signal::INT] {
         let options = ["--unixsocket", "s.sock", "--unixsocketperm", "700", "--pidfile", "s.pid"];
         let mut server = saker::start_binary(BINARY, &options).expect("starts");
+        server.wait_for_log("Ready to accept connections tcp");
+        server.wait_for_log("Ready to accept connections unix");
         let (socket, pid) = (server.dir().join("s.sock"), server.dir().join("s.pid"));
         let found = fs::read_to_string(&pid).expect("a pidfile");
         assert_eq!(found.trim(), server.pid().to_string());
-        assert!(server.log().contains("Ready to accept connections tcp"), "{}", server.log());
-        assert!(server.log().contains("Ready to accept connections unix"), "{}", server.log());
         signal(&server, ending);
         assert_eq!(server.wait(Duration::from_secs(10)).expect("ends"), Some(0));
         assert!(!socket.exists() && !pid.exists());
