@@ -1,8 +1,8 @@
 //! Steps in order, one line each, with its time; the run stops at the first failure and says what
 //! to do. A step that cannot run here says so as `SKIPPED` with the reason, never silently.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -35,23 +35,28 @@ pub struct Session {
     pub target: PathBuf,
     /// Where every random choice of this run starts from; printed, so that a failure can be repeated.
     pub seed: u64,
-    report: RefCell<Vec<String>>,
+    report: Mutex<Vec<String>>,
 }
 
 impl Session {
     /// A session at `root` whose random choices start from `seed`.
     pub fn new(root: PathBuf, seed: u64) -> Self {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        Self { root, target, seed, report: RefCell::default() }
+        Self { root, target, seed, report: Mutex::default() }
     }
 
     /// Adds a line to the report at the end of the run, once however often it is said.
     pub fn report(&self, line: impl Into<String>) {
         let line = line.into();
-        let mut report = self.report.borrow_mut();
+        let mut report = self.lines();
         if !report.contains(&line) {
             report.push(line);
         }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+        // A line is whole or absent, whoever panicked.
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where step `name` writes what its commands print.
@@ -148,7 +153,7 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection) -> Result<b
         }
     }
     println!();
-    session.report.borrow().iter().chain(&reasons).for_each(|line| println!("{line}"));
+    session.lines().iter().chain(&reasons).for_each(|line| println!("{line}"));
     println!("whole run: {}", seconds(begun.elapsed()));
     println!("{tally}");
     Ok(tally.failed == 0)

@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::sanitize;
 use crate::progress::{Outcome, Session};
@@ -37,13 +38,27 @@ pub fn smoke(session: &Session) -> Result<Outcome> {
     }
     let targets = targets(session)?;
     let folder = build(session)?;
-    for target in &targets {
-        let run = Run { target, seconds: SMOKE_SECONDS, corpus: None };
-        let limit = Duration::from_secs(SMOKE_SECONDS + 60);
-        shell::run_logged(session, "fuzz", &mut run.command(session, &folder), limit)
-            .with_context(|| format!("{target}, seed {}", session.seed))?;
+    // A target keeps one core busy: as many at a time as there are cores.
+    let at_a_time = thread::available_parallelism().map_or(1, usize::from);
+    for group in targets.chunks(at_a_time) {
+        thread::scope(|scope| {
+            let folder = &folder;
+            let run = |target| scope.spawn(move || smoke_one(session, folder, target));
+            let runs: Vec<_> = group.iter().map(String::as_str).map(run).collect();
+            runs.into_iter().try_for_each(|run| run.join().unwrap_or_else(|_| bail!("a fuzz run panicked")))
+        })?;
     }
     Ok(Outcome::Passed(format!("{} for {SMOKE_SECONDS} s each", targets.join(", "))))
+}
+
+/// One target of the smoke run, with a log of its own.
+fn smoke_one(session: &Session, folder: &Path, target: &str) -> Result<()> {
+    let run = Run { target, seconds: SMOKE_SECONDS, corpus: None };
+    let limit = Duration::from_secs(SMOKE_SECONDS + 60);
+    let log = format!("fuzz-{target}");
+    shell::run_logged(session, &log, &mut run.command(session, folder), limit)
+        .with_context(|| format!("{target}, seed {}", session.seed))?;
+    Ok(())
 }
 
 /// `cargo xtask fuzz`: the targets named (all when none is) for `seconds` each, with their output shown,
@@ -54,7 +69,7 @@ pub fn run(session: &Session, named: &[String], seconds: u64) -> Result<bool> {
         ensure!(known.contains(name), "no fuzz target is called {name}; there are: {}", known.join(", "));
     }
     if let Some(missing) = what_is_missing(session)? {
-        anyhow::bail!(missing);
+        bail!(missing);
     }
     let folder = build(session)?;
     for target in known.iter().filter(|target| named.is_empty() || named.contains(target)) {
