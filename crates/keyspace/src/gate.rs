@@ -201,6 +201,15 @@ impl SharedPass<'_> {
         self.gate.exclusive(work)
     }
 
+    /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive waits for
+    /// it, and comes back in before it returns. As with `exclusive`, the caller must hold no shard's
+    /// lock and nothing that it read before.
+    pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        self.gate.leave(self.thread_index);
+        let _back_inside = ComeBack(self);
+        work()
+    }
+
     /// The number this pass was taken with.
     pub fn thread_index(&self) -> usize {
         self.thread_index
@@ -252,6 +261,14 @@ mod tests {
         assert!(gate.inside[0].load(Relaxed), "back inside");
         drop(pass);
         assert_eq!(gate.exclusive(|_| 8), 8);
+    }
+
+    #[test]
+    fn an_owner_does_not_wait_for_who_stepped_outside() {
+        let gate = Gate::new(1);
+        let mut pass = gate.shared(0);
+        assert_eq!(pass.outside(|| gate.exclusive(|_| 7)), 7);
+        assert!(gate.inside[0].load(Relaxed), "back inside");
     }
 
     #[test]

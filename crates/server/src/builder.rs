@@ -243,7 +243,8 @@ fn shared(
         samples: Samples::default(),
         started: Instant::now(),
         started_unix_s: unix_ms() / 1000,
-        run_id: format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32),
+        run_id: random_id(),
+        repl_id: random_id().into(),
         backend,
         listening: listening.into(),
         startup_memory_bytes: 0.into(),
@@ -389,6 +390,11 @@ fn join(thread: JoinHandle<()>) {
     if thread.join().is_err() {
         tracing::error!("a thread of the server panicked");
     }
+}
+
+/// 40 random hex digits.
+fn random_id() -> String {
+    format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32)
 }
 
 /// A random number that nobody can guess, from the standard library's per-process keys.

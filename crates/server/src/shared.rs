@@ -119,6 +119,8 @@ pub struct Shared {
     pub errors: ErrorCounts,
     /// 40 hex digits that name this run.
     pub run_id: String,
+    /// 40 hex digits that name the history of the data. Guarded by a lock of its own, a leaf.
+    pub repl_id: Mutex<String>,
     /// Set once somebody wants the server to stop.
     pub stopping: AtomicBool,
     /// DEBUG SET-ACTIVE-EXPIRE.
@@ -148,6 +150,11 @@ impl Shared {
             Address::Unix(_) => None,
         });
         ports.next().unwrap_or(0)
+    }
+
+    /// The replication id, to read or change.
+    pub fn repl_id(&self) -> MutexGuard<'_, String> {
+        self.repl_id.lock().expect("nothing panics while the replication id is locked")
     }
 
     /// Milliseconds since the server started, monotonic.

@@ -134,6 +134,19 @@ pub fn format_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> &str {
     std::str::from_utf8(&out[..len]).expect("only ASCII was written")
 }
 
+/// The text of `value` in its shortest digits, whole numbers with an exponent where that is shorter (`1e+17`):
+/// Redis' words for the scores of DEBUG DIGEST. Allocates.
+pub fn format_f64_shortest(value: f64) -> String {
+    let mut out = [0; F64_TEXT_LEN_MAX];
+    if !value.is_finite() || value == 0.0 {
+        return format_f64(value, &mut out).to_owned();
+    }
+    let mut rest = &mut out[..];
+    put_shortest(&mut rest, value);
+    let len = F64_TEXT_LEN_MAX - rest.len();
+    String::from_utf8_lossy(&out[..len]).into_owned()
+}
+
 /// The text of `value` with up to seventeen digits, as C's `%.17g` writes it: Redis' words for the
 /// scores of ZSCAN and nothing else. Allocates.
 pub fn format_f64_17_digits(value: f64) -> String {
@@ -169,15 +182,20 @@ fn write_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> usize {
     } else if value.abs() <= (1_u64 << 62) as f64 && value.trunc() == value {
         put(&mut rest, itoa::Buffer::new().format(value as i64).as_bytes());
     } else {
-        if value < 0.0 {
-            put(&mut rest, b"-");
-        }
-        let mut digits = [0; grisu::DIGITS_MAX];
-        let (len, scale) = grisu::shortest_digits(value.abs(), &mut digits);
-        put_decimal(&mut rest, &digits[..len], scale);
+        put_shortest(&mut rest, value);
     }
     let unused = rest.len();
     F64_TEXT_LEN_MAX - unused
+}
+
+/// Writes a finite number other than zero in its shortest digits.
+fn put_shortest(out: &mut &mut [u8], value: f64) {
+    if value < 0.0 {
+        put(out, b"-");
+    }
+    let mut digits = [0; grisu::DIGITS_MAX];
+    let (len, scale) = grisu::shortest_digits(value.abs(), &mut digits);
+    put_decimal(out, &digits[..len], scale);
 }
 
 /// Writes `digits` times ten to the power of `scale`.
@@ -373,6 +391,16 @@ mod tests {
         for text in wrong {
             assert_eq!(parse_f64(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn shortest_digits_take_an_exponent_for_long_whole_numbers() {
+        let cases = [(1e17, "1e+17"), (-3e18, "-3e+18"), (1e-5, "0.00001"), (1.5e-7, "1.5e-7"), (3.0, "3")];
+        for (value, text) in cases {
+            assert_eq!(format_f64_shortest(value), text);
+        }
+        assert_eq!(format_f64_shortest(-0.0), "-0");
+        assert_eq!(format_f64_shortest(f64::INFINITY), "inf");
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod client;
 pub mod command;
 pub mod config;
 pub mod connection;
+pub mod debug;
 pub mod memory;
 pub mod server;
 
@@ -19,6 +20,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         command::COMMANDS,
         config::COMMANDS,
         connection::COMMANDS,
+        debug::COMMANDS,
         memory::COMMANDS,
         server::COMMANDS,
     ]

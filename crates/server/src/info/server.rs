@@ -130,7 +130,7 @@ pub fn replication(shared: &Shared, fields: &mut Fields) {
     fields.add("role", "master");
     fields.add("connected_slaves", 0);
     fields.add("master_failover_state", "no-failover");
-    fields.add("master_replid", &shared.run_id);
+    fields.add("master_replid", shared.repl_id());
     fields.add("master_replid2", "0".repeat(40));
     fields.add("master_repl_offset", 0);
     fields.add("second_repl_offset", -1);

@@ -25,7 +25,8 @@ pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
 
 /// A server with two I/O threads on a free port.
 pub fn start(backend: BackendChoice) -> Server {
-    Server::builder().port(0).io_threads(2).backend(backend).start().expect("the server starts")
+    let builder = Server::builder().port(0).io_threads(2).backend(backend);
+    builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 
 /// A connection.

@@ -123,7 +123,7 @@ pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Resu
     let program = release::build(session)?;
     let mut refused = Vec::new();
     for back_end in BACK_ENDS {
-        let server = server::start(&program, &["--io-backend", back_end])?;
+        let server = server::start(&program, &["--io-backend", back_end, "--enable-debug-command", "yes"])?;
         if server::info(&server, "multiplexing_api")? != *back_end {
             refused.push(*back_end);
             continue;

@@ -1,0 +1,395 @@
+//! DEBUG: what test suites and people who look into a server ask for. Only with `enable-debug-command`.
+//!
+//! It has no subcommands in the sense of the command table: as in Redis, one record covers all, and an unknown
+//! word and a wrong number of arguments are one error. What would end or damage the process is refused.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use ::commands::table::{Acl, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+use keyspace::key::SHARD_COUNT;
+use keyspace::string::{encoding_name, stored};
+use keyspace::{Access, Key, KeyEntry, ListView, Object};
+use net::Address;
+use resp::Protocol;
+use structures::entry::View;
+
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+
+mod digest;
+
+use digest::Digest;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&DEBUG];
+
+static DEBUG: Command<Runner> = Command {
+    name: "DEBUG",
+    summary: "Looks into the server, for tests and diagnosis.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "Depends on subcommand.",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(debug),
+};
+/// DEBUG subcommand [argument ...].
+fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if !is_permitted(ctx) {
+        return Err(CommandError::Line(NOT_PERMITTED));
+    }
+    match (args.get(1).to_ascii_lowercase().as_slice(), args.len()) {
+        (b"help", 2) => help(ctx),
+        (b"sleep", 3) => sleep(ctx, args.get(2)),
+        (b"object", 3) => return object(ctx, args.key(2)),
+        (b"listpack", 3) => return listpack(ctx, args.key(2)),
+        (b"set-active-expire", 3) => {
+            ctx.shared.active_expire.store(c_integer(args.get(2)) != 0, Relaxed);
+            ctx.reply.ok();
+        }
+        (b"digest", 2) => {
+            let shared = ctx.shared;
+            let digest = ctx.pass.exclusive(|_alone| Digest::of_keyspace(&shared.keyspace));
+            ctx.reply.simple(&digest.hex());
+        }
+        (b"digest-value", _) => digest_values(ctx, args),
+        (b"populate", 3..=5) => return populate(ctx, args),
+        (b"protocol", 3) => return protocol(ctx, args.get(2)),
+        (b"error", 3) => return Err(CommandError::Bytes(one_line(args.get(2)))),
+        (b"log", 3) => {
+            tracing::warn!(message = %String::from_utf8_lossy(args.get(2)), "DEBUG LOG");
+            ctx.reply.ok();
+        }
+        (b"htstats", 3 | 4) => return table_stats(ctx, args),
+        (b"htstats-key", 3 | 4) => return value_table_stats(ctx, args.key(2)),
+        (b"change-repl-id", 2) => {
+            tracing::info!("the replication id changes because of DEBUG CHANGE-REPL-ID");
+            let (a, b, c) = (ctx.rng.u64(..), ctx.rng.u64(..), ctx.rng.u32(..));
+            *ctx.shared.repl_id() = format!("{a:016x}{b:016x}{c:08x}");
+            ctx.reply.ok();
+        }
+        (b"reload" | b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
+        (b"quicklist-packed-threshold" | b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
+        (b"segfault" | b"panic" | b"assert" | b"oom" | b"leak" | b"restart" | b"crash-and-recover", _) => {
+            return Err(CommandError::Line(REFUSED));
+        }
+        _ => {
+            let before = "ERR unknown subcommand or wrong number of arguments for '";
+            let asked = args.get(1);
+            let asked = &asked[..asked.len().min(128)];
+            return Err(CommandError::quoting(before, asked, "'. Try DEBUG HELP."));
+        }
+    }
+    Ok(())
+}
+
+const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \
+    \"local\", you can run it from a local connection, otherwise you need to set this option in the \
+    configuration file, and then restart the server.";
+const NOT_ON_DISK: &str = "ERR this server keeps its data in memory only: there is nothing to load";
+const FIXED: &str = "ERR this server's tables and list nodes have no such switch";
+const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
+
+/// Whether `enable-debug-command` lets this client in.
+fn is_permitted(ctx: &ServerCtx<'_, '_>) -> bool {
+    match ctx.shared.config().choice("enable-debug-command") {
+        "yes" => true,
+        "local" => match &ctx.session.info.peer {
+            Address::Unix(_) => true,
+            Address::Tcp(peer) => peer.ip().to_canonical().is_loopback(),
+        },
+        _ => false,
+    }
+}
+
+/// An integer as C's `atoi` sees one: 0 for what is none.
+fn c_integer(text: &[u8]) -> i64 {
+    stdx::number::parse_i64(text).unwrap_or(0)
+}
+
+/// The text without line ends, which would break the protocol.
+fn one_line(text: &[u8]) -> Vec<u8> {
+    text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
+}
+
+fn help(ctx: &mut ServerCtx<'_, '_>) {
+    super::help(
+        ctx,
+        "DEBUG",
+        &[
+            ("CHANGE-REPL-ID", &["Draws a new replication id."]),
+            ("DIGEST", &["A digest of all databases, the same as Redis' for the same data."]),
+            ("DIGEST-VALUE <key> [<key> ...]", &["A digest of each key's value."]),
+            ("ERROR <string>", &["Answers with the error <string>."]),
+            ("HTSTATS <dbid> [full]", &["Sizes of a database's tables."]),
+            ("HTSTATS-KEY <key> [full]", &["Size of the table at <key>."]),
+            ("LISTPACK <key>", &["Writes the size of the listpack at <key> to the log."]),
+            ("LOG <message>", &["Writes <message> to the log."]),
+            ("OBJECT <key>", &["How the value of <key> is stored."]),
+            (
+                "POPULATE <count> [<prefix>] [<size>]",
+                &["Adds strings named key:<number>, or <prefix>:<number>, that are not there yet."],
+            ),
+            (
+                "PROTOCOL <type>",
+                &[
+                    "Answers with a value of this type: string, integer, double, bignum, null, array, set, map,",
+                    "attrib, push, verbatim, true, false.",
+                ],
+            ),
+            ("SET-ACTIVE-EXPIRE <0|1>", &["Whether expired keys are removed before somebody asks for them."]),
+            ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
+        ],
+    );
+}
+
+/// How long DEBUG SLEEP sleeps before it looks whether the server stops.
+const SLEEP_STEP: Duration = Duration::from_millis(50);
+/// What DEBUG SLEEP sleeps at most: a year.
+const SLEEP_S_MAX: f64 = 365.0 * 86_400.0;
+
+/// DEBUG SLEEP seconds. Redis stops as a whole; here the thread of this connection does, with the other
+/// connections it serves. It sleeps outside the gate, so other threads go on even where they need to be
+/// alone, and ends early when the server stops.
+fn sleep(ctx: &mut ServerCtx<'_, '_>, seconds: &[u8]) {
+    let seconds = stdx::number::parse_f64(seconds).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
+    let end = Instant::now() + Duration::from_secs_f64(seconds.min(SLEEP_S_MAX));
+    let stopping = &ctx.shared.stopping;
+    ctx.pass.outside(|| {
+        // Relaxed: a round later is soon enough.
+        while !stopping.load(Relaxed) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(SLEEP_STEP));
+        }
+    });
+    ctx.reply.ok();
+}
+
+/// What `look` tells of the entry at `key` of the selected database, expired or not; `None` where there is
+/// none. Notes no access.
+fn with_entry<T>(ctx: &ServerCtx<'_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
+    let guard = ctx.shared.keyspace.lock(key.shard());
+    let entry = guard.db(ctx.session.db)?.table.get(key.position(), key.bytes)?;
+    Some(look(&entry))
+}
+
+/// DEBUG OBJECT key: one line. `serializedlength` is what the value takes in memory: nothing here writes it
+/// out.
+fn object(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+    let now_s = (ctx.now_ms / 1000) as u32 & 0x00FF_FFFF;
+    let line = with_entry(ctx, key, |entry| {
+        let (refcount, bytes, extra) = match entry.view() {
+            View::Int(number @ 0..10_000) => (i32::MAX, number.to_string().len(), String::new()),
+            View::Int(number) => (1, number.to_string().len(), String::new()),
+            View::Bytes(bytes) => (1, bytes.len() + 1, String::new()),
+            View::Object(object) => (1, object.memory_usage(), quicklist_figures(object)),
+        };
+        format!(
+            "Value at:{entry:p} refcount:{refcount} encoding:{} serializedlength:{bytes} lru:{} \
+             lru_seconds_idle:{}{extra}",
+            encoding_name(entry),
+            entry.access(),
+            now_s.wrapping_sub(entry.access()) & 0x00FF_FFFF,
+        )
+    });
+    ctx.reply.simple(&line.ok_or(CommandError::NoSuchKey)?);
+    Ok(())
+}
+
+/// What DEBUG OBJECT tells in addition of a quicklist. Nodes are never compressed here.
+fn quicklist_figures(object: &Object) -> String {
+    let Object::List(list) = object else { return String::new() };
+    let ListView::Quick(quicklist) = list.view() else { return String::new() };
+    let nodes = quicklist.node_count();
+    let average = quicklist.len() as f64 / nodes.max(1) as f64;
+    format!(
+        " ql_nodes:{nodes} ql_avg_node:{average:.2} ql_compressed:0 ql_uncompressed_size:{}",
+        list.memory_usage()
+    )
+}
+
+/// DEBUG LISTPACK key: its figures go to the log.
+fn listpack(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+    let figures = with_entry(ctx, key, |entry| match entry.view() {
+        View::Object(object) if object.encoding_name() == "listpack" => {
+            Some((object.element_count(), object.memory_usage()))
+        }
+        _ => None,
+    });
+    let (elements, bytes) = figures
+        .ok_or(CommandError::NoSuchKey)?
+        .ok_or(CommandError::Line("ERR Not a listpack encoded object."))?;
+    tracing::warn!(elements, bytes, "DEBUG LISTPACK");
+    ctx.reply.simple("Listpack described in the log");
+    Ok(())
+}
+
+/// DEBUG DIGEST-VALUE key ...: zeros for a key that is not there.
+fn digest_values(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) {
+    ctx.reply.array(args.len() - 2);
+    for at in 2..args.len() {
+        let digest = with_entry(ctx, args.key(at), Digest::of_value).unwrap_or_default();
+        ctx.reply.simple(&digest.hex());
+    }
+}
+
+/// Keys that DEBUG POPULATE adds before it lets those in who want to be alone.
+const POPULATE_STEP: u64 = 1024;
+
+/// DEBUG POPULATE count [prefix] [size]: strings `prefix:number` with the value `value:number`, cut or
+/// filled up with zeros to `size` bytes. Keys that are there stay. Stops with an error at `maxmemory`.
+fn populate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let positive = |at: usize| {
+        let number = args.integer(at).ok().and_then(|number| u64::try_from(number).ok());
+        number.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
+    };
+    let count = positive(2)?;
+    let prefix = args.try_get(3).unwrap_or(b"key");
+    let size = if args.len() == 5 { positive(4)? } else { 0 };
+    if size > ctx.settings.limits.string_len_bytes_max {
+        return Err(CommandError::StringTooLong);
+    }
+    let access = if ctx.settings.lfu {
+        let clock_minutes = (ctx.now_ms / 60_000) as u32;
+        Access::Lfu { clock_minutes, log_factor: 0, decay_minutes: 0 }.fresh()
+    } else {
+        Access::Lru { clock_s: (ctx.now_ms / 1000) as u32 }.fresh()
+    };
+    let keyspace = &ctx.shared.keyspace;
+    for number in 0..count {
+        let name = [prefix, format!(":{number}").as_bytes()].concat();
+        let mut value = format!("value:{number}").into_bytes();
+        if size > 0 {
+            value.resize(size as usize, 0);
+        }
+        let key = keyspace.hasher().key(&name);
+        let mut guard = keyspace.lock(key.shard());
+        let db = guard.db_mut(ctx.session.db);
+        if db.table.find(key.position(), key.bytes).is_none() {
+            db.insert(key.hash, KeyEntry::new(&name, stored(&value), None, access), keyspace.hasher());
+        }
+        drop(guard);
+        if number % POPULATE_STEP == POPULATE_STEP - 1 {
+            ctx.pass.outside(|| ());
+            let limit = ctx.settings.maxmemory_bytes;
+            if limit > 0 && structures::alloc::used_memory_bytes() as u64 > limit {
+                return Err(CommandError::Line("OOM command not allowed when used memory > 'maxmemory'."));
+            }
+            if ctx.shared.stopping.load(Relaxed) {
+                break;
+            }
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// DEBUG PROTOCOL type: one value of each type of the protocol, the values Redis has for it.
+#[expect(clippy::approx_constant, reason = "the double that Redis answers")]
+fn protocol(ctx: &mut ServerCtx<'_, '_>, kind: &[u8]) -> Result<(), CommandError> {
+    let resp3 = ctx.session.protocol == Protocol::Resp3;
+    let reply = &mut ctx.reply;
+    match kind.to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12345),
+        b"double" => reply.double(3.141),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"map" => {
+            reply.map(3);
+            (0..3).for_each(|number| {
+                reply.integer(number);
+                reply.boolean(number == 1);
+            });
+        }
+        b"attrib" => {
+            if resp3 {
+                reply.attribute(1);
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" if !resp3 => {
+            return Err(CommandError::Line("ERR RESP2 is not supported by this command"));
+        }
+        b"push" => {
+            reply.bulk(b"Some real reply following the push reply");
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+        }
+        b"verbatim" => reply.verbatim(*b"txt", b"This is a verbatim\nstring"),
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        _ => {
+            return Err(CommandError::Line(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A table's figures in Redis' words.
+fn table_text(slots: Option<usize>, elements: usize) -> String {
+    if elements == 0 {
+        return "No stats available for empty dictionaries\n".to_owned();
+    }
+    let size = slots.map(|slots| format!(" table size: {slots}\n")).unwrap_or_default();
+    format!("Hash table 0 stats (main hash table):\n{size} number of elements: {elements}\n")
+}
+
+/// DEBUG HTSTATS db [full]: sizes of a database's tables, all shards together.
+fn table_stats(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let keyspace = &ctx.shared.keyspace;
+    let db = usize::try_from(args.integer(2)?).ok().filter(|&db| db < keyspace.db_count());
+    let db = db.ok_or(CommandError::Line("ERR Out of range database"))?;
+    let slots_of = |shard| keyspace.lock(shard).db(db).map_or(0, |db| db.table.slot_count());
+    let slots: usize = (0..SHARD_COUNT).map(slots_of).sum();
+    let size = keyspace.db_size(db);
+    let text = format!(
+        "[Dictionary HT]\n{}[Expires HT]\n{}",
+        table_text(Some(slots), size.keys),
+        table_text(None, size.expires)
+    );
+    ctx.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+/// DEBUG HTSTATS-KEY key [full]: the size of a collection's table.
+fn value_table_stats(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+    let elements = with_entry(ctx, key, |entry| match entry.view() {
+        View::Object(object) if matches!(object.encoding_name(), "hashtable" | "skiplist") => {
+            Some(object.element_count())
+        }
+        _ => None,
+    });
+    let elements = elements.ok_or(CommandError::NoSuchKey)?.ok_or(CommandError::Line(
+        "ERR The value stored at the specified key is not represented using an hash table",
+    ))?;
+    ctx.reply.verbatim(*b"txt", table_text(None, elements).as_bytes());
+    Ok(())
+}

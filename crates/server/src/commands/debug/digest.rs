@@ -1,0 +1,168 @@
+//! DEBUG DIGEST: one number for a whole keyspace, so that two servers can be compared.
+//!
+//! The digests are those of Redis 8, byte for byte: 20 bytes that start at zero and take things in by two
+//! steps made of SHA-1. `add` XORs the hash of the bytes in, so the order in which things are added does not
+//! matter; `mix` adds and then hashes the digest itself, so the order does.
+//!
+//! ```text
+//! keyspace = for each database that is not empty: mix its number; for each key: add its digest
+//! key      = mix the name, then the value
+//! value    = mix the type's number, then
+//!            string, list   mix each string in order
+//!            set            add each member
+//!            hash, zset     add each element's own digest: mix member or field, mix score or value
+//!            stream         for each entry mix `ms.seq`, then each field and its value
+//!            with an expiry: add the word `!!expire!!` (when it is due does not count)
+//! ```
+//! Numbers of types and databases are mixed as 4 bytes, the most significant first; scores in their shortest digits (`1e+17`).
+
+use std::fmt::Write;
+
+use keyspace::key::SHARD_COUNT;
+use keyspace::string::IntText;
+use keyspace::{KeyEntry, Keyspace, Object, Str, Stream, StreamId};
+use sha1::{Digest as _, Sha1};
+use stdx::number::format_f64_shortest;
+use structures::entry::View;
+use structures::listpack::element::{Element, IntText as ElementText};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest([u8; 20]);
+
+impl Digest {
+    /// The digest of all databases, expired keys that are still there included. O(all data); the caller
+    /// sees to it that nobody writes meanwhile.
+    pub fn of_keyspace(keyspace: &Keyspace) -> Self {
+        let mut digest = Self::default();
+        for db in 0..keyspace.db_count() {
+            if keyspace.db_size(db).keys == 0 {
+                continue;
+            }
+            digest.mix(&(db as u32).to_be_bytes());
+            for shard in 0..SHARD_COUNT {
+                let guard = keyspace.lock(shard);
+                for entry in guard.db(db).into_iter().flat_map(|db| db.table.iter()) {
+                    let mut of_key = Self::default();
+                    of_key.mix(entry.key());
+                    of_key.mix_value(&entry);
+                    digest.add(&of_key.0);
+                }
+            }
+        }
+        digest
+    }
+
+    /// The digest of one value, without its key's name. O(value).
+    pub fn of_value(entry: &KeyEntry) -> Self {
+        let mut digest = Self::default();
+        digest.mix_value(entry);
+        digest
+    }
+
+    /// 40 hexadecimal digits.
+    pub fn hex(&self) -> String {
+        self.0.iter().fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let hash = Sha1::digest(bytes);
+        self.0.iter_mut().zip(hash).for_each(|(mine, other)| *mine ^= other);
+    }
+
+    fn mix(&mut self, bytes: &[u8]) {
+        self.add(bytes);
+        self.0 = Sha1::digest(self.0).into();
+    }
+
+    fn mix_element(&mut self, element: Element<'_>) {
+        self.mix(element.text(&mut ElementText::new()));
+    }
+
+    /// Adds what `first` and then `second` mix to.
+    fn add_pair(&mut self, first: Element<'_>, second: impl FnOnce(&mut Self)) {
+        let mut pair = Self::default();
+        pair.mix_element(first);
+        second(&mut pair);
+        self.add(&pair.0);
+    }
+
+    fn mix_value(&mut self, entry: &KeyEntry) {
+        self.mix(&type_number(entry.view()).to_be_bytes());
+        if let Some(string) = Str::of(entry.view()) {
+            self.mix(string.bytes(&mut IntText::new()));
+        } else if let View::Object(object) = entry.view() {
+            self.mix_collection(object);
+        }
+        if entry.expiry_ms().is_some() {
+            self.add(b"!!expire!!");
+        }
+    }
+
+    fn mix_collection(&mut self, object: &Object) {
+        match object {
+            Object::Blob(bytes) => self.mix(bytes),
+            Object::List(list) => list.iter().for_each(|element| self.mix_element(element)),
+            Object::Set(set) => {
+                let mut scratch = ElementText::new();
+                set.iter().for_each(|member| self.add(member.text(&mut scratch)));
+            }
+            Object::Hash(hash) => {
+                hash.iter().for_each(|(field, value)| self.add_pair(field, |pair| pair.mix_element(value)));
+            }
+            Object::Zset(zset) => zset.iter().for_each(|(member, score)| {
+                self.add_pair(member, |pair| pair.mix(format_f64_shortest(score).as_bytes()));
+            }),
+            Object::Stream(stream) => self.mix_stream(stream),
+        }
+    }
+
+    fn mix_stream(&mut self, stream: &Stream) {
+        for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+            self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            for (field, value) in entry.pairs {
+                self.mix(field);
+                self.mix_element(value);
+            }
+        }
+    }
+}
+
+/// Redis' number of a value's type. 5 are its modules' types.
+fn type_number(value: View<'_, Object>) -> u32 {
+    match value {
+        View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => 0,
+        View::Object(Object::List(_)) => 1,
+        View::Object(Object::Set(_)) => 2,
+        View::Object(Object::Zset(_)) => 3,
+        View::Object(Object::Hash(_)) => 4,
+        View::Object(Object::Stream(_)) => 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keyspace::string::stored;
+
+    fn digest_of(bytes: &[u8], expiry_ms: Option<i64>) -> String {
+        Digest::of_value(&KeyEntry::new(b"k", stored(bytes), expiry_ms, 0)).hex()
+    }
+
+    /// As DEBUG DIGEST-VALUE of Redis 8.0.2 gives it.
+    #[test]
+    fn a_number_has_the_digest_that_redis_gives_its_text() {
+        assert_eq!(digest_of(b"1", None), "b4fc66738120fba0b5aa500ab5c2bf89cea1c5da");
+        assert_eq!(digest_of(b"value:0", None), "c15f34c747bf411833c10208c03e1da1bb7da7cf");
+    }
+
+    #[test]
+    fn that_a_key_expires_counts_and_when_does_not() {
+        assert_ne!(digest_of(b"a", None), digest_of(b"a", Some(5)));
+        assert_eq!(digest_of(b"a", Some(5)), digest_of(b"a", Some(6)));
+    }
+}
