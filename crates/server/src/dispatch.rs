@@ -150,6 +150,14 @@ impl Engine {
         let args = &request.args;
         let Some(registered) = request.registered else {
             self.shared.threads[self.thread].stats.unknown_commands.add(1);
+            if is_http(args.get(0)) {
+                tracing::warn!(
+                    client = session.id,
+                    "closed: it speaks HTTP, perhaps for an attacker's web page"
+                );
+                session.flow = Flow::Closing;
+                return Outcome::Done;
+            }
             self.refuse(session, out, unknown_command(args));
             return Outcome::Done;
         };
@@ -336,6 +344,12 @@ fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
             session.reply_mode = ReplyMode::Skip;
         }
     }
+}
+
+/// Whether a request is a line of HTTP: a web page can make a browser send such lines with commands
+/// behind them. Its connection ends before those run, as in Redis.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// How much of an unknown command's name and arguments its error quotes.

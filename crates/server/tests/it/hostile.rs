@@ -132,3 +132,15 @@ fn garbage_on_many_connections_harms_nobody() {
         assert_unharmed(&mut other);
     });
 }
+
+#[test]
+fn a_browser_is_cut_off_before_the_commands_it_smuggles() {
+    on_each_back_end(|server| {
+        for line in ["POST / HTTP/1.1\r\n", "host: example.org\r\n"] {
+            let mut browser = connect(server);
+            browser.send(format!("{line}SET smuggled 1\r\n").as_bytes()).unwrap();
+            assert_eq!(browser.read_to_end().unwrap(), b"");
+            assert_eq!(connect(server).command(&["EXISTS", "smuggled"]), Value::Integer(0));
+        }
+    });
+}
