@@ -55,6 +55,15 @@ const LARGE: &[&[&str]] = &[
     &["CONFIG", "SET", "list-max-listpack-size", "1"],
 ];
 
+/// The first number of the server's `redis_version`.
+fn major_version(client: &mut Client) -> u32 {
+    let Value::Bulk(info) = client.command(&["INFO", "server"]) else { panic!("INFO is a bulk string") };
+    let info = String::from_utf8(info).expect("INFO is text");
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+    let major = version.and_then(|version| version.split('.').next()?.parse().ok());
+    major.expect("INFO has redis_version")
+}
+
 fn do_all(client: &mut Client, commands: &[&[&str]]) {
     for command in commands {
         let reply = client.command(command);
@@ -71,10 +80,13 @@ fn data_has_the_digest_that_redis_gives_it() {
     let peer = peer::start().expect("the peer starts");
     let server = start(BackendChoice::Auto);
     let mut clients = [peer.connect(), connect(&server)];
+    // Before 8.0 Redis mixed scores with seventeen digits: of those only the rest can be compared.
+    let shortest_digits = major_version(&mut clients[0]) >= 8;
+    let data: Vec<_> = DATA.iter().copied().filter(|row| shortest_digits || row[0] != "ZADD").collect();
     for prepare in [&[&["FLUSHALL"][..]][..], LARGE] {
         clients.iter_mut().for_each(|client| {
             do_all(client, prepare);
-            do_all(client, DATA);
+            do_all(client, &data);
         });
         for key in KEYS {
             let [redis, saker] =
