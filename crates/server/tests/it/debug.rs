@@ -64,6 +64,16 @@ fn major_version(client: &mut Client) -> u32 {
     major.expect("INFO has redis_version")
 }
 
+/// Whether `row` sets no option, or one that the server has: Redis 7.0 lacks one.
+fn knows_option_of(client: &mut Client, row: &[&str]) -> bool {
+    match row {
+        ["CONFIG", "SET", option, _] => {
+            client.command(&["CONFIG", "GET", option]) != Value::Array(Vec::new())
+        }
+        _ => true,
+    }
+}
+
 fn do_all(client: &mut Client, commands: &[&[&str]]) {
     for command in commands {
         let reply = client.command(command);
@@ -82,8 +92,9 @@ fn data_has_the_digest_that_redis_gives_it() {
     let mut clients = [peer.connect(), connect(&server)];
     // Before 8.0 Redis mixed scores with seventeen digits: of those only the rest can be compared.
     let shortest_digits = major_version(&mut clients[0]) >= 8;
+    let large: Vec<_> = LARGE.iter().copied().filter(|row| knows_option_of(&mut clients[0], row)).collect();
     let data: Vec<_> = DATA.iter().copied().filter(|row| shortest_digits || row[0] != "ZADD").collect();
-    for prepare in [&[&["FLUSHALL"][..]][..], LARGE] {
+    for prepare in [&[&["FLUSHALL"][..]][..], &large] {
         clients.iter_mut().for_each(|client| {
             do_all(client, prepare);
             do_all(client, &data);
