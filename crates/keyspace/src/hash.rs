@@ -12,6 +12,7 @@ use structures::table::Table;
 use crate::key::Hasher;
 use crate::limits::PackLimits;
 use crate::one_of::OneOfTwo;
+use crate::packed::PackDefect;
 use crate::sample::{Selection, index_below, sample_table};
 
 /// A map of fields to values. See the module's comment.
@@ -85,6 +86,30 @@ impl Hash {
     /// An empty hash. One allocation.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The hash of the fields and values in `pack`, which somebody else wrote; packed if it has no more
+    /// fields than `limits` allow. O(n log n).
+    ///
+    /// # Errors
+    /// A field without a value, or twice.
+    pub fn from_listpack(pack: Listpack, limits: &PackLimits, hasher: &Hasher) -> Result<Self, PackDefect> {
+        if !pack.len().is_multiple_of(2) {
+            return Err(PackDefect::HalfPair);
+        }
+        if !pack.are_distinct(1) {
+            return Err(PackDefect::Duplicate);
+        }
+        let mut hash = Self { repr: Repr::Pack(pack) };
+        if !limits.admit_count(hash.len()) {
+            hash.spread(hasher);
+        }
+        Ok(hash)
+    }
+
+    /// The listpack of a packed hash, fields before their values. O(1).
+    pub fn as_listpack(&self) -> Option<&Listpack> {
+        if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
     /// Number of fields. O(1).
@@ -331,6 +356,24 @@ mod tests {
             let (field, _) = hash.random(&mut draw).expect("it is not empty");
             assert!(hash.contains(&text(field), &hasher()));
         }
+    }
+
+    #[test]
+    fn a_listpack_of_somebody_else_is_taken_if_its_fields_are_distinct() {
+        let of = |elements: &[&str]| {
+            let mut pack = Listpack::new();
+            elements.iter().for_each(|text| pack.push_back(text.as_bytes()).expect("small"));
+            Hash::from_listpack(pack, &LIMITS, &hasher())
+        };
+        let hash = of(&["a", "1", "1", "a"]).expect("two fields");
+        check(&hash, &BTreeMap::from([(b"1".into(), b"a".into()), (b"a".into(), b"1".into())]));
+        assert!(hash.as_listpack().is_some());
+        assert_eq!(of(&["a", "1", "b"]).err(), Some(PackDefect::HalfPair));
+        assert_eq!(of(&["a", "1", "b", "2", "a", "3"]).err(), Some(PackDefect::Duplicate));
+        let many: Vec<String> = (0..18).map(|i| i.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let hash = of(&many).expect("nine fields");
+        assert_eq!((hash.len(), hash.encoding_name()), (9, "hashtable"));
     }
 
     fn bytes() -> impl Strategy<Value = Vec<u8>> {

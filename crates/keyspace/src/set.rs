@@ -13,6 +13,7 @@ use structures::table::Table;
 use crate::key::Hasher;
 use crate::limits::SetLimits;
 use crate::one_of::OneOf;
+use crate::packed::PackDefect;
 use crate::sample::{Selection, index_below, sample_table};
 
 /// A set of strings. See the module's comment.
@@ -26,6 +27,17 @@ enum Repr {
     Ints(Intset),
     Pack(Listpack),
     Table(Box<Members>),
+}
+
+/// The structure a set is in, for those who write it out.
+#[derive(Clone, Copy, Debug)]
+pub enum SetView<'a> {
+    /// Encoding `intset`.
+    Ints(&'a Intset),
+    /// Encoding `listpack`.
+    Pack(&'a Listpack),
+    /// Encoding `hashtable`: [`Set::iter`] has the members.
+    Table,
 }
 
 /// A table of members and the bytes they take.
@@ -74,6 +86,41 @@ impl Set {
     /// An empty set. One allocation.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The set of the members in `pack`, which somebody else wrote; packed if there are no more than
+    /// `limits` allow. O(n log n).
+    ///
+    /// # Errors
+    /// A member twice.
+    pub fn from_listpack(pack: Listpack, limits: &SetLimits, hasher: &Hasher) -> Result<Self, PackDefect> {
+        if !pack.are_distinct(0) {
+            return Err(PackDefect::Duplicate);
+        }
+        let mut set = Self { repr: Repr::Pack(pack) };
+        if !limits.pack.admit_count(set.len()) {
+            set.spread(hasher);
+        }
+        Ok(set)
+    }
+
+    /// The set of the members in `ints`, in a table if there are more than `limits` allow. O(1), or
+    /// O(n).
+    pub fn from_intset(ints: Intset, limits: &SetLimits, hasher: &Hasher) -> Self {
+        let mut set = Self { repr: Repr::Ints(ints) };
+        if set.len() > limits.intset_entries_max {
+            set.spread(hasher);
+        }
+        set
+    }
+
+    /// The structure the set is in. O(1).
+    pub fn view(&self) -> SetView<'_> {
+        match &self.repr {
+            Repr::Ints(ints) => SetView::Ints(ints),
+            Repr::Pack(pack) => SetView::Pack(pack),
+            Repr::Table(_) => SetView::Table,
+        }
     }
 
     /// Number of members. O(1).
@@ -376,6 +423,32 @@ mod tests {
             assert!(set.add(format!("member:{i:010}").as_bytes(), &LIMITS, &hasher()));
         }
         assert!(set.memory_usage() <= 4_500_000, "{}", set.memory_usage());
+    }
+
+    #[test]
+    fn packs_of_somebody_else_are_taken_if_their_members_are_distinct() {
+        let of = |members: &[&str]| {
+            let mut pack = Listpack::new();
+            members.iter().for_each(|text| pack.push_back(text.as_bytes()).expect("small"));
+            Set::from_listpack(pack, &LIMITS, &hasher())
+        };
+        check(&of(&["b", "1"]).expect("distinct"), &BTreeSet::from([b"b".into(), b"1".into()]));
+        assert_eq!(of(&["b", "1", "b"]).err(), Some(PackDefect::Duplicate));
+        let nine = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+        assert_eq!(of(&nine[..8]).map(|set| set.encoding_name()), Ok("listpack"));
+        assert_eq!(of(&nine).map(|set| set.encoding_name()), Ok("hashtable"));
+        // An element that says `5` as a string and one that says it as an integer.
+        let twice = b"\x0c\0\0\0\x02\0\x815\x02\x05\x01\xff";
+        let twice = Listpack::from_bytes(twice.as_slice().into()).expect("it is a valid listpack");
+        assert_eq!(Set::from_listpack(twice, &LIMITS, &hasher()).err(), Some(PackDefect::Duplicate));
+
+        let ints = |n: i64| {
+            let mut ints = Intset::new();
+            (0..n).for_each(|value| assert_eq!(ints.insert(value), Ok(true)));
+            Set::from_intset(ints, &LIMITS, &hasher())
+        };
+        assert!(matches!(ints(16).view(), SetView::Ints(ints) if ints.len() == 16));
+        assert!(matches!(ints(17).view(), SetView::Table));
     }
 
     fn member() -> impl Strategy<Value = Vec<u8>> {

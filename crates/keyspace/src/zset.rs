@@ -19,6 +19,7 @@ use structures::ranked_members::{RankedMembers, order};
 use crate::key::Hasher;
 use crate::limits::PackLimits;
 use crate::one_of::OneOfTwo;
+use crate::packed::PackDefect;
 use crate::sample::{Selection, index_below};
 
 /// A set of members ordered by their scores. See the module's comment.
@@ -76,6 +77,9 @@ impl std::fmt::Debug for Zset {
     }
 }
 
+/// A member with its score.
+type Pair<'a> = (Element<'a>, f64);
+
 /// Members and scores of a packed sorted set, from either end.
 #[derive(Clone)]
 struct PackedPairs<'a> {
@@ -83,7 +87,7 @@ struct PackedPairs<'a> {
 }
 
 impl<'a> Iterator for PackedPairs<'a> {
-    type Item = (Element<'a>, f64);
+    type Item = Pair<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -102,11 +106,17 @@ impl DoubleEndedIterator for PackedPairs<'_> {
 /// The score that an element stands for.
 #[inline]
 fn score_of(element: Element<'_>) -> f64 {
+    read_score(element).expect("a packed sorted set holds scores")
+}
+
+/// The score that an element stands for, if it is a number.
+#[inline]
+fn read_score(element: Element<'_>) -> Option<f64> {
     match element {
-        Element::Int(score) => score as f64,
+        Element::Int(score) => Some(score as f64),
         Element::Bytes(text) => {
             let score = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-            score.filter(|score: &f64| !score.is_nan()).expect("a packed sorted set holds scores")
+            score.filter(|score: &f64| !score.is_nan())
         }
     }
 }
@@ -186,6 +196,40 @@ impl Zset {
     /// An empty sorted set. One allocation.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The sorted set of the members and scores in `pack`, which somebody else wrote; packed if it has
+    /// no more members than `limits` allow. O(n log n).
+    ///
+    /// # Errors
+    /// A member without a score or twice, a score that is no number, members out of order.
+    pub fn from_listpack(pack: Listpack, limits: &PackLimits, hasher: &Hasher) -> Result<Self, PackDefect> {
+        if !pack.len().is_multiple_of(2) {
+            return Err(PackDefect::HalfPair);
+        }
+        if !pack.iter().skip(1).step_by(2).all(|score| read_score(score).is_some()) {
+            return Err(PackDefect::Score);
+        }
+        let ascending = |((one, one_score), (next, next_score)): (Pair<'_>, Pair<'_>)| {
+            let (mut scratch, mut next_scratch) = (IntText::new(), IntText::new());
+            order((one_score, one.text(&mut scratch)), (next_score, next.text(&mut next_scratch))).is_le()
+        };
+        if !pairs(&pack).zip(pairs(&pack).skip(1)).all(ascending) {
+            return Err(PackDefect::Order);
+        }
+        if !pack.are_distinct(1) {
+            return Err(PackDefect::Duplicate);
+        }
+        let mut zset = Self { repr: Repr::Pack(pack) };
+        if !limits.admit_count(zset.len()) {
+            zset.spread(hasher);
+        }
+        Ok(zset)
+    }
+
+    /// The listpack of a packed sorted set, members before their scores, in order. O(1).
+    pub fn as_listpack(&self) -> Option<&Listpack> {
+        if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
     /// Number of members. O(1).
@@ -653,6 +697,29 @@ mod tests {
             }
             assert!(zset.random(&mut draw).is_some());
         }
+    }
+
+    #[test]
+    fn a_listpack_of_somebody_else_is_taken_if_it_is_sorted_and_distinct() {
+        let of = |elements: &[&str]| {
+            let mut pack = Listpack::new();
+            elements.iter().for_each(|text| pack.push_back(text.as_bytes()).expect("small"));
+            Zset::from_listpack(pack, &LIMITS, &hasher())
+        };
+        let zset = of(&["b", "-inf", "a", "1", "c", "1", "0", "1.5"]).expect("sorted");
+        let twin = [("b", f64::NEG_INFINITY), ("a", 1.0), ("c", 1.0), ("0", 1.5)];
+        check(&zset, &twin.iter().map(|&(member, score)| (member.into(), score)).collect());
+        assert!(zset.as_listpack().is_some());
+        assert_eq!(of(&["a", "1", "b"]).err(), Some(PackDefect::HalfPair));
+        assert_eq!(of(&["a", "1", "b", "nan"]).err(), Some(PackDefect::Score));
+        assert_eq!(of(&["a", "1", "b", ""]).err(), Some(PackDefect::Score));
+        assert_eq!(of(&["a", "2", "b", "1"]).err(), Some(PackDefect::Order));
+        assert_eq!(of(&["b", "1", "a", "1"]).err(), Some(PackDefect::Order));
+        assert_eq!(of(&["a", "1", "a", "1"]).err(), Some(PackDefect::Duplicate));
+        assert_eq!(of(&["a", "1", "a", "2"]).err(), Some(PackDefect::Duplicate));
+        let many: Vec<String> = (0..18).map(|i| (i / 2 + i % 2).to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(of(&many).map(|zset| zset.encoding_name()), Ok("skiplist"));
     }
 
     fn member() -> impl Strategy<Value = Vec<u8>> {

@@ -21,7 +21,7 @@ pub mod element;
 
 use crate::pack_error::{PackError, PackErrorKind, PackFull};
 use crate::size_class::size_class;
-use element::{Element, Encoded, Needle};
+use element::{Element, Encoded, Needle, parse_canonical_int};
 
 /// Bytes before the first element.
 pub const HEADER_LEN_BYTES: usize = 6;
@@ -269,6 +269,20 @@ impl Listpack {
             return None;
         }
         element::find(run, from.at(), Needle::new(bytes), skipped).map(Cursor::new)
+    }
+
+    /// Whether no two elements have the same text, looking at the first one, then at those after it but
+    /// passing over `skipped` each time: with 1, only fields of field-value pairs. O(n log n) time and
+    /// 24 bytes an element, for a listpack that somebody else wrote.
+    pub fn are_distinct(&self, skipped: usize) -> bool {
+        let mut texts: Vec<Result<i64, &[u8]>> = Vec::new();
+        texts.extend(self.iter().step_by(skipped + 1).map(|element| match element {
+            Element::Int(value) => Ok(value),
+            // Others may have stored as a string what reads as an integer.
+            Element::Bytes(bytes) => parse_canonical_int(bytes).ok_or(bytes),
+        }));
+        texts.sort_unstable();
+        texts.array_windows().all(|[one, next]| one != next)
     }
 
     // Editing.

@@ -1,0 +1,33 @@
+//! Packed collections that somebody else wrote: what must hold beyond the bytes being a valid block.
+//!
+//! [`Listpack::from_bytes`](structures::listpack::Listpack::from_bytes) and
+//! [`Intset::from_bytes`](structures::intset::Intset::from_bytes) check the bytes; `from_listpack` of
+//! each type then checks what its commands rely on, and says one of these where it does not hold.
+
+use std::fmt;
+
+/// Why a valid listpack is no valid collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackDefect {
+    /// A field without a value, or a member without a score.
+    HalfPair,
+    /// The same member or field twice.
+    Duplicate,
+    /// The score of a member is no number.
+    Score,
+    /// Members of a sorted set are not in order.
+    Order,
+}
+
+impl fmt::Display for PackDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PackDefect::HalfPair => "the last pair is incomplete",
+            PackDefect::Duplicate => "a member or field is there twice",
+            PackDefect::Score => "a score is no number",
+            PackDefect::Order => "members are not in order",
+        })
+    }
+}
+
+impl std::error::Error for PackDefect {}
