@@ -29,40 +29,21 @@
 //! one bucket line, the element itself. Sources: Fagin et al., "Extendible Hashing" (1979); the tagged
 //! one-line bucket is common to several published tables (Dash, F14, Swiss tables).
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+mod borrowed;
+mod bucket;
+mod segment;
+
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::prefetch::prefetch_read;
-
-const SLOTS: usize = 8;
-const TAG_SHIFT: u32 = 48;
-const POINTER_MASK: u64 = 0x0000_FFFF_FFFF_FFF0;
-/// This element has a deadline.
-const DEADLINE: u64 = 1;
-/// In slot 0 only: an element whose probe passed this bucket lives further on.
-const OVERFLOW: u64 = 2;
-
-/// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class, which
-/// leaves room for aligning the block to a line.
-const BUCKET_COUNTS: [u8; 19] = [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
+pub use borrowed::{Borrowed, BorrowedMut};
+use bucket::{Bucket, DEADLINE, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of};
+use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, deadline_s, roomier, words};
 
 /// Bucket counts at which segments of staggered tables split.
 const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
-
-/// Elements a segment of `buckets` may hold before it grows: 13/16 of its slots.
-const fn capacity(buckets: usize) -> usize {
-    if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
-}
-
-/// The smallest bucket count that holds `len` elements, with a little room to grow.
-fn buckets_for(len: usize) -> usize {
-    let wanted = len + len / 8;
-    let fits = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| capacity(count) >= wanted);
-    fits.unwrap_or(BUCKET_COUNTS[BUCKET_COUNTS.len() - 1] as usize)
-}
 
 /// A thin owned pointer to a heap block that knows its key: what a [`Table`] stores.
 ///
@@ -85,286 +66,11 @@ pub unsafe trait Thin: Sized {
     }
 }
 
-#[repr(C, align(64))]
-struct Bucket {
-    words: [u64; SLOTS],
-}
-
-impl Bucket {
-    /// Bit `i` is set where slot `i` may hold an element of this tag.
-    #[inline]
-    fn matches(&self, tag: u64) -> u32 {
-        let mut mask = 0;
-        for (slot, word) in self.words.iter().enumerate() {
-            mask |= u32::from(word >> TAG_SHIFT == tag) << slot;
-        }
-        mask
-    }
-
-    #[inline]
-    fn overflows(&self) -> bool {
-        self.words[0] & OVERFLOW != 0
-    }
-
-    #[inline]
-    fn free_slot(&self) -> Option<usize> {
-        self.words.iter().position(|word| word & POINTER_MASK == 0)
-    }
-
-    /// Stores an element's word, keeping the bucket's own flag.
-    #[inline]
-    fn put(&mut self, slot: usize, word: u64) {
-        self.words[slot] = word | (self.words[slot] & OVERFLOW);
-    }
-
-    /// Empties a slot, keeping the bucket's own flag; gives the word without it.
-    #[inline]
-    fn take(&mut self, slot: usize) -> u64 {
-        let word = self.words[slot];
-        self.words[slot] = word & OVERFLOW & if slot == 0 { u64::MAX } else { 0 };
-        word & !OVERFLOW
-    }
-}
-
-/// A directory place: where a segment is, and (in the segment's first place) its counters.
-#[derive(Clone, Copy)]
-struct Segment {
-    /// Pointer in the low 48 bits, bucket count in 48..54, depth in 54..60.
-    word: u64,
-    len: u16,
-    deadlines: u16,
-    /// No element of the segment is due before this second (Unix time).
-    deadline_min_s: u32,
-}
-
-impl Segment {
-    fn allocate(buckets: usize, depth: u8) -> Self {
-        let layout = Self::layout(buckets);
-        // SAFETY: a segment has at least one bucket, so the layout is not empty.
-        let block = unsafe { alloc_zeroed(layout) };
-        if block.is_null() {
-            handle_alloc_error(layout);
-        }
-        let word = block.expose_provenance() as u64 | (buckets as u64) << 48 | u64::from(depth) << 54;
-        Segment { word, len: 0, deadlines: 0, deadline_min_s: u32::MAX }
-    }
-
-    fn layout(buckets: usize) -> Layout {
-        Layout::array::<Bucket>(buckets).expect("63 lines are far below isize::MAX bytes")
-    }
-
-    #[inline]
-    fn pointer(self) -> *mut Bucket {
-        std::ptr::with_exposed_provenance_mut((self.word & 0x0000_FFFF_FFFF_FFFF) as usize)
-    }
-
-    #[inline]
-    fn bucket_count(self) -> usize {
-        (self.word >> 48 & 0x3F) as usize
-    }
-
-    #[inline]
-    fn depth(self) -> u8 {
-        (self.word >> 54) as u8
-    }
-
-    #[inline]
-    fn buckets(&self) -> &[Bucket] {
-        // SAFETY: the word holds the pointer and count of a live, zero-initialised allocation that the
-        // table owning this place frees only through `&mut`.
-        unsafe { std::slice::from_raw_parts(self.pointer(), self.bucket_count()) }
-    }
-
-    #[inline]
-    fn buckets_mut(&mut self) -> &mut [Bucket] {
-        // SAFETY: as in `buckets`; the other directory places of this segment are not used meanwhile,
-        // because the whole table is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bucket_count()) }
-    }
-
-    fn free(self) {
-        // SAFETY: allocated by `allocate` with this layout; the caller forgets the segment.
-        unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };
-    }
-
-    #[inline]
-    fn tag(self, position: u64) -> u64 {
-        (position << self.depth()) >> TAG_SHIFT
-    }
-
-    #[inline]
-    fn home(self, tag: u64) -> usize {
-        (tag as usize * self.bucket_count()) >> 16
-    }
-
-    /// Puts a word into its home bucket or the first with room after it. The segment has room.
-    fn place(&mut self, word: u64) -> Slot {
-        let mut bucket = self.home(word >> TAG_SHIFT);
-        let count = self.bucket_count();
-        let buckets = self.buckets_mut();
-        loop {
-            if let Some(slot) = buckets[bucket].free_slot() {
-                buckets[bucket].put(slot, word);
-                return Slot { bucket, slot };
-            }
-            buckets[bucket].words[0] |= OVERFLOW;
-            bucket = if bucket + 1 == count { 0 } else { bucket + 1 };
-        }
-    }
-
-    /// The first element, in probe order, that overflowed past `bucket`.
-    fn overflowed_past(&self, bucket: usize) -> Option<Slot> {
-        let count = self.bucket_count();
-        let buckets = self.buckets();
-        for distance in 1..count {
-            let at = (bucket + distance) % count;
-            let passed = |word: u64| {
-                let from_home = (at + count - self.home(word >> TAG_SHIFT)) % count;
-                word & POINTER_MASK != 0 && from_home >= distance
-            };
-            if let Some(slot) = buckets[at].words.iter().position(|&word| passed(word)) {
-                return Some(Slot { bucket: at, slot });
-            }
-            if !buckets[at].overflows() {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// Closes the gap that a removal left: elements that overflowed past it move back, and the flags of
-    /// the buckets they no longer pass are put right. O(length of the overflow chain).
-    fn close_gap(&mut self, mut gap: Slot) {
-        while self.buckets()[gap.bucket].overflows() {
-            let Some(mover) = self.overflowed_past(gap.bucket) else {
-                self.buckets_mut()[gap.bucket].words[0] &= !OVERFLOW;
-                return;
-            };
-            let word = self.buckets_mut()[mover.bucket].take(mover.slot);
-            self.buckets_mut()[gap.bucket].put(gap.slot, word);
-            self.review_flags(gap.bucket, mover.bucket);
-            gap = mover;
-        }
-    }
-
-    /// Clears the overflow flags from `from` up to before `until` that no element accounts for any more.
-    fn review_flags(&mut self, from: usize, until: usize) {
-        let mut bucket = from;
-        while bucket != until {
-            if self.overflowed_past(bucket).is_none() {
-                self.buckets_mut()[bucket].words[0] &= !OVERFLOW;
-            }
-            bucket = (bucket + 1) % self.bucket_count();
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Slot {
-    bucket: usize,
-    slot: usize,
-}
-
 /// Where an element is; good until the table next changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     segment: usize,
     slot: Slot,
-}
-
-/// A shared borrow of a stored element.
-pub struct Borrowed<'a, E> {
-    element: ManuallyDrop<E>,
-    table: PhantomData<&'a E>,
-}
-
-impl<E: Thin> Borrowed<'_, E> {
-    /// Private: the caller ties the handle's lifetime to the table that owns the word's element.
-    #[inline]
-    fn new(word: u64) -> Self {
-        // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
-        let element = unsafe { E::from_raw(pointer_of(word)) };
-        Borrowed { element: ManuallyDrop::new(element), table: PhantomData }
-    }
-}
-
-impl<E> Deref for Borrowed<'_, E> {
-    type Target = E;
-    #[inline]
-    fn deref(&self) -> &E {
-        &self.element
-    }
-}
-
-/// An exclusive borrow of a stored element. The element may be replaced by one of the same key; the
-/// table takes note of a new address or deadline when the borrow ends.
-pub struct BorrowedMut<'a, E: Thin> {
-    element: ManuallyDrop<E>,
-    word: &'a mut u64,
-    segment: &'a mut Segment,
-    deadlines: &'a mut usize,
-}
-
-impl<E: Thin> Deref for BorrowedMut<'_, E> {
-    type Target = E;
-    #[inline]
-    fn deref(&self) -> &E {
-        &self.element
-    }
-}
-
-impl<E: Thin> DerefMut for BorrowedMut<'_, E> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut E {
-        &mut self.element
-    }
-}
-
-impl<E: Thin> Drop for BorrowedMut<'_, E> {
-    #[inline]
-    fn drop(&mut self) {
-        let deadline_ms = self.element.deadline_ms();
-        // SAFETY: the handle ends here; the element goes back into its word and is not used again.
-        let element = unsafe { ManuallyDrop::take(&mut self.element) };
-        let address = address_of(element.into_raw());
-        let had = *self.word & DEADLINE != 0;
-        *self.word = (*self.word & !(POINTER_MASK | DEADLINE)) | address;
-        match deadline_ms {
-            None if !had => {}
-            None => {
-                self.segment.deadlines -= 1;
-                *self.deadlines -= 1;
-            }
-            Some(at_ms) => {
-                *self.word |= DEADLINE;
-                self.segment.deadline_min_s = self.segment.deadline_min_s.min(deadline_s(at_ms));
-                if !had {
-                    self.segment.deadlines += 1;
-                    *self.deadlines += 1;
-                }
-            }
-        }
-    }
-}
-
-#[inline]
-fn pointer_of(word: u64) -> NonNull<u8> {
-    let address = (word & POINTER_MASK) as usize;
-    NonNull::new(std::ptr::with_exposed_provenance_mut(address))
-        .expect("callers pass the words of occupied slots")
-}
-
-#[inline]
-fn address_of(raw: NonNull<u8>) -> u64 {
-    let address = raw.as_ptr().expose_provenance() as u64;
-    assert!(address & !POINTER_MASK == 0, "an element's address does not fit a table word");
-    address
-}
-
-/// The second in which a deadline lies, rounded down and clamped to what a segment can note.
-#[inline]
-fn deadline_s(at_ms: i64) -> u32 {
-    u32::try_from(at_ms.max(0) / 1000).unwrap_or(u32::MAX)
 }
 
 /// What one step of [`Table::sweep_due`] may do.
@@ -925,25 +631,6 @@ impl<E: Thin> Table<E> {
 const PREFETCH_AHEAD: usize = 8;
 /// Misses after which random choice turns to searching in order.
 const RANDOM_TRIES_MAX: usize = 128;
-
-/// The occupied words of a segment, without bucket flags.
-fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
-    let all = segment.buckets().iter().flat_map(|bucket| bucket.words);
-    all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)
-}
-
-/// A copy of a segment in more buckets; frees the old one.
-fn roomier(old: Segment) -> Segment {
-    let larger = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| count > old.bucket_count());
-    let larger = larger.expect("half of a full segment fits the largest segment");
-    let mut new =
-        Segment { len: old.len, deadlines: old.deadlines, ..Segment::allocate(larger, old.depth()) };
-    for word in words(&old) {
-        new.place(word);
-    }
-    old.free();
-    new
-}
 
 impl<E: Thin + Clone> Clone for Table<E> {
     /// The same buckets with copies of the elements: positions are not asked for. O(n).

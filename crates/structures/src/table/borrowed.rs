@@ -1,0 +1,84 @@
+//! Borrowed elements of a table: what its callers get to see and change them through.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+
+use super::Thin;
+use super::bucket::{DEADLINE, POINTER_MASK, address_of, pointer_of};
+use super::segment::{Segment, deadline_s};
+
+/// A shared borrow of a stored element.
+pub struct Borrowed<'a, E> {
+    element: ManuallyDrop<E>,
+    table: PhantomData<&'a E>,
+}
+
+impl<E: Thin> Borrowed<'_, E> {
+    /// Private: the caller ties the handle's lifetime to the table that owns the word's element.
+    #[inline]
+    pub(super) fn new(word: u64) -> Self {
+        // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
+        let element = unsafe { E::from_raw(pointer_of(word)) };
+        Borrowed { element: ManuallyDrop::new(element), table: PhantomData }
+    }
+}
+
+impl<E> Deref for Borrowed<'_, E> {
+    type Target = E;
+    #[inline]
+    fn deref(&self) -> &E {
+        &self.element
+    }
+}
+
+/// An exclusive borrow of a stored element. The element may be replaced by one of the same key; the
+/// table takes note of a new address or deadline when the borrow ends.
+pub struct BorrowedMut<'a, E: Thin> {
+    pub(super) element: ManuallyDrop<E>,
+    pub(super) word: &'a mut u64,
+    pub(super) segment: &'a mut Segment,
+    pub(super) deadlines: &'a mut usize,
+}
+
+impl<E: Thin> Deref for BorrowedMut<'_, E> {
+    type Target = E;
+    #[inline]
+    fn deref(&self) -> &E {
+        &self.element
+    }
+}
+
+impl<E: Thin> DerefMut for BorrowedMut<'_, E> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut E {
+        &mut self.element
+    }
+}
+
+impl<E: Thin> Drop for BorrowedMut<'_, E> {
+    #[inline]
+    fn drop(&mut self) {
+        let deadline_ms = self.element.deadline_ms();
+        // SAFETY: the handle ends here; the element goes back into its word and is not used again.
+        let element = unsafe { ManuallyDrop::take(&mut self.element) };
+        let address = address_of(element.into_raw());
+        let had = *self.word & DEADLINE != 0;
+        *self.word = (*self.word & !(POINTER_MASK | DEADLINE)) | address;
+        match deadline_ms {
+            None if !had => {}
+            None => {
+                self.segment.deadlines -= 1;
+                *self.deadlines -= 1;
+            }
+            Some(at_ms) => {
+                *self.word |= DEADLINE;
+                self.segment.deadline_min_s = self.segment.deadline_min_s.min(deadline_s(at_ms));
+                if !had {
+                    self.segment.deadlines += 1;
+                    *self.deadlines += 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A segment of a table: up to 63 buckets in one block, and its directory place.
+//!
+//! ```text
+//!   place: [pointer 48 | buckets 6 | depth 6] [len 16] [deadlines 16] [earliest deadline 32]
+//! ```
+//! The tag of an element gives its home bucket; what finds that full lives in the first bucket with room
+//! after it, the first one following the last. Invariant: a bucket's overflow flag is set exactly when an
+//! element lives past it that began its search at or before it.
+//! Nothing here looks at elements: words are moved by their tags alone. A `Segment` is a plain value that
+//! several directory places hold; the table frees its block once.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+
+use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
+
+/// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class, which
+/// leaves room for aligning the block to a line.
+pub(super) const BUCKET_COUNTS: [u8; 19] =
+    [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
+
+/// Elements a segment of `buckets` may hold before it grows: 13/16 of its slots.
+pub(super) const fn capacity(buckets: usize) -> usize {
+    if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
+}
+
+/// The smallest bucket count that holds `len` elements, with a little room to grow.
+pub(super) fn buckets_for(len: usize) -> usize {
+    let wanted = len + len / 8;
+    let fits = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| capacity(count) >= wanted);
+    fits.unwrap_or(BUCKET_COUNTS[BUCKET_COUNTS.len() - 1] as usize)
+}
+
+/// A directory place: where a segment is, and (in the segment's first place) its counters.
+#[derive(Clone, Copy)]
+pub(super) struct Segment {
+    /// Pointer in the low 48 bits, bucket count in 48..54, depth in 54..60.
+    pub(super) word: u64,
+    pub(super) len: u16,
+    pub(super) deadlines: u16,
+    /// No element of the segment is due before this second (Unix time).
+    pub(super) deadline_min_s: u32,
+}
+
+impl Segment {
+    /// A segment of empty buckets; the caller gives it a directory place, or frees it.
+    pub(super) fn allocate(buckets: usize, depth: u8) -> Self {
+        let layout = Self::layout(buckets);
+        // SAFETY: a segment has at least one bucket, so the layout is not empty.
+        let block = unsafe { alloc_zeroed(layout) };
+        if block.is_null() {
+            handle_alloc_error(layout);
+        }
+        let word = block.expose_provenance() as u64 | (buckets as u64) << 48 | u64::from(depth) << 54;
+        Segment { word, len: 0, deadlines: 0, deadline_min_s: u32::MAX }
+    }
+
+    fn layout(buckets: usize) -> Layout {
+        Layout::array::<Bucket>(buckets).expect("63 lines are far below isize::MAX bytes")
+    }
+
+    #[inline]
+    pub(super) fn pointer(self) -> *mut Bucket {
+        std::ptr::with_exposed_provenance_mut((self.word & 0x0000_FFFF_FFFF_FFFF) as usize)
+    }
+
+    #[inline]
+    pub(super) fn bucket_count(self) -> usize {
+        (self.word >> 48 & 0x3F) as usize
+    }
+
+    #[inline]
+    pub(super) fn depth(self) -> u8 {
+        (self.word >> 54) as u8
+    }
+
+    #[inline]
+    pub(super) fn buckets(&self) -> &[Bucket] {
+        // SAFETY: the word holds the pointer and count of a live, zero-initialised allocation that the
+        // table owning this place frees only through `&mut`.
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.bucket_count()) }
+    }
+
+    #[inline]
+    pub(super) fn buckets_mut(&mut self) -> &mut [Bucket] {
+        // SAFETY: as in `buckets`; the other directory places of this segment are not used meanwhile,
+        // because the whole table is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bucket_count()) }
+    }
+
+    /// Frees the block; the caller forgets all copies of the segment.
+    pub(super) fn free(self) {
+        // SAFETY: allocated by `allocate` with this layout; the caller forgets the segment.
+        unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };
+    }
+
+    /// What tells elements of the segment apart: the 16 bits of a position below those that name it.
+    #[inline]
+    pub(super) fn tag(self, position: u64) -> u64 {
+        (position << self.depth()) >> TAG_SHIFT
+    }
+
+    /// The bucket in which the search for a tag begins.
+    #[inline]
+    pub(super) fn home(self, tag: u64) -> usize {
+        (tag as usize * self.bucket_count()) >> 16
+    }
+
+    /// Puts a word into its home bucket or the first with room after it. The segment has room.
+    pub(super) fn place(&mut self, word: u64) -> Slot {
+        let mut bucket = self.home(word >> TAG_SHIFT);
+        let count = self.bucket_count();
+        let buckets = self.buckets_mut();
+        loop {
+            if let Some(slot) = buckets[bucket].free_slot() {
+                buckets[bucket].put(slot, word);
+                return Slot { bucket, slot };
+            }
+            buckets[bucket].words[0] |= OVERFLOW;
+            bucket = if bucket + 1 == count { 0 } else { bucket + 1 };
+        }
+    }
+
+    /// The first element, in probe order, that overflowed past `bucket`.
+    fn overflowed_past(&self, bucket: usize) -> Option<Slot> {
+        let count = self.bucket_count();
+        let buckets = self.buckets();
+        for distance in 1..count {
+            let at = (bucket + distance) % count;
+            let passed = |word: u64| {
+                let from_home = (at + count - self.home(word >> TAG_SHIFT)) % count;
+                word & POINTER_MASK != 0 && from_home >= distance
+            };
+            if let Some(slot) = buckets[at].words.iter().position(|&word| passed(word)) {
+                return Some(Slot { bucket: at, slot });
+            }
+            if !buckets[at].overflows() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Closes the gap that a removal left: elements that overflowed past it move back, and the flags of
+    /// the buckets they no longer pass are put right. O(length of the overflow chain).
+    pub(super) fn close_gap(&mut self, mut gap: Slot) {
+        while self.buckets()[gap.bucket].overflows() {
+            let Some(mover) = self.overflowed_past(gap.bucket) else {
+                self.buckets_mut()[gap.bucket].words[0] &= !OVERFLOW;
+                return;
+            };
+            let word = self.buckets_mut()[mover.bucket].take(mover.slot);
+            self.buckets_mut()[gap.bucket].put(gap.slot, word);
+            self.review_flags(gap.bucket, mover.bucket);
+            gap = mover;
+        }
+    }
+
+    /// Clears the overflow flags from `from` up to before `until` that no element accounts for any more.
+    pub(super) fn review_flags(&mut self, from: usize, until: usize) {
+        let mut bucket = from;
+        while bucket != until {
+            if self.overflowed_past(bucket).is_none() {
+                self.buckets_mut()[bucket].words[0] &= !OVERFLOW;
+            }
+            bucket = (bucket + 1) % self.bucket_count();
+        }
+    }
+}
+
+/// A slot of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Slot {
+    pub(super) bucket: usize,
+    pub(super) slot: usize,
+}
+
+/// The second in which a deadline lies, rounded down and clamped to what a segment can note.
+#[inline]
+pub(super) fn deadline_s(at_ms: i64) -> u32 {
+    u32::try_from(at_ms.max(0) / 1000).unwrap_or(u32::MAX)
+}
+
+/// The occupied words of a segment, without bucket flags.
+pub(super) fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
+    let all = segment.buckets().iter().flat_map(|bucket| bucket.words);
+    all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)
+}
+
+/// A copy of a segment in more buckets; frees the old one.
+pub(super) fn roomier(old: Segment) -> Segment {
+    let larger = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| count > old.bucket_count());
+    let larger = larger.expect("half of a full segment fits the largest segment");
+    let mut new =
+        Segment { len: old.len, deadlines: old.deadlines, ..Segment::allocate(larger, old.depth()) };
+    for word in words(&old) {
+        new.place(word);
+    }
+    old.free();
+    new
+}
