@@ -5,8 +5,8 @@
 //!   runs out of them, a receive ends with ENOBUFS and is armed again in the next turn.
 //! - Pausing cancels the receive; bytes that were on their way are still reported. A connection that
 //!   leaves more unparsed than a turn's worth is paused the same way.
-//! - A flush queues one send per connection, which the next poll hands over. Output of several pieces
-//!   is sent by system call instead. What a socket does not take at once waits for a poll request.
+//! - A flush queues one send per connection, which the next poll hands over. Output of several pieces,
+//!   or to a Unix socket, is sent by system call instead. What a socket does not take at once waits for a poll request.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -340,7 +340,11 @@ impl Uring {
     /// Sends the queue of a connection that has nothing else unsent.
     fn send_first(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get(conn) else { return };
-        if let Some(queue) = core.outputs.take_single(conn) {
+        // A send to a Unix socket is a copy into the peer's queue: a request and its completion cost more
+        // than the system call that they save (measured; see docs/performance.md).
+        if !open.socket().local_address().is_unix()
+            && let Some(queue) = core.outputs.take_single(conn)
+        {
             self.ring.push_send(open.socket(), conn, queue);
             self.submitted.push(conn);
             return;
