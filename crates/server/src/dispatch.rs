@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use commands::ctx::ValueLimits;
 use commands::error::quotable;
 use commands::keys::for_each_key;
 use commands::table::Flags;
 use commands::{Args, CommandError, Ctx, Effects};
-use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::{Access, Moment, Tally, View};
+use keyspace::{Keyspace, Locked};
 use resp::Reply;
 use smallvec::SmallVec;
 use stdx::ByteQueue;
@@ -238,51 +239,31 @@ impl Engine {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> Result<(), CommandError> {
-        let shared = Arc::clone(&self.shared);
-        if registered.command.flags.contains(Flags::EXCLUSIVE) {
-            return pass.exclusive(|_alone| {
-                let locked = shared.keyspace.lock_none();
-                self.call(session, locked, &shared, handler, &request.args, out)
-            });
-        }
-        let locked = match registered.key_plan {
-            KeyPlan::One(at) => shared.keyspace.lock_one(request.args.key(at).hash),
-            KeyPlan::None => shared.keyspace.lock_none(),
-            KeyPlan::Specs => {
-                let args = &request.args;
-                let mut hashes: SmallVec<[u64; 16]> = SmallVec::new();
-                for_each_key(registered.command.keys, args, |at, _| hashes.push(args.key(at).hash));
-                shared.keyspace.lock_all_of(hashes.into_iter())
-            }
-        };
-        self.call(session, locked, &shared, handler, &request.args, out)
-    }
-
-    #[inline]
-    fn call<'k>(
-        &'k mut self,
-        session: &Session,
-        locked: Locked<'k>,
-        shared: &'k Shared,
-        handler: commands::Handler,
-        args: &Args<'_>,
-        out: &'k mut ByteQueue,
-    ) -> Result<(), CommandError> {
-        let moment = Moment { now_ms: self.now_ms, touch: !session.no_touch, access: self.access };
-        let reply = Reply::new(out, session.protocol);
-        let before = reply.mark();
-        let mut ctx = Ctx {
-            db: View::new(&shared.keyspace, locked, session.db, moment, &mut self.tally),
-            reply,
+        let args = &request.args;
+        let surroundings = Surroundings {
+            keyspace: &self.shared.keyspace,
+            db: session.db,
+            moment: Moment { now_ms: self.now_ms, touch: !session.no_touch, access: self.access },
+            tally: &mut self.tally,
+            reply: Reply::new(out, session.protocol),
             effects: &mut self.effects,
             rng: &mut self.rng,
             limits: &self.settings.limits,
         };
-        let result = handler(&mut ctx, args);
-        if result.is_err() {
-            ctx.reply.truncate(before);
+        let keyspace = surroundings.keyspace;
+        if registered.command.flags.contains(Flags::EXCLUSIVE) {
+            return pass.exclusive(|_alone| surroundings.call(keyspace.lock_none(), handler, args));
         }
-        result
+        let locked = match registered.key_plan {
+            KeyPlan::One(at) => keyspace.lock_one(args.key(at).hash),
+            KeyPlan::None => keyspace.lock_none(),
+            KeyPlan::Specs => {
+                let mut hashes: SmallVec<[u64; 16]> = SmallVec::new();
+                for_each_key(registered.command.keys, args, |at, _| hashes.push(args.key(at).hash));
+                keyspace.lock_all_of(hashes.into_iter())
+            }
+        };
+        surroundings.call(locked, handler, args)
     }
 
     fn run_server(
@@ -326,6 +307,43 @@ impl Engine {
         let line = error.line();
         self.shared.errors.count(&line);
         Reply::new(out, session.protocol).error_bytes(&line);
+    }
+}
+
+/// What a data command gets besides its locked keys.
+struct Surroundings<'k> {
+    keyspace: &'k Keyspace,
+    db: usize,
+    moment: Moment,
+    tally: &'k mut Tally,
+    reply: Reply<'k>,
+    effects: &'k mut Effects,
+    rng: &'k mut fastrand::Rng,
+    limits: &'k ValueLimits,
+}
+
+impl<'k> Surroundings<'k> {
+    /// Runs the handler; a failed one has replied nothing.
+    #[inline]
+    fn call(
+        self,
+        locked: Locked<'k>,
+        handler: commands::Handler,
+        args: &Args<'_>,
+    ) -> Result<(), CommandError> {
+        let before = self.reply.mark();
+        let mut ctx = Ctx {
+            db: View::new(self.keyspace, locked, self.db, self.moment, self.tally),
+            reply: self.reply,
+            effects: self.effects,
+            rng: self.rng,
+            limits: self.limits,
+        };
+        let result = handler(&mut ctx, args);
+        if result.is_err() {
+            ctx.reply.truncate(before);
+        }
+        result
     }
 }
 

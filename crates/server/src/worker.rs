@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keyspace::gate::SharedPass;
-use net::{Address, CloseReason, ConnId, Event, EventLoop, Listener, ListenerId, Socket};
+use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId, Socket};
 use resp::parse::Progress;
 use resp::{Protocol, Reply};
 
@@ -142,7 +142,7 @@ impl Worker {
             Event::AcceptFailed { error, .. } => tracing::warn!(%error, "accepting a client failed"),
             Event::Data(conn) => self.ready.push(conn),
             Event::Drained(conn) => self.resume(conn, Flow::Stalled),
-            Event::Closed(conn, reason) => self.forget(conn, reason),
+            Event::Closed(conn, _) => self.forget(conn),
             Event::Woken => {}
         }
     }
@@ -253,11 +253,11 @@ impl Worker {
 
     fn close(&mut self, conn: ConnId) {
         self.net.close(conn);
-        self.forget(conn, CloseReason::Flushed);
+        self.forget(conn);
     }
 
     /// Lets go of a connection that is closed.
-    fn forget(&mut self, conn: ConnId, _reason: CloseReason) {
+    fn forget(&mut self, conn: ConnId) {
         if self.session(conn).is_none() {
             return;
         }
