@@ -57,6 +57,29 @@ impl Object {
         }
     }
 
+    /// Starts loading the bucket in which a member (a field, for a hash) of this hash will be looked for.
+    /// Nothing where the object has no table of members. O(1).
+    #[inline]
+    pub fn prefetch_member_bucket(&self, member_hash: u64) {
+        match self {
+            Object::Set(set) => set.prefetch_bucket(member_hash),
+            Object::Hash(hash) => hash.prefetch_bucket(member_hash),
+            Object::Zset(zset) => zset.prefetch_bucket(member_hash),
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) => {}
+        }
+    }
+
+    /// Starts loading the member of this hash, whose bucket [`Object::prefetch_member_bucket`] fetched. O(1).
+    #[inline]
+    pub fn prefetch_member(&self, member_hash: u64) {
+        match self {
+            Object::Set(set) => set.prefetch_member(member_hash),
+            Object::Hash(hash) => hash.prefetch_member(member_hash),
+            Object::Zset(zset) => zset.prefetch_member(member_hash),
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) => {}
+        }
+    }
+
     /// Elements whose freeing costs, for a long string its pages: what lazy freeing weighs. O(1).
     pub fn element_count(&self) -> usize {
         match self {

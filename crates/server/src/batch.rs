@@ -2,13 +2,15 @@
 //!
 //! Requests are parsed in place: arguments are spans of the connection's input, which stays where it is
 //! until the batch has run. While one request would wait for memory, the processor fetches for the
-//! others: first the shard headers, then the buckets, then the entries (memory access amortisation).
+//! others: first the shard headers, then the buckets, then the entries (memory access amortisation). A
+//! command that looks for a member of a big set, hash or sorted set waits twice more, for the bucket of
+//! the collection's own table and for the member; these are fetched too.
 
 use std::ops::Range;
 
 use commands::Args;
 use keyspace::key::{position_of, shard_of};
-use keyspace::{Hasher, Keyspace};
+use keyspace::{Db, Hasher, Keyspace, Object};
 use net::ConnId;
 use resp::parse::{Limits, Parsed, ProtocolError, Span, parse_request};
 
@@ -64,6 +66,8 @@ pub struct ParsedRequest {
     /// Hash of its first key, if it has exactly one.
     pub hash: u64,
     has_key: bool,
+    /// Hash of the member of its key that it looks for, if it does.
+    member_hash: Option<u64>,
     /// The database selected when it was parsed: where to fetch ahead.
     db: usize,
     /// First byte within the connection's input.
@@ -100,6 +104,8 @@ pub struct Batch {
     /// The connections, in order.
     pub turns: Vec<ConnTurn>,
     spans: Vec<Span>,
+    /// Some request looks for a member.
+    has_members: bool,
 }
 
 impl Batch {
@@ -108,6 +114,7 @@ impl Batch {
         self.requests.clear();
         self.turns.clear();
         self.spans.clear();
+        self.has_members = false;
     }
 
     /// Whether no more fits.
@@ -189,18 +196,21 @@ impl Batch {
             registered,
             hash: 0,
             has_key: false,
+            member_hash: None,
             db: session.db,
             start: range.start,
             len_bytes: range.len(),
             spans: spans_from..self.spans.len(),
             work: Work::Run,
         };
-        if let Some(Registered { key_plan: KeyPlan::One(at), .. }) = registered
+        if let Some(Registered { key_plan: KeyPlan::One(at), member_plan, .. }) = registered
             && *at < args.len()
         {
             parsed.hash = args.key(*at).hash;
             parsed.has_key = true;
             shared.keyspace.prefetch_shard(parsed.hash);
+            parsed.member_hash = member_plan.place(args.len()).map(|at| hasher.hash(args.get(at)));
+            self.has_members |= parsed.member_hash.is_some();
         }
         parsed.work = work;
         self.requests.push(parsed);
@@ -217,21 +227,46 @@ impl Batch {
         shared.table.find(name)
     }
 
-    /// Starts loading what the batch will touch: all buckets, then all entries.
+    /// Starts loading what the batch will touch: all buckets, then all entries, then the same of members.
     pub fn prefetch(&self, keyspace: &Keyspace) {
         if self.requests.len() < PREFETCH_REQUESTS_MIN {
             return;
         }
-        for request in self.requests.iter().filter(|request| request.has_key) {
-            if let Some(shard) = keyspace.try_lock(shard_of(request.hash)) {
-                shard.db(request.db).inspect(|db| db.table.prefetch_bucket(position_of(request.hash)));
+        self.each_key(keyspace, |db, requests| db.table.prefetch_bucket(position_of(requests[0].hash)));
+        self.each_key(keyspace, |db, requests| db.table.prefetch_element(position_of(requests[0].hash)));
+        if !self.has_members {
+            return;
+        }
+        self.each_member(keyspace, Object::prefetch_member_bucket);
+        self.each_member(keyspace, Object::prefetch_member);
+    }
+
+    /// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard is
+    /// locked by another thread is passed over.
+    #[inline]
+    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, &[ParsedRequest])) {
+        let same =
+            |a: &ParsedRequest, b: &ParsedRequest| (a.has_key, a.hash, a.db) == (b.has_key, b.hash, b.db);
+        for requests in self.requests.chunk_by(same) {
+            if requests[0].has_key
+                && let Some(shard) = keyspace.try_lock(shard_of(requests[0].hash))
+                && let Some(db) = shard.db(requests[0].db)
+            {
+                fetch(db, requests);
             }
         }
-        for request in self.requests.iter().filter(|request| request.has_key) {
-            if let Some(shard) = keyspace.try_lock(shard_of(request.hash)) {
-                shard.db(request.db).inspect(|db| db.table.prefetch_element(position_of(request.hash)));
-            }
-        }
+    }
+
+    /// Calls `fetch` with the hash of each member that a request looks for.
+    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, u64)) {
+        self.each_key(keyspace, |db, requests| {
+            db.with_likely_object(requests[0].hash, |object| {
+                requests
+                    .iter()
+                    .filter_map(|request| request.member_hash)
+                    .for_each(|hash| fetch(object, hash));
+            });
+        });
     }
 
     /// A request with spans, ready to run; `bytes` are its own bytes.

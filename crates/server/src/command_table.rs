@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use commands::table::{Begin, Command, Find, Flags};
+use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags};
 
 use crate::context::ServerHandler;
 
@@ -29,6 +29,30 @@ pub enum KeyPlan {
     Specs,
 }
 
+/// Which argument names the member (of a hash, the field) that a command with one key looks for first.
+/// A hint for fetching ahead: it is read from the documented arguments and may be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberPlan {
+    /// None, or nobody can tell without parsing.
+    None,
+    /// This one.
+    At(usize),
+    /// The last one.
+    Last,
+}
+
+impl MemberPlan {
+    /// The place among `len` arguments, if there are so many. O(1).
+    #[inline]
+    pub fn place(self, len: usize) -> Option<usize> {
+        match self {
+            MemberPlan::None => None,
+            MemberPlan::At(at) => (at < len).then_some(at),
+            MemberPlan::Last => len.checked_sub(1),
+        }
+    }
+}
+
 /// A command as dispatch sees it.
 pub struct Registered {
     /// Its record.
@@ -39,6 +63,8 @@ pub struct Registered {
     pub full_name: &'static str,
     /// Where its keys are.
     pub key_plan: KeyPlan,
+    /// Where the member is that it looks for.
+    pub member_plan: MemberPlan,
     /// Its subcommands.
     pub subcommands: Vec<&'static Registered>,
 }
@@ -91,6 +117,7 @@ impl CommandTable {
             id: self.by_id.len(),
             full_name,
             key_plan: key_plan(&command),
+            member_plan: member_plan(&command),
             subcommands,
         }));
         self.by_id.push(registered);
@@ -164,9 +191,53 @@ fn key_plan(command: &Command<Runner>) -> KeyPlan {
     }
 }
 
+/// Found where nothing of unknown length stands before the first member, or nothing behind it.
+fn member_plan(command: &Command<Runner>) -> MemberPlan {
+    if !matches!(key_plan(command), KeyPlan::One(1)) {
+        return MemberPlan::None;
+    }
+    let mut flat = Vec::new();
+    flatten(command.args, true, &mut flat);
+    let is_member = |arg: &Arg| matches!(arg.name, "member" | "field") && arg.kind == ArgKind::String;
+    match flat.iter().position(|(arg, _)| is_member(arg)) {
+        Some(at) if flat[..at].iter().all(|&(_, sure)| sure) => MemberPlan::At(at + 1),
+        Some(at) if at + 1 == flat.len() => MemberPlan::Last,
+        _ => MemberPlan::None,
+    }
+}
+
+/// The arguments that are words of a request, and whether each is there exactly once before the next.
+fn flatten<'a>(args: &'a [Arg], surely: bool, flat: &mut Vec<(&'a Arg, bool)>) {
+    for arg in args {
+        let once = surely && !arg.optional && arg.token.is_none();
+        match arg.kind {
+            ArgKind::Block => flatten(arg.args, once, flat),
+            _ => flat.push((arg, once && !arg.multiple && arg.kind != ArgKind::OneOf)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_are_where_the_documented_arguments_say() {
+        let table = CommandTable::new();
+        let check = |name: &str, expected| {
+            let found = table.find(name.as_bytes()).map(|found| found.member_plan);
+            assert_eq!(found, Some(expected), "{name}");
+        };
+        for name in ["SADD", "SREM", "SISMEMBER", "HGET", "HSET", "HINCRBY", "HMGET", "ZSCORE", "ZREM"] {
+            check(name, MemberPlan::At(2));
+        }
+        check("ZINCRBY", MemberPlan::At(3));
+        check("ZADD", MemberPlan::Last);
+        for name in ["GET", "LPUSH", "SCARD", "XADD", "ZRANGE", "SINTER", "SMOVE", "PING"] {
+            check(name, MemberPlan::None);
+        }
+        assert_eq!(MemberPlan::At(2).place(2), None);
+    }
 
     #[test]
     fn names_are_found_in_any_case() {

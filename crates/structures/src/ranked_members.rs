@@ -105,6 +105,18 @@ impl RankedMembers {
         self.members_len_bytes + self.table.memory_usage() + self.tree.memory_usage()
     }
 
+    /// Starts loading the table's bucket of `position` into the cache. O(1).
+    #[inline]
+    pub fn prefetch_bucket(&self, position: u64) {
+        self.table.prefetch_bucket(position);
+    }
+
+    /// Starts loading the members that `position` may mean. O(1), reads one bucket.
+    #[inline]
+    pub fn prefetch_member(&self, position: u64) {
+        self.table.prefetch_element(position);
+    }
+
     /// Where a member is; good until members come or go. O(1).
     #[inline]
     pub fn find(&self, position: u64, member: &[u8]) -> Option<Place> {
