@@ -11,6 +11,7 @@ pub mod long_double;
 pub mod mailbox;
 pub mod memory_size;
 pub mod number;
+pub mod partial_sort;
 pub mod quoted;
 pub mod sync;
 
