@@ -1,7 +1,7 @@
 //! What commands on hashes, sets and sorted sets share: elements as replies, scans, random counts, and
 //! the end of a collection that lost its last element.
 
-use keyspace::{Key, PackLimits, SetLimits};
+use keyspace::{Expiry, Key, Object, PackLimits, SetLimits};
 use resp::{Protocol, Reply};
 use stdx::glob::glob_match;
 use stdx::number;
@@ -42,6 +42,36 @@ pub(crate) fn remove_emptied(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if let Some(entry) = ctx.db.remove(key) {
         ctx.effects.discard(entry);
         ctx.changed_by(0, EventClass::GENERIC, "del", key);
+    }
+}
+
+/// How a command that stores a collection tells of it.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredAs {
+    pub(crate) class: EventClass,
+    pub(crate) event: &'static str,
+    /// What the server's count of changes grows by.
+    pub(crate) changes: u64,
+}
+
+impl StoredAs {
+    /// One change, whatever is stored.
+    pub(crate) fn one(class: EventClass, event: &'static str) -> Self {
+        Self { class, event, changes: 1 }
+    }
+}
+
+/// Puts a collection where `key` is, whatever was there, or removes the key if the collection is empty;
+/// replies with its length. The end of all commands that store a result.
+pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, stored: StoredAs) {
+    let len = collection.element_count();
+    ctx.reply.integer(len as i64);
+    if len > 0 {
+        ctx.db.set_object(key, collection, Expiry::Clear);
+        ctx.changed_by(stored.changes, stored.class, stored.event, key);
+    } else if ctx.db.contains(key) {
+        remove_emptied(ctx, key);
+        ctx.effects.changes += 1;
     }
 }
 

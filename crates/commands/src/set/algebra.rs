@@ -4,11 +4,11 @@
 //! together. An intersection asks the smallest set's members of the others, smaller ones first; a
 //! difference asks the others or takes their members away, whichever touches fewer members.
 
-use keyspace::{Expiry, Key, Object, Set, SetLimits};
+use keyspace::{Key, Object, Set, SetLimits};
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::Args;
-use crate::collection::{bulk, remove_emptied, set_limits};
+use crate::collection::{StoredAs, bulk, set_limits, store_result};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
@@ -109,17 +109,9 @@ fn reply_with(ctx: &mut Ctx<'_>, set: &Set) {
     set.iter().for_each(|member| bulk(&mut ctx.reply, member));
 }
 
-/// Stores a set, or removes the key where the set is empty, and replies with its length.
+/// Stores a set and replies with its length.
 fn store(ctx: &mut Ctx<'_>, key: Key<'_>, set: Set, event: &'static str) {
-    let len = set.len();
-    ctx.reply.integer(len as i64);
-    if len > 0 {
-        ctx.db.set_object(key, Object::Set(set), Expiry::Clear);
-        ctx.changed(EventClass::SET, event, key);
-    } else if ctx.db.contains(key) {
-        remove_emptied(ctx, key);
-        ctx.effects.changes += 1;
-    }
+    store_result(ctx, key, Object::Set(set), StoredAs::one(EventClass::SET, event));
 }
 
 pub(super) static SINTER: Command = Command {

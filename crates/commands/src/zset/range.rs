@@ -5,12 +5,12 @@
 use std::ops::Range;
 
 use keyspace::zset::{LexBound, ScoreBound};
-use keyspace::{Expiry, Key, Object, Zset};
+use keyspace::{Key, Object, Zset};
 use structures::listpack::element::IntText;
 
 use super::{begin_members, write_member};
 use crate::args::Args;
-use crate::collection::{remove_emptied, zset_limits};
+use crate::collection::{StoredAs, remove_emptied, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
@@ -408,17 +408,9 @@ fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Stores a sorted set, or removes the key where it is empty, and replies with its length.
+/// Stores a sorted set and replies with its length.
 pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, zset: Zset, event: &'static str) {
-    let len = zset.len();
-    ctx.reply.integer(len as i64);
-    if len > 0 {
-        ctx.db.set_object(key, Object::Zset(zset), Expiry::Clear);
-        ctx.changed(EventClass::ZSET, event, key);
-    } else if ctx.db.contains(key) {
-        remove_emptied(ctx, key);
-        ctx.effects.changes += 1;
-    }
+    store_result(ctx, key, Object::Zset(zset), StoredAs::one(EventClass::ZSET, event));
 }
 
 pub(super) static ZCOUNT: Command = Command {
