@@ -17,6 +17,11 @@ pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(us
             (Begin::Index(at), Find::Range { last: 0, .. }) if (at as usize) < args.len() => {
                 visit(at as usize, spec);
             }
+            // A word that introduces one key counts wherever it stands: the last one is the one used.
+            (Begin::Keyword { keyword, start: start @ 1.. }, Find::Range { last: 0, .. }) => {
+                let words = (start as usize..args.len() - 1).filter(|&at| args.is(at, keyword));
+                words.for_each(|at| visit(at + 1, spec));
+            }
             _ => {
                 let Some(range) = key_range(spec, args) else { continue };
                 (range.first..=range.last).step_by(range.step).for_each(|at| visit(at, spec));
@@ -128,6 +133,10 @@ mod tests {
         check(&streams, "XREAD COUNT 2 streams a b 0 0", "a b");
         check(&streams, "XREAD COUNT 2 a b 0 0", "");
         check(&streams, "XREAD STREAMS", "");
+        let store = [KeySpec::keyword("STORE", 2, 0, 0, KeyFlags::OW)];
+        check(&store, "SORT a STORE b", "b");
+        check(&store, "SORT a STORE b DESC store STORE", "b STORE");
+        check(&store, "SORT a STORE", "");
         let last = [KeySpec::keyword("KEYS", -2, -1, 1, KeyFlags::RW)];
         check(&last, "MIGRATE h 1 \"\" 0 9 KEYS a", "a");
         check(&last, "MIGRATE h 1 \"\" 0 9 KEYS a b", "a b");

@@ -7,6 +7,7 @@ mod collection;
 pub mod ctx;
 pub mod error;
 pub mod generic;
+pub mod geo;
 #[cfg(test)]
 mod harness;
 pub mod hash;
@@ -34,6 +35,7 @@ pub fn all() -> impl Iterator<Item = &'static Command> {
         set::COMMANDS,
         zset::COMMANDS,
         stream::COMMANDS,
+        geo::COMMANDS,
     ];
     groups.into_iter().flatten().copied()
 }

@@ -56,12 +56,12 @@ pub static COMMANDS: &[&Command] = &[
 
 /// The options of ZADD.
 #[derive(Clone, Copy, Default)]
-struct AddOptions {
-    nx: bool,
-    xx: bool,
+pub(crate) struct AddOptions {
+    pub(crate) nx: bool,
+    pub(crate) xx: bool,
     gt: bool,
     lt: bool,
-    ch: bool,
+    pub(crate) ch: bool,
     incr: bool,
 }
 
@@ -150,7 +150,8 @@ static ZADD: Command = Command {
 /// CH also how many scores changed; with INCR the new score, or null if the options kept the old.
 fn zadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (options, first) = AddOptions::parse(args)?;
-    add(ctx, args, options, first)
+    let pair = |index| Ok((args.float(first + 2 * index)?, args.get(first + 2 * index + 1)));
+    add_members(ctx, args, options, (args.len() - first) / 2, pair)
 }
 
 static ZINCRBY: Command = Command {
@@ -171,18 +172,23 @@ static ZINCRBY: Command = Command {
 };
 /// ZINCRBY key increment member: the new score.
 fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    add(ctx, args, AddOptions { incr: true, ..AddOptions::default() }, 2)
+    let options = AddOptions { incr: true, ..AddOptions::default() };
+    add_members(ctx, args, options, 1, |_| Ok((args.float(2)?, args.get(3))))
 }
 
-/// Adds the scores and members from argument `first` on.
-fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, options: AddOptions, first: usize) -> Result<(), CommandError> {
+/// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair` gives the score and
+/// the member of an index; it is asked twice, as nothing is added if one of the scores is none.
+pub(crate) fn add_members<'a>(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    options: AddOptions,
+    count: usize,
+    pair: impl Fn(usize) -> Result<(f64, &'a [u8]), CommandError>,
+) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), zset_limits(ctx), args.hasher());
-    let pairs = (args.len() - first) / 2;
     let mut longest = 0;
-    for at in (first..args.len()).step_by(2) {
-        // All scores are checked before the first member is added.
-        args.float(at)?;
-        longest = longest.max(args.get(at + 1).len());
+    for index in 0..count {
+        longest = longest.max(pair(index)?.1.len());
     }
     let zset = if options.xx {
         match ctx.db.write::<Zset>(key)? {
@@ -199,15 +205,15 @@ fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, options: AddOptions, first: usize) ->
     } else {
         ctx.db.write_or_insert::<Zset>(key)?
     };
-    zset.expect(pairs, longest, &limits, hasher);
+    zset.expect(count, longest, &limits, hasher);
     let (mut added, mut changed, mut score) = (0, 0, None);
-    for at in (first..args.len()).step_by(2) {
-        let given = args.float(at)?;
+    for index in 0..count {
+        let (given, member) = pair(index)?;
         let decide = |old| {
             score = options.decide(given, old)?;
             Ok::<_, CommandError>(score)
         };
-        let done = zset.update(args.get(at + 1), &limits, hasher, decide)?;
+        let done = zset.update(member, &limits, hasher, decide)?;
         added += u64::from(done.old.is_none() && done.new.is_some());
         changed += u64::from(done.old.is_some() && done.old != done.new);
     }

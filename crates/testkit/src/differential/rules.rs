@@ -170,6 +170,22 @@ pub const RULES: &[&str] = &[
     "XTRIM $stream ( MAXLEN | MINID ) [ = ] $count",
     "XREAD { [ COUNT $count ] } STREAMS $stream $stream $id $id",
     "XSETID $stream $id",
+    // Places.
+    "GEOADD $geo < $lon $lat $place >",
+    "GEOADD $geo < $lon $lat $place >",
+    "GEOADD $geo { [ ( NX | XX ) ] [ CH ] } < $lon $lat $place >",
+    "GEODIST $geo $place $place [ $unit ]",
+    "GEOHASH $geo < $place >",
+    "GEOPOS $geo < $place >",
+    "GEOPOS $zset < $member >",
+    "GEOHASH $zset < $member >",
+    "GEORADIUS $geo $lon $lat $radius $unit { [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] }",
+    "GEORADIUS_RO $geo $lon $lat $radius $unit { [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] }",
+    "GEORADIUS $geo $lon $lat $radius $unit { [ COUNT $count ] [ ( ASC | DESC ) ] ( STORE $geo | STOREDIST $zset ) }",
+    "GEORADIUSBYMEMBER $geo $place $radius $unit { [ WITHCOORD ] [ WITHDIST ] [ COUNT $count ] [ ( ASC | DESC ) ] [ STORE $geo ] }",
+    "GEORADIUSBYMEMBER_RO $geo $place $radius $unit { [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] }",
+    "GEOSEARCH $geo { ( FROMMEMBER $place | FROMLONLAT $lon $lat ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] }",
+    "GEOSEARCHSTORE $geo $geo { ( FROMMEMBER $place | FROMLONLAT $lon $lat ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] [ STOREDIST ] }",
     // A command nobody knows.
     "NOSUCH $key $value",
 ];

@@ -9,8 +9,9 @@ const KEYS_PER_TYPE: usize = 3;
 /// How many of a hundred typed keys are any key, so that wrong types occur.
 const WRONG_TYPE_PERCENT: usize = 4;
 
-/// The letters that keys of each type start with: string, list, hash, set, sorted set, stream.
-const TYPE_LETTERS: &[u8] = b"slhezx";
+/// The letters that keys of each type start with: string, list, hash, set, sorted set, stream,
+/// places.
+const TYPE_LETTERS: &[u8] = b"slhezxg";
 
 /// Databases that sequences use; the dump reads these.
 pub const DATABASES: usize = 3;
@@ -94,6 +95,17 @@ const BOUNDS: &[&str] =
 
 const LEXES: &[&str] = &["-", "+", "[", "(", "[a", "(a", "[b", "(b", "[c", "[m", "(z", "[1", "(10"];
 
+const PLACES: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "12", "13"];
+
+const LONGITUDES: &[&str] =
+    &["0", "13.361389", "15.087269", "-180", "180", "179.99", "-0.1", "2.35", "-122.4", "200", "1e3"];
+
+const LATITUDES: &[&str] =
+    &["0", "38.115556", "37.502669", "85.05112878", "-85.05112878", "67", "81", "48.85", "-33.9", "86"];
+
+const RADIUSES: &[&str] =
+    &["0", "1", "10", "100", "200", "500.5", "1000", "5000", "20000", "30000", "1e9", "-1", "abc"];
+
 const WORDS: &[&str] = &["a", "b", "c", "d", "foo", "bar", "Foo", "z", "", "ab", "m1", "m2"];
 
 const PATTERNS: &[&str] = &["*", "s*", "?0", "[a-h]*", "[^s]1", "*1", "m*", "f?o", "\\*", "a", "", "h[01]"];
@@ -114,6 +126,13 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "stream" => key(b'x', rng),
         // Never the key of another rule, so that all its scores stay the same.
         "lex_zset" => vec![b'y', b'0' + rng.below(KEYS_PER_TYPE) as u8],
+        // Few places, some of them twice, so that distances are equal.
+        "geo" => key(b'g', rng),
+        "place" => one_of(PLACES, rng),
+        "lon" => degrees(LONGITUDES, 180, rng),
+        "lat" => degrees(LATITUDES, 85, rng),
+        "radius" => one_of(RADIUSES, rng),
+        "unit" => one_of(&["m", "km", "KM", "ft", "mi"], rng),
         "key" => any_key(rng),
         "value" => text(rng),
         "field" | "member" => member(rng),
@@ -152,6 +171,14 @@ fn one_of(texts: &[&str], rng: &mut Rng) -> Vec<u8> {
 /// `number`, or in a few percent something that is none, or past any limit.
 fn rarely_odd(number: i64, rng: &mut Rng) -> Vec<u8> {
     if rng.percent(4) { oddity(rng) } else { number.to_string().into_bytes() }
+}
+
+/// One of the given degrees, or any whole ones up to `max` in either direction.
+fn degrees(given: &[&str], max: usize, rng: &mut Rng) -> Vec<u8> {
+    if rng.percent(60) {
+        return one_of(given, rng);
+    }
+    (rng.below(2 * max + 1) as i64 - max as i64).to_string().into_bytes()
 }
 
 fn key(letter: u8, rng: &mut Rng) -> Vec<u8> {

@@ -1,0 +1,239 @@
+//! Geohash cells: the map cut into 4^step rectangles, and the numbers they have.
+//!
+//! A step halves longitude and latitude once. Of a cell's number the odd bits say where it lies between
+//! west and east, the even bits between south and north, most significant first:
+//!
+//! ```text
+//! step 2, number 0b0110:  longitude bits 0 1, latitude bits 1 0
+//! ```
+//!
+//! So the cells inside a cell have its number as prefix, and numbers that are near are mostly near on the
+//! map. A member's score is the number of its cell of step 26, 52 bits that a float holds exactly; all
+//! members of a bigger cell lie in one range of scores. Both halves of a number are computed as floats,
+//! in the order of operations of Redis, so that scores agree to the last bit. Source: the geohash of G.
+//! Niemeyer; the ranges of WGS 84's Web Mercator map.
+
+use std::ops::Range;
+
+/// The steps of a member's cell.
+pub(super) const STEP_MAX: u32 = 26;
+
+/// Longitudes that can be stored, in degrees.
+pub(super) const LONGITUDES: Span = Span { min: -180.0, max: 180.0 };
+
+/// Latitudes that can be stored, in degrees: those of a square Mercator map.
+pub(super) const LATITUDES: Span = Span { min: -85.051_128_78, max: 85.051_128_78 };
+
+/// The latitudes of the geohash strings that other software knows.
+const LATITUDES_STANDARD: Span = Span { min: -90.0, max: 90.0 };
+
+/// The digits of geohash strings.
+const BASE32: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
+
+/// Digits of a geohash string: ten from the bits there are, and a zero.
+pub(super) const TEXT_LEN: usize = 11;
+
+const LATITUDE_BITS: u64 = 0x5555_5555_5555_5555;
+const LONGITUDE_BITS: u64 = 0xAAAA_AAAA_AAAA_AAAA;
+
+/// A point on earth, in degrees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) longitude: f64,
+    pub(super) latitude: f64,
+}
+
+/// An interval of degrees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Span {
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+impl Span {
+    pub(super) fn contains(self, degrees: f64) -> bool {
+        degrees >= self.min && degrees <= self.max
+    }
+
+    /// Which of 2^step equal parts `degrees` lies in.
+    fn part_of(self, degrees: f64, step: u32) -> u64 {
+        let share = (degrees - self.min) / (self.max - self.min);
+        u64::from((share * (1_u64 << step) as f64) as u32)
+    }
+
+    /// Part number `part` of 2^step.
+    fn part(self, part: u64, step: u32) -> Span {
+        let (scale, parts) = (self.max - self.min, (1_u64 << step) as f64);
+        Span {
+            min: self.min + (part as f64 / parts) * scale,
+            max: self.min + ((part + 1) as f64 / parts) * scale,
+        }
+    }
+
+    /// Its middle, or the nearest point of `limits`.
+    fn middle(self, limits: Span) -> f64 {
+        ((self.min + self.max) / 2.0).clamp(limits.min, limits.max)
+    }
+}
+
+/// A rectangle on the map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Area {
+    pub(super) longitude: Span,
+    pub(super) latitude: Span,
+}
+
+/// One of the 4^step cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    bits: u64,
+    step: u32,
+}
+
+impl Cell {
+    /// The cell of `step` (1 to 26) in which a point lies.
+    pub(super) fn at(point: Point, step: u32) -> Self {
+        Self::within(point, LATITUDES, step)
+    }
+
+    fn within(point: Point, latitudes: Span, step: u32) -> Self {
+        let latitude = latitudes.part_of(point.latitude, step);
+        let longitude = LONGITUDES.part_of(point.longitude, step);
+        Self { bits: spread(latitude) | spread(longitude) << 1, step }
+    }
+
+    /// The cell a score names. Scores that GEOADD never makes name some cell too.
+    pub(super) fn of_score(score: f64) -> Self {
+        Self { bits: to_u64(score), step: STEP_MAX }
+    }
+
+    /// The rectangle it covers.
+    pub(super) fn area(self) -> Area {
+        Area {
+            longitude: LONGITUDES.part(gather(self.bits >> 1), self.step),
+            latitude: LATITUDES.part(gather(self.bits), self.step),
+        }
+    }
+
+    /// Its middle: where a member is said to be.
+    pub(super) fn center(self) -> Point {
+        let area = self.area();
+        Point { longitude: area.longitude.middle(LONGITUDES), latitude: area.latitude.middle(LATITUDES) }
+    }
+
+    /// The scores of members inside.
+    pub(super) fn scores(self) -> Range<f64> {
+        let shift = 2 * (STEP_MAX - self.step);
+        (self.bits << shift) as f64..((self.bits + 1) << shift) as f64
+    }
+
+    /// The cell `east` cells to the east and `north` to the north, each -1, 0 or 1; around the map's edge.
+    pub(super) fn beside(self, east: i8, north: i8) -> Self {
+        let bits = shifted(self.bits, LONGITUDE_BITS, east, self.step);
+        Self { bits: shifted(bits, LATITUDE_BITS, north, self.step), ..self }
+    }
+}
+
+/// A number with one of its halves, the bits of `mask`, counted up or down by one.
+fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
+    let unused = 64 - 2 * step;
+    // The other half filled with ones hands a carry through; zeroes hand a borrow through.
+    let (half, filler) = (bits & mask, !mask >> unused);
+    let moved = match by {
+        0 => return bits,
+        1.. => half.wrapping_add(filler + 1),
+        _ => (half | filler).wrapping_sub(filler + 1),
+    };
+    moved & (mask >> unused) | bits & !mask
+}
+
+/// The lower 32 bits moved to the even bits.
+fn spread(number: u64) -> u64 {
+    let mut bits = number & 0xFFFF_FFFF;
+    bits = (bits | bits << 16) & 0x0000_FFFF_0000_FFFF;
+    bits = (bits | bits << 8) & 0x00FF_00FF_00FF_00FF;
+    bits = (bits | bits << 4) & 0x0F0F_0F0F_0F0F_0F0F;
+    bits = (bits | bits << 2) & 0x3333_3333_3333_3333;
+    (bits | bits << 1) & LATITUDE_BITS
+}
+
+/// The even bits moved to the lower 32.
+fn gather(bits: u64) -> u64 {
+    let mut bits = bits & LATITUDE_BITS;
+    bits = (bits | bits >> 1) & 0x3333_3333_3333_3333;
+    bits = (bits | bits >> 2) & 0x0F0F_0F0F_0F0F_0F0F;
+    bits = (bits | bits >> 4) & 0x00FF_00FF_00FF_00FF;
+    bits = (bits | bits >> 8) & 0x0000_FFFF_0000_FFFF;
+    (bits | bits >> 16) & 0xFFFF_FFFF
+}
+
+/// A score as 64 bits: negative ones in two's complement, what is out of range as x86-64 converts it.
+fn to_u64(score: f64) -> u64 {
+    const TOP: f64 = (1_u64 << 63) as f64;
+    if score < TOP { to_i64(score) as u64 } else { to_i64(score - TOP) as u64 ^ 1 << 63 }
+}
+
+/// A score as a signed number; what is out of range is the least, as x86-64 converts it.
+pub(super) fn to_i64(score: f64) -> i64 {
+    const END: f64 = (1_u64 << 63) as f64;
+    if (-END..END).contains(&score) { score as i64 } else { i64::MIN }
+}
+
+/// The geohash string of a point.
+pub(super) fn text(point: Point) -> [u8; TEXT_LEN] {
+    let bits = Cell::within(point, LATITUDES_STANDARD, STEP_MAX).bits;
+    std::array::from_fn(|digit| match 2 * STEP_MAX as usize / 5 {
+        digits if digit < digits => BASE32[(bits >> (47 - 5 * digit) & 31) as usize],
+        _ => BASE32[0],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PALERMO: Point = Point { longitude: 13.361389, latitude: 38.115556 };
+
+    #[test]
+    fn a_point_has_the_score_and_the_text_that_redis_gives() {
+        let cell = Cell::at(PALERMO, STEP_MAX);
+        assert_eq!(cell.scores().start, 3_479_099_956_230_698.0);
+        let center = Cell::of_score(cell.scores().start).center();
+        assert_eq!(format!("{:.17} {:.17}", center.longitude, center.latitude), {
+            "13.36138933897018433 38.11555639549629859"
+        });
+        assert_eq!(&text(center), b"sqc8b49rny0");
+    }
+
+    #[test]
+    fn halves_of_numbers_come_apart_again() {
+        for number in [0, 1, 0xFFFF_FFFF, 0x1234_5678] {
+            assert_eq!(gather(spread(number)), number);
+        }
+    }
+
+    #[test]
+    fn every_cell_is_beside_those_that_touch_it() {
+        for step in 1..6 {
+            for bits in 0..1_u64 << (2 * step) {
+                let cell = Cell { bits, step };
+                let sides = 1_u64 << step;
+                let around = |at: u64, by: i8| (at + sides).wrapping_add_signed(by.into()) % sides;
+                for (east, north) in [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1)] {
+                    let beside = cell.beside(east, north);
+                    assert_eq!(gather(beside.bits >> 1), around(gather(bits >> 1), east));
+                    assert_eq!(gather(beside.bits), around(gather(bits), north));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scores_beyond_all_cells_convert_as_the_processor_does() {
+        assert_eq!(to_u64(-1.0), u64::MAX);
+        assert_eq!(to_u64(f64::INFINITY), 0);
+        assert_eq!(to_u64(f64::NEG_INFINITY), 1 << 63);
+        assert_eq!(to_u64(9.3e18), 9_300_000_000_000_000_000);
+        assert_eq!(to_i64(1e19), i64::MIN);
+    }
+}

@@ -1,0 +1,687 @@
+//! Searches for places: all six commands are one request, which differs in where its parts stand.
+//!
+//! The cells that cover the shape give ranges of scores; the members in them that lie inside the shape are
+//! the result, in the order of cells and scores unless an order is asked for. Errors come in the order
+//! of Redis, which looks at the key first.
+
+use std::cmp::Ordering;
+
+use keyspace::zset::ScoreBound;
+use keyspace::{Key, Object, Zset};
+use resp::Reply;
+use stdx::number;
+use stdx::partial_sort::partial_sort;
+use structures::listpack::element::{Element, IntText};
+
+use super::cell::{Cell, Point, to_i64};
+use super::shape::{Outline, Shape, centroid};
+use super::{UNIT, place, point, reply_distance, reply_point, unit_m};
+use crate::args::{Args, Upper};
+use crate::collection::{StoredAs, bulk, store_result, zset_limits};
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+
+/// Which command searches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Radius,
+    RadiusRo,
+    RadiusByMember,
+    RadiusByMemberRo,
+    Search,
+    SearchStore,
+}
+
+impl Form {
+    /// The argument that is the searched key.
+    fn source(self) -> usize {
+        if self == Form::SearchStore { 2 } else { 1 }
+    }
+}
+
+/// What the centre was given by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Member,
+    Point,
+}
+
+/// What is asked for.
+struct Request<'a> {
+    origin: Option<Origin>,
+    center: Point,
+    outline: Option<Outline>,
+    unit_m: f64,
+    /// How distances are to be ordered.
+    order: Option<fn(f64, f64) -> Ordering>,
+    /// Results wanted; 0 for all.
+    count: usize,
+    /// Whether any `count` results will do.
+    any: bool,
+    with_distance: bool,
+    with_hash: bool,
+    with_point: bool,
+    destination: Option<Key<'a>>,
+    stores_distances: bool,
+}
+
+/// A member inside the shape.
+struct Found<'z> {
+    member: Element<'z>,
+    score: f64,
+    point: Point,
+    distance_m: f64,
+}
+
+fn nearest_first(a: f64, b: f64) -> Ordering {
+    a.total_cmp(&b)
+}
+
+fn farthest_first(a: f64, b: f64) -> Ordering {
+    b.total_cmp(&a)
+}
+
+/// A length that argument `index` gives, in whatever unit; `what` names it in the error.
+fn length(args: &Args<'_>, index: usize, what: &'static str) -> Result<f64, CommandError> {
+    args.float(index).map_err(|_| CommandError::Line(what))
+}
+
+impl<'a> Request<'a> {
+    /// Reads the arguments. `zset` is what the key holds.
+    fn parse(args: &Args<'a>, form: Form, zset: Option<&Zset>) -> Result<Self, CommandError> {
+        let mut request = Request {
+            origin: None,
+            center: Point { longitude: 0.0, latitude: 0.0 },
+            outline: None,
+            unit_m: 1.0,
+            order: None,
+            count: 0,
+            any: false,
+            with_distance: false,
+            with_hash: false,
+            with_point: false,
+            destination: (form == Form::SearchStore).then(|| args.key(1)),
+            stores_distances: false,
+        };
+        let mut at = match form {
+            Form::Radius | Form::RadiusRo => {
+                request.center = point(args, 2)?;
+                request.take_circle(args, 4)?;
+                6
+            }
+            Form::RadiusByMember | Form::RadiusByMemberRo => {
+                // Where there is no key, neither member nor radius are looked at.
+                if zset.is_some() {
+                    request.take_member(args, 2, zset)?;
+                    request.take_circle(args, 3)?;
+                }
+                5
+            }
+            Form::Search | Form::SearchStore => form.source() + 1,
+        };
+        while at < args.len() {
+            let taken = match (request.take_option(args, at)?, form) {
+                (0, Form::Search | Form::SearchStore) => request.take_search_option(args, at, form, zset)?,
+                (0, Form::Radius | Form::RadiusByMember) => request.take_store_option(args, at),
+                (taken, _) => taken,
+            };
+            if taken == 0 {
+                return Err(CommandError::Syntax);
+            }
+            at += taken;
+        }
+        request.check(args, form)?;
+        Ok(request)
+    }
+
+    /// Reads an option that all forms take; gives how many arguments it has, 0 if it is none.
+    fn take_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
+        match &*Upper::of(args.get(at)) {
+            b"WITHDIST" => self.with_distance = true,
+            b"WITHHASH" => self.with_hash = true,
+            b"WITHCOORD" => self.with_point = true,
+            b"ANY" => self.any = true,
+            b"ASC" => self.order = Some(nearest_first),
+            b"DESC" => self.order = Some(farthest_first),
+            b"COUNT" if at + 1 < args.len() => {
+                let count = usize::try_from(args.integer(at + 1)?).ok().filter(|&count| count > 0);
+                self.count = count.ok_or(CommandError::Line("ERR COUNT must be > 0"))?;
+                return Ok(2);
+            }
+            _ => return Ok(0),
+        }
+        Ok(1)
+    }
+
+    /// Reads STORE or STOREDIST with its key.
+    fn take_store_option(&mut self, args: &Args<'a>, at: usize) -> usize {
+        let stores_distances = args.is(at, "STOREDIST");
+        if at + 1 == args.len() || !(stores_distances || args.is(at, "STORE")) {
+            return 0;
+        }
+        self.stores_distances = stores_distances;
+        self.destination = Some(args.key(at + 1));
+        2
+    }
+
+    /// Reads what only GEOSEARCH and GEOSEARCHSTORE take. Centre and shape may be given again, but only in
+    /// the same way.
+    fn take_search_option(
+        &mut self,
+        args: &Args<'a>,
+        at: usize,
+        form: Form,
+        zset: Option<&Zset>,
+    ) -> Result<usize, CommandError> {
+        let behind = args.len() - at - 1;
+        let outline = self.outline.as_ref();
+        // A polygon is its own centre.
+        let takes_origin = |origin| {
+            !matches!(outline, Some(Outline::Polygon { .. })) && self.origin.is_none_or(|had| had == origin)
+        };
+        match &*Upper::of(args.get(at)) {
+            b"STOREDIST" if form == Form::SearchStore => {
+                self.stores_distances = true;
+                Ok(1)
+            }
+            b"FROMMEMBER" if behind >= 1 && takes_origin(Origin::Member) => {
+                self.take_member(args, at + 1, zset)?;
+                self.origin = Some(Origin::Member);
+                Ok(2)
+            }
+            b"FROMLONLAT" if behind >= 2 && takes_origin(Origin::Point) => {
+                self.center = point(args, at + 1)?;
+                self.origin = Some(Origin::Point);
+                Ok(3)
+            }
+            b"BYRADIUS" if behind >= 2 && matches!(outline, None | Some(Outline::Circle { .. })) => {
+                self.take_circle(args, at + 1)?;
+                Ok(3)
+            }
+            b"BYBOX" if behind >= 3 && matches!(outline, None | Some(Outline::Box { .. })) => {
+                self.take_box(args, at + 1)?;
+                Ok(4)
+            }
+            b"BYPOLYGON"
+                if behind >= 2
+                    && self.origin.is_none()
+                    && matches!(outline, None | Some(Outline::Polygon { .. })) =>
+            {
+                self.take_polygon(args, at + 1)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Takes the place of the member at argument `index` for the centre, if there is a key at all.
+    fn take_member(
+        &mut self,
+        args: &Args<'a>,
+        index: usize,
+        zset: Option<&Zset>,
+    ) -> Result<(), CommandError> {
+        if let Some(zset) = zset {
+            let place = place(zset, args.get(index), args);
+            self.center = place.ok_or(CommandError::Line("ERR could not decode requested zset member"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads a radius and its unit.
+    fn take_circle(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
+        let radius = length(args, index, "ERR need numeric radius")?;
+        if radius < 0.0 {
+            return Err(CommandError::Line("ERR radius cannot be negative"));
+        }
+        self.unit_m = unit_m(args, index + 1)?;
+        self.outline = Some(Outline::Circle { radius });
+        Ok(())
+    }
+
+    /// Reads a width, a height and their unit.
+    fn take_box(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
+        let width = length(args, index, "ERR need numeric width")?;
+        let height = length(args, index + 1, "ERR need numeric height")?;
+        if width < 0.0 || height < 0.0 {
+            return Err(CommandError::Line("ERR height or width cannot be negative"));
+        }
+        self.unit_m = unit_m(args, index + 2)?;
+        self.outline = Some(Outline::Box { width, height });
+        Ok(())
+    }
+
+    /// Reads a number of corners and the corners; gives how many arguments the option has.
+    fn take_polygon(&mut self, args: &Args<'a>, index: usize) -> Result<usize, CommandError> {
+        let count = number::parse_i64(args.get(index)).and_then(|count| i32::try_from(count).ok());
+        let count = count.ok_or(CommandError::Line("ERR invalid number of vertices"))?;
+        let given = (args.len() - index - 1) / 2;
+        let count = usize::try_from(count).ok().filter(|count| (3..=given).contains(count));
+        let count =
+            count.ok_or(CommandError::Line("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"))?;
+        let corners = (0..count).map(|corner| point(args, index + 1 + 2 * corner));
+        let corners = corners.collect::<Result<Vec<Point>, CommandError>>()?;
+        self.center = centroid(&corners);
+        self.unit_m = 1.0;
+        self.outline = Some(Outline::Polygon { corners });
+        Ok(2 + 2 * count)
+    }
+
+    /// Whether the parts fit together.
+    fn check(&self, args: &Args<'a>, form: Form) -> Result<(), CommandError> {
+        let named = |text: &str| Err(CommandError::quoting(text, args.get(0), ""));
+        if self.destination.is_some() && (self.with_distance || self.with_hash || self.with_point) {
+            return Err(CommandError::Line(if form == Form::SearchStore {
+                "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            } else {
+                "ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            }));
+        }
+        if matches!(form, Form::Search | Form::SearchStore) {
+            let is_polygon = matches!(self.outline, Some(Outline::Polygon { .. }));
+            if self.origin.is_none() && !is_polygon {
+                return named("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for ");
+            }
+            if self.outline.is_none() {
+                return named("ERR exactly one of BYRADIUS and BYBOX can be specified for ");
+            }
+        }
+        if self.any && self.count == 0 {
+            return Err(CommandError::Line("ERR the ANY argument requires COUNT argument"));
+        }
+        Ok(())
+    }
+
+    /// The members of `zset` inside the shape, in the order wanted, no more than wanted.
+    fn run<'z>(&mut self, zset: &'z Zset) -> Vec<Found<'z>> {
+        let Some(outline) = self.outline.take() else { return Vec::new() };
+        let shape = Shape { center: self.center, outline, unit_m: self.unit_m };
+        let enough = if self.any { self.count } else { usize::MAX };
+        let mut found = Vec::new();
+        for cell in shape.cells() {
+            if found.len() >= enough {
+                break;
+            }
+            let scores = cell.scores();
+            let min = ScoreBound { score: scores.start, exclusive: false };
+            let max = ScoreBound { score: scores.end, exclusive: true };
+            let members = zset.range(zset.score_ranks(min, max)).filter_map(|(member, score)| {
+                let point = Cell::of_score(score).center();
+                let distance_m = shape.distance_within_m(point)?;
+                Some(Found { member, score, point, distance_m })
+            });
+            found.extend(members.take(enough - found.len()));
+        }
+        let wanted = if self.count == 0 { found.len() } else { self.count.min(found.len()) };
+        // The first few without an order are the nearest.
+        let implied = (self.count > 0 && !self.any).then_some(nearest_first as fn(f64, f64) -> Ordering);
+        if let Some(order) = self.order.or(implied) {
+            let compare = |a: &Found<'_>, b: &Found<'_>| order(a.distance_m, b.distance_m);
+            if wanted == found.len() {
+                found.sort_by(compare);
+            } else {
+                partial_sort(&mut found, 0..=wanted - 1, compare);
+            }
+        }
+        found.truncate(wanted);
+        found
+    }
+
+    fn reply(&self, reply: &mut Reply<'_>, found: &[Found<'_>]) {
+        let details =
+            usize::from(self.with_distance) + usize::from(self.with_hash) + usize::from(self.with_point);
+        reply.array(found.len());
+        for found in found {
+            if details > 0 {
+                reply.array(1 + details);
+            }
+            bulk(reply, found.member);
+            if self.with_distance {
+                reply_distance(reply, found.distance_m / self.unit_m);
+            }
+            if self.with_hash {
+                reply.integer(to_i64(found.score));
+            }
+            if self.with_point {
+                reply_point(reply, found.point);
+            }
+        }
+    }
+}
+
+fn search(ctx: &mut Ctx<'_>, args: &Args<'_>, form: Form) -> Result<(), CommandError> {
+    let (limits, hasher) = (zset_limits(ctx), args.hasher());
+    let zset = ctx.db.read::<Zset>(args.key(form.source()))?;
+    let mut request = Request::parse(args, form, zset)?;
+    let found = zset.map(|zset| request.run(zset)).unwrap_or_default();
+    let Some(destination) = request.destination else {
+        request.reply(&mut ctx.reply, &found);
+        return Ok(());
+    };
+    let mut stored = Zset::new();
+    let longest = found.iter().map(|found| found.member.text(&mut IntText::new()).len()).max();
+    stored.expect(found.len(), longest.unwrap_or(0), &limits, hasher);
+    for found in &found {
+        let distance = found.distance_m / request.unit_m;
+        let score = if request.stores_distances { distance } else { found.score };
+        stored.set(found.member.text(&mut IntText::new()), score, &limits, hasher);
+    }
+    let event = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
+    let changes = found.len() as u64;
+    drop(found);
+    store_result(
+        ctx,
+        destination,
+        Object::Zset(stored),
+        StoredAs { class: EventClass::ZSET, event, changes },
+    );
+    Ok(())
+}
+
+const WITH_POINT: Arg = Arg::word("withcoord", "WITHCOORD").optional();
+const WITH_DISTANCE: Arg = Arg::word("withdist", "WITHDIST").optional();
+const WITH_HASH: Arg = Arg::word("withhash", "WITHHASH").optional();
+const ORDER: Arg = Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional();
+const COUNT: Arg =
+    Arg::block("count-block", &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").optional()])
+        .optional();
+/// The same where ANY came later than the command.
+const COUNT_LATER: Arg = Arg::block(
+    "count-block",
+    &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").since("6.2.0").optional()],
+)
+.optional();
+const STORE: Arg = Arg::one_of(
+    "store",
+    &[Arg::key("storekey", 1).token("STORE"), Arg::key("storedistkey", 2).token("STOREDIST")],
+)
+.optional();
+const FROM: Arg = Arg::one_of(
+    "from",
+    &[
+        Arg::string("member").token("FROMMEMBER"),
+        Arg::block("fromlonlat", &[Arg::double("longitude"), Arg::double("latitude")]).token("FROMLONLAT"),
+    ],
+)
+.optional();
+const BY: Arg = Arg::one_of(
+    "by",
+    &[
+        Arg::block("circle", &[Arg::double("radius").token("BYRADIUS"), UNIT]),
+        Arg::block("box", &[Arg::double("width").token("BYBOX"), Arg::double("height"), UNIT]),
+        Arg::block(
+            "polygon",
+            &[
+                Arg::integer("num-vertices").token("BYPOLYGON"),
+                Arg::block("vertices", &[Arg::double("longitude"), Arg::double("latitude")]).multiple(),
+            ],
+        )
+        .since("9.0.0"),
+    ],
+);
+
+pub(super) static GEOSEARCH: Command = Command {
+    name: "GEOSEARCH",
+    summary: "Returns the places inside a circle, a box or a polygon.",
+    since: "6.2.0",
+    group: Group::Geo,
+    complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
+    deprecated: None,
+    arity: Arity::AtLeast(7),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::GEO),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0), FROM, BY, ORDER, COUNT, WITH_POINT, WITH_DISTANCE, WITH_HASH],
+    subcommands: &[],
+    run: geosearch,
+};
+/// GEOSEARCH key \[FROMMEMBER member|FROMLONLAT longitude latitude\] BYRADIUS radius unit|BYBOX width height
+/// unit|BYPOLYGON corners longitude latitude ... \[ASC|DESC\] \[COUNT count \[ANY\]\] \[WITHCOORD\]
+/// \[WITHDIST\] \[WITHHASH\]: members, each an array with what was asked for beside it.
+fn geosearch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    search(ctx, args, Form::Search)
+}
+
+pub(super) static GEOSEARCHSTORE: Command = Command {
+    name: "GEOSEARCHSTORE",
+    summary: "Stores the places inside a circle, a box or a polygon at another key.",
+    since: "6.2.0",
+    group: Group::Geo,
+    complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
+    deprecated: None,
+    arity: Arity::AtLeast(8),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::GEO),
+    keys: &[
+        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("destination", 0),
+        Arg::key("source", 1),
+        FROM,
+        BY,
+        ORDER,
+        COUNT,
+        Arg::word("storedist", "STOREDIST").optional(),
+    ],
+    subcommands: &[],
+    run: geosearchstore,
+};
+/// GEOSEARCHSTORE destination source ... \[STOREDIST\]: as GEOSEARCH, how many were stored; with STOREDIST
+/// their scores are the distances.
+fn geosearchstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    search(ctx, args, Form::SearchStore)
+}
+
+pub(super) static GEORADIUS: Command = Command {
+    name: "GEORADIUS",
+    summary: "Returns or stores the places around a point.",
+    since: "3.2.0",
+    group: Group::Geo,
+    complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
+    }),
+    arity: Arity::AtLeast(6),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::GEO),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+        KeySpec::keyword("STORE", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::keyword("STOREDIST", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::double("longitude"),
+        Arg::double("latitude"),
+        Arg::double("radius"),
+        UNIT,
+        WITH_POINT,
+        WITH_DISTANCE,
+        WITH_HASH,
+        COUNT_LATER,
+        ORDER,
+        STORE,
+    ],
+    subcommands: &[],
+    run: georadius,
+};
+/// GEORADIUS key longitude latitude radius unit \[WITHCOORD\] \[WITHDIST\] \[WITHHASH\] \[COUNT count
+/// \[ANY\]\] \[ASC|DESC\] \[STORE key|STOREDIST key\]: as GEOSEARCH or GEOSEARCHSTORE.
+fn georadius(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    search(ctx, args, Form::Radius)
+}
+
+pub(super) static GEORADIUS_RO: Command = Command {
+    name: "GEORADIUS_RO",
+    summary: "Returns the places around a point.",
+    since: "3.2.10",
+    group: Group::Geo,
+    complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
+    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
+    arity: Arity::AtLeast(6),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::GEO),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::double("longitude"),
+        Arg::double("latitude"),
+        Arg::double("radius"),
+        UNIT,
+        WITH_POINT,
+        WITH_DISTANCE,
+        WITH_HASH,
+        COUNT_LATER,
+        ORDER,
+    ],
+    subcommands: &[],
+    run: georadius_ro,
+};
+/// GEORADIUS_RO key longitude latitude radius unit ...: as GEORADIUS, but it never stores.
+fn georadius_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    search(ctx, args, Form::RadiusRo)
+}
+
+pub(super) static GEORADIUSBYMEMBER: Command = Command {
+    name: "GEORADIUSBYMEMBER",
+    summary: "Returns or stores the places around one of them.",
+    since: "3.2.0",
+    group: Group::Geo,
+    complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
+    }),
+    arity: Arity::AtLeast(5),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::GEO),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+        KeySpec::keyword("STORE", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::keyword("STOREDIST", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("member"),
+        Arg::double("radius"),
+        UNIT,
+        WITH_POINT,
+        WITH_DISTANCE,
+        WITH_HASH,
+        COUNT,
+        ORDER,
+        STORE,
+    ],
+    subcommands: &[],
+    run: georadiusbymember,
+};
+/// GEORADIUSBYMEMBER key member radius unit ...: as GEORADIUS, around a member.
+fn georadiusbymember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    search(ctx, args, Form::RadiusByMember)
+}
+
+pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
+    name: "GEORADIUSBYMEMBER_RO",
+    summary: "Returns the places around one of them.",
+    since: "3.2.10",
+    group: Group::Geo,
+    complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
+    }),
+    arity: Arity::AtLeast(5),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::GEO),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("member"),
+        Arg::double("radius"),
+        UNIT,
+        WITH_POINT,
+        WITH_DISTANCE,
+        WITH_HASH,
+        COUNT,
+        ORDER,
+    ],
+    subcommands: &[],
+    run: georadiusbymember_ro,
+};
+/// GEORADIUSBYMEMBER_RO key member radius unit ...: as GEORADIUSBYMEMBER, but it never stores.
+fn georadiusbymember_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    search(ctx, args, Form::RadiusByMemberRo)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::check;
+
+    const PLACES: (&str, &str) =
+        ("GEOADD s 13.361389 38.115556 Palermo 15.087269 37.502669 Catania 2.35 48.85 Paris", ":3|");
+
+    #[test]
+    fn shapes_are_searched_from_points_and_members() {
+        check(&[
+            PLACES,
+            ("GEOSEARCH s FROMLONLAT 15 37 BYRADIUS 200 km ASC", "*2|$7|Catania|$7|Palermo|"),
+            ("GEOSEARCH s FROMLONLAT 15 37 BYRADIUS 200 km DESC", "*2|$7|Palermo|$7|Catania|"),
+            ("GEOSEARCH s FROMMEMBER Palermo BYBOX 400 400 km COUNT 1", "*1|$7|Palermo|"),
+            (
+                "GEOSEARCH s FROMLONLAT 15 37 BYRADIUS 200 km WITHDIST ASC COUNT 1",
+                "*1|*2|$7|Catania|$7|56.4413|",
+            ),
+            ("GEOSEARCH s BYPOLYGON 3 10 35 20 35 15 45 ASC", "*2|$7|Catania|$7|Palermo|"),
+            ("GEORADIUS s 15 37 200 km WITHHASH COUNT 1 ANY", "*1|*2|$7|Palermo|:3479099956230698|"),
+            ("GEORADIUSBYMEMBER_RO s Paris 1 m", "*1|$5|Paris|"),
+            ("GEOSEARCH nokey FROMMEMBER a BYRADIUS 1 m", "*0|"),
+        ]);
+    }
+
+    #[test]
+    fn results_are_stored_with_cells_or_distances() {
+        check(&[
+            PLACES,
+            ("GEOSEARCHSTORE d s FROMLONLAT 15 37 BYRADIUS 200 km", ":2|"),
+            ("GEOPOS d nobody", "*1|_|"),
+            ("GEODIST d Palermo Catania", "$11|166274.1516|"),
+            ("GEORADIUS s 15 37 200 km STOREDIST a STORE d STOREDIST e", ":2|"),
+            ("EXISTS a d e", ":2|"),
+            ("ZCOUNT e 56.4412 56.4414", ":1|"),
+            ("GEORADIUSBYMEMBER nokey x y z STORE d", ":0|"),
+            ("EXISTS d", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_told() {
+        let shape = "-ERR exactly one of BYRADIUS and BYBOX can be specified for geosearch|";
+        let origin = "-ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for GEOSEARCH|";
+        let store = "-ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options|";
+        check(&[
+            PLACES,
+            ("geosearch s FROMLONLAT 1 1 WITHDIST ASC", shape),
+            ("GEOSEARCH s BYRADIUS 1 m WITHDIST ASC", origin),
+            ("GEOSEARCH s FROMLONLAT 1 1 FROMMEMBER Paris BYRADIUS 1 m", "-ERR syntax error|"),
+            ("GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 m BYBOX 1 1 m", "-ERR syntax error|"),
+            ("GEOSEARCH s FROMLONLAT 1 1 BYPOLYGON 3 1 1 2 2 3 1", "-ERR syntax error|"),
+            ("GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 m ANY", "-ERR the ANY argument requires COUNT argument|"),
+            ("GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 m COUNT 0", "-ERR COUNT must be > 0|"),
+            ("GEOSEARCH s FROMMEMBER x BYRADIUS 1 m", "-ERR could not decode requested zset member|"),
+            ("GEOSEARCH s FROMLONLAT 1 1 BYRADIUS -1 m", "-ERR radius cannot be negative|"),
+            ("GEOSEARCH s FROMLONLAT 1 1 BYBOX 1 -1 m", "-ERR height or width cannot be negative|"),
+            ("GEOSEARCH s FROMLONLAT 1 1 BYBOX 1 x m", "-ERR need numeric height|"),
+            ("GEOSEARCHSTORE d s FROMLONLAT 1 1 BYRADIUS 1 m WITHDIST", store),
+            ("GEORADIUS_RO s 1 1 1 m STORE d", "-ERR syntax error|"),
+        ]);
+    }
+}
