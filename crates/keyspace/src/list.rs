@@ -27,6 +27,11 @@ impl ListLimits {
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }
+
+    /// What one node of a list holds.
+    pub const fn node(self) -> NodeLimit {
+        self.node
+    }
 }
 
 /// An end of a list: LEFT or HEAD, RIGHT or TAIL.

@@ -10,6 +10,7 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod debug;
+pub mod dump;
 pub mod memory;
 pub mod server;
 
@@ -21,6 +22,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         config::COMMANDS,
         connection::COMMANDS,
         debug::COMMANDS,
+        dump::COMMANDS,
         memory::COMMANDS,
         server::COMMANDS,
     ]

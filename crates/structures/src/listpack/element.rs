@@ -123,6 +123,15 @@ impl<'a> Needle<'a> {
     }
 }
 
+/// Appends `element` to `out` as a listpack holds it, for those who write a listpack out rather than keep
+/// one; a string that reads as an integer becomes one. The caller keeps strings below 4 GiB. O(bytes).
+pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
+    let encoded = Encoded::new(element);
+    let at = out.len();
+    out.resize(at + encoded.len_bytes(), 0);
+    encoded.write(&mut out[at..]);
+}
+
 /// The integer that `text` is the canonical form of: no sign but `-`, no leading zero, within `i64`.
 /// Such strings are stored as integers. O(digits).
 #[inline]

@@ -33,7 +33,7 @@ pub static OPTIONS: &[Opt] = &[
         &["no", "yes", "clients"],
         "Check values of snapshots and RESTORE in depth.",
     )
-    .accepted(NO_PERSISTENCE),
+    .accepted("values are always checked in depth"),
     Opt::flag("stop-writes-on-bgsave-error", "yes", "Refuse writes after a snapshot failed.")
         .accepted(NO_PERSISTENCE),
     Opt::flag("rdb-save-incremental-fsync", "yes", "Sync snapshots while they are written.")

@@ -1,0 +1,54 @@
+//! Values in Redis' RDB format, both ways: what stands in its files, in DUMP payloads, in what a replica
+//! is sent.
+//!
+//! ```text
+//!   length    00nnnnnn            6 bits            01nnnnnn n       14 bits
+//!             10000000 n*4        32 bits           10000001 n*8     64 bits, the highest byte first
+//!             11eeeeee            no length: a string in encoding e follows
+//!   string    length bytes   |   11000000 int8   11000001 int16   11000010 int32   the lowest byte first
+//!             11000011 length-compressed length-plain bytes        LZF ([`lzf`])
+//!   value     by its type's number, see [`ValueType`]:
+//!     string                string
+//!     list                  count, then for each node: 1 string | 2 listpack-in-a-string
+//!     set, hash, sorted set a packed structure in a string, or count and the elements one by one
+//!     stream                nodes in strings, then its figures and groups ([`stream`])
+//! ```
+//! [`ValueType`]'s number stands before the value, in a file with the key between the two, so reading and
+//! writing it is the caller's. Old types are read ([`ziplist`]); written is what Redis 7 and Valkey read, and
+//! newer only where the value asks for it.
+//!
+//! Reading checks all that the value's commands rely on: packed structures element by element, order,
+//! duplicates, scores. What is packed beyond the limits of the configuration is unpacked.
+//! Complexity: O(bytes), O(n log n) where duplicates are looked for in what is packed.
+//! Source: the Redis and Valkey documentation of the format, and dumps of Redis 8.0.2 and Valkey 8.1 and 9.1.
+
+mod error;
+mod hash;
+mod list;
+mod lzf;
+mod set;
+mod sink;
+mod source;
+mod stream;
+mod value;
+mod ziplist;
+mod zset;
+
+pub use error::{FormatError, FormatErrorKind};
+pub use sink::{Sink, Writer};
+pub use source::{Ended, Reader, Source};
+pub use value::{Rules, Value, ValueType, read_value, write_value};
+
+/// The newest version of Redis' format that is read: that of Redis 8.0.
+pub const REDIS_VERSION_MAX: u16 = 12;
+/// The version of Valkey's own format, apart from Redis' since hash fields expire there.
+pub const VALKEY_VERSION: u16 = 80;
+
+/// Strings that say themselves that they are longer are refused before anything of them is read, whatever
+/// the configuration allows.
+pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
+
+/// Whether values of this version can be read.
+pub fn is_known_version(version: u16) -> bool {
+    version <= REDIS_VERSION_MAX || version == VALKEY_VERSION
+}

@@ -1,0 +1,105 @@
+//! What can be wrong with bytes in the RDB format.
+
+use std::fmt;
+
+use keyspace::PackDefect;
+use structures::pack_error::PackErrorKind;
+
+use super::source::Ended;
+
+/// Why bytes are no value, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatError {
+    /// Bytes read when it was noticed: behind a broken string, and within what was compressed not to the byte.
+    pub file_offset: u64,
+    /// What is wrong.
+    pub kind: FormatErrorKind,
+}
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatErrorKind {
+    /// The bytes end before the value does.
+    Ended,
+    /// No value has this type, or not in this version.
+    UnknownType(u8),
+    /// A length was expected and a string's encoding found, or bits of a length that mean nothing.
+    BrokenLength,
+    /// A string in no encoding there is.
+    UnknownStringEncoding(u8),
+    /// A string says that it is longer than strings may be.
+    StringTooLong,
+    /// What a compressed string holds does not unpack to the length it says.
+    BrokenCompression,
+    /// A listpack or intset is broken.
+    Pack(PackErrorKind),
+    /// A valid packed structure is not what its type asks for.
+    Defect(PackDefect),
+    /// A ziplist is broken.
+    BrokenZiplist,
+    /// A zipmap is broken.
+    BrokenZipmap,
+    /// A list's node is of no kind there is.
+    UnknownNode,
+    /// A member or field is there twice.
+    Duplicate,
+    /// A score is no number.
+    Score,
+    /// A collection without elements: it would not exist.
+    Empty,
+    /// A stream's node is broken, or what it says about itself is not so.
+    BrokenStreamNode,
+    /// A stream's figures cannot be those of its entries.
+    BrokenStream,
+    /// Something follows the value where nothing may.
+    TrailingBytes,
+    /// The time at which a hash's field expires cannot be one.
+    FieldExpiry,
+}
+
+impl From<PackDefect> for FormatErrorKind {
+    fn from(defect: PackDefect) -> Self {
+        FormatErrorKind::Defect(defect)
+    }
+}
+
+impl From<Ended> for FormatErrorKind {
+    fn from(_: Ended) -> Self {
+        FormatErrorKind::Ended
+    }
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.kind, self.file_offset)
+    }
+}
+
+impl fmt::Display for FormatErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FormatErrorKind::Ended => "the bytes end within a value",
+            FormatErrorKind::UnknownType(kind) => return write!(f, "a value of unknown type {kind}"),
+            FormatErrorKind::BrokenLength => "a broken length",
+            FormatErrorKind::UnknownStringEncoding(encoding) => {
+                return write!(f, "a string of unknown encoding {encoding}");
+            }
+            FormatErrorKind::StringTooLong => "a string that says it is too long",
+            FormatErrorKind::BrokenCompression => "a broken compressed string",
+            FormatErrorKind::Pack(kind) => return write!(f, "a broken packed structure ({kind:?})"),
+            FormatErrorKind::Defect(defect) => return write!(f, "a packed structure in which {defect}"),
+            FormatErrorKind::BrokenZiplist => "a broken ziplist",
+            FormatErrorKind::BrokenZipmap => "a broken zipmap",
+            FormatErrorKind::UnknownNode => "a list node of unknown kind",
+            FormatErrorKind::Duplicate => "a member or field that is there twice",
+            FormatErrorKind::Score => "a score that is no number",
+            FormatErrorKind::Empty => "a collection without elements",
+            FormatErrorKind::BrokenStreamNode => "a broken node of a stream",
+            FormatErrorKind::BrokenStream => "a stream whose figures do not fit its entries",
+            FormatErrorKind::TrailingBytes => "bytes behind the value",
+            FormatErrorKind::FieldExpiry => "a field's expiry that is no time",
+        })
+    }
+}
+
+impl std::error::Error for FormatError {}

@@ -1,0 +1,201 @@
+//! LZF, the compression of strings in RDB: a byte of control, then literals or a look back.
+//!
+//! ```text
+//!   000lllll bytes              l + 1 literals
+//!   lllddddd d                  l + 2 bytes from d + 1 bytes back, for l from 1 to 6
+//!   111ddddd l d                l + 9 bytes from d + 1 bytes back
+//! ```
+//! Three bytes stand for 264 at most, so what a length claims can be checked before memory is taken for it.
+//! Compressing looks for each three bytes in a table of where their hash was seen last: O(bytes). The table
+//! is as large as the string asks for and kept from one string to the next, because most strings are short:
+//! the libraries there are clear 256 KiB for each.
+
+/// Bytes that a compressed byte stands for at most.
+const EXPANSION_MAX: u64 = 88;
+/// Literals of one control byte.
+const LITERALS_MAX: usize = 32;
+/// The longest repetition of one control byte.
+const MATCH_LEN_MAX: usize = 264;
+/// The shortest repetition that is worth one.
+const MATCH_LEN_MIN: usize = 3;
+/// How far back a repetition may be.
+const DISTANCE_MAX: usize = 8192;
+/// The table's size is two to the power of these at least and at most.
+const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
+
+/// The `len` bytes that `compressed` stands for; `None` where it stands for more, fewer or none. O(len).
+pub(super) fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
+    if len > EXPANSION_MAX * compressed.len() as u64 {
+        return None;
+    }
+    let len = usize::try_from(len).ok()?;
+    let mut out = Vec::with_capacity(len);
+    let mut rest = compressed;
+    while let Some((&control, behind)) = rest.split_first() {
+        rest = behind;
+        let control = usize::from(control);
+        if control < LITERALS_MAX {
+            let (literals, behind) = rest.split_at_checked(control + 1)?;
+            if out.len() + literals.len() > len {
+                return None;
+            }
+            out.extend_from_slice(literals);
+            rest = behind;
+            continue;
+        }
+        let mut take = || {
+            let (&byte, behind) = rest.split_first()?;
+            rest = behind;
+            Some(usize::from(byte))
+        };
+        let long = if control >> 5 == 7 { take()? } else { 0 };
+        let count = (control >> 5) + long + 2;
+        let distance = ((control & 0x1F) << 8 | take()?) + 1;
+        let from = out.len().checked_sub(distance)?;
+        if out.len() + count > len {
+            return None;
+        }
+        if distance >= count {
+            out.extend_from_within(from..from + count);
+        } else {
+            // It repeats what it is just writing.
+            (from..from + count).for_each(|at| out.push(out[at]));
+        }
+    }
+    (out.len() == len).then_some(out)
+}
+
+/// Compresses strings one after the other. At most 64 KiB, and the longest compressed string.
+#[derive(Debug, Default)]
+pub(super) struct Compressor {
+    /// Where the three bytes of a hash were seen last, plus one.
+    seen: Vec<u32>,
+    out: Vec<u8>,
+}
+
+impl Compressor {
+    /// A compressor that has allocated nothing.
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// What stands for `bytes`, if that is at least four bytes shorter, as in Redis. O(bytes).
+    pub(super) fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
+        let out_len_max = bytes.len().checked_sub(4)?;
+        let count = u32::try_from(bytes.len()).ok()?;
+        let bits = (u32::BITS - count.leading_zeros()).clamp(*TABLE_BITS.start(), *TABLE_BITS.end());
+        self.seen.clear();
+        self.seen.resize(1 << bits, 0);
+        self.out.clear();
+        let (mut at, mut literals_from) = (0, 0);
+        while at + MATCH_LEN_MIN <= bytes.len() {
+            let word = u32::from_be_bytes([0, bytes[at], bytes[at + 1], bytes[at + 2]]);
+            let slot = (word.wrapping_mul(0x9E37_79B1) >> (u32::BITS - bits)) as usize;
+            let before = std::mem::replace(&mut self.seen[slot], at as u32 + 1);
+            let Some(len) = (before as usize).checked_sub(1).and_then(|before| match_len(bytes, before, at))
+            else {
+                at += 1;
+                continue;
+            };
+            self.put_literals(&bytes[literals_from..at]);
+            self.put_match(at - (before as usize - 1), len);
+            at += len;
+            literals_from = at;
+            if self.out.len() > out_len_max {
+                return None;
+            }
+        }
+        self.put_literals(&bytes[literals_from..]);
+        (self.out.len() <= out_len_max).then_some(&*self.out)
+    }
+
+    fn put_literals(&mut self, literals: &[u8]) {
+        for run in literals.chunks(LITERALS_MAX) {
+            self.out.push(run.len() as u8 - 1);
+            self.out.extend_from_slice(run);
+        }
+    }
+
+    fn put_match(&mut self, distance: usize, len: usize) {
+        let (back, len) = (distance - 1, len - 2);
+        if len < 7 {
+            self.out.push((len << 5 | back >> 8) as u8);
+        } else {
+            self.out.push((7 << 5 | back >> 8) as u8);
+            self.out.push((len - 7) as u8);
+        }
+        self.out.push(back as u8);
+    }
+}
+
+/// How many bytes at `at` repeat those at `before`, if that is worth saying.
+fn match_len(bytes: &[u8], before: usize, at: usize) -> Option<usize> {
+    if at - before > DISTANCE_MAX {
+        return None;
+    }
+    let now = &bytes[at..bytes.len().min(at + MATCH_LEN_MAX)];
+    let len = now.iter().zip(&bytes[before..]).take_while(|(a, b)| a == b).count();
+    (len >= MATCH_LEN_MIN).then_some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(bytes: &[u8]) -> Option<usize> {
+        let mut compressor = Compressor::new();
+        let compressed = compressor.compress(bytes)?;
+        assert_eq!(decompress(compressed, bytes.len() as u64).as_deref(), Some(bytes));
+        Some(compressed.len())
+    }
+
+    #[test]
+    fn repetitions_are_short_at_every_distance() {
+        assert_eq!(check(&[b'x'; 10_000]), Some(2 + 38 * 3));
+        assert_eq!(check(b"a string that repeats nothing"), None);
+        for distance in [3, 100, 8191, 8192, 8193, 9000] {
+            let mut state = 1_u32;
+            let mut bytes: Vec<u8> = (0..distance)
+                .map(|_| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 24) as u8
+                })
+                .collect();
+            bytes.extend_from_within(..distance.min(200));
+            check(&bytes);
+        }
+    }
+
+    #[test]
+    fn broken_input_is_refused() {
+        for (bytes, len) in [
+            (&b"\x20\0"[..], 3),   // looks back before the start
+            (b"\x01a", 2),         // literals cut short
+            (b"\x01ab", 3),        // fewer than claimed
+            (b"\x01ab", 1),        // more than claimed
+            (b"\0a\xe0\xff", 272), // no distance
+            (b"\0a\xe0", 272),
+            (b"\0a", u64::MAX),
+        ] {
+            assert_eq!(decompress(bytes, len), None, "{bytes:?}");
+        }
+        assert_eq!(decompress(b"\0a\xe0\xff\0", 265), Some(vec![b'a'; 265]));
+        assert_eq!(decompress(b"", 0), Some(Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_compressed_comes_back(words in proptest::collection::vec(0..40_u16, 0..4000)) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            check(&bytes);
+        }
+
+        #[test]
+        fn anything_is_unpacked_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), len in 0..3000_u64) {
+            if let Some(out) = decompress(&bytes, len) {
+                prop_assert_eq!(out.len() as u64, len);
+            }
+        }
+    }
+}

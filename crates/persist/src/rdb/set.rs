@@ -1,0 +1,59 @@
+//! Sets.
+
+use keyspace::{Set, SetView};
+
+use super::error::{FormatError, FormatErrorKind};
+use super::sink::{Sink, Writer};
+use super::source::{Reader, Source};
+use super::value::{self, Rules, ValueType};
+
+/// Count and members.
+pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
+    let mut set = Set::new();
+    let count = reader.length()?;
+    for at in 0..count {
+        let member = reader.string()?;
+        if at == 0 {
+            set.expect(usize::try_from(count).unwrap_or(usize::MAX), &member, &rules.set, rules.hasher);
+        }
+        if !set.add(&member, &rules.set, rules.hasher) {
+            return Err(reader.error(FormatErrorKind::Duplicate));
+        }
+    }
+    Ok(set)
+}
+
+/// An intset.
+pub(super) fn read_intset<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
+    Ok(Set::from_intset(value::read_intset(reader)?, &rules.set, rules.hasher))
+}
+
+/// A listpack of members.
+pub(super) fn read_listpack<S: Source>(
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Set, FormatError> {
+    let pack = value::read_listpack(reader)?;
+    Set::from_listpack(pack, &rules.set, rules.hasher).map_err(|defect| reader.error(defect))
+}
+
+/// The type in which a set is written.
+pub(super) fn type_of(set: &Set) -> ValueType {
+    match set.view() {
+        SetView::Ints(_) => ValueType::SetIntset,
+        SetView::Pack(_) => ValueType::SetListpack,
+        SetView::Table => ValueType::Set,
+    }
+}
+
+/// Writes a set in the type of [`type_of`].
+pub(super) fn write<S: Sink>(writer: &mut Writer<S>, set: &Set) {
+    match set.view() {
+        SetView::Ints(ints) => writer.blob(ints.as_bytes()),
+        SetView::Pack(pack) => writer.blob(pack.as_bytes()),
+        SetView::Table => {
+            writer.length(set.len() as u64);
+            set.iter().for_each(|member| writer.element(member));
+        }
+    }
+}

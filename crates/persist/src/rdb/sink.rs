@@ -1,0 +1,196 @@
+//! Writing: lengths, strings and numbers, to anywhere.
+
+use stdx::number::parse_i64;
+use structures::listpack::element::Element;
+
+use super::lzf::Compressor;
+
+/// Where bytes go. A sink that can fail notes it and takes no more; whoever made it asks at the end.
+pub trait Sink {
+    /// Takes `bytes` as the next ones.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Strings up to this length are not compressed, as in Redis.
+const UNCOMPRESSED_LEN_BYTES_MAX: usize = 20;
+/// Longest text that is tried as a number: `-2147483648`.
+const INT32_TEXT_LEN_MAX: usize = 11;
+
+/// Writes lengths, strings and numbers to a sink.
+#[derive(Debug)]
+pub struct Writer<S> {
+    sink: S,
+    /// Tables and space of the compression, where strings are to be compressed.
+    compressor: Option<Compressor>,
+}
+
+impl<S: Sink> Writer<S> {
+    /// A writer that leaves strings as they are.
+    pub fn new(sink: S) -> Self {
+        Self { sink, compressor: None }
+    }
+
+    /// A writer that compresses strings that get shorter by it: `rdbcompression`.
+    pub fn compressing(sink: S) -> Self {
+        Self { sink, compressor: Some(Compressor::new()) }
+    }
+
+    /// The sink.
+    pub fn into_sink(self) -> S {
+        self.sink
+    }
+
+    /// Bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.sink.put(bytes);
+    }
+
+    /// A length or another number without sign.
+    pub fn length(&mut self, length: u64) {
+        match length {
+            0..0x40 => self.sink.put(&[length as u8]),
+            0x40..0x4000 => self.sink.put(&[0x40 | (length >> 8) as u8, length as u8]),
+            _ => match u32::try_from(length) {
+                Ok(length) => {
+                    self.sink.put(&[0x80]);
+                    self.sink.put(&length.to_be_bytes());
+                }
+                Err(_) => {
+                    self.sink.put(&[0x81]);
+                    self.sink.put(&length.to_be_bytes());
+                }
+            },
+        }
+    }
+
+    /// A time in milliseconds.
+    pub fn time_ms(&mut self, at_ms: i64) {
+        self.sink.put(&at_ms.to_le_bytes());
+    }
+
+    /// A string: as a number, compressed or as it is, whatever is shortest. O(bytes).
+    pub fn string(&mut self, bytes: &[u8]) {
+        if bytes.len() <= INT32_TEXT_LEN_MAX
+            && let Some(number) = parse_i64(bytes)
+            && i32::try_from(number).is_ok()
+        {
+            return self.integer(number);
+        }
+        self.blob(bytes);
+    }
+
+    /// A string that is the text of a number.
+    pub fn integer(&mut self, number: i64) {
+        if let Ok(number) = i8::try_from(number) {
+            self.sink.put(&[0xC0, number as u8]);
+        } else if let Ok(number) = i16::try_from(number) {
+            self.sink.put(&[0xC1]);
+            self.sink.put(&number.to_le_bytes());
+        } else if let Ok(number) = i32::try_from(number) {
+            self.sink.put(&[0xC2]);
+            self.sink.put(&number.to_le_bytes());
+        } else {
+            let text = number.to_string();
+            self.length(text.len() as u64);
+            self.sink.put(text.as_bytes());
+        }
+    }
+
+    /// What users see of an element of a packed structure, as a string.
+    pub fn element(&mut self, element: Element<'_>) {
+        match element {
+            Element::Int(number) => self.integer(number),
+            Element::Bytes(bytes) => self.string(bytes),
+        }
+    }
+
+    /// A string that is no number, such as a packed structure. O(bytes).
+    pub fn blob(&mut self, bytes: &[u8]) {
+        if bytes.len() > UNCOMPRESSED_LEN_BYTES_MAX
+            && let Some(mut compressor) = self.compressor.take()
+        {
+            let shorter = compressor.compress(bytes);
+            if let Some(compressed) = shorter {
+                self.sink.put(&[0xC3]);
+                self.length(compressed.len() as u64);
+                self.length(bytes.len() as u64);
+                self.sink.put(compressed);
+            }
+            let done = shorter.is_some();
+            self.compressor = Some(compressor);
+            if done {
+                return;
+            }
+        }
+        self.length(bytes.len() as u64);
+        self.sink.put(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::Reader;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(write: impl Fn(&mut Writer<Vec<u8>>)) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new());
+        write(&mut writer);
+        writer.into_sink()
+    }
+
+    #[test]
+    fn lengths_and_numbers_take_the_fewest_bytes() {
+        for (length, bytes) in
+            [(0, 1), (63, 1), (64, 2), (16_383, 2), (16_384, 5), (u64::from(u32::MAX), 5), (1 << 32, 9)]
+        {
+            let out = written(|writer| writer.length(length));
+            assert_eq!((out.len(), Reader::new(&*out, 0, 0).length()), (bytes, Ok(length)));
+        }
+        for (text, bytes) in [
+            ("0", 2),
+            ("-128", 2),
+            ("128", 3),
+            ("32768", 5),
+            ("-2147483648", 5),
+            ("2147483648", 11),
+            ("007", 4),
+            ("-0", 3),
+            ("", 1),
+        ] {
+            let out = written(|writer| writer.string(text.as_bytes()));
+            assert_eq!((out.len(), Reader::new(&*out, 0, 99).string()), (bytes, Ok(text.into())));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn strings_come_back(
+            texts in proptest::collection::vec(
+                prop_oneof![
+                    proptest::collection::vec(any::<u8>(), 0..300),
+                    proptest::collection::vec(0..3_u8, 0..20_000),
+                    any::<i64>().prop_map(|number| number.to_string().into_bytes()),
+                ],
+                0..8,
+            ),
+        ) {
+            for compress in [false, true] {
+                let mut writer = if compress { Writer::compressing(Vec::new()) } else { Writer::new(Vec::new()) };
+                texts.iter().for_each(|text| writer.string(text));
+                let out = writer.into_sink();
+                let mut reader = Reader::new(&*out, 0, 1 << 20);
+                for text in &texts {
+                    prop_assert_eq!(&reader.string().expect("it was written"), text);
+                }
+                prop_assert_eq!(reader.into_source(), b"");
+            }
+        }
+    }
+}

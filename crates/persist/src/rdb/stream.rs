@@ -1,0 +1,267 @@
+//! Streams. Nodes here keep other nodes than Redis does (see `keyspace::stream`), so entries are unpacked
+//! from one and packed into the other.
+//!
+//! ```text
+//!   stream   count, then for each node: 16 bytes of its ID | listpack in a string
+//!            entries | last ID | first ID, highest deleted ID, entries ever added      (from 7.0 on)
+//!            groups
+//!   ID       milliseconds, sequence number: two lengths; where it says 16 bytes: two u64, highest byte first
+//!   node     live entries | deleted ones | fields | field … | 0        those of its first entry
+//!            entry …
+//!   entry    flags: 1 deleted, 2 has the node's fields | milliseconds and sequence less the node's
+//!            fields | field | value …        or with the node's fields only: value …
+//!            elements of the entry up to here
+//! ```
+//! Deleted entries are not kept. IDs ascend, and what the stream says of its entries must be so.
+
+use keyspace::{Stream, StreamEntry, StreamId};
+use structures::listpack::element::{Element, append_encoded};
+use structures::listpack::{Iter, header, terminator};
+
+use super::error::{FormatError, FormatErrorKind};
+use super::sink::{Sink, Writer};
+use super::source::{Reader, Source};
+use super::value::{self, Rules, ValueType};
+
+/// Entries of a node that is written.
+const NODE_ENTRIES_MAX: usize = 100;
+/// Bytes of a node's listpack from which on no entry is added.
+const NODE_BYTES_MAX: usize = 4096;
+
+/// The entry was deleted.
+const DELETED: i64 = 1;
+/// The entry has the fields of its node.
+const SAME_FIELDS: i64 = 2;
+
+/// A stream as `kind` says.
+pub(super) fn read<S: Source>(
+    kind: ValueType,
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Stream, FormatError> {
+    let mut stream = Stream::new();
+    for _ in 0..reader.length()? {
+        let id = reader.string()?;
+        let base = raw_id(&id).ok_or(reader.error(FormatErrorKind::BrokenStreamNode))?;
+        let pack = value::read_listpack(reader)?;
+        let node = NodeEntries { base, elements: pack.iter(), stream: &mut stream, rules };
+        node.read().ok_or(reader.error(FormatErrorKind::BrokenStreamNode))?;
+    }
+    let len = reader.length()?;
+    let last_id = read_id(reader)?;
+    if len != stream.len() as u64 || last_id < stream.last_id() {
+        return Err(reader.error(FormatErrorKind::BrokenStream));
+    }
+    stream.set_last_id(last_id);
+    stream.set_entries_added(len);
+    if kind != ValueType::StreamListpacks {
+        let _first_id = read_id(reader)?;
+        stream.set_max_deleted_id(read_id(reader)?);
+        stream.set_entries_added(reader.length()?);
+    }
+    if reader.length()? > 0 {
+        return Err(reader.error(FormatErrorKind::BrokenStream));
+    }
+    Ok(stream)
+}
+
+fn raw_id(bytes: &[u8]) -> Option<StreamId> {
+    let (ms, seq) = bytes.split_first_chunk::<8>()?;
+    Some(StreamId { ms: u64::from_be_bytes(*ms), seq: u64::from_be_bytes(seq.try_into().ok()?) })
+}
+
+fn read_id<S: Source>(reader: &mut Reader<S>) -> Result<StreamId, FormatError> {
+    Ok(StreamId { ms: reader.length()?, seq: reader.length()? })
+}
+
+/// A node's elements on their way into a stream.
+struct NodeEntries<'a> {
+    base: StreamId,
+    elements: Iter<'a>,
+    stream: &'a mut Stream,
+    rules: &'a Rules<'a>,
+}
+
+impl<'a> NodeEntries<'a> {
+    fn int(&mut self) -> Option<i64> {
+        self.elements.next()?.as_int()
+    }
+
+    fn count(&mut self) -> Option<usize> {
+        usize::try_from(self.int()?).ok()
+    }
+
+    /// Appends all entries; `None` where the node is broken.
+    fn read(mut self) -> Option<()> {
+        let (live, deleted) = (self.count()?, self.count()?);
+        let field_count = self.count()?;
+        // As many as there are: the count alone allocates nothing.
+        let fields: Vec<Element<'a>> = self.elements.by_ref().take(field_count).collect();
+        if fields.len() != field_count || self.int()? != 0 {
+            return None;
+        }
+        let mut words = Words::default();
+        for left in (0..live.checked_add(deleted)?).rev() {
+            let flags = self.int()?;
+            let (ms, seq) = (self.int()?, self.int()?);
+            words.clear();
+            let element_count = if flags & SAME_FIELDS != 0 {
+                for &field in &fields {
+                    words.push(field);
+                    words.push(self.elements.next()?);
+                }
+                field_count.checked_add(3)?
+            } else {
+                let count = self.count()?;
+                for _ in 0..count.checked_mul(2)? {
+                    words.push(self.elements.next()?);
+                }
+                count.checked_mul(2)?.checked_add(4)?
+            };
+            if self.count()? != element_count || words.is_empty() {
+                return None;
+            }
+            if flags & DELETED == 0 {
+                let id = StreamId {
+                    ms: self.base.ms.wrapping_add_signed(ms),
+                    seq: self.base.seq.wrapping_add_signed(seq),
+                };
+                self.stream.append(id, words.iter(), self.rules.stream).ok()?;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        self.elements.next().is_none().then_some(())
+    }
+}
+
+/// The words of an entry, as text, in memory that is used again for the next.
+#[derive(Default)]
+struct Words {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Words {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn push(&mut self, element: Element<'_>) {
+        element.append_to(&mut self.text);
+        self.ends.push(self.text.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        (0..self.ends.len()).map(|at| {
+            let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+            &self.text[start..self.ends[at]]
+        })
+    }
+}
+
+/// Writes a stream as [`ValueType::StreamListpacks3`].
+pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
+    let nodes = || Nodes { entries: stream.range(StreamId::MIN, StreamId::MAX), next: None };
+    // Packed twice, so that no more than one node is in memory.
+    writer.length(nodes().count() as u64);
+    for node in nodes() {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&node.base.ms.to_be_bytes());
+        id[8..].copy_from_slice(&node.base.seq.to_be_bytes());
+        writer.blob(&id);
+        writer.blob(&node.into_listpack());
+    }
+    writer.length(stream.len() as u64);
+    write_id(writer, stream.last_id());
+    write_id(writer, stream.first_entry_id());
+    write_id(writer, stream.max_deleted_id());
+    writer.length(stream.entries_added());
+    writer.length(0);
+}
+
+fn write_id<S: Sink>(writer: &mut Writer<S>, id: StreamId) {
+    writer.length(id.ms);
+    writer.length(id.seq);
+}
+
+/// Packs entries into nodes.
+struct Nodes<'a, I: Iterator<Item = StreamEntry<'a>>> {
+    entries: I,
+    /// The entry that did not go into the last node any more.
+    next: Option<StreamEntry<'a>>,
+}
+
+/// A node on its way out.
+struct PackedNode<'a> {
+    base: StreamId,
+    fields: Vec<&'a [u8]>,
+    entry_count: usize,
+    element_count: usize,
+    /// The entries' elements.
+    run: Vec<u8>,
+}
+
+impl<'a, I: Iterator<Item = StreamEntry<'a>>> Iterator for Nodes<'a, I> {
+    type Item = PackedNode<'a>;
+
+    fn next(&mut self) -> Option<PackedNode<'a>> {
+        let first = self.next.take().or_else(|| self.entries.next())?;
+        let fields = first.pairs.clone().map(|(field, _)| field).collect();
+        let mut node =
+            PackedNode { base: first.id, fields, entry_count: 0, element_count: 0, run: Vec::new() };
+        node.push(first);
+        for entry in self.entries.by_ref() {
+            if node.entry_count >= NODE_ENTRIES_MAX || node.run.len() >= NODE_BYTES_MAX {
+                self.next = Some(entry);
+                break;
+            }
+            node.push(entry);
+        }
+        Some(node)
+    }
+}
+
+impl<'a> PackedNode<'a> {
+    fn put<'e>(&mut self, element: impl Into<Element<'e>>) {
+        append_encoded(element.into(), &mut self.run);
+        self.element_count += 1;
+    }
+
+    fn push(&mut self, entry: StreamEntry<'a>) {
+        let same_fields = entry.pairs.clone().map(|(field, _)| field).eq(self.fields.iter().copied());
+        let before = self.element_count;
+        self.put(if same_fields { SAME_FIELDS } else { 0 });
+        // Two's complement, as the reader adds them.
+        self.put(entry.id.ms.wrapping_sub(self.base.ms) as i64);
+        self.put(entry.id.seq.wrapping_sub(self.base.seq) as i64);
+        if !same_fields {
+            self.put(entry.pairs.len() as i64);
+        }
+        for (field, value) in entry.pairs {
+            if !same_fields {
+                self.put(field);
+            }
+            self.put(value);
+        }
+        self.put((self.element_count - before) as i64);
+        self.entry_count += 1;
+    }
+
+    fn into_listpack(self) -> Vec<u8> {
+        let mut master = Vec::new();
+        let numbers = [self.entry_count as i64, 0, self.fields.len() as i64];
+        let elements = numbers.into_iter().map(Element::Int);
+        let elements = elements.chain(self.fields.iter().map(|field| Element::Bytes(field)));
+        elements.chain([Element::Int(0)]).for_each(|element| append_encoded(element, &mut master));
+        let count = self.element_count + self.fields.len() + 4;
+        let header = header(master.len() + self.run.len(), count);
+        [&header[..], &master, &self.run, &terminator()].concat()
+    }
+}

@@ -1,0 +1,203 @@
+//! DUMP and RESTORE: a value out as one string, and back in.
+//!
+//! They stand here and not with the other data commands because the format is `persist`'s, which the data
+//! commands do not know. Payloads are always checked in depth, whatever `sanitize-dump-payload` says: an
+//! unchecked one could break what the types rely on.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use ::commands::{Args, CommandError, Ctx, EventClass, ValueLimits};
+use keyspace::{Access, Expiry, Hasher, Key, ListLimits, PackLimits, SetLimits, StreamLimits};
+use persist::dump::{self, PayloadError};
+use persist::rdb::{Rules, Value};
+
+use crate::command_table::Runner;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&DUMP, &RESTORE, &RESTORE_ASKING];
+
+static DUMP: Command<Runner> = Command {
+    name: "DUMP",
+    summary: "Returns the value of a key as one string, which RESTORE takes.",
+    since: "2.6.0",
+    group: Group::Generic,
+    complexity: "O(N) where N is the size of the value in bytes.",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::READONLY,
+    acl: Acl::KEYSPACE.union(Acl::READ),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: Runner::Data(dump),
+};
+/// DUMP key: the payload, or nil when the key is absent. Neither expiry nor access clock is in it.
+fn dump(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    match ctx.db.get(args.key(1)) {
+        Some(entry) => {
+            let payload = dump::dump(&entry.view(), true);
+            ctx.reply.bulk(&payload);
+        }
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+const RESTORE_ARGS: &[Arg] = &[
+    Arg::key("key", 0),
+    Arg::integer("ttl"),
+    Arg::string("serialized-value"),
+    Arg::word("replace", "REPLACE").since("3.0.0").optional(),
+    Arg::word("absttl", "ABSTTL").since("5.0.0").optional(),
+    Arg::integer("seconds").token("IDLETIME").since("5.0.0").optional(),
+    Arg::integer("frequency").token("FREQ").since("5.0.0").optional(),
+];
+
+static RESTORE: Command<Runner> = Command {
+    name: "RESTORE",
+    summary: "Creates a key from a value that DUMP returned.",
+    since: "2.6.0",
+    group: Group::Generic,
+    complexity: "O(N) where N is the size of the value in bytes, O(N log N) for what is packed in it.",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
+    keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: RESTORE_ARGS,
+    subcommands: &[],
+    run: Runner::Data(restore),
+};
+/// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds | FREQ frequency]: OK. A key whose time is
+/// over already is not created; what REPLACE would have replaced goes all the same.
+fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let options = Options::parse(args)?;
+    let key = args.key(1);
+    if !options.replace && ctx.db.contains(key) {
+        return Err(CommandError::Line("BUSYKEY Target key name already exists."));
+    }
+    let ttl_ms = args.integer(2)?;
+    if ttl_ms < 0 {
+        return Err(CommandError::Line("ERR Invalid TTL value, must be >= 0"));
+    }
+    let value =
+        dump::restore(args.get(3), &rules(ctx.limits, args.hasher())).map_err(|error| match error {
+            PayloadError::Footer => CommandError::Line("ERR DUMP payload version or checksum are wrong"),
+            PayloadError::Format(_) => CommandError::Line("ERR Bad data format"),
+        })?;
+    let now_ms = ctx.db.now_ms();
+    let expiry_ms = match (ttl_ms, options.absolute_ttl) {
+        (0, _) => None,
+        (at_ms, true) => Some(at_ms),
+        (ttl_ms, false) => Some(ttl_ms.saturating_add(now_ms)),
+    };
+    if expiry_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+        if let Some(old) = ctx.db.remove(key) {
+            ctx.effects.discard(old);
+            ctx.changed(EventClass::GENERIC, "del", key);
+        }
+    } else {
+        store(ctx, key, value, expiry_ms);
+        if let Some(access) = options.access(ctx.db.access())
+            && let Some(mut entry) = ctx.db.entry_mut(key)
+        {
+            entry.set_access(access);
+        }
+        ctx.changed(EventClass::GENERIC, "restore", key);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+static RESTORE_ASKING: Command<Runner> = Command {
+    name: "RESTORE-ASKING",
+    summary: "RESTORE as nodes of a cluster send it to each other.",
+    since: "3.0.0",
+    group: Group::Server,
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::ASKING),
+    ..RESTORE
+};
+
+/// Stores a value that was read, whatever was there.
+pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Option<i64>) {
+    let expiry = expiry_ms.map_or(Expiry::Clear, Expiry::At);
+    match value {
+        Value::Short(bytes) => ctx.db.set_string(key, &bytes, expiry),
+        Value::Object(object) => ctx.db.set_object(key, object, expiry),
+    }
+}
+
+/// What values that are read become under these limits.
+pub(super) fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
+    let pack = |entries_max, value_len_bytes_max| PackLimits { entries_max, value_len_bytes_max };
+    Rules {
+        hasher,
+        list: ListLimits::from_option(limits.list_max_listpack_size),
+        set: SetLimits {
+            intset_entries_max: limits.set_max_intset_entries,
+            pack: pack(limits.set_max_listpack_entries, limits.set_max_listpack_value),
+        },
+        hash: pack(limits.hash_max_listpack_entries, limits.hash_max_listpack_value),
+        zset: pack(limits.zset_max_listpack_entries, limits.zset_max_listpack_value),
+        stream: StreamLimits {
+            node_bytes_max: limits.stream_node_max_bytes,
+            node_entries_max: limits.stream_node_max_entries,
+        },
+        string_len_bytes_max: limits.string_len_bytes_max,
+    }
+}
+
+/// RESTORE's options.
+#[derive(Default)]
+struct Options {
+    replace: bool,
+    absolute_ttl: bool,
+    idle_s: Option<i64>,
+    frequency: Option<i64>,
+}
+
+impl Options {
+    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
+        let mut options = Self::default();
+        let mut at = 4;
+        while at < args.len() {
+            let has_value = at + 1 < args.len();
+            if args.is(at, "REPLACE") {
+                options.replace = true;
+            } else if args.is(at, "ABSTTL") {
+                options.absolute_ttl = true;
+            } else if args.is(at, "IDLETIME") && has_value && options.frequency.is_none() {
+                at += 1;
+                let idle_s = args.integer(at)?;
+                if idle_s < 0 {
+                    return Err(CommandError::Line("ERR Invalid IDLETIME value, must be >= 0"));
+                }
+                options.idle_s = Some(idle_s);
+            } else if args.is(at, "FREQ") && has_value && options.idle_s.is_none() {
+                at += 1;
+                let frequency = args.integer(at)?;
+                if !(0..=255).contains(&frequency) {
+                    return Err(CommandError::Line("ERR Invalid FREQ value, must be >= 0 and <= 255"));
+                }
+                options.frequency = Some(frequency);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// The access clock they ask for, where the policy keeps that kind of clock.
+    fn access(&self, clock: Access) -> Option<u32> {
+        match clock {
+            Access::Lru { clock_s } => {
+                // The clock goes around; further back than half of it cannot be told from ahead.
+                let idle_s = self.idle_s?.min(1 << 23) as u32;
+                Some(clock_s.wrapping_sub(idle_s) & 0x00FF_FFFF)
+            }
+            Access::Lfu { .. } => Some(clock.fresh() & !0xFF | self.frequency? as u32),
+        }
+    }
+}
