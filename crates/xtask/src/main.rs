@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod docs;
 mod progress;
+mod redis_suite;
 mod server;
 mod shell;
 mod tidy;
@@ -38,6 +39,8 @@ enum Task {
     Docs,
     /// Run fuzz targets, keeping what they learn below the target folder.
     Fuzz(FuzzArguments),
+    /// Run Redis' own test suite against Saker; tests/redis-suite/skip.toml says what of it.
+    RedisSuite(redis_suite::SuiteArguments),
 }
 
 #[derive(Args)]
@@ -88,6 +91,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             let session = Session::new(root, arguments.seed.unwrap_or_else(fresh_seed));
             ci::fuzz::run(&session, &arguments.targets, arguments.seconds)
         }
+        Task::RedisSuite(arguments) => redis_suite::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Docs => docs::write(&Session::new(root, fresh_seed())),
         Task::Bench(arguments) => bench::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Tidy => {

@@ -11,7 +11,7 @@ mod sanitize;
 use anyhow::Result;
 
 use crate::progress::{Outcome, Session, Step};
-use crate::{docs, tidy};
+use crate::{docs, redis_suite, tidy};
 
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 
@@ -88,6 +88,12 @@ pub const STEPS: &[Step] = &[
         about: "redis-py over every type, TCP, Unix socket, password, RESP2 and RESP3",
         remedy: CLIENT_REMEDY,
         run: clients::redis_py,
+    },
+    Step {
+        name: "redis-suite",
+        about: "Redis' own test suite, without what tests/redis-suite/skip.toml leaves out",
+        remedy: "`cargo xtask redis-suite --only UNIT --single TEST` repeats one test",
+        run: redis_suite::step,
     },
     Step {
         name: "scripts",

@@ -1,0 +1,275 @@
+//! Redis' own test suite, which is written in Tcl, against Saker.
+//!
+//! The suite comes from Debian's source package of redis. Each of its units runs by itself, with a server of
+//! its own: in the suite's external-server mode, or, where a unit's tests are not meant for that, with Saker
+//! in the place of the suite's `src/redis-server`. `tests/redis-suite/skip.toml` says which units run and
+//! which of their tests are left out, each with its reason; a line there that names no test is a failure too.
+
+mod outcome;
+mod skip;
+mod source;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::ci::release;
+use crate::progress::{Outcome, Session, seconds};
+use crate::{server, shell};
+use outcome::UnitOutcome;
+use skip::{Mode, SkipList};
+
+/// No run of all units may take longer; a unit that has not ended by then counts as failed.
+const LIMIT: Duration = Duration::from_secs(300);
+/// A unit in which nothing happens for so long is given up by the suite itself.
+const UNIT_STALL_S: u32 = 60;
+/// How often a running unit is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The ports a unit may take for itself: those for the suite's own processes and the servers it starts.
+const PORTS_PER_UNIT: u16 = 100;
+/// Where they begin: below the kernel's own range of ports for clients.
+const PORTS_FROM: u16 = 21_500;
+/// Sets as Redis 7.0 had them: it knew no small sets of strings, and the suite looks at encodings.
+const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
+/// What the suite's own `default.conf` sets beside, for a server that is not started with it.
+const SETTINGS: &[&str] = &[
+    "--databases",
+    "16",
+    "--enable-debug-command",
+    "yes",
+    "--enable-protected-configs",
+    "yes",
+    "--notify-keyspace-events",
+    "KEA",
+    "--latency-monitor-threshold",
+    "1",
+];
+
+/// What `cargo xtask redis-suite` takes.
+#[derive(Args, Default)]
+pub struct SuiteArguments {
+    /// Run only these units, such as unit/type/string.
+    #[arg(long, value_name = "UNIT", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Run only this test; a name that begins with / is a regular expression.
+    #[arg(long, value_name = "TEST")]
+    single: Option<String>,
+    /// Run what the skip list leaves out for this reason too (the reason's name in skip.toml).
+    #[arg(long, value_name = "REASON", value_delimiter = ',')]
+    unskip: Vec<String>,
+    /// Another server in Saker's place, such as a debug build or a redis-server.
+    #[arg(long, value_name = "PROGRAM")]
+    server: Option<PathBuf>,
+}
+
+/// The step of CI: all units.
+pub fn step(session: &Session) -> Result<Outcome> {
+    match prepare(session)? {
+        Err(missing) => Ok(Outcome::Skipped(missing)),
+        Ok(suite) => {
+            let sum = run_units(session, &suite, &SuiteArguments::default())?;
+            if !sum.is_good() {
+                bail!("{sum}");
+            }
+            Ok(Outcome::Passed(sum.to_string()))
+        }
+    }
+}
+
+/// `cargo xtask redis-suite`: the last line counts tests. True when none failed.
+pub fn run(session: &Session, arguments: &SuiteArguments) -> Result<bool> {
+    let sum = match prepare(session)? {
+        Err(missing) => bail!("{missing}"),
+        Ok(suite) => run_units(session, &suite, arguments)?,
+    };
+    println!("{sum}");
+    Ok(sum.is_good())
+}
+
+/// What a run needs beside the server.
+struct Suite {
+    /// The suite's sources.
+    source: PathBuf,
+    tclsh: PathBuf,
+    /// What the suite calls in its `src`, by name.
+    tools: Vec<(&'static str, PathBuf)>,
+}
+
+/// Finds or fetches the suite and what it needs; the inner error says what is missing.
+fn prepare(session: &Session) -> Result<Result<Suite, String>> {
+    let mut tools = Vec::new();
+    for tool in ["redis-cli", "redis-benchmark"] {
+        match shell::ensure(session, tool, "redis-tools") {
+            Ok(path) => tools.push((tool, path)),
+            Err(missing) => return Ok(Err(missing)),
+        }
+    }
+    let tclsh = match shell::ensure(session, "tclsh", "tcl") {
+        Ok(tclsh) => tclsh,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    let source = source::fetch(session)?;
+    Ok(source.map(|source| Suite { source, tclsh, tools }))
+}
+
+/// Runs the chosen units, as many at a time as there are cores, and prints a line for each.
+fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Result<UnitOutcome> {
+    let list = SkipList::read(&session.root.join("tests/redis-suite/skip.toml"))?;
+    list.check_reasons(&arguments.unskip)?;
+    let units = list.units(&arguments.only)?;
+    let program = match &arguments.server {
+        Some(program) => fs::canonicalize(program).with_context(|| format!("{}", program.display()))?,
+        None => release::build(session)?,
+    };
+    let begun = Instant::now();
+    let run = Run { session, suite, arguments, list: &list, program: &program, end: begun + LIMIT };
+    // The longest come first in the list, so that the last to end is a short one.
+    let queue = Mutex::new(units.into_iter().enumerate());
+    let sum = Mutex::new(UnitOutcome::default());
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((at, (unit, mode))) = next else { break };
+                    let unit_begun = Instant::now();
+                    let outcome = run.unit(at, unit, mode).unwrap_or_else(|error| {
+                        UnitOutcome::failure(unit, format!("the unit did not run: {error:#}"))
+                    });
+                    println!("        {unit}: {outcome} in {}", seconds(unit_begun.elapsed()));
+                    outcome.failures.iter().for_each(|failure| println!("            {failure}"));
+                    sum.lock().unwrap_or_else(PoisonError::into_inner).add(outcome);
+                }
+            });
+        }
+    });
+    Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// What the units of one run share.
+struct Run<'a> {
+    session: &'a Session,
+    suite: &'a Suite,
+    arguments: &'a SuiteArguments,
+    list: &'a SkipList,
+    program: &'a Path,
+    /// When the whole run must have ended.
+    end: Instant,
+}
+
+impl Run<'_> {
+    /// Runs one unit, the `at`th of the run.
+    fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
+        let folder = self.session.target.join("redis-suite/run").join(unit.replace('/', "-"));
+        self.lay_out(&folder)?;
+        let skipped = self.list.tests(unit, &self.arguments.unskip);
+        let skip_file = folder.join("skip.txt");
+        fs::write(&skip_file, skipped.iter().map(|test| format!("{test}\n")).collect::<String>())?;
+        let ports_from = PORTS_FROM + u16::try_from(at).context("so many units")? * PORTS_PER_UNIT;
+
+        let mut command = Command::new(&self.suite.tclsh);
+        command.current_dir(&folder).arg("tests/test_helper.tcl").args(["--single", unit]);
+        command.args(["--durable", "--no-latency", "--clients", "1", "--tags", "-cluster"]);
+        command.args(["--timeout", &UNIT_STALL_S.to_string()]);
+        command.args(["--baseport", &ports_from.to_string()]);
+        command.args(["--portcount", &(PORTS_PER_UNIT / 2).to_string()]);
+        command.arg("--skipfile").arg(&skip_file);
+        if let Some(test) = &self.arguments.single {
+            command.args(["--only", test]);
+        }
+        let server = match mode {
+            Mode::Spawned => None,
+            Mode::External => {
+                let server = server::start(self.program, &[SETTINGS, SETS_OF_7_0].concat())?;
+                command.args(["--host", "127.0.0.1", "--port", &server.port().to_string()]);
+                Some(server)
+            }
+        };
+        let log = folder.join("log");
+        let ended = self.wait(&mut command, &log);
+        let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        let mut outcome = UnitOutcome::parse(unit, &text);
+        if let Err(error) = ended {
+            outcome.failures.push(format!("{error:#}; the whole log is {}", log.display()));
+        }
+        if let Some(server) = server
+            && let Err(error) = server::stop(server)
+        {
+            outcome.failures.push(format!("the server did not stop as asked: {error:#}"));
+        }
+        if self.arguments.single.is_none() {
+            let met: BTreeSet<&str> = outcome.skipped.iter().map(String::as_str).collect();
+            let idle = skipped.iter().filter(|test| !test.starts_with('/') && !met.contains(test.as_str()));
+            let idle = idle.map(|test| format!("skip.toml names a test that {unit} does not have: {test}"));
+            let idle: Vec<String> = idle.collect();
+            outcome.failures.extend(idle);
+        }
+        Ok(outcome)
+    }
+
+    /// A folder that looks like the suite's own, of links; what tests write stays in it.
+    fn lay_out(&self, folder: &Path) -> Result<()> {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir_all(folder.join("tests/tmp"))?;
+        fs::create_dir_all(folder.join("src"))?;
+        for entry in fs::read_dir(self.suite.source.join("tests"))? {
+            let entry = entry?;
+            if entry.file_name() != "tmp" {
+                symlink(entry.path(), folder.join("tests").join(entry.file_name()))?;
+            }
+        }
+        for (name, path) in &self.suite.tools {
+            symlink(path, folder.join("src").join(name))?;
+        }
+        // Redis says its process id when it starts, and the suite waits for that.
+        let script = format!(
+            "#!/bin/sh\necho \" PID: $$\"\nexec '{}' \"$@\" {}\n",
+            self.program.display(),
+            SETS_OF_7_0.join(" ")
+        );
+        let server = folder.join("src/redis-server");
+        fs::write(&server, script)?;
+        fs::set_permissions(&server, fs::Permissions::from_mode(0o755))?;
+        Ok(())
+    }
+
+    /// Runs `command` until it ends or the whole run must; then it is ended with all it started.
+    fn wait(&self, command: &mut Command, log: &Path) -> Result<()> {
+        let log = File::create(log)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let mut child = command.spawn().context("cannot start tclsh")?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("its process id")?;
+        let status = loop {
+            match child.try_wait()? {
+                Some(status) => break Some(status),
+                None if Instant::now() > self.end => break None,
+                None => thread::sleep(POLL_INTERVAL),
+            }
+        };
+        // What the suite started and did not end; mostly there is nothing left of the group.
+        let _ = kill_process_group(group, Signal::KILL);
+        match status {
+            None => {
+                child.wait()?;
+                bail!("the suite ran longer than {} s", LIMIT.as_secs())
+            }
+            // Failed tests are counted from the log; they make the status 1.
+            Some(status) if matches!(status.code(), Some(0 | 1)) => Ok(()),
+            Some(status) => bail!("the suite ended with {status}"),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The skip list: which units run, and which of their tests do not, with the reason of each.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// How a unit gets its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One server is started for the whole unit and its address given to the suite.
+    External,
+    /// The suite starts servers itself, as often as the unit wants, from its `src/redis-server`.
+    Spawned,
+}
+
+/// The file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SkipList {
+    units: BTreeMap<Mode, Vec<String>>,
+    reasons: BTreeMap<String, Reason>,
+}
+
+/// Tests that are left out for one reason.
+#[derive(Deserialize)]
+struct Reason {
+    /// The reason, in one line.
+    because: String,
+    /// The tests, by unit. One that begins with / is a regular expression.
+    #[serde(flatten)]
+    tests: BTreeMap<String, Vec<String>>,
+}
+
+impl PartialOrd for Mode {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Mode {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (*self as u8).cmp(&(*other as u8))
+    }
+}
+
+impl SkipList {
+    /// Reads and checks the file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let list: Self = toml::from_str(text)?;
+        let all: Vec<&String> = list.units.values().flatten().collect();
+        for (name, reason) in &list.reasons {
+            ensure!(!reason.because.is_empty(), "the reason {name} says nothing");
+            for unit in reason.tests.keys() {
+                ensure!(all.contains(&unit), "the reason {name} names {unit}, which does not run");
+            }
+        }
+        Ok(list)
+    }
+
+    /// The units to run, in the list's order; all when `only` is empty.
+    pub fn units(&self, only: &[String]) -> Result<Vec<(&str, Mode)>> {
+        let all = self.units.iter().flat_map(|(mode, units)| units.iter().map(|unit| (unit.as_str(), *mode)));
+        let all: Vec<_> = all.collect();
+        for name in only {
+            if !all.iter().any(|(unit, _)| unit == name) {
+                let known: Vec<_> = all.iter().map(|(unit, _)| *unit).collect();
+                bail!("no unit is called {name}; there are: {}", known.join(", "));
+            }
+        }
+        let chosen = |(unit, _): &(&str, Mode)| only.is_empty() || only.iter().any(|name| name == unit);
+        Ok(all.into_iter().filter(chosen).collect())
+    }
+
+    /// An error when one of `names` is no reason of the list.
+    pub fn check_reasons(&self, names: &[String]) -> Result<()> {
+        for name in names {
+            if !self.reasons.contains_key(name) {
+                let known: Vec<_> = self.reasons.keys().map(String::as_str).collect();
+                bail!("no reason is called {name}; there are: {}", known.join(", "));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tests of `unit` to leave out, but not those left out for one of the reasons `unskip`.
+    pub fn tests(&self, unit: &str, unskip: &[String]) -> Vec<String> {
+        let reasons = self.reasons.iter().filter(|(name, _)| !unskip.contains(name));
+        reasons.filter_map(|(_, reason)| reason.tests.get(unit)).flatten().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = r#"
+        [units]
+        external = ["unit/type/list", "unit/sort"]
+        spawned = ["unit/info"]
+        [reasons.blocking]
+        because = "waits for other clients"
+        "unit/type/list" = ["BLPOP", "/^BR"]
+        [reasons.scripts]
+        because = "runs a script"
+        "unit/type/list" = ["EVAL"]
+        "unit/sort" = ["SORT in a script"]
+    "#;
+
+    #[test]
+    fn tests_are_gathered_over_all_reasons_but_those_left_out() {
+        let list = SkipList::parse(LIST).unwrap();
+        assert_eq!(list.tests("unit/type/list", &[]), ["BLPOP", "/^BR", "EVAL"]);
+        assert_eq!(list.tests("unit/type/list", &["blocking".to_owned()]), ["EVAL"]);
+        assert!(list.tests("unit/info", &[]).is_empty());
+        assert!(list.check_reasons(&["weather".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn units_keep_their_order_and_unknown_ones_are_refused() {
+        let list = SkipList::parse(LIST).unwrap();
+        let all =
+            [("unit/type/list", Mode::External), ("unit/sort", Mode::External), ("unit/info", Mode::Spawned)];
+        assert_eq!(list.units(&[]).unwrap(), all);
+        assert_eq!(list.units(&["unit/sort".to_owned()]).unwrap(), all[1..2]);
+        assert!(list.units(&["unit/none".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_reason_must_say_something_about_a_unit_that_runs() {
+        assert!(SkipList::parse(&LIST.replace("runs a script", "")).is_err());
+        assert!(SkipList::parse(&LIST.replace("\"unit/sort\" = ", "\"unit/none\" = ")).is_err());
+    }
+}

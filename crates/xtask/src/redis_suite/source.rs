@@ -1,0 +1,170 @@
+//! The suite's sources: Debian's source package of redis, fetched through apt, which checks its signature.
+//!
+//! apt gets a configuration and lists of its own below the target folder, so the machine's stay as they are
+//! and no privilege is needed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::progress::Session;
+use crate::shell;
+
+/// The release of Debian whose redis is taken, and with it the suite's version: 7.0.15.
+const RELEASE: &str = "bookworm";
+/// Where Debian is found when the machine's own apt does not say.
+const DEBIAN: &str = "http://deb.debian.org/debian";
+/// The keys of Debian's archive, as Debian installs them.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// For each of fetching the lists, the package, and unpacking.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A change to the suite, made when it is unpacked.
+struct Adaptation {
+    file: &'static str,
+    /// Stands in the file once.
+    from: &'static str,
+    to: &'static str,
+}
+
+/// What is changed, and why.
+const ADAPTATIONS: &[Adaptation] = &[
+    // Every unit begins with this command, also those that have nothing to do with functions.
+    Adaptation {
+        file: "tests/support/server.tcl",
+        from: "\n    r function flush\n",
+        to: "\n    catch {r function flush}\n",
+    },
+    // Since 7.2 a short list is a listpack; in 7.0 every list was a quicklist.
+    Adaptation {
+        file: "tests/support/test.tcl",
+        from: "    assert_match $enc $val\n",
+        to: "    if {$enc eq \"quicklist\" && $val eq \"listpack\"} return\n    assert_match $enc $val\n",
+    },
+];
+
+/// The folder with the suite, fetched when it is not there yet; the inner error says why it cannot be had.
+pub fn fetch(session: &Session) -> Result<Result<PathBuf, String>> {
+    let folder = session.target.join("redis-suite");
+    let source = folder.join("source");
+    // What `source` is made from decides whether it is still good: the adaptations may have changed.
+    let made_from = ADAPTATIONS.iter().map(|a| [a.file, a.from, a.to].concat()).collect::<String>();
+    let stamp = source.join("adaptations");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == made_from) {
+        return Ok(Ok(source));
+    }
+    let archive = match find_archive(&folder) {
+        Some(archive) => archive,
+        None => match download(session, &folder)? {
+            Ok(archive) => archive,
+            Err(missing) => return Ok(Err(missing)),
+        },
+    };
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
+    fs::create_dir_all(&source)?;
+    let mut tar = Command::new("tar");
+    tar.args(["--strip-components=1", "-xzf"]).arg(&archive).arg("-C").arg(&source);
+    shell::run_logged(session, "redis-suite", &mut tar, LIMIT)?;
+    for adaptation in ADAPTATIONS {
+        adapt(&source, adaptation)?;
+    }
+    fs::write(&stamp, made_from)?;
+    Ok(Ok(source))
+}
+
+fn adapt(source: &Path, adaptation: &Adaptation) -> Result<()> {
+    let path = source.join(adaptation.file);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    ensure!(
+        text.matches(adaptation.from).count() == 1,
+        "{} does not hold once: {:?}",
+        adaptation.file,
+        adaptation.from
+    );
+    fs::write(&path, text.replace(adaptation.from, adaptation.to))?;
+    Ok(())
+}
+
+/// The archive of Redis' own sources, when an earlier run fetched it.
+fn find_archive(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?;
+    entries.flatten().map(|entry| entry.path()).find(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("redis_") && name.ends_with(".orig.tar.gz")
+    })
+}
+
+/// Fetches the source package into `folder`.
+fn download(session: &Session, folder: &Path) -> Result<Result<PathBuf, String>> {
+    if shell::find("apt-get").is_none() {
+        return Ok(Err(
+            "the suite comes from Debian's source package of redis, and there is no apt-get".into()
+        ));
+    }
+    if !Path::new(KEYRING).exists()
+        && let Err(missing) = shell::install(session, "debian-archive-keyring")
+    {
+        return Ok(Err(missing));
+    }
+    let apt = folder.join("apt");
+    fs::create_dir_all(apt.join("lists/partial"))?;
+    fs::create_dir_all(apt.join("cache/archives/partial"))?;
+    let mirror = machine_mirror().unwrap_or_else(|| DEBIAN.to_owned());
+    fs::write(apt.join("sources.list"), format!("deb-src [signed-by={KEYRING}] {mirror} {RELEASE} main\n"))?;
+    let shown = apt.display();
+    let config = format!(
+        "Dir::Etc::SourceList \"{shown}/sources.list\";\nDir::Etc::SourceParts \"/dev/null\";\n\
+         Dir::State::Lists \"{shown}/lists\";\nDir::Cache \"{shown}/cache\";\n"
+    );
+    fs::write(apt.join("apt.conf"), config)?;
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("APT_CONFIG", apt.join("apt.conf")).current_dir(folder);
+        shell::run_logged(session, "redis-suite", &mut command, LIMIT)
+    };
+    if run(&["update", "-qq"]).is_err() || run(&["source", "--download-only", "-qq", "redis"]).is_err() {
+        return Ok(Err(format!("apt-get could not fetch the source package redis from {mirror}")));
+    }
+    Ok(find_archive(folder).ok_or_else(|| "Debian's source package of redis holds no archive".into()))
+}
+
+/// The mirror of Debian that this machine's apt uses.
+fn machine_mirror() -> Option<String> {
+    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
+    files.extend(fs::read_dir("/etc/apt/sources.list.d").ok()?.flatten().map(|entry| entry.path()));
+    let is_read = |path: &&PathBuf| {
+        path.extension().is_some_and(|extension| extension == "list" || extension == "sources")
+    };
+    files.iter().filter(is_read).find_map(|file| mirror_in(&fs::read_to_string(file).ok()?))
+}
+
+/// The first address in a file of sources that is Debian's main archive.
+fn mirror_in(sources: &str) -> Option<String> {
+    let lines = sources.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let words = lines.filter(|line| line.starts_with("deb") || line.starts_with("URIs:"));
+    let mut words = words.flat_map(str::split_whitespace);
+    let found = words.find(|word| word.contains("://") && word.trim_end_matches('/').ends_with("/debian"));
+    found.map(|word| word.trim_end_matches('/').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_is_read_from_both_kinds_of_files() {
+        let check = |text: &str| mirror_in(text);
+        assert_eq!(
+            check("# deb http://no/debian x\nTypes: deb\nURIs: http://a/debian\n").unwrap(),
+            "http://a/debian"
+        );
+        assert_eq!(check("deb [arch=amd64] https://b/debian/ bookworm main\n").unwrap(), "https://b/debian");
+        assert_eq!(check("deb http://security.c/debian-security x main\n"), None);
+        assert_eq!(check("deb http://archive.d/ubuntu noble main\n"), None);
+    }
+}
