@@ -148,6 +148,12 @@ impl Effects {
         }
     }
 
+    /// Takes over a key that was evicted. O(1).
+    pub fn evicted(&mut self, gone: keyspace::Evicted) {
+        self.raise(EventClass::EVICTED, "evicted", gone.db, gone.entry.key());
+        self.discard(gone.entry);
+    }
+
     /// Notes an event if somebody wants to hear of it.
     fn raise(&mut self, class: EventClass, event: &'static str, db: usize, key: &[u8]) {
         if self.wanted_events.intersects(class) {

@@ -4,6 +4,7 @@
 //! allocation for a field with its value, overwritten in place where the size class stays the same:
 //! finding, setting, removing and choosing at random are O(1) there. A hash never goes back by itself.
 
+use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
 use structures::pair::Pair;
@@ -158,6 +159,14 @@ impl Hash {
         match &self.repr {
             Repr::Pack(pack) => pack.memory_usage(),
             Repr::Table(pairs) => size_of::<Pairs>() + pairs.pairs_len_bytes + pairs.table.memory_usage(),
+        }
+    }
+
+    /// Gives the value up piece by piece. O(1).
+    pub fn into_freed(self) -> Pieces {
+        match self.repr {
+            Repr::Table(mut pairs) => Box::new(std::mem::take(&mut pairs.table).into_drain().map(drop)),
+            small => Box::new(std::iter::once(small).map(drop)),
         }
     }
 

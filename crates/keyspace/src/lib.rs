@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod db;
+pub mod eviction;
+pub mod freeing;
 pub mod gate;
 pub mod hash;
 pub mod key;
@@ -22,6 +24,8 @@ pub mod view;
 pub mod zset;
 
 pub use db::{Db, KeyEntry, Shard};
+pub use eviction::{Criteria, Evicted, Evictor, Policy};
+pub use freeing::Pieces;
 pub use gate::{Exclusive, Gate, SharedPass};
 pub use hash::Hash;
 pub use key::{Hasher, Key};

@@ -8,6 +8,7 @@
 //! Invariant: none beyond those of the two structures. An empty list may exist here; that a key with
 //! one does not is the keyspace's rule.
 
+use crate::freeing::Pieces;
 use std::iter::Take;
 use std::ops::Range;
 
@@ -169,6 +170,14 @@ impl List {
         match self.elements {
             Elements::Pack(_) => "listpack",
             Elements::Quick(_) => "quicklist",
+        }
+    }
+
+    /// Gives the value up piece by piece. O(1).
+    pub fn into_freed(self) -> Pieces {
+        match self.elements {
+            Elements::Quick(quick) => Box::new(quick.into_freed()),
+            small @ Elements::Pack(_) => Box::new(std::iter::once(small).map(drop)),
         }
     }
 

@@ -4,6 +4,7 @@
 //! short strings stay in one block too. What outgrows that is a table of members, one allocation each:
 //! finding, adding, removing and choosing at random are O(1) there. A set never goes back by itself.
 
+use crate::freeing::Pieces;
 use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::listpack::element::{Element, IntText, parse_canonical_int};
@@ -174,6 +175,14 @@ impl Set {
             Repr::Table(members) => {
                 size_of::<Members>() + members.members_len_bytes + members.table.memory_usage()
             }
+        }
+    }
+
+    /// Gives the value up piece by piece. O(1).
+    pub fn into_freed(self) -> Pieces {
+        match self.repr {
+            Repr::Table(members) => Box::new(members.table.into_drain().map(drop)),
+            small => Box::new(std::iter::once(small).map(drop)),
         }
     }
 

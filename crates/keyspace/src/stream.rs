@@ -20,6 +20,7 @@
 mod id;
 mod node;
 
+use crate::freeing::Pieces;
 use std::collections::{VecDeque, vec_deque};
 
 use structures::size_class::size_class;
@@ -178,6 +179,13 @@ impl Stream {
     /// Sets the number of entries ever appended.
     pub fn set_entries_added(&mut self, count: u64) {
         self.entries_added = count;
+    }
+
+    /// Gives the value up piece by piece. O(1).
+    pub fn into_freed(self) -> Pieces {
+        let mut stream = self;
+        let nodes = std::mem::take(&mut stream.nodes);
+        Box::new(nodes.into_iter().map(drop).chain(std::iter::once(stream).map(drop)))
     }
 
     /// Bytes owned outside the key's block. O(nodes).

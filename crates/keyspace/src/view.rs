@@ -112,6 +112,8 @@ pub struct Tally {
     pub expired: Vec<Expired>,
     /// Objects that a write put something else in the place of, with a copy of their key.
     pub displaced: Vec<KeyEntry>,
+    /// State of the random numbers that LFU's odds are compared with.
+    seed: u64,
 }
 
 /// A key whose time was over.
@@ -479,8 +481,21 @@ impl<'a> Found<'a> {
 }
 
 impl Tally {
-    /// A number that spreads well from one read to the next: what LFU's odds are compared with.
-    fn draw(&self) -> u32 {
-        (self.hits.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+    /// An empty tally whose random numbers depend on `seed`.
+    pub fn with_seed(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// What was counted and collected so far; counts start over, random numbers go on.
+    pub fn take(&mut self) -> Self {
+        let empty = Self::with_seed(self.seed);
+        std::mem::replace(self, empty)
+    }
+
+    /// A uniform random number (SplitMix64, one step): what LFU's odds are compared with.
+    fn draw(&mut self) -> u32 {
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        ((mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) >> 32) as u32
     }
 }

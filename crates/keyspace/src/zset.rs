@@ -8,6 +8,7 @@
 //! All ranges are ranges of ranks here: [`Zset::score_ranks`] and [`Zset::lex_ranks`] turn bounds into
 //! ranks, [`Zset::range`] walks them from either end.
 
+use crate::freeing::Pieces;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -270,6 +271,14 @@ impl Zset {
         match &self.repr {
             Repr::Pack(_) => "listpack",
             Repr::Ranked(_) => "skiplist",
+        }
+    }
+
+    /// Gives the value up piece by piece. O(1).
+    pub fn into_freed(self) -> Pieces {
+        match self.repr {
+            Repr::Ranked(members) => Box::new(members.into_freed()),
+            small => Box::new(std::iter::once(small).map(drop)),
         }
     }
 

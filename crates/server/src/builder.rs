@@ -22,7 +22,7 @@ use crate::limits;
 use crate::listen::listen;
 use crate::session::Registry;
 use crate::settings::{Settings, SharedSettings};
-use crate::shared::{Discarded, MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
+use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
 use crate::stats::ThreadStats;
 use crate::worker::{Worker, unix_ms};
 
@@ -190,13 +190,12 @@ impl Builder {
         }
         let backend = ports[0].as_ref().map_or(Backend::Epoll, |(_, backend)| *backend);
         let mailboxes = ports.into_iter().flatten().map(|(mailbox, _)| mailbox).collect();
-        let (discard, discarded) = mpsc::channel();
         let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
-        let shared = Arc::new(shared(self.store, settings, &start, (backend, listening), mailboxes, discard));
+        let shared = Arc::new(shared(self.store, settings, &start, (backend, listening), mailboxes));
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         handout.give(&shared, listeners);
         let keeper = Arc::clone(&shared);
-        let body = move || crate::housekeeper::run(&keeper, &discarded);
+        let body = move || crate::housekeeper::run(&keeper);
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
         Ok(Server { shared, threads, backend })
@@ -223,7 +222,6 @@ fn shared(
     start: &StartOptions,
     (backend, listening): (Backend, Vec<Address>),
     mailboxes: Vec<Mailbox<Message>>,
-    discard: mpsc::Sender<Discarded>,
 ) -> Shared {
     let table = CommandTable::new();
     let ports = mailboxes.into_iter().map(|mailbox| ThreadPort {
@@ -252,7 +250,7 @@ fn shared(
         stopping: false.into(),
         active_expire: true.into(),
         rejected_connections: 0.into(),
-        discard,
+        freeing: crate::freeing::FreeQueue::default(),
     }
 }
 

@@ -17,9 +17,10 @@ use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::context::{ServerCtx, ServerHandler};
+use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
-use crate::shared::Shared;
+use crate::shared::{Message, Shared};
 
 /// A thread's part of executing requests: everything but the connections.
 pub struct Engine {
@@ -39,6 +40,7 @@ pub struct Engine {
     /// Random numbers.
     pub rng: fastrand::Rng,
     tally: Tally,
+    memory: MemoryLimit,
     access: Access,
     /// Whether CLIENT PAUSE may hold something back in this turn.
     paused: bool,
@@ -74,7 +76,8 @@ impl Engine {
             uptime_ms: 0,
             effects: Effects::default(),
             rng: fastrand::Rng::with_seed(seed),
-            tally: Tally::default(),
+            tally: Tally::with_seed(seed),
+            memory: MemoryLimit::default(),
             access: Access::Lru { clock_s: 0 },
             paused: false,
         }
@@ -85,6 +88,9 @@ impl Engine {
         self.now_ms = now_ms;
         self.uptime_ms = self.shared.uptime_ms();
         self.take_settings();
+        if self.settings.maxmemory_bytes > 0 {
+            self.memory.begin_turn(self.settings.maxmemory_bytes, self.shared.threads.len());
+        }
     }
 
     /// Takes over what a command of any connection may have set.
@@ -109,18 +115,19 @@ impl Engine {
 
     /// Hands the turn's counts and effects to those who read them.
     pub fn end_turn(&mut self) {
+        if self.settings.maxmemory_bytes > 0 && !self.memory.allows(0) {
+            self.enforce_at_end();
+        }
         let stats = &self.shared.threads[self.thread].stats;
         self.effects.absorb(&mut self.tally);
-        let tally = std::mem::take(&mut self.tally);
+        let tally = self.tally.take();
         stats.hits.add(tally.hits);
         stats.misses.add(tally.misses);
         stats.expired_keys.add(tally.expired_keys);
         stats.changes.add(std::mem::take(&mut self.effects.changes));
         self.effects.events.clear();
         if !self.effects.discarded.is_empty() {
-            let discarded = std::mem::take(&mut self.effects.discarded);
-            // Without a receiver (the server is stopping) the values are dropped here.
-            let _ = self.shared.discard.send(Box::new(discarded));
+            self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
         }
     }
 
@@ -188,7 +195,7 @@ impl Engine {
     /// The checks before a command may run. Gives the subcommand where there is one.
     #[inline]
     fn check(
-        &self,
+        &mut self,
         session: &Session,
         registered: &'static Registered,
         args: &Args<'_>,
@@ -210,15 +217,44 @@ impl Engine {
         if !session.authenticated && registered.needs_auth() {
             return (registered, Some(CommandError::Line("NOAUTH Authentication required.")));
         }
-        let limit = self.settings.maxmemory_bytes;
-        if limit > 0
+        if self.settings.maxmemory_bytes > 0
             && registered.command.flags.contains(Flags::DENYOOM)
-            && structures::alloc::used_memory_bytes() as u64 > limit
+            && !self.has_memory_for(args)
         {
             let line = "OOM command not allowed when used memory > 'maxmemory'.";
             return (registered, Some(CommandError::Line(line)));
         }
         (registered, None)
+    }
+
+    /// Whether memory permits a command with these arguments; evicts for it.
+    fn has_memory_for(&mut self, args: &Args<'_>) -> bool {
+        let len_bytes = args.from(0).map(<[u8]>::len).sum();
+        self.memory.allows(len_bytes) || self.enforce_memory(len_bytes as u64) != Verdict::Short
+    }
+
+    /// Frees what this turn's replies and commands took beyond the limit. What its time does not suffice
+    /// for is left to the next turn.
+    #[cold]
+    fn enforce_at_end(&mut self) {
+        if self.settings.eviction.is_some() && self.enforce_memory(0) == Verdict::Working {
+            // A full mailbox has other messages, which make a turn as well.
+            let _ = self.shared.threads[self.thread].mailbox.send(Message::EnforceMemory);
+        }
+    }
+
+    #[cold]
+    fn enforce_memory(&mut self, reserve_bytes: u64) -> Verdict {
+        self.effects.absorb(&mut self.tally);
+        let mut evicting = Evicting {
+            shared: &self.shared,
+            settings: &self.settings,
+            effects: &mut self.effects,
+            access: self.access,
+            rng: &mut self.rng,
+            stats: &self.shared.threads[self.thread].stats,
+        };
+        self.memory.enforce(&mut evicting, reserve_bytes)
     }
 
     /// Whether CLIENT PAUSE holds this command back. The commands that manage clients always run.

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use keyspace::key::SHARD_COUNT;
 use keyspace::{KeyEntry, SweepPoint};
 use structures::table::SweepBudget;
 
-use crate::shared::{Discarded, Message, Shared};
+use crate::shared::{Message, Shared};
 use crate::worker::unix_ms;
 
 /// Between two rounds.
@@ -22,23 +21,27 @@ const EXPIRE_PERCENT_PER_EFFORT: u32 = 5;
 /// What one locked step of expiry may do: a few tens of microseconds.
 const SWEEP_STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
 
+/// Pieces of big values that are freed between two looks at the clock: some hundred microseconds of work.
+const FREED_PIECES_PER_STEP: usize = 4096;
+
 /// Used memory from which on huge pages pay. Below, their 2 MiB steps cost more memory than they save
 /// time; above, a million random keys are read with about a tenth less CPU (docs/performance.md).
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
-/// Runs until the server stops; drops what threads discard in between.
-pub fn run(shared: &Arc<Shared>, discarded: &Receiver<Discarded>) {
+/// Runs until the server stops; frees what threads discard in between.
+pub fn run(shared: &Arc<Shared>) {
     let mut keeper = Housekeeper::new();
     let mut next = Instant::now() + ROUND;
     // Acquire: pairs with the swap in `Shared::stop`.
     while !shared.stopping.load(Acquire) {
-        match discarded.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(values) => drop(values),
-            Err(RecvTimeoutError::Timeout) => {
-                keeper.round(shared);
-                next = Instant::now() + ROUND;
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
+        let left = next.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            keeper.round(shared);
+            next = Instant::now() + ROUND;
+        } else if !shared.freeing.free_some(FREED_PIECES_PER_STEP) {
+            shared.freeing.wait(left);
+        } else if shared.freeing.waiters().load(Relaxed) > 0 {
+            shared.broadcast(|| Message::Resume);
         }
     }
 }
@@ -62,6 +65,10 @@ impl Housekeeper {
         if used > HUGE_PAGES_BYTES_MIN && !self.huge_pages {
             self.huge_pages = true;
             crate::process::allow_huge_pages(true);
+        }
+        if crate::memory_limit::is_exceeded(shared) {
+            // A full mailbox belongs to a thread that has turns anyhow.
+            let _ = shared.threads[0].mailbox.send(Message::EnforceMemory);
         }
         self.sample_rates(shared);
         if shared.active_expire.load(Relaxed) {

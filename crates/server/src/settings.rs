@@ -37,6 +37,12 @@ pub struct Settings {
     pub maxmemory_policy: &'static str,
     /// `maxmemory-policy` counts accesses (LFU) instead of noting times.
     pub lfu: bool,
+    /// The policy, none for `noeviction`.
+    pub eviction: Option<keyspace::Policy>,
+    /// `maxmemory-samples`.
+    pub maxmemory_samples: usize,
+    /// How long one round of eviction may take, from `maxmemory-eviction-tenacity`; none for any time.
+    pub eviction_time: Option<std::time::Duration>,
     /// `lfu-log-factor`.
     pub lfu_log_factor: u32,
     /// `lfu-decay-time`: minutes.
@@ -63,6 +69,9 @@ impl Default for Settings {
             maxmemory_bytes: 0,
             maxmemory_policy: "noeviction",
             lfu: false,
+            eviction: None,
+            maxmemory_samples: 5,
+            eviction_time: crate::memory_limit::time_limit(10),
             lfu_log_factor: 10,
             lfu_decay_minutes: 1,
             query_buffer_bytes_max: 1 << 30,

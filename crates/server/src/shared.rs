@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, mpsc};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -14,6 +14,7 @@ use stdx::mailbox::Mailbox;
 use crate::command_table::CommandTable;
 use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
+use crate::freeing::FreeQueue;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
 use crate::stats::{Counter, ThreadStats};
@@ -38,6 +39,8 @@ pub enum Message {
         /// TCP addresses that stay.
         keep: Vec<SocketAddr>,
     },
+    /// Memory is over its limit while all are idle: have a turn, which evicts.
+    EnforceMemory,
     /// Close clients that have been silent for too long.
     CloseIdle,
     /// Leave the loop.
@@ -82,9 +85,6 @@ pub struct Samples {
     pub stale_permille: AtomicU64,
 }
 
-/// Things to drop where nobody waits.
-pub type Discarded = Box<dyn Send>;
-
 /// The heart of a server. Threads hold it by `Arc`.
 pub struct Shared {
     /// All data.
@@ -127,8 +127,8 @@ pub struct Shared {
     pub active_expire: AtomicBool,
     /// Connections refused because of `maxclients`.
     pub rejected_connections: AtomicU64,
-    /// Where values too big to free on an I/O thread go.
-    pub discard: mpsc::Sender<Discarded>,
+    /// Values too big to free on an I/O thread in passing.
+    pub freeing: FreeQueue,
 }
 
 impl Shared {

@@ -67,6 +67,8 @@ pub struct ThreadStats {
     pub misses: Counter,
     /// Keys removed because a command met them after their time.
     pub expired_keys: Counter,
+    /// Keys evicted.
+    pub evicted_keys: Counter,
     /// Changes to the data.
     pub changes: Counter,
     /// Error replies.
@@ -93,6 +95,7 @@ impl ThreadStats {
             &self.hits,
             &self.misses,
             &self.expired_keys,
+            &self.evicted_keys,
             &self.errors,
             &self.turns,
             &self.unknown_commands,
@@ -118,6 +121,7 @@ impl ThreadStats {
             hits: Counter::default(),
             misses: Counter::default(),
             expired_keys: Counter::default(),
+            evicted_keys: Counter::default(),
             changes: Counter::default(),
             errors: Counter::default(),
             turns: Counter::default(),

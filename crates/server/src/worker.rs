@@ -125,7 +125,7 @@ impl Worker {
                 }
                 Message::CloseIdle => self.close_idle(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
-                Message::Resume | Message::Stop => {}
+                Message::Resume | Message::EnforceMemory | Message::Stop => {}
             }
         }
         if !self.postponed.is_empty() && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.now_ms

@@ -195,6 +195,17 @@ pub fn used_memory_bytes() -> usize {
     usize::try_from(sum).unwrap_or(0) // Below zero only by what moved while we read.
 }
 
+/// What the calling thread handed out less what it freed: a change of this is the thread's part of the
+/// change of [`used_memory_bytes`]. Threads beyond the first 248 get a counter that they share. O(1).
+#[inline]
+pub fn thread_memory_bytes() -> i64 {
+    let index = INDEX.get();
+    if index < OWNED_MAX {
+        return COUNTERS[index].load(Relaxed);
+    }
+    COUNTERS[OWNED_MAX + index % (COUNTERS_MAX - OWNED_MAX)].load(Relaxed)
+}
+
 /// Reads `used_memory_bytes`, raises the peak to it if it is higher, and returns it. The peak knows
 /// only what was sampled: call it at least once a tick.
 pub fn sample_peak() -> usize {

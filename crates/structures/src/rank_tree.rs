@@ -541,14 +541,38 @@ impl<I: Item> Node<I> {
         }
     }
 
+    /// Bytes of this node and those below, estimated from [`MEASURED_CHILDREN`] of each node's children.
     fn memory_usage(&self) -> usize {
         match self {
             Node::Leaf(_) => size_of::<Leaf<I>>(),
             Node::Inner(inner) => {
-                let children = inner.children[..inner.len].iter().flatten();
-                size_of::<Inner<I>>() + children.map(Node::memory_usage).sum::<usize>()
+                let step = inner.len.div_ceil(MEASURED_CHILDREN);
+                let children = inner.children[..inner.len].iter().flatten().step_by(step);
+                let measured = inner.len.div_ceil(step);
+                let below = children.map(Node::memory_usage).sum::<usize>();
+                size_of::<Inner<I>>() + below * inner.len / measured
             }
         }
+    }
+}
+
+/// Children of a node from which the size of all is estimated: a tree of ten million items has some five
+/// levels, so a few thousand nodes are looked at.
+const MEASURED_CHILDREN: usize = 8;
+
+/// The nodes of a tree that is no more: each step frees one.
+pub struct FreedNodes<I: Item> {
+    nodes: Vec<Node<I>>,
+}
+
+impl<I: Item> Iterator for FreedNodes<I> {
+    type Item = ();
+
+    fn next(&mut self) -> Option<()> {
+        if let Node::Inner(mut inner) = self.nodes.pop()? {
+            self.nodes.extend(inner.children.iter_mut().filter_map(Option::take));
+        }
+        Some(())
     }
 }
 
@@ -576,7 +600,12 @@ impl<I: Item> RankTree<I> {
         self.len == 0
     }
 
-    /// Bytes of all nodes. O(nodes).
+    /// Gives the tree up node by node. O(1); each step of the result is O(children of a node).
+    pub fn into_freed(self) -> FreedNodes<I> {
+        FreedNodes { nodes: vec![self.root] }
+    }
+
+    /// Bytes of all nodes, estimated where they are many. O(n) up to a bound.
     pub fn memory_usage(&self) -> usize {
         self.root.memory_usage()
     }

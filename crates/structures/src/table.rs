@@ -31,6 +31,8 @@
 
 mod borrowed;
 mod bucket;
+mod drain;
+mod sample;
 mod segment;
 
 use std::marker::PhantomData;
@@ -40,6 +42,8 @@ use std::ptr::NonNull;
 use crate::prefetch::prefetch_read;
 pub use borrowed::{Borrowed, BorrowedMut};
 use bucket::{Bucket, DEADLINE, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of};
+pub use drain::Drain;
+pub use sample::SAMPLE_MAX;
 use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, deadline_s, roomier, words};
 
 /// Bucket counts at which segments of staggered tables split.
@@ -158,12 +162,6 @@ impl<E: Thin> Table<E> {
     #[inline]
     pub fn deadline_count(&self) -> usize {
         self.deadlines
-    }
-
-    /// Bytes of directory and buckets. O(segments).
-    pub fn memory_usage(&self) -> usize {
-        let buckets: usize = self.first_places().map(|at| self.directory[at].bucket_count()).sum();
-        buckets * size_of::<Bucket>() + self.directory.capacity() * size_of::<Segment>()
     }
 
     /// Number of slots over all segments: what Redis calls the table's size. O(segments).

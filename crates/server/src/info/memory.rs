@@ -111,10 +111,7 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.add("mem_clients_normal", figures.clients);
     fields.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     fields.add("mem_allocator", alloc::allocator_name());
-    fields.zeros(&[
-        "mem_overhead_db_hashtable_rehashing",
-        "active_defrag_running",
-        "lazyfree_pending_objects",
-        "lazyfreed_objects",
-    ]);
+    fields.zeros(&["mem_overhead_db_hashtable_rehashing", "active_defrag_running"]);
+    fields.add("lazyfree_pending_objects", shared.freeing.pending_objects());
+    fields.add("lazyfreed_objects", shared.freeing.freed_objects());
 }

@@ -5,6 +5,7 @@ mod debug;
 mod differential;
 mod hostile;
 mod linearizability;
+mod memory;
 mod requests;
 mod scripts;
 mod support;

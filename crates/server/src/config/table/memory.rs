@@ -7,7 +7,12 @@ use crate::config::words;
 
 /// This theme's options.
 pub static OPTIONS: &[Opt] = &[
-    Opt::memory("maxmemory", "0", (0, u64::MAX), "Memory from which on writes are refused; 0 for no limit."),
+    Opt::memory(
+        "maxmemory",
+        "0",
+        (0, u64::MAX),
+        "Memory from which on keys are evicted, or where none may be, writes refused; 0 for no limit.",
+    ),
     Opt::choice(
         "maxmemory-policy",
         "noeviction",
@@ -21,18 +26,23 @@ pub static OPTIONS: &[Opt] = &[
             "allkeys-random",
             "noeviction",
         ],
-        "What to remove when memory is over its limit. So far nothing is removed; the choice between LRU and \
-         LFU decides what OBJECT IDLETIME and FREQ know.",
+        "What to evict when memory is over its limit: among all keys or those with an expiry, the least \
+         recently used, the least frequently used, any, or the next to expire; or nothing. The choice \
+         between LRU and LFU also decides what OBJECT IDLETIME and FREQ know.",
     ),
-    Opt::integer("maxmemory-samples", "5", (1, 64), "Keys compared to find one to evict.")
-        .accepted(NO_EVICTION),
+    Opt::integer(
+        "maxmemory-samples",
+        "5",
+        (1, 64),
+        "Keys compared to find one to evict; twice as many are looked at.",
+    ),
     Opt::integer(
         "maxmemory-eviction-tenacity",
         "10",
         (0, 100),
-        "How much effort evicting may take at a time.",
-    )
-    .accepted(NO_EVICTION),
+        "How long evicting may hold up a thread where memory is far over its limit: up to 10, in steps of 50 \
+         microseconds, above growing by 15 percent each; at 100 as long as it takes.",
+    ),
     Opt::integer("lfu-log-factor", "10", INT, "How many accesses it takes to raise a key's frequency."),
     Opt::integer(
         "lfu-decay-time",
@@ -88,6 +98,5 @@ pub static OPTIONS: &[Opt] = &[
         .accepted(OTHER_DESIGN),
 ];
 
-const NO_EVICTION: &str = "no keys are evicted so far";
 const ALWAYS_LAZY: &str = "large values are always freed in the background";
 const NO_DEFRAG: &str = "values are not moved";

@@ -1,0 +1,356 @@
+//! Eviction: which key goes when memory is short.
+//!
+//! Like Redis' approximation: a few keys are sampled, the best candidates ever seen wait in a small pool,
+//! and the best of the pool goes. Each I/O thread has an [`Evictor`] of its own, and a step locks one
+//! shard at a time, so threads evict beside each other without the gate.
+//!
+//! ```text
+//!   a random shard ──sample──▶ pool: 16 candidates, best last ──▶ found again, still as good? ──▶ removed
+//!                                  ▲                                     │ used since
+//!                                  └───────────── new score ─────────────┘
+//! ```
+//! Two things differ from Redis, both in favour of the hit rate: a candidate that was used after it
+//! entered the pool is scored again instead of being evicted, and a sample that comes from few cache
+//! lines may be larger for the same price ([`SAMPLES_PER_OPTION`]).
+//!
+//! Rank of a key (the highest goes first): under LRU its idle time in seconds; under LFU how far its
+//! counter is below 255, then the minutes since its last use; under TTL how early it expires.
+//! Source: "Key eviction", redis.io/docs; the policy's names and options are Redis'.
+
+use crate::db::KeyEntry;
+use crate::key::{Key, SHARD_COUNT};
+use crate::keyspace::Keyspace;
+use crate::view::Access;
+
+/// What a policy prefers to evict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// What was not used for the longest time.
+    Lru,
+    /// What is used least often.
+    Lfu,
+    /// Anything.
+    Random,
+    /// What expires next.
+    Ttl,
+}
+
+/// An eviction policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Only keys with an expiry may go.
+    pub volatile_only: bool,
+    /// The preference among them.
+    pub rank: Rank,
+}
+
+impl Policy {
+    /// The policy of a value of `maxmemory-policy`; none for `noeviction`.
+    pub fn named(name: &str) -> Option<Self> {
+        let (scope, rank) = name.split_once('-')?;
+        let rank = match rank {
+            "lru" => Rank::Lru,
+            "lfu" => Rank::Lfu,
+            "random" => Rank::Random,
+            "ttl" => Rank::Ttl,
+            _ => return None,
+        };
+        Some(Self { volatile_only: scope == "volatile", rank })
+    }
+}
+
+/// A key that left the keyspace.
+pub struct Evicted {
+    /// Its database.
+    pub db: usize,
+    /// The key with its value.
+    pub entry: KeyEntry,
+}
+
+/// Candidates a thread remembers.
+const POOL_LEN_MAX: usize = 16;
+/// Keys sampled for each that `maxmemory-samples` asks for.
+const SAMPLES_PER_OPTION: usize = 2;
+/// Samples drawn for one key before giving up: each can only fail to find a key if other threads take
+/// its candidates at the same moment.
+const DRAWS_MAX: usize = 8;
+
+struct Candidate {
+    rank: u64,
+    db: usize,
+    hash: u64,
+    key: Box<[u8]>,
+}
+
+/// What is the same for all evictions of a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Criteria {
+    /// Who goes first.
+    pub policy: Policy,
+    /// The access clock of now.
+    pub access: Access,
+    /// `maxmemory-samples`.
+    pub samples: usize,
+}
+
+impl Criteria {
+    fn rank(&self, entry: &KeyEntry) -> u64 {
+        match self.policy.rank {
+            Rank::Lru => {
+                let Access::Lru { clock_s } = self.access else { return 0 };
+                u64::from(clock_s.wrapping_sub(entry.access()) & 0x00FF_FFFF)
+            }
+            Rank::Lfu => {
+                let Access::Lfu { clock_minutes, .. } = self.access else { return 0 };
+                let idle_minutes = clock_minutes.wrapping_sub(entry.access() >> 8) & 0xFFFF;
+                u64::from(255 - self.access.lfu_counter(entry.access())) << 16 | u64::from(idle_minutes)
+            }
+            Rank::Ttl => entry.expiry_ms().map_or(0, |at_ms| u64::MAX - at_ms.max(0) as u64),
+            Rank::Random => 0,
+        }
+    }
+}
+
+/// A thread's part of eviction. See the module's essay.
+#[derive(Default)]
+pub struct Evictor {
+    /// Sorted by rank, the best candidate last.
+    pool: Vec<Candidate>,
+    /// The policy that ranked them.
+    policy: Option<Policy>,
+}
+
+impl Evictor {
+    /// Removes the key that should go next; none where no key may go. Locks shards one at a time: the
+    /// caller holds none. O(samples) in a large keyspace, in a small one a lock per shard. `draw` gives
+    /// random numbers.
+    pub fn evict(
+        &mut self,
+        keyspace: &Keyspace,
+        criteria: &Criteria,
+        mut draw: impl FnMut() -> u64,
+    ) -> Option<Evicted> {
+        if criteria.policy.rank == Rank::Random {
+            return evict_any(keyspace, criteria.policy, draw);
+        }
+        if self.policy != Some(criteria.policy) {
+            self.policy = Some(criteria.policy);
+            self.pool.clear();
+        }
+        for _ in 0..DRAWS_MAX {
+            let seen = self.refill(keyspace, criteria, &mut draw);
+            while let Some(best) = self.pool.pop() {
+                if let Some(evicted) = self.settle(keyspace, criteria, best) {
+                    return Some(evicted);
+                }
+            }
+            if seen == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Adds what a sample of the keyspace holds in better candidates; gives the size of the sample.
+    fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
+        let wanted = criteria.samples * SAMPLES_PER_OPTION;
+        let (first, point) = ((draw() % SHARD_COUNT as u64) as usize, draw());
+        let mut seen = 0;
+        for shard in (first..SHARD_COUNT).chain(0..first) {
+            let guard = keyspace.lock(shard);
+            for (db, keys) in guard.dbs().enumerate() {
+                seen += keys.table.sample(point, wanted, criteria.policy.volatile_only, |entry| {
+                    self.consider(criteria.rank(&entry), db, keyspace, entry.key());
+                });
+            }
+            if seen >= wanted {
+                break;
+            }
+        }
+        seen
+    }
+
+    /// Takes a key into the pool if there is room or it is better than the worst there.
+    fn consider(&mut self, rank: u64, db: usize, keyspace: &Keyspace, key: &[u8]) {
+        if self.pool.len() == POOL_LEN_MAX && rank <= self.pool[0].rank {
+            return;
+        }
+        let hash = keyspace.hasher().hash(key);
+        if self.pool.iter().any(|other| other.hash == hash && other.db == db && *other.key == *key) {
+            return;
+        }
+        if self.pool.len() == POOL_LEN_MAX {
+            self.pool.remove(0);
+        }
+        self.insert(Candidate { rank, db, hash, key: key.into() });
+    }
+
+    fn insert(&mut self, candidate: Candidate) {
+        let at = self.pool.partition_point(|other| other.rank <= candidate.rank);
+        self.pool.insert(at, candidate);
+    }
+
+    /// Removes the candidate if it is still there and still the best; one that was used since goes back
+    /// into the pool by its new rank, which is lower: so this ends.
+    fn settle(&mut self, keyspace: &Keyspace, criteria: &Criteria, best: Candidate) -> Option<Evicted> {
+        let key = Key { bytes: &best.key, hash: best.hash };
+        let mut guard = keyspace.lock(key.shard());
+        guard.db(best.db)?;
+        let table = &mut guard.db_mut(best.db).table;
+        let place = table.find(key.position(), key.bytes)?;
+        let entry = table.at(place);
+        if criteria.policy.volatile_only && entry.expiry_ms().is_none() {
+            return None;
+        }
+        let rank = criteria.rank(&entry);
+        if rank < best.rank && self.pool.last().is_some_and(|next| next.rank > rank) {
+            self.insert(Candidate { rank, ..best });
+            return None;
+        }
+        Some(Evicted { db: best.db, entry: table.remove(place) })
+    }
+}
+
+/// Removes any key: of a random shard, or of the next one that has some, of a random database there.
+fn evict_any(keyspace: &Keyspace, policy: Policy, mut draw: impl FnMut() -> u64) -> Option<Evicted> {
+    let first = (draw() % SHARD_COUNT as u64) as usize;
+    for shard in (first..SHARD_COUNT).chain(0..first) {
+        let mut guard = keyspace.lock(shard);
+        let fits = |(_, keys): &(usize, &crate::db::Db)| {
+            if policy.volatile_only { keys.table.deadline_count() > 0 } else { !keys.table.is_empty() }
+        };
+        let count = guard.dbs().enumerate().filter(fits).count();
+        if count == 0 {
+            continue;
+        }
+        let nth = (draw() % count as u64) as usize;
+        let (db, _) = guard.dbs().enumerate().filter(fits).nth(nth).expect("below the count");
+        let table = &mut guard.db_mut(db).table;
+        let place = if policy.volatile_only {
+            table.random_with_deadline(&mut draw)
+        } else {
+            table.random(&mut draw)
+        };
+        let place = place.expect("the table has a key that fits");
+        return Some(Evicted { db, entry: table.remove(place) });
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use structures::entry::{Entry, NewValue};
+
+    fn draws() -> impl FnMut() -> u64 {
+        let mut rng = 7_u64;
+        move || {
+            rng = rng.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (rng ^ (rng >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            mixed ^ (mixed >> 31)
+        }
+    }
+
+    fn keyspace() -> Keyspace {
+        Keyspace::new(16, [1, 2, 3, 4])
+    }
+
+    fn add(keyspace: &Keyspace, db: usize, key: &str, expiry_ms: Option<i64>, access: u32) {
+        let key = keyspace.hasher().key(key.as_bytes());
+        let entry = Entry::new(key.bytes, NewValue::Bytes(b"v"), expiry_ms, access);
+        keyspace.lock(key.shard()).db_mut(db).insert(key.hash, entry, keyspace.hasher());
+    }
+
+    fn criteria(policy: &str) -> Criteria {
+        let policy = Policy::named(policy).expect("an evicting policy");
+        let access = match policy.rank {
+            Rank::Lfu => Access::Lfu { clock_minutes: 100, log_factor: 10, decay_minutes: 1 },
+            _ => Access::Lru { clock_s: 100_000 },
+        };
+        Criteria { policy, access, samples: 5 }
+    }
+
+    /// The keys in the order in which they go.
+    fn order(keyspace: &Keyspace, policy: &str) -> Vec<(usize, String)> {
+        let (mut evictor, mut draw) = (Evictor::default(), draws());
+        let criteria = criteria(policy);
+        std::iter::from_fn(|| {
+            let gone = evictor.evict(keyspace, &criteria, &mut draw)?;
+            Some((gone.db, String::from_utf8_lossy(gone.entry.key()).into_owned()))
+        })
+        .collect()
+    }
+
+    /// Few keys are all in the pool, so their order is exact.
+    fn check(policy: &str, expected: &[&str]) {
+        let keyspace = keyspace();
+        for (key, expiry_ms, access) in [
+            ("old", None, if policy.ends_with("lfu") { 100 << 8 | 3 } else { 10 }),
+            ("new", None, if policy.ends_with("lfu") { 100 << 8 | 90 } else { 90_000 }),
+            ("soon", Some(5_000), if policy.ends_with("lfu") { 100 << 8 | 60 } else { 60_000 }),
+            ("late", Some(9_000), if policy.ends_with("lfu") { 100 << 8 | 30 } else { 30_000 }),
+        ] {
+            add(&keyspace, 0, key, expiry_ms, access);
+        }
+        let gone: Vec<String> = order(&keyspace, policy).into_iter().map(|(_, key)| key).collect();
+        assert_eq!(gone, expected, "{policy}");
+    }
+
+    #[test]
+    fn each_policy_has_its_order() {
+        check("allkeys-lru", &["old", "late", "soon", "new"]);
+        check("volatile-lru", &["late", "soon"]);
+        check("allkeys-lfu", &["old", "late", "soon", "new"]);
+        check("volatile-lfu", &["late", "soon"]);
+        check("volatile-ttl", &["soon", "late"]);
+        assert_eq!(Policy::named("noeviction"), None);
+    }
+
+    #[test]
+    fn random_takes_from_every_database_and_spares_what_may_stay() {
+        let keyspace = keyspace();
+        for n in 0..200 {
+            add(&keyspace, n % 3, &format!("k{n}"), (n % 2 == 0).then_some(5), 0);
+        }
+        let volatile = order(&keyspace, "volatile-random");
+        assert_eq!(volatile.len(), 100);
+        assert!((0..3).all(|db| volatile.iter().any(|&(of, _)| of == db)));
+        assert_eq!(order(&keyspace, "volatile-random"), []);
+        assert_eq!(order(&keyspace, "allkeys-random").len(), 100);
+    }
+
+    #[test]
+    fn a_key_used_since_it_became_a_candidate_is_spared() {
+        let keyspace = keyspace();
+        for n in 0..10 {
+            add(&keyspace, 0, &format!("k{n}"), None, 10 + n);
+        }
+        let (mut evictor, mut draw) = (Evictor::default(), draws());
+        let criteria = criteria("allkeys-lru");
+        evictor.evict(&keyspace, &criteria, &mut draw).expect("a key");
+        let key = keyspace.hasher().key(b"k1");
+        let mut guard = keyspace.lock(key.shard());
+        let table = &mut guard.db_mut(0).table;
+        let place = table.find(key.position(), key.bytes).expect("k0 went first");
+        table.at_mut(place).set_access(99_999);
+        drop(guard);
+        let order: Vec<_> = std::iter::from_fn(|| evictor.evict(&keyspace, &criteria, &mut draw)).collect();
+        assert_eq!(order.last().expect("nine keys").entry.key(), b"k1");
+    }
+
+    #[test]
+    fn most_of_the_coldest_tenth_goes_first() {
+        let keyspace = keyspace();
+        for n in 0..20_000 {
+            add(&keyspace, 0, &format!("k{n}"), None, n);
+        }
+        let (mut evictor, mut draw) = (Evictor::default(), draws());
+        let criteria = criteria("allkeys-lru");
+        let cold = (0..2000)
+            .map(|_| evictor.evict(&keyspace, &criteria, &mut draw).expect("keys are left").entry.access())
+            .filter(|&access| access < 4000)
+            .count();
+        assert!(cold > 1800, "{cold} of 2000 evicted keys were among the coldest fifth");
+    }
+}

@@ -1,0 +1,213 @@
+//! Memory on its way back: values too big to free on an I/O thread in passing.
+//!
+//! ```text
+//!   I/O threads ──push──▶ tasks, oldest first ──free_some──▶ housekeeper, a step at a time
+//!                                             └─────────────▶ an I/O thread that is short of memory
+//! ```
+//! A task frees its value piece by piece, so it can be taken up and laid down by anybody at any time. Its
+//! memory is estimated when it comes and counted down by what the allocator says was freed, so that
+//! `maxmemory` can count what waits here as free.
+//!
+//! The queue's limit is in its users: a thread that pushes while [`PENDING_TASKS_MAX`] wait frees some
+//! itself, and so does one that runs a command while memory is over its limit.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use commands::Discarded;
+use keyspace::freeing::{self, Pieces};
+use structures::alloc;
+
+/// Tasks that may wait before those who add more take a part in the work.
+const PENDING_TASKS_MAX: usize = 10_000;
+/// Pieces that such a thread frees for each task it adds: more than the average value has, so that the
+/// queue gets shorter.
+const PIECES_PER_TASK: usize = 256;
+
+/// A value to free.
+struct Task {
+    number: u64,
+    pieces: Pieces,
+    /// Bytes that are still expected of it.
+    bytes: u64,
+    objects: u64,
+}
+
+#[derive(Default)]
+struct Tasks {
+    /// By number.
+    waiting: VecDeque<Task>,
+    /// Numbers of tasks that a thread is working on.
+    taken: Vec<u64>,
+    next_number: u64,
+}
+
+/// Tasks up to some moment: see [`FreeQueue::ticket`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// The queue. Shared by all threads; its lock is a leaf, held to add or take a task.
+#[derive(Default)]
+pub struct FreeQueue {
+    tasks: Mutex<Tasks>,
+    arrived: Condvar,
+    pending_bytes: AtomicU64,
+    pending_objects: AtomicU64,
+    freed_objects: AtomicU64,
+    /// Clients waiting for a ticket.
+    waiters: AtomicU64,
+}
+
+impl FreeQueue {
+    fn lock(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().expect("nothing panics while the tasks are locked")
+    }
+
+    /// Takes in what commands displaced. O(values); where too many wait, with work for each.
+    pub fn push(&self, discarded: Vec<Discarded>) {
+        for one in discarded {
+            let (pieces, bytes, objects) = match one {
+                Discarded::Entry(entry) => {
+                    let bytes = freeing::memory_of(&entry);
+                    (freeing::pieces_of_entry(entry), bytes, 1)
+                }
+                Discarded::Object(object) => {
+                    let bytes = object.memory_usage();
+                    (freeing::pieces_of(object), bytes, 1)
+                }
+                Discarded::Keys(table) => {
+                    let (bytes, objects) = (freeing::memory_of_keys(&table), table.len());
+                    (freeing::pieces_of_keys(table), bytes, objects)
+                }
+            };
+            // Relaxed: statistics, and an estimate.
+            self.pending_bytes.fetch_add(bytes as u64, Relaxed);
+            self.pending_objects.fetch_add(objects as u64, Relaxed);
+            let mut tasks = self.lock();
+            let number = tasks.next_number;
+            tasks.next_number += 1;
+            tasks.waiting.push_back(Task { number, pieces, bytes: bytes as u64, objects: objects as u64 });
+            let crowded = tasks.waiting.len() > PENDING_TASKS_MAX;
+            drop(tasks);
+            if crowded {
+                self.free_some(PIECES_PER_TASK);
+            }
+        }
+        self.arrived.notify_one();
+    }
+
+    /// Frees up to `pieces` pieces of the oldest value that nobody works on; whether there was one.
+    pub fn free_some(&self, pieces: usize) -> bool {
+        let mut tasks = self.lock();
+        let Some(mut task) = tasks.waiting.pop_front() else { return false };
+        tasks.taken.push(task.number);
+        drop(tasks);
+        let before = alloc::thread_memory_bytes();
+        let done = task.pieces.by_ref().take(pieces).count() < pieces;
+        let freed = u64::try_from(before - alloc::thread_memory_bytes()).unwrap_or(0);
+        let counted = if done { task.bytes } else { freed.min(task.bytes) };
+        task.bytes -= counted;
+        self.pending_bytes.fetch_sub(counted, Relaxed);
+        if done {
+            self.pending_objects.fetch_sub(task.objects, Relaxed);
+            self.freed_objects.fetch_add(task.objects, Relaxed);
+        }
+        let mut tasks = self.lock();
+        tasks.taken.retain(|&number| number != task.number);
+        if !done {
+            let at = tasks.waiting.partition_point(|other| other.number < task.number);
+            tasks.waiting.insert(at, task);
+        }
+        true
+    }
+
+    /// Waits until something is there to free, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        let tasks = self.lock();
+        if tasks.waiting.is_empty() {
+            let waited = self.arrived.wait_timeout(tasks, timeout);
+            drop(waited.expect("nothing panics while the tasks are locked"));
+        }
+    }
+
+    /// Wakes whoever waits.
+    pub fn wake(&self) {
+        self.arrived.notify_all();
+    }
+
+    /// Stands for all that was pushed so far.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.lock().next_number)
+    }
+
+    /// Whether all that the ticket stands for is freed.
+    pub fn is_done(&self, ticket: Ticket) -> bool {
+        let tasks = self.lock();
+        let waiting = tasks.waiting.front().map(|task| task.number);
+        waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
+    }
+
+    /// Clients that wait for a ticket: somebody has to look when tasks end.
+    pub fn waiters(&self) -> &AtomicU64 {
+        &self.waiters
+    }
+
+    /// Bytes that wait to be freed, as estimated.
+    pub fn pending_bytes(&self) -> u64 {
+        self.pending_bytes.load(Relaxed)
+    }
+
+    /// Values (of a flush, keys) that wait to be freed.
+    pub fn pending_objects(&self) -> u64 {
+        self.pending_objects.load(Relaxed)
+    }
+
+    /// Values freed so far.
+    pub fn freed_objects(&self) -> u64 {
+        self.freed_objects.load(Relaxed)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_stats(&self) {
+        self.freed_objects.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keyspace::key::Hasher;
+    use structures::entry::{Entry, NewValue};
+    use structures::table::Table;
+
+    fn keys(count: usize) -> Discarded {
+        let hasher = Hasher::with_seed([1, 2, 3, 4]);
+        let position = |key: &[u8]| hasher.hash(key);
+        let mut table = Table::new();
+        for n in 0..count {
+            let key = format!("key-{n}");
+            let entry = Entry::new(key.as_bytes(), NewValue::Bytes(b"v"), None, 0);
+            table.insert(position(key.as_bytes()), entry, &position);
+        }
+        Discarded::Keys(table)
+    }
+
+    #[test]
+    fn what_waits_is_counted_until_it_is_freed() {
+        let queue = FreeQueue::default();
+        queue.push(vec![keys(1000)]);
+        let ticket = queue.ticket();
+        queue.push(vec![keys(10)]);
+        assert_eq!(queue.pending_objects(), 1010);
+        assert!(queue.pending_bytes() > 1010 * 16);
+        while !queue.is_done(ticket) {
+            assert!(queue.free_some(100));
+        }
+        assert_eq!((queue.pending_objects(), queue.freed_objects()), (10, 1000));
+        assert!(queue.free_some(100));
+        assert!(!queue.free_some(100));
+        assert_eq!((queue.pending_bytes(), queue.pending_objects(), queue.freed_objects()), (0, 0, 1010));
+    }
+}

@@ -1,0 +1,185 @@
+//! `maxmemory`: keeping used memory at its limit.
+//!
+//! Used memory is a sum over all threads' counters, too much to ask for at every command. So a thread
+//! asks once a turn and then may allocate a part of what is left before it asks again:
+//!
+//! ```text
+//!   used ───────────────────────────▶│◀── left ──▶│ limit
+//!                                     each of T threads may allocate left / 2T, at most limit / 256T
+//! ```
+//! All threads together stay below the limit that way, and with a cap on what one may allocate in a turn
+//! that is longer than others' they exceed it by 0.4 % at worst. Near the limit the sum is read for each
+//! command, which by then evicts keys anyhow.
+//!
+//! Where memory is enforced: before a command that may allocate, with room for its arguments; and after
+//! each turn, which is where a command that allocated much more than its arguments, replies and received
+//! bytes show up. The housekeeper asks thread 0 for a turn while memory is over its limit and all are idle.
+//!
+//! Memory that waits in the background to be freed counts as free while it is little. When used memory is
+//! over the limit all the same, by more than [`slack`], a thread short of memory first helps freeing it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use commands::Effects;
+use keyspace::{Access, Criteria, Evictor};
+use structures::alloc;
+
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::stats::ThreadStats;
+
+/// Keys evicted between two looks at the clock.
+const EVICTED_PER_LOOK: u64 = 16;
+/// Pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
+const HELP_PIECES: usize = 256;
+
+/// What may be over the limit for a moment: memory that waits to be freed, a large command's arguments.
+fn slack(limit: u64) -> u64 {
+    limit / 128
+}
+
+/// What enforcing the limit led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is room.
+    Fits,
+    /// There will be: this turn's time for evicting is over.
+    Working,
+    /// There is none, and nothing to evict.
+    Short,
+}
+
+/// A thread's part of keeping to the limit.
+#[derive(Default)]
+pub struct MemoryLimit {
+    evictor: Evictor,
+    /// This thread's counter when memory was last summed.
+    from_bytes: i64,
+    /// What the thread may allocate from there before it sums again.
+    allowance_bytes: i64,
+    /// Nothing could be evicted in this turn: not tried again before the next.
+    stuck: bool,
+}
+
+/// What evicting needs of an I/O thread.
+pub struct Evicting<'a> {
+    /// The server.
+    pub shared: &'a Shared,
+    /// The turn's settings.
+    pub settings: &'a Settings,
+    /// Where evicted keys are noted.
+    pub effects: &'a mut Effects,
+    /// The turn's access clock.
+    pub access: Access,
+    /// Random numbers.
+    pub rng: &'a mut fastrand::Rng,
+    /// The thread's counters.
+    pub stats: &'a ThreadStats,
+}
+
+impl MemoryLimit {
+    /// Whether the thread may allocate `len_bytes` more without asking. O(1).
+    #[inline]
+    pub fn allows(&self, len_bytes: usize) -> bool {
+        alloc::thread_memory_bytes() + len_bytes as i64 - self.from_bytes <= self.allowance_bytes
+    }
+
+    /// Sums memory at the start of a turn. O(threads).
+    pub fn begin_turn(&mut self, limit: u64, threads: usize) {
+        self.stuck = false;
+        self.sum(limit, threads);
+    }
+
+    /// Sums memory and sets what the thread may allocate next.
+    fn sum(&mut self, limit: u64, threads: usize) -> u64 {
+        let used = alloc::used_memory_bytes() as u64;
+        let threads = threads as u64;
+        let left = limit.saturating_sub(used) / (2 * threads);
+        self.from_bytes = alloc::thread_memory_bytes();
+        // Without room, an allocation of nothing must ask as well.
+        self.allowance_bytes = left.min(limit / (256 * threads)) as i64 - 1;
+        used
+    }
+
+    /// Makes room for `reserve_bytes` more: frees what waits to be freed, evicts keys by the policy. The
+    /// caller holds no shard's lock. Takes at most as long as `maxmemory-eviction-tenacity` permits where
+    /// memory is far over its limit (it was lowered); a command that needs room waits for it.
+    pub fn enforce(&mut self, at: &mut Evicting<'_>, reserve_bytes: u64) -> Verdict {
+        let limit = at.settings.maxmemory_bytes;
+        let slack = slack(limit);
+        let mut started = None;
+        let mut evicted = 0;
+        loop {
+            if !at.effects.discarded.is_empty() {
+                at.shared.freeing.push(std::mem::take(&mut at.effects.discarded));
+            }
+            let mut used = self.sum(limit, at.shared.threads.len());
+            let pending = at.shared.freeing.pending_bytes();
+            if used > limit + slack && pending > 0 && at.shared.freeing.free_some(HELP_PIECES) {
+                used = self.sum(limit, at.shared.threads.len());
+            }
+            let held = used.saturating_sub(pending);
+            if held + reserve_bytes <= limit {
+                return Verdict::Fits;
+            }
+            let verdict_without_room =
+                if held > limit || reserve_bytes > slack { Verdict::Short } else { Verdict::Fits };
+            let Some(policy) = at.settings.eviction else { return verdict_without_room };
+            if self.stuck {
+                return verdict_without_room;
+            }
+            let criteria = Criteria { policy, access: at.access, samples: at.settings.maxmemory_samples };
+            let Some(gone) = self.evictor.evict(&at.shared.keyspace, &criteria, || at.rng.u64(..)) else {
+                self.stuck = true;
+                return verdict_without_room;
+            };
+            at.effects.evicted(gone);
+            at.stats.evicted_keys.add(1);
+            evicted += 1;
+            let near = held <= limit + slack && held + reserve_bytes > limit + slack;
+            if evicted % EVICTED_PER_LOOK == 0 && !near {
+                let since: &mut Instant = started.get_or_insert_with(Instant::now);
+                if at.settings.eviction_time.is_some_and(|time| since.elapsed() > time) {
+                    return Verdict::Working;
+                }
+            }
+        }
+    }
+}
+
+/// How long one round of eviction may take; none for as long as it needs.
+pub fn time_limit(tenacity: u32) -> Option<Duration> {
+    match tenacity {
+        0..=10 => Some(Duration::from_micros(50) * tenacity),
+        11..=99 => Some(Duration::from_secs_f64(500e-6 * 1.15_f64.powi(tenacity as i32 - 10))),
+        _ => None,
+    }
+}
+
+/// Whether the housekeeper should ask for a turn that evicts.
+pub fn is_exceeded(shared: &Shared) -> bool {
+    let settings = shared.settings.get();
+    let limit = settings.maxmemory_bytes;
+    limit > 0
+        && settings.eviction.is_some()
+        && alloc::used_memory_bytes() as u64 > limit + shared.freeing.pending_bytes()
+}
+
+/// Clients' memory as INFO and `maxmemory-clients` count it.
+pub fn clients_bytes(shared: &Shared) -> u64 {
+    shared.clients.all().iter().map(|client| client.pending_input_bytes.load(Relaxed)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenacity_is_a_time() {
+        assert_eq!(time_limit(0), Some(Duration::ZERO));
+        assert_eq!(time_limit(10), Some(Duration::from_micros(500)));
+        assert!(time_limit(99).is_some_and(|time| time > Duration::from_secs(100)));
+        assert_eq!(time_limit(100), None);
+    }
+}

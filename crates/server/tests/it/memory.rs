@@ -1,0 +1,142 @@
+//! Memory at its limit: eviction by each policy, refusal, and what is counted.
+
+use testkit::{Client, Value};
+
+use crate::support::as_process_on_each_back_end;
+
+const OK: &[u8] = b"OK";
+
+fn ok() -> Value {
+    Value::Simple(OK.to_vec())
+}
+
+/// A number that a section of INFO shows.
+fn info(client: &mut Client, field: &str) -> u64 {
+    let Value::Bulk(text) = client.command(&["INFO", "everything"]) else { panic!("INFO is a bulk string") };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has {field} as a number"))
+}
+
+fn set_option(client: &mut Client, name: &str, value: &str) {
+    assert_eq!(client.command(&["CONFIG", "SET", name, value]), ok(), "{name} {value}");
+}
+
+/// Sets a limit of `room` bytes above what is used now.
+fn limit_to(client: &mut Client, room: u64) -> u64 {
+    let limit = info(client, "used_memory") + room;
+    set_option(client, "maxmemory", &limit.to_string());
+    limit
+}
+
+#[test]
+fn without_eviction_writes_are_refused_and_reads_are_not() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        limit_to(&mut client, 1 << 20);
+        let value = "x".repeat(1000);
+        let refused = (0..3000).find_map(|n| match client.command(&["SET", &format!("k{n}"), &value]) {
+            Value::Error(line) => Some(String::from_utf8_lossy(&line).into_owned()),
+            _ => None,
+        });
+        let line = "OOM command not allowed when used memory > 'maxmemory'.";
+        assert_eq!(refused.as_deref(), Some(line));
+        assert_eq!(client.command(&["GET", "k0"]), Value::Bulk(value.clone().into_bytes()));
+        assert_eq!(client.command(&["DEL", "k0", "k1", "k2", "k3", "k4"]), Value::Integer(5));
+        assert_eq!(client.command(&["SET", "k0", "short"]), ok());
+        assert_eq!(info(&mut client, "evicted_keys"), 0);
+    });
+}
+
+#[test]
+fn each_policy_keeps_memory_at_its_limit() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        for policy in [
+            "allkeys-lru",
+            "allkeys-lfu",
+            "allkeys-random",
+            "volatile-lru",
+            "volatile-lfu",
+            "volatile-random",
+            "volatile-ttl",
+        ] {
+            assert_eq!(client.command(&["FLUSHALL"]), ok());
+            set_option(&mut client, "maxmemory", "0");
+            set_option(&mut client, "maxmemory-policy", policy);
+            for n in 0..100 {
+                assert_eq!(client.command(&["SET", &format!("stays{n}"), "x"]), ok());
+            }
+            let before = info(&mut client, "evicted_keys");
+            let limit = limit_to(&mut client, 1 << 20);
+            let value = "x".repeat(500);
+            for n in 0..5000 {
+                let key = format!("{policy}{n}");
+                assert_eq!(client.command(&["SET", &key, &value, "EX", "1000"]), ok());
+                if n % 500 == 0 {
+                    let used = info(&mut client, "used_memory");
+                    assert!(used <= limit + 16 * 1024, "{policy}: {used} of {limit}");
+                }
+            }
+            assert!(info(&mut client, "evicted_keys") > before + 2000, "{policy}");
+            if policy.starts_with("volatile") {
+                let keys: Vec<String> = (0..100).map(|n| format!("stays{n}")).collect();
+                let request: Vec<&str> =
+                    std::iter::once("EXISTS").chain(keys.iter().map(String::as_str)).collect();
+                assert_eq!(client.command(&request), Value::Integer(100), "{policy}");
+            }
+        }
+    });
+}
+
+#[test]
+fn with_nothing_to_evict_writes_are_refused() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        for n in 0..1000 {
+            assert_eq!(client.command(&["SET", &format!("k{n}"), "x"]), ok());
+        }
+        set_option(&mut client, "maxmemory-policy", "volatile-lru");
+        set_option(&mut client, "maxmemory", "1");
+        let Value::Error(line) = client.command(&["SET", "k", "v"]) else { panic!("there is no room") };
+        assert!(line.starts_with(b"OOM "));
+        assert_eq!(client.command(&["DBSIZE"]), Value::Integer(1000));
+    });
+}
+
+#[test]
+fn a_lowered_limit_is_reached_without_requests() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        let value = "x".repeat(10_000);
+        for n in 0..2000 {
+            assert_eq!(client.command(&["SET", &format!("k{n}"), &value]), ok());
+        }
+        let limit = info(&mut client, "used_memory") - (10 << 20);
+        set_option(&mut client, "maxmemory-policy", "allkeys-random");
+        set_option(&mut client, "maxmemory", &limit.to_string());
+        // INFO evicts nothing itself: eviction goes on in turns that it asks for.
+        let reached = (0..2000).any(|_| info(&mut client, "used_memory") <= limit);
+        assert!(reached);
+    });
+}
+
+#[test]
+fn a_large_value_evicts_as_much_as_it_takes() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        set_option(&mut client, "maxmemory-policy", "allkeys-lru");
+        let limit = limit_to(&mut client, 40 << 20);
+        let small = "x".repeat(1000);
+        for batch in 0..400 {
+            let request = |n: usize| vec!["SET".to_owned(), format!("k{batch}-{n}"), small.clone()];
+            let replies = client.pipeline(&(0..100).map(request).collect::<Vec<_>>());
+            assert_eq!(replies.expect("replies"), vec![ok(); 100]);
+        }
+        let large = "x".repeat(8 << 20);
+        assert_eq!(client.command(&["SET", "large", &large]), ok());
+        assert_eq!(client.command(&["STRLEN", "large"]), Value::Integer(8 << 20));
+        let used = info(&mut client, "used_memory");
+        assert!(used <= limit + limit / 100, "{used} of {limit}");
+    });
+}
