@@ -204,6 +204,7 @@ static CONFIG_RESETSTAT: Command<Runner> = Command {
 fn config_resetstat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.threads.iter().for_each(|port| port.stats.reset());
     ctx.shared.samples.actively_expired.reset();
+    ctx.shared.errors.reset();
     ctx.shared.rejected_connections.store(0, Relaxed);
     ctx.reply.ok();
     Ok(())

@@ -101,8 +101,12 @@ fn resetstat_starts_counting_over() {
     };
     (0..100).for_each(|_| drop(client.command(&["PING"])));
     assert!(processed(&mut client) >= 100);
+    let errors = |client: &mut Client| client.command(&["INFO", "errorstats"]).to_string();
+    client.command(&["NOSUCHCOMMAND"]);
+    assert!(errors(&mut client).contains("errorstat_ERR:count=1"));
     client.command(&["CONFIG", "RESETSTAT"]);
     assert!(processed(&mut client) < 10);
+    assert!(!errors(&mut client).contains("errorstat_ERR"));
 }
 
 /// Starts the server with `file` and what else `options` say.
