@@ -8,6 +8,8 @@
 pub mod alloc;
 mod block;
 pub mod entry;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod intset;
 pub mod listpack;
 pub mod lock;

@@ -1,0 +1,99 @@
+//! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
+//! Each panics when its property is broken.
+//!
+//! The bytes are taken twice: as a structure that somebody else wrote, where it can be one, and as a
+//! [`Script`] of operations, which are done to the structure and to a naive twin alike.
+
+mod packs;
+mod tables;
+
+pub use packs::{fuzz_intset, fuzz_listpack, fuzz_quicklist};
+pub use tables::{fuzz_entry, fuzz_ranked_members, fuzz_table};
+
+/// Operations read from arbitrary bytes. Behind the end everything reads as zero.
+struct Script<'a>(&'a [u8]);
+
+/// Operations of one script: what a longer one would find, a shorter one finds too.
+const OPS_MAX: usize = 100;
+
+impl Script<'_> {
+    /// The codes of the operations that follow, each read just before the operation's own bytes.
+    fn next_op(&mut self, done: &mut usize) -> Option<u8> {
+        *done += 1;
+        (!self.0.is_empty() && *done <= OPS_MAX).then(|| self.byte())
+    }
+
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.byte()).collect()
+    }
+
+    fn int(&mut self) -> i64 {
+        let bytes = self.bytes(8);
+        i64::from_le_bytes(bytes.try_into().expect("eight were asked for"))
+    }
+
+    /// A number below `end`, which is not zero.
+    fn below(&mut self, end: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % end
+    }
+
+    /// A text: often a small number or short, sometimes any number or thousands of bytes.
+    fn text(&mut self) -> Vec<u8> {
+        match self.byte() {
+            kind @ 0..=99 => kind.to_string().into_bytes(),
+            kind @ 100..=199 => self.bytes(usize::from(kind % 32)),
+            200..=229 => self.int().to_string().into_bytes(),
+            kind => vec![kind; usize::from(self.byte()) * 37],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intset::Intset;
+    use crate::listpack::Listpack;
+    use proptest::prelude::*;
+
+    fn all(data: &[u8]) {
+        fuzz_listpack(data);
+        fuzz_intset(data);
+        fuzz_quicklist(data);
+        fuzz_table(data);
+        fuzz_ranked_members(data);
+        fuzz_entry(data);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn properties_hold_for_random_bytes(data in prop::collection::vec(any::<u8>(), 0..600)) {
+            all(&data);
+        }
+
+        #[test]
+        fn properties_hold_for_valid_packs_with_some_bytes_changed(
+            texts in prop::collection::vec("[0-9]{1,5}|[a-z]{0,80}", 0..20),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+        ) {
+            let (mut pack, mut ints) = (Listpack::new(), Intset::new());
+            for text in &texts {
+                pack.push_back(text.as_bytes()).expect("small");
+                ints.insert(text.len() as i64 * 1000).expect("small");
+            }
+            for mut bytes in [pack.into_bytes(), ints.into_bytes()] {
+                for (at, byte) in &changes {
+                    bytes[at.index(bytes.len())] = *byte;
+                }
+                all(&bytes);
+            }
+        }
+    }
+}
