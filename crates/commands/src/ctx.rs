@@ -34,6 +34,13 @@ impl Ctx<'_> {
         self.changed_by(1, class, event, key);
     }
 
+    /// Notes changes that raise no keyspace event, because Redis raises none for them: acknowledging and
+    /// claiming a stream's entries.
+    #[inline]
+    pub fn changed_silently(&mut self, changes: u64) {
+        self.effects.changes += changes;
+    }
+
     /// Like [`Ctx::changed`] for a command that makes several changes at once and raises one event: `RPUSH`
     /// counts its elements. An event beside one that counted all changes (`del` behind `lpop`) has 0.
     #[inline]

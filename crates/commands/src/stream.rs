@@ -1,7 +1,10 @@
 //! Commands on streams: what they share.
 
+mod group;
 mod info;
+mod pending;
 mod read;
+mod remove;
 mod write;
 
 use keyspace::StreamId;
@@ -9,24 +12,48 @@ use keyspace::stream::{IdText, StreamEntry};
 use resp::Reply;
 use structures::listpack::element::Element;
 
-use crate::error::CommandError;
+use crate::args::Args;
+use crate::error::{CommandError, quotable};
 use crate::table::Command;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[
     &write::XADD,
     &write::XTRIM,
-    &write::XDEL,
+    &remove::XDEL,
+    &remove::XDELEX,
+    &remove::XACKDEL,
     &write::XSETID,
     &read::XLEN,
     &read::XRANGE,
     &read::XREVRANGE,
     &read::XREAD,
+    &read::XREADGROUP,
+    &group::XGROUP,
+    &pending::XACK,
+    &pending::XPENDING,
+    &pending::XCLAIM,
+    &pending::XAUTOCLAIM,
     &info::XINFO,
 ];
 
 const INVALID_ID: CommandError =
     CommandError::Line("ERR Invalid stream ID specified as stream command argument");
+
+/// There is no such stream, or it has no such group; `after` ends the line.
+fn no_key_or_group(key: &[u8], group: &[u8], after: &str) -> CommandError {
+    let (key, group) = (quotable(key), quotable(group));
+    let parts: [&[u8]; 6] =
+        [b"NOGROUP No such key '", key, b"' or consumer group '", group, b"'", after.as_bytes()];
+    CommandError::Bytes(parts.concat())
+}
+
+/// The stream at argument `key_at` has no group of the name at `group_at`.
+fn no_group_of_key(args: &Args<'_>, group_at: usize, key_at: usize) -> CommandError {
+    let (key, group) = (quotable(args.get(key_at)), quotable(args.get(group_at)));
+    let parts: [&[u8]; 5] = [b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"];
+    CommandError::Bytes(parts.concat())
+}
 
 /// No ID is written with more bytes.
 const ID_LEN_BYTES_MAX: usize = 127;

@@ -36,7 +36,9 @@ pub use object::{Blob, Object, ObjectType};
 pub use packed::PackDefect;
 pub use scan::{Drawn, ScanCursor};
 pub use set::{Set, SetView};
-pub use stream::{AppendError, Keep, NewId, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort};
+pub use stream::{
+    AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort,
+};
 pub use string::Str;
 pub use view::{Access, Expiry, View, WrongType};
 pub use zset::Zset;

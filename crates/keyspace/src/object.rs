@@ -88,7 +88,7 @@ impl Object {
             Object::Set(set) => set.len(),
             Object::Hash(hash) => hash.len(),
             Object::Zset(zset) => zset.len(),
-            Object::Stream(stream) => stream.len(),
+            Object::Stream(stream) => stream.element_count(),
         }
     }
 

@@ -16,15 +16,26 @@
 //! Complexity: append O(bytes), amortised; seek O(log nodes + entries of one node).
 //! Memory: an entry of the shape of its node's first one costs its values and about five bytes.
 //! Rejected: a radix tree over the nodes. Keys only arrive at the end, so it would buy nothing.
+//!
+//! Consumer groups ([`Group`]) stand beside the nodes, sorted by name: what they have read and not yet
+//! acknowledged they know by ID, whether or not the entry is still there ([`delivery`]).
 
+mod delivery;
+mod group;
 mod id;
+mod id_map;
 mod node;
 
-use crate::freeing::Pieces;
 use std::collections::{VecDeque, vec_deque};
 
 use structures::size_class::size_class;
 
+use crate::freeing::Pieces;
+
+pub use delivery::{
+    Acknowledgement, Autoclaimed, Claim, Claimed, Deliveries, Delivery, Removal,
+};
+pub use group::{Consumer, ConsumerIndex, Group, Pending};
 pub use id::{IdText, StreamId};
 use node::Node;
 pub use node::Pairs;
@@ -82,6 +93,18 @@ pub enum TrimEffort {
     },
 }
 
+/// What removing an entry does to the groups that know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum References {
+    /// It stays pending where it is.
+    #[default]
+    Keep,
+    /// It is pending nowhere any more.
+    Delete,
+    /// It goes only if every group has read and acknowledged it.
+    Acknowledged,
+}
+
 /// What [`Stream::trim`] did.
 #[derive(Debug, Default)]
 pub struct StreamTrimmed {
@@ -102,6 +125,8 @@ pub struct Stream {
     last_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
+    /// In the order of their names.
+    groups: Vec<Group>,
 }
 
 /// One entry, borrowed from its stream.
@@ -181,20 +206,25 @@ impl Stream {
         self.entries_added = count;
     }
 
-    /// Gives the value up piece by piece. O(1).
+    /// Gives the value up piece by piece: a node, or a run of pending entries. O(groups).
     pub fn into_freed(self) -> Pieces {
-        let mut stream = self;
-        let nodes = std::mem::take(&mut stream.nodes);
-        Box::new(nodes.into_iter().map(drop).chain(std::iter::once(stream).map(drop)))
+        let groups = self.groups.into_iter().flat_map(Group::into_freed);
+        Box::new(self.nodes.into_iter().map(drop).chain(groups))
     }
 
-    /// Bytes owned outside the key's block. O(nodes).
+    /// Entries and what groups keep of them: what freeing the stream weighs. O(groups).
+    pub fn element_count(&self) -> usize {
+        self.len + self.groups().map(|group| group.pending_len() + group.consumer_count()).sum::<usize>()
+    }
+
+    /// Bytes owned outside the key's block. O(nodes + runs of pending entries + consumers).
     pub fn memory_usage(&self) -> usize {
-        let ring = match self.nodes.capacity() * size_of::<Node>() {
-            0 => 0,
-            bytes => size_class(bytes),
-        };
-        size_class(size_of::<Self>()) + ring + self.nodes.iter().map(Node::memory_usage).sum::<usize>()
+        let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
+        size_class(size_of::<Self>())
+            + block(self.nodes.capacity() * size_of::<Node>())
+            + self.nodes.iter().map(Node::memory_usage).sum::<usize>()
+            + block(self.groups.capacity() * size_of::<Group>())
+            + self.groups().map(Group::memory_usage).sum::<usize>()
     }
 
     // Changing.
@@ -250,7 +280,7 @@ impl Stream {
     /// Removes the entry with this ID; whether there was one. O(log nodes + entries of one node), and
     /// moving the nodes' handles when it was the last of its node.
     pub fn remove(&mut self, id: StreamId) -> bool {
-        let Some(index) = self.node_of(id) else { return false };
+        let Some(index) = node_of(&self.nodes, id) else { return false };
         let node = &mut self.nodes[index];
         let at = node.seek(id);
         if !node.at(at).is_some_and(|entry| entry.id == id && !entry.deleted) {
@@ -265,12 +295,16 @@ impl Stream {
         true
     }
 
-    /// Removes entries from the front. O(nodes removed + entries of one node).
-    pub fn trim(&mut self, keep: Keep, effort: TrimEffort) -> StreamTrimmed {
+    /// Removes entries from the front. O(nodes removed + entries of one node); where references to them count,
+    /// O(entries looked at × groups log n), and then entries go one by one whatever the effort.
+    pub fn trim(&mut self, keep: Keep, effort: TrimEffort, references: References) -> StreamTrimmed {
         let limit = match effort {
             TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
             TrimEffort::WholeNodes { entries_max } => entries_max,
         };
+        if references != References::Keep && !self.groups.is_empty() {
+            return StreamTrimmed { removed: self.trim_entries(keep, limit, references), leftovers: None };
+        }
         let before = self.len;
         let mut nodes = 0;
         for node in &self.nodes {
@@ -328,34 +362,89 @@ impl Stream {
         }
     }
 
-    // Reading.
-
-    /// The node that has the entry `id` if there is one: the last that begins at or below it.
-    fn node_of(&self, id: StreamId) -> Option<usize> {
-        // New entries and their readers are at the end.
-        if self.nodes.back().is_some_and(|last| last.base() <= id) {
-            return Some(self.nodes.len() - 1);
+    /// Removes entries from the front one by one, looking at what groups know of each; how many went. No node
+    /// is begun that has more entries than are left of the limit.
+    fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> usize {
+        let read_up_to = match references {
+            References::Acknowledged => self.read_by_all(),
+            References::Keep | References::Delete => StreamId::MAX,
+        };
+        let (mut removed, mut index, mut done) = (0, 0, false);
+        while let Some(node) = self.nodes.get_mut(index)
+            && !done
+            && removed + node.live() <= limit
+        {
+            let mut at = node.start();
+            while let Some(entry) = node.at(at) {
+                let (id, deleted, start) = (entry.id, entry.deleted, at);
+                at = entry.end;
+                let goes = match keep {
+                    Keep::Last(count) => self.len as u64 > count,
+                    Keep::From(first) => id < first,
+                };
+                if !goes || id > read_up_to {
+                    done = true;
+                    break;
+                }
+                if deleted || references == References::Acknowledged && is_pending(&self.groups, id) {
+                    continue;
+                }
+                if references == References::Delete {
+                    for group in &mut self.groups {
+                        group.acknowledge(id);
+                    }
+                }
+                node.delete(start);
+                self.len -= 1;
+                removed += 1;
+            }
+            if node.live() == 0 {
+                self.nodes.remove(index);
+            } else {
+                index += 1;
+            }
         }
-        self.nodes.partition_point(|node| node.base() <= id).checked_sub(1)
+        removed
     }
+
+    // Reading.
 
     /// Entries from `start` to `end`, both included, in ascending order. Beginning is O(log nodes +
     /// entries of one node), each step O(1).
     pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
-        let first = self.node_of(start).unwrap_or(0);
-        let mut nodes = self.nodes.range(first..);
-        let node = nodes.next();
-        Range { node, at: node.map_or(0, |node| node.seek(start)), nodes, end }
+        range_of(&self.nodes, start, end)
     }
 
     /// Entries from `end` down to `start`, both included. Costs as [`Stream::range`].
     pub fn range_rev(&self, start: StreamId, end: StreamId) -> RangeRev<'_> {
-        let behind = self.node_of(end).map_or(0, |last| last + 1);
+        let behind = node_of(&self.nodes, end).map_or(0, |last| last + 1);
         let mut nodes = self.nodes.range(..behind);
         let node = nodes.next_back();
         let behind = |node: &Node| end.next().map_or(node.end(), |next| node.seek(next));
         RangeRev { node, at: node.map_or(0, behind), nodes, start }
     }
+}
+
+/// The node that has the entry `id` if there is one: the last that begins at or below it.
+fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
+    // New entries and their readers are at the end.
+    if nodes.back().is_some_and(|last| last.base() <= id) {
+        return Some(nodes.len() - 1);
+    }
+    nodes.partition_point(|node| node.base() <= id).checked_sub(1)
+}
+
+/// Entries from `start` to `end`, both included.
+fn range_of(nodes: &VecDeque<Node>, start: StreamId, end: StreamId) -> Range<'_> {
+    let first = node_of(nodes, start).unwrap_or(0);
+    let mut nodes = nodes.range(first..);
+    let node = nodes.next();
+    Range { node, at: node.map_or(0, |node| node.seek(start)), nodes, end }
+}
+
+/// Whether an entry is pending in any group.
+fn is_pending(groups: &[Group], id: StreamId) -> bool {
+    groups.iter().any(|group| group.is_pending(id))
 }
 
 impl StreamLimits {
@@ -518,18 +607,18 @@ mod tests {
     #[test]
     fn an_approximate_trim_removes_whole_nodes_within_its_limit() {
         let whole = |entries_max| TrimEffort::WholeNodes { entries_max };
-        assert_eq!(of(250).trim(Keep::Last(120), whole(0)).removed, 100);
-        assert_eq!(of(250).trim(Keep::Last(0), whole(0)).removed, 250);
-        assert_eq!(of(250).trim(Keep::Last(0), whole(199)).removed, 100);
-        assert_eq!(of(250).trim(Keep::Last(0), whole(99)).removed, 0);
-        assert_eq!(of(250).trim(Keep::From(id(200, 0)), whole(0)).removed, 100);
-        assert_eq!(of(250).trim(Keep::From(id(201, 0)), whole(0)).removed, 200);
+        assert_eq!(of(250).trim(Keep::Last(120), whole(0), References::Keep).removed, 100);
+        assert_eq!(of(250).trim(Keep::Last(0), whole(0), References::Keep).removed, 250);
+        assert_eq!(of(250).trim(Keep::Last(0), whole(199), References::Keep).removed, 100);
+        assert_eq!(of(250).trim(Keep::Last(0), whole(99), References::Keep).removed, 0);
+        assert_eq!(of(250).trim(Keep::From(id(200, 0)), whole(0), References::Keep).removed, 100);
+        assert_eq!(of(250).trim(Keep::From(id(201, 0)), whole(0), References::Keep).removed, 200);
     }
 
     #[test]
     fn many_trimmed_nodes_are_handed_back() {
         let mut stream = of(5000);
-        let trimmed = stream.trim(Keep::Last(10), TrimEffort::Exact);
+        let trimmed = stream.trim(Keep::Last(10), TrimEffort::Exact, References::Keep);
         assert_eq!((trimmed.removed, stream.len()), (4990, 10));
         assert_eq!(trimmed.leftovers.map(|left| left.len()), Some(4900));
         assert_eq!(stream.first_entry_id(), id(4991, 0));
@@ -549,6 +638,71 @@ mod tests {
         );
         assert_eq!(ids(stream.range(StreamId::MIN, StreamId::MAX)), []);
         assert_eq!(ids(stream.range_rev(StreamId::MIN, StreamId::MAX)), []);
+    }
+
+    /// Entries 1-0 to 10-0, of which a group has read six and acknowledged 1-0 and 3-0.
+    fn read_by_a_group() -> Stream {
+        let mut stream = of(10);
+        let group = stream.create_group(b"g", StreamId::MIN, None).expect("a new name");
+        let consumer = group.create_consumer(b"c", 0).expect("a new name");
+        let acknowledgement = Acknowledgement::Awaited;
+        let delivery = Delivery { consumer, count_max: 6, now_ms: 1, acknowledgement };
+        assert_eq!(stream.deliver(b"g", &delivery, |_| {}), 6);
+        let group = stream.group_mut(b"g").expect("just made");
+        assert!(group.acknowledge(id(1, 0)) && group.acknowledge(id(3, 0)) && !group.acknowledge(id(3, 0)));
+        stream
+    }
+
+    fn pending(stream: &Stream) -> Vec<u64> {
+        let group = stream.group(b"g").expect("it is there");
+        group.pending_from(StreamId::MIN).map(|(id, _)| id.ms).collect()
+    }
+
+    #[test]
+    fn trimming_keeps_drops_or_heeds_what_is_pending() {
+        for (references, left, still_pending) in [
+            (References::Keep, vec![8, 9, 10], vec![2, 4, 5, 6]),
+            (References::Delete, vec![8, 9, 10], vec![]),
+            (References::Acknowledged, vec![2, 4, 5, 6, 7, 8, 9, 10], vec![2, 4, 5, 6]),
+        ] {
+            for keep in [Keep::Last(3), Keep::From(id(8, 0))] {
+                let mut stream = read_by_a_group();
+                let trimmed = stream.trim(keep, TrimEffort::Exact, references);
+                assert_eq!(trimmed.removed, 10 - left.len());
+                let entries = ids(stream.range(StreamId::MIN, StreamId::MAX));
+                assert_eq!(entries.iter().map(|id| id.ms).collect::<Vec<_>>(), left, "{references:?}");
+                assert_eq!(pending(&stream), still_pending, "{references:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn entries_nobody_refers_to_go_as_ever() {
+        let trimmed = of(10).trim(Keep::Last(3), TrimEffort::Exact, References::Acknowledged);
+        assert_eq!(trimmed.removed, 7);
+    }
+
+    #[test]
+    fn a_removal_looks_at_the_groups_first() {
+        let mut stream = read_by_a_group();
+        let mut remove = |ms, references| stream.remove_with(id(ms, 0), references);
+        assert_eq!(remove(1, References::Acknowledged), Removal::Removed);
+        assert_eq!(remove(1, References::Acknowledged), Removal::Missing);
+        assert_eq!(remove(2, References::Acknowledged), Removal::Referenced);
+        assert_eq!(remove(7, References::Acknowledged), Removal::Referenced);
+        assert_eq!(remove(2, References::Keep), Removal::Removed);
+        assert_eq!(remove(2, References::Delete), Removal::Missing);
+        assert_eq!(remove(4, References::Delete), Removal::Removed);
+        assert_eq!(pending(&stream), [5, 6]);
+    }
+
+    #[test]
+    fn a_copy_has_groups_of_its_own() {
+        let stream = read_by_a_group();
+        let mut copy = stream.clone();
+        assert_eq!(copy.group_mut(b"g").expect("copied").remove_consumer(b"c"), Some(4));
+        assert_eq!((pending(&copy).len(), pending(&stream).len()), (0, 4));
+        assert!(stream.memory_usage() > of(10).memory_usage() + 4 * 56);
     }
 
     #[derive(Clone, Debug)]
@@ -607,12 +761,12 @@ mod tests {
             }
             Op::TrimLast(count) => {
                 let removed = twin.len().saturating_sub(count as usize);
-                assert_eq!(stream.trim(Keep::Last(count), TrimEffort::Exact).removed, removed);
+                assert_eq!(stream.trim(Keep::Last(count), TrimEffort::Exact, References::Keep).removed, removed);
                 twin.drain(..removed);
             }
             Op::TrimFrom(ms) => {
                 let removed = twin.iter().take_while(|entry| entry.0 < id(ms, 1)).count();
-                assert_eq!(stream.trim(Keep::From(id(ms, 1)), TrimEffort::Exact).removed, removed);
+                assert_eq!(stream.trim(Keep::From(id(ms, 1)), TrimEffort::Exact, References::Keep).removed, removed);
                 twin.drain(..removed);
             }
         }

@@ -1,9 +1,10 @@
 //! XINFO: what a stream is made of.
 
+use keyspace::stream::Group as ConsumerGroup;
 use keyspace::{Stream, StreamId};
 use resp::Reply;
 
-use super::{reply_entries, reply_entry, reply_id};
+use super::{no_group_of_key, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
@@ -22,7 +23,7 @@ pub(super) static XINFO: Command = Command {
     keys: &[],
     tips: &[],
     args: &[],
-    subcommands: &[&XINFO_STREAM, &XINFO_HELP],
+    subcommands: &[&XINFO_STREAM, &XINFO_GROUPS, &XINFO_CONSUMERS, &XINFO_HELP],
     run: xinfo,
 };
 /// XINFO with a subcommand that there is not.
@@ -65,11 +66,14 @@ fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
         reply.bulk(b"entries");
         reply_entries(reply, stream.range(StreamId::MIN, StreamId::MAX).take(count_max));
         reply.bulk(b"groups");
-        reply.empty_array();
+        reply.array(stream.groups().len());
+        for group in stream.groups() {
+            reply_group_in_full(reply, stream, group, count_max);
+        }
         return Ok(());
     }
     reply.bulk(b"groups");
-    reply.integer(0);
+    reply.integer(stream.groups().len() as i64);
     reply.bulk(b"first-entry");
     match stream.range(StreamId::MIN, StreamId::MAX).next() {
         Some(entry) => reply_entry(reply, entry),
@@ -102,6 +106,62 @@ fn reply_facts(reply: &mut Reply<'_>, stream: &Stream) {
     reply_id(reply, stream.first_entry_id());
 }
 
+/// A group with up to `count_max` of its pending entries, and as many of each consumer.
+fn reply_group_in_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup, count_max: usize) {
+    reply.map(7);
+    reply.bulk(b"name");
+    reply.bulk(group.name());
+    reply_progress(reply, stream, group);
+    reply.bulk(b"pel-count");
+    reply.integer(group.pending_len() as i64);
+    reply.bulk(b"pending");
+    let pending = group.pending_from(StreamId::MIN).take(count_max);
+    reply.array(group.pending_len().min(count_max));
+    for (id, pending) in pending {
+        reply.array(4);
+        reply_id(reply, id);
+        reply.bulk(group.consumer(pending.consumer).name());
+        reply.integer(pending.delivered_ms);
+        reply.integer(pending.deliveries as i64);
+    }
+    reply.bulk(b"consumers");
+    reply.array(group.consumer_count());
+    for consumer in group.consumers() {
+        reply.map(5);
+        reply.bulk(b"name");
+        reply.bulk(consumer.name());
+        reply.bulk(b"seen-time");
+        reply.integer(consumer.seen_ms());
+        reply.bulk(b"active-time");
+        reply.integer(consumer.active_ms().unwrap_or(-1));
+        reply.bulk(b"pel-count");
+        reply.integer(consumer.pending_len() as i64);
+        reply.bulk(b"pending");
+        reply.array(consumer.pending_len().min(count_max));
+        for id in consumer.pending_from(StreamId::MIN).take(count_max) {
+            let pending = group.pending(id).expect("what a consumer has pending, its group has");
+            reply.array(3);
+            reply_id(reply, id);
+            reply.integer(pending.delivered_ms);
+            reply.integer(pending.deliveries as i64);
+        }
+    }
+}
+
+/// How far a group has read: three pairs.
+fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup) {
+    let reply_number = |reply: &mut Reply<'_>, number: Option<i64>| match number {
+        Some(number) => reply.integer(number),
+        None => reply.null(),
+    };
+    reply.bulk(b"last-delivered-id");
+    reply_id(reply, group.last_delivered());
+    reply.bulk(b"entries-read");
+    reply_number(reply, group.entries_read());
+    reply.bulk(b"lag");
+    reply_number(reply, stream.lag(group));
+}
+
 /// FULL, and how many entries it shows.
 struct FullOption {
     count_max: usize,
@@ -128,6 +188,78 @@ impl FullOption {
     }
 }
 
+static XINFO_GROUPS: Command = Command {
+    name: "GROUPS",
+    summary: "Describes the consumer groups of a stream.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::STREAM),
+    keys: &[KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[Arg::key("key", 0)],
+    subcommands: &[],
+    run: xinfo_groups,
+};
+/// XINFO GROUPS key: a map for each group, in the order of their names.
+fn xinfo_groups(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
+    let reply = &mut ctx.reply;
+    reply.array(stream.groups().len());
+    for group in stream.groups() {
+        reply.map(6);
+        reply.bulk(b"name");
+        reply.bulk(group.name());
+        reply.bulk(b"consumers");
+        reply.integer(group.consumer_count() as i64);
+        reply.bulk(b"pending");
+        reply.integer(group.pending_len() as i64);
+        reply_progress(reply, stream, group);
+    }
+    Ok(())
+}
+
+static XINFO_CONSUMERS: Command = Command {
+    name: "CONSUMERS",
+    summary: "Describes the consumers of a consumer group.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::STREAM),
+    keys: &[KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[Arg::key("key", 0), Arg::string("group")],
+    subcommands: &[],
+    run: xinfo_consumers,
+};
+/// XINFO CONSUMERS key group: a map for each consumer, in the order of their names.
+fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
+    let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
+    let group = stream.group(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))?;
+    let since = |then_ms: i64| now_ms.saturating_sub(then_ms).max(0);
+    let reply = &mut ctx.reply;
+    reply.array(group.consumer_count());
+    for consumer in group.consumers() {
+        reply.map(4);
+        reply.bulk(b"name");
+        reply.bulk(consumer.name());
+        reply.bulk(b"pending");
+        reply.integer(consumer.pending_len() as i64);
+        reply.bulk(b"idle");
+        reply.integer(since(consumer.seen_ms()));
+        reply.bulk(b"inactive");
+        reply.integer(consumer.active_ms().map_or(-1, since));
+    }
+    Ok(())
+}
+
 static XINFO_HELP: Command = Command {
     name: "HELP",
     summary: "Returns a help text about the subcommands.",
@@ -148,6 +280,10 @@ static XINFO_HELP: Command = Command {
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [
         "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "CONSUMERS <key> <groupname>",
+        "    Show consumers of <groupname>.",
+        "GROUPS <key>",
+        "    Show the stream consumer groups.",
         "STREAM <key> [FULL [COUNT <count>]",
         "    Show information about the stream.",
         "HELP",
@@ -182,6 +318,44 @@ mod tests {
         assert_eq!(db.line("XINFO STREAM s full count 0"), full);
         db.line("XDEL s 1-1");
         assert!(db.line("XINFO STREAM s").ends_with("$11|first-entry|_|$10|last-entry|_|"));
+    }
+
+    #[test]
+    fn groups_and_consumers_are_described() {
+        let mut db = Harness::new();
+        db.protocol = Protocol::Resp3;
+        for line in [
+            "XADD s 1 f v",
+            "XADD s 2 f v",
+            "XGROUP CREATE s g 0",
+            "XREADGROUP GROUP g c COUNT 1 STREAMS s >",
+            "XGROUP CREATECONSUMER s g d",
+        ] {
+            db.line(line);
+        }
+        db.now_ms += 7;
+        let progress = "$17|last-delivered-id|$3|1-0|$12|entries-read|:1|$3|lag|:1|";
+        assert_eq!(
+            db.line("XINFO GROUPS s"),
+            format!("*1|%6|$4|name|$1|g|$9|consumers|:2|$7|pending|:1|{progress}")
+        );
+        assert_eq!(
+            db.line("XINFO CONSUMERS s g"),
+            "*2|%4|$4|name|$1|c|$7|pending|:1|$4|idle|:7|$8|inactive|:7|\
+             %4|$4|name|$1|d|$7|pending|:0|$4|idle|:7|$8|inactive|:-1|"
+        );
+        let start = crate::harness::START_MS;
+        let full = format!(
+            "*1|%7|$4|name|$1|g|{progress}$9|pel-count|:1|$7|pending|*1|*4|$3|1-0|$1|c|:{start}|:1|\
+             $9|consumers|*2|%5|$4|name|$1|c|$9|seen-time|:{start}|$11|active-time|:{start}|\
+             $9|pel-count|:1|$7|pending|*1|*3|$3|1-0|:{start}|:1|\
+             %5|$4|name|$1|d|$9|seen-time|:{start}|$11|active-time|:-1|$9|pel-count|:0|$7|pending|*0|"
+        );
+        assert!(db.line("XINFO STREAM s FULL").ends_with(&full));
+        assert_eq!(
+            db.line("XINFO CONSUMERS s h"),
+            "-NOGROUP No such consumer group 'h' for key name 's'|"
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Commands that read streams.
 
+use keyspace::stream::{Acknowledgement, Delivery};
 use keyspace::{Stream, StreamId};
-use resp::Protocol;
+use resp::{Protocol, Reply};
 
-use super::{parse_id, reply_entries};
+use super::group::seen_consumer;
+use super::{no_key_or_group, parse_id, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
@@ -100,7 +102,7 @@ fn xrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 /// The lower end of a range: an ID, without its sequence number the first of that millisecond; `-` for
 /// the lowest; `(` in front leaves the ID itself out.
-fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
+pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
             let invalid = CommandError::Line("ERR invalid start ID for the interval");
@@ -111,7 +113,7 @@ fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
 }
 
 /// The upper end, without its sequence number the last of that millisecond; see [`range_start`].
-fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
+pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
             let invalid = CommandError::Line("ERR invalid end ID for the interval");
@@ -121,7 +123,8 @@ fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
+/// An ID where `-` is the lowest and `+` the highest.
+pub(super) fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     match text {
         b"-" => Ok(StreamId::MIN),
         b"+" => Ok(StreamId::MAX),
@@ -169,39 +172,168 @@ pub(super) static XREAD: Command = Command {
 /// the one before the last entry's. A client that could be served only later gets the null at once: BLOCK
 /// is read, but does not make anyone wait.
 fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let request = ReadRequest::parse(ctx, args)?;
+    let request = ReadRequest::parse(ctx, args, Reader::Anyone)?;
     let mut after = Vec::with_capacity(request.stream_count);
     for (key_at, id_at) in request.streams() {
         let stream = ctx.db.read::<Stream>(args.key(key_at))?;
         after.push(id_to_read_after(stream, args.get(id_at))?);
     }
-    let mark = ctx.reply.mark();
-    let begun = match ctx.reply.protocol() {
-        Protocol::Resp2 => ctx.reply.begin_array(),
-        Protocol::Resp3 => ctx.reply.begin_map(),
-    };
-    let mut served = 0;
+    let mut served = ServedStreams::begin(&mut ctx.reply);
     for ((key_at, _), after) in request.streams().zip(after) {
         let key = args.key(key_at);
         let Some(stream) = ctx.db.read::<Stream>(key)? else { continue };
-        let Some(start) = after.next().filter(|_| stream.last_entry_id() > after) else { continue };
-        served += 1;
-        if ctx.reply.protocol() == Protocol::Resp2 {
-            ctx.reply.array(2);
-        }
-        ctx.reply.bulk(key.bytes);
+        let Some(start) = after.next().filter(|_| stream.has_entries_after(after)) else { continue };
+        served.next(&mut ctx.reply, key.bytes);
         reply_entries(&mut ctx.reply, stream.range(start, StreamId::MAX).take(request.count));
     }
-    match (served, ctx.reply.protocol()) {
-        (0, _) => {
-            ctx.reply.truncate(mark);
-            ctx.reply.null_array();
-        }
-        (_, Protocol::Resp2) => ctx.reply.end_array(begun, served),
-        (_, Protocol::Resp3) => ctx.reply.end_map(begun, served),
-    }
+    // Here a client with BLOCK would begin to wait for what `after` asks of the keys.
+    served.end(&mut ctx.reply);
     Ok(())
 }
+
+/// Several streams in one reply: pairs of a key and entries, a map in RESP3; null if there is none.
+struct ServedStreams {
+    mark: resp::Mark,
+    begun: resp::Deferred,
+    count: usize,
+}
+
+impl ServedStreams {
+    fn begin(reply: &mut Reply<'_>) -> Self {
+        Self { mark: reply.mark(), begun: reply.begin_array(), count: 0 }
+    }
+
+    /// Begins the next stream; its entries must follow.
+    fn next(&mut self, reply: &mut Reply<'_>, key: &[u8]) {
+        self.count += 1;
+        if reply.protocol() == Protocol::Resp2 {
+            reply.array(2);
+        }
+        reply.bulk(key);
+    }
+
+    fn end(self, reply: &mut Reply<'_>) {
+        match (self.count, reply.protocol()) {
+            (0, _) => {
+                reply.truncate(self.mark);
+                reply.null_array();
+            }
+            (count, Protocol::Resp2) => reply.end_array(self.begun, count),
+            (count, Protocol::Resp3) => reply.end_map(self.begun, count),
+        }
+    }
+}
+
+pub(super) static XREADGROUP: Command = Command {
+    name: "XREADGROUP",
+    summary: "Delivers entries of several streams to a consumer of a group.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(7),
+    flags: Flags::WRITE.union(Flags::BLOCKING),
+    acl: Acl::WRITE.union(Acl::STREAM).union(Acl::BLOCKING),
+    keys: &[KeySpec::keyword("STREAMS", 4, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &[],
+    args: &[
+        Arg::block("group-block", &[Arg::string("group"), Arg::string("consumer")]).token("GROUP"),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::integer("milliseconds").token("BLOCK").optional(),
+        Arg::word("noack", "NOACK").optional(),
+        Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
+            .token("STREAMS"),
+    ],
+    subcommands: &[],
+    run: xreadgroup,
+};
+/// XREADGROUP GROUP group consumer \[COUNT count\] \[BLOCK milliseconds\] \[NOACK\] STREAMS key \[key ...\] id
+/// \[id ...\]: per stream the key and its entries, null where there is none. With `>` entries that the group
+/// was not delivered yet, else those above the ID that are pending for the consumer, which is told even if
+/// there is none. BLOCK is answered as XREAD does.
+fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = ReadRequest::parse(ctx, args, Reader::Group)?;
+    let Some(GroupOption { group, consumer }) = request.group else {
+        return Err(CommandError::Line("ERR Missing GROUP option for XREADGROUP"));
+    };
+    let mut wanted = Vec::with_capacity(request.stream_count);
+    for (key_at, id_at) in request.streams() {
+        let key = args.key(key_at);
+        let stream = ctx.db.read::<Stream>(key)?;
+        if stream.is_none_or(|stream| stream.group(group).is_none()) {
+            return Err(no_key_or_group(key.bytes, group, " in XREADGROUP with GROUP option"));
+        }
+        wanted.push(Wanted::parse(args.get(id_at))?);
+    }
+    let mut served = ServedStreams::begin(&mut ctx.reply);
+    for ((key_at, _), wanted) in request.streams().zip(wanted) {
+        let key = args.key(key_at);
+        let Some(consumer) = seen_consumer(ctx, key, group, consumer)? else { continue };
+        let delivery = Delivery {
+            consumer,
+            count_max: request.count,
+            now_ms: ctx.db.now_ms(),
+            acknowledgement: request.acknowledgement,
+        };
+        let Some(stream) = ctx.db.write::<Stream>(key)? else { continue };
+        let delivered_to = stream.group(group).map_or(StreamId::MAX, |group| group.last_delivered());
+        if wanted == Wanted::New && !stream.has_entries_after(delivered_to) {
+            continue;
+        }
+        let reply = &mut ctx.reply;
+        served.next(reply, key.bytes);
+        let begun = reply.begin_array();
+        let count = match wanted {
+            Wanted::New => stream.deliver(group, &delivery, |entry| reply_entry(reply, entry)),
+            Wanted::PendingAfter(id) => stream.deliver_again(group, id, &delivery, |id, entry| match entry {
+                Some(entry) => reply_entry(reply, entry),
+                None => {
+                    reply.array(2);
+                    reply_id(reply, id);
+                    reply.null_array();
+                }
+            }),
+        };
+        reply.end_array(begun, count);
+        if wanted == Wanted::New {
+            ctx.changed_silently(1);
+        }
+    }
+    // Here a client with BLOCK that wants new entries would begin to wait for them.
+    served.end(&mut ctx.reply);
+    Ok(())
+}
+
+/// What a consumer wants of a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// `>`: entries that its group was not delivered yet.
+    New,
+    /// What is pending for it above an ID.
+    PendingAfter(StreamId),
+}
+
+impl Wanted {
+    fn parse(text: &[u8]) -> Result<Self, CommandError> {
+        match text {
+            b"$" => Err(CommandError::Line(DOLLAR_IS_EMPTY)),
+            b"+" => Err(CommandError::Line(PLUS_IS_EMPTY)),
+            b">" => Ok(Self::New),
+            // As in Redis, the last ID there is stands for `>`.
+            _ => Ok(match parse_id(text, 0)? {
+                StreamId::MAX => Self::New,
+                id => Self::PendingAfter(id),
+            }),
+        }
+    }
+}
+
+const DOLLAR_IS_EMPTY: &str = "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the \
+                               history of this consumer by specifying a proper ID, or use the > ID to get new \
+                               messages. The $ ID would just return an empty result set.";
+const PLUS_IS_EMPTY: &str = "ERR The + ID is meaningless in the context of XREADGROUP: you want to read the \
+                             history of this consumer by specifying a proper ID, or use the > ID to get new \
+                             messages. The + ID would just return an empty result set.";
 
 /// The ID above which a client wants to read.
 fn id_to_read_after(stream: Option<&Stream>, text: &[u8]) -> Result<StreamId, CommandError> {
@@ -220,18 +352,37 @@ fn id_to_read_after(stream: Option<&Stream>, text: &[u8]) -> Result<StreamId, Co
 const ONLY_IN_GROUPS: &str = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
                               <group> <consumer> option.";
 
-/// What XREAD was asked for.
-struct ReadRequest {
+/// Who reads, which decides what options there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// XREAD
+    Anyone,
+    /// XREADGROUP
+    Group,
+}
+
+/// GROUP and what follows it.
+#[derive(Clone, Copy)]
+struct GroupOption<'a> {
+    group: &'a [u8],
+    consumer: &'a [u8],
+}
+
+/// What XREAD or XREADGROUP was asked for.
+struct ReadRequest<'a> {
     /// Entries per stream.
     count: usize,
     /// Index of the first key's argument.
     keys_at: usize,
     stream_count: usize,
+    group: Option<GroupOption<'a>>,
+    acknowledgement: Acknowledgement,
 }
 
-impl ReadRequest {
-    fn parse(ctx: &Ctx<'_>, args: &Args<'_>) -> Result<Self, CommandError> {
-        let mut count = 0;
+impl<'a> ReadRequest<'a> {
+    fn parse(ctx: &Ctx<'_>, args: &Args<'a>, reader: Reader) -> Result<Self, CommandError> {
+        let acknowledgement = Acknowledgement::Awaited;
+        let mut request = Self { count: 0, keys_at: 0, stream_count: 0, group: None, acknowledgement };
         let mut at = 1;
         while at < args.len() {
             let has_value = at + 1 < args.len();
@@ -239,24 +390,40 @@ impl ReadRequest {
                 check_timeout(ctx, args, at + 1)?;
                 at += 2;
             } else if has_value && args.is(at, "COUNT") {
-                count = usize::try_from(args.integer(at + 1)?).unwrap_or(0);
+                request.count = usize::try_from(args.integer(at + 1)?).unwrap_or(0);
                 at += 2;
             } else if has_value && args.is(at, "STREAMS") {
-                let words = args.len() - at - 1;
-                if !words.is_multiple_of(2) {
-                    return Err(CommandError::Line(UNBALANCED));
-                }
-                let count = if count == 0 { usize::MAX } else { count };
-                return Ok(Self { count, keys_at: at + 1, stream_count: words / 2 });
+                return request.finish(args, at + 1, reader);
             } else if at + 2 < args.len() && args.is(at, "GROUP") {
-                return Err(CommandError::Line(GROUP_IN_XREAD));
+                if reader == Reader::Anyone {
+                    return Err(CommandError::Line(GROUP_IN_XREAD));
+                }
+                request.group = Some(GroupOption { group: args.get(at + 1), consumer: args.get(at + 2) });
+                at += 3;
             } else if args.is(at, "NOACK") {
-                return Err(CommandError::Line(NOACK_IN_XREAD));
+                if reader == Reader::Anyone {
+                    return Err(CommandError::Line(NOACK_IN_XREAD));
+                }
+                request.acknowledgement = Acknowledgement::NotNeeded;
+                at += 1;
             } else {
                 return Err(CommandError::Syntax);
             }
         }
         Err(CommandError::Syntax)
+    }
+
+    /// Takes the streams, whose keys begin at argument `keys_at`.
+    fn finish(self, args: &Args<'_>, keys_at: usize, reader: Reader) -> Result<Self, CommandError> {
+        let words = args.len() - keys_at;
+        if !words.is_multiple_of(2) {
+            return Err(CommandError::Line(match reader {
+                Reader::Anyone => UNBALANCED,
+                Reader::Group => UNBALANCED_IN_GROUP,
+            }));
+        }
+        let count = if self.count == 0 { usize::MAX } else { self.count };
+        Ok(Self { count, keys_at, stream_count: words / 2, ..self })
     }
 
     /// Argument indexes of each stream's key and ID.
@@ -268,6 +435,8 @@ impl ReadRequest {
 
 const UNBALANCED: &str = "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must \
                           be specified.";
+const UNBALANCED_IN_GROUP: &str = "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' \
+                                   must be specified.";
 const GROUP_IN_XREAD: &str =
     "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.";
 const NOACK_IN_XREAD: &str =
@@ -353,6 +522,60 @@ mod tests {
         db.protocol = Protocol::Resp3;
         assert_eq!(db.line("XREAD STREAMS a b 0 0"), format!("%2|$1|a|*1|{a1}$1|b|*1|{b3}"));
         assert_eq!(db.line("XREAD STREAMS none 0"), "_|");
+    }
+
+    #[test]
+    fn a_group_is_delivered_each_entry_once() {
+        let mut db = Harness::new();
+        for ms in 1..=4 {
+            db.run(&["XADD", "s", &ms.to_string(), "f", "v"]);
+        }
+        db.line("XGROUP CREATE s g 1");
+        let entry = |id: &str| format!("*2|$3|{id}|*2|$1|f|$1|v|");
+        let (two, three, four) = (entry("2-0"), entry("3-0"), entry("4-0"));
+        let nothing = "*1|*2|$1|s|*0|".to_string();
+        for (line, reply) in [
+            ("XREADGROUP GROUP g c COUNT 1 STREAMS s >", format!("*1|*2|$1|s|*1|{two}")),
+            ("XREADGROUP GROUP g d NOACK COUNT 1 STREAMS s >", format!("*1|*2|$1|s|*1|{three}")),
+            ("XREADGROUP GROUP g c STREAMS s >", format!("*1|*2|$1|s|*1|{four}")),
+            ("XREADGROUP GROUP g c BLOCK 1 STREAMS s >", "*-1|".to_string()),
+            ("XREADGROUP GROUP g c COUNT -3 STREAMS s 0", format!("*1|*2|$1|s|*2|{two}{four}")),
+            ("XREADGROUP GROUP g c COUNT 1 STREAMS s 2", format!("*1|*2|$1|s|*1|{four}")),
+            ("XREADGROUP GROUP g d STREAMS s 0", nothing.clone()),
+            ("XDEL s 2", ":1|".to_string()),
+            ("XREADGROUP GROUP g c STREAMS s 0", format!("*1|*2|$1|s|*2|*2|$3|2-0|*-1|{four}")),
+            ("XPENDING s g - + 9", "*2|*4|$3|2-0|$1|c|:0|:2|*4|$3|4-0|$1|c|:0|:4|".to_string()),
+            ("XGROUP SETID s g 2", "+OK|".to_string()),
+            ("XREADGROUP GROUP g d COUNT 2 STREAMS s s > 3", format!("*2|*2|$1|s|*2|{three}{four}*2|$1|s|*1|{four}")),
+            ("XPENDING s g - + 9 c", "*1|*4|$3|2-0|$1|c|:0|:2|".to_string()),
+        ] {
+            assert_eq!(db.line(line), reply, "{line}");
+        }
+        db.protocol = Protocol::Resp3;
+        assert_eq!(db.line("XREADGROUP GROUP g d STREAMS s 5"), "%1|$1|s|*0|");
+    }
+
+    #[test]
+    fn bad_group_reads_are_refused() {
+        let (dollar, plus) = (format!("-{}|", super::DOLLAR_IS_EMPTY), format!("-{}|", super::PLUS_IS_EMPTY));
+        let no_group = |key| {
+            format!("-NOGROUP No such key '{key}' or consumer group 'h' in XREADGROUP with GROUP option|")
+        };
+        let (no_group, no_key) = (no_group("s"), no_group("none"));
+        let unbalanced = format!("-{}|", super::UNBALANCED_IN_GROUP);
+        check(&[
+            ("XGROUP CREATE s g 0 MKSTREAM", "+OK|"),
+            ("XREADGROUP GROUP g c STREAMS s $", &dollar),
+            ("XREADGROUP GROUP g c STREAMS s +", &plus),
+            ("XREADGROUP GROUP g c STREAMS s x", INVALID_ID),
+            ("XREADGROUP GROUP h c STREAMS s x", &no_group),
+            ("XREADGROUP GROUP h c STREAMS none >", &no_key),
+            ("XREADGROUP GROUP g c STREAMS s s >", &unbalanced),
+            ("XREADGROUP COUNT 1 NOACK STREAMS s >", "-ERR Missing GROUP option for XREADGROUP|"),
+            ("XREADGROUP GROUP g c HUH STREAMS s >", "-ERR syntax error|"),
+            ("SET str v", "+OK|"),
+            ("XREADGROUP GROUP g c STREAMS str >", WRONG_TYPE),
+        ]);
     }
 
     #[test]

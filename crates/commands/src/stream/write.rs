@@ -1,7 +1,8 @@
 //! Commands that change streams.
 
-use keyspace::{Keep, NewId, ObjectType, Stream, StreamId, StreamLimits, TrimEffort};
+use keyspace::{Keep, NewId, ObjectType, References, Stream, StreamId, StreamLimits, TrimEffort};
 
+use super::remove::references_word;
 use super::{WrittenId, parse_id, reply_id};
 use crate::args::Args;
 use crate::ctx::{Ctx, Effects, EventClass};
@@ -24,6 +25,7 @@ pub(super) static XADD: Command = Command {
     args: &[
         Arg::key("key", 0),
         Arg::word("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
+        REFERENCES,
         Arg::block(
             "trim",
             &[
@@ -44,8 +46,8 @@ pub(super) static XADD: Command = Command {
     subcommands: &[],
     run: xadd,
 };
-/// XADD key \[NOMKSTREAM\] \[MAXLEN|MINID \[=|~\] threshold \[LIMIT count\]\] *|id field value \[field value ...\]: the
-/// new entry's ID; null where there is no stream and none may be made.
+/// XADD key \[NOMKSTREAM\] \[KEEPREF|DELREF|ACKED\] \[MAXLEN|MINID \[=|~\] threshold \[LIMIT count\]\] *|id field
+/// value \[field value ...\]: the new entry's ID; null where there is no stream and none may be made.
 fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let limits = limits(ctx);
     let request = AddRequest::parse(args, limits)?;
@@ -101,13 +103,14 @@ pub(super) static XTRIM: Command = Command {
                     .optional(),
                 Arg::string("threshold"),
                 Arg::integer("count").token("LIMIT").since("6.2.0").optional(),
+                REFERENCES,
             ],
         ),
     ],
     subcommands: &[],
     run: xtrim,
 };
-/// XTRIM key MAXLEN|MINID \[=|~\] threshold \[LIMIT count\]: how many entries went.
+/// XTRIM key MAXLEN|MINID \[=|~\] threshold \[LIMIT count\] \[KEEPREF|DELREF|ACKED\]: how many entries went.
 fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut options = TrimOptions::default();
     let mut at = 2;
@@ -128,40 +131,6 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(removed as i64);
     if removed > 0 {
         ctx.changed_by(removed as u64, EventClass::STREAM, "xtrim", key);
-    }
-    Ok(())
-}
-
-pub(super) static XDEL: Command = Command {
-    name: "XDEL",
-    summary: "Removes entries from a stream by their IDs.",
-    since: "5.0.0",
-    group: Group::Stream,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::STREAM),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
-    args: &[Arg::key("key", 0), Arg::string("id").multiple()],
-    subcommands: &[],
-    run: xdel,
-};
-/// XDEL key id \[id ...\]: how many entries went.
-fn xdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let key = args.key(1);
-    let Some(stream) = ctx.db.write::<Stream>(key)? else {
-        ctx.reply.integer(0);
-        return Ok(());
-    };
-    // All are read before any entry goes: a bad one leaves the stream as it was.
-    let ids = args.from(2).map(|text| parse_id(text, 0));
-    let ids = ids.collect::<Result<Vec<StreamId>, _>>()?;
-    let removed = ids.into_iter().filter(|&id| stream.remove(id)).count();
-    ctx.reply.integer(removed as i64);
-    if removed > 0 {
-        ctx.changed_by(removed as u64, EventClass::STREAM, "xdel", key);
     }
     Ok(())
 }
@@ -269,7 +238,7 @@ fn limits(ctx: &Ctx<'_>) -> StreamLimits {
 
 /// Trims, and gives how many entries went.
 fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Effects) -> usize {
-    let trimmed = stream.trim(trim.keep, trim.effort);
+    let trimmed = stream.trim(trim.keep, trim.effort, trim.references);
     if let Some(leftovers) = trimmed.leftovers {
         effects.discard_object(leftovers.into_object());
     }
@@ -320,11 +289,23 @@ impl AddRequest {
     }
 }
 
+/// What a trim does to the groups that know the entries.
+const REFERENCES: Arg = Arg::one_of(
+    "condition",
+    &[
+        Arg::word("keepref", "KEEPREF").since("8.2.0"),
+        Arg::word("delref", "DELREF").since("8.2.0"),
+        Arg::word("acked", "ACKED").since("8.2.0"),
+    ],
+)
+.optional();
+
 /// A trim to carry out.
 #[derive(Clone, Copy)]
 struct Trim {
     keep: Keep,
     effort: TrimEffort,
+    references: References,
 }
 
 /// The trimming options of XADD and XTRIM as they are read.
@@ -333,6 +314,7 @@ struct TrimOptions {
     keep: Option<Keep>,
     approximate: bool,
     limit: Option<usize>,
+    references: Option<References>,
 }
 
 /// Entries that an approximate trim without LIMIT removes at most: so many nodes full.
@@ -361,6 +343,9 @@ impl TrimOptions {
             let limit = usize::try_from(args.integer(at + 1)?);
             self.limit = Some(limit.map_err(|_| CommandError::Line("ERR The LIMIT argument must be >= 0."))?);
             Ok(Some(at + 2))
+        } else if self.references.is_none() {
+            self.references = references_word(args, at);
+            Ok(self.references.map(|_| at + 1))
         } else {
             Ok(None)
         }
@@ -399,7 +384,8 @@ impl TrimOptions {
                 TrimEffort::WholeNodes { entries_max }
             }
         };
-        Ok(self.keep.map(|keep| Trim { keep, effort }))
+        let references = self.references.unwrap_or_default();
+        Ok(self.keep.map(|keep| Trim { keep, effort, references }))
     }
 }
 
@@ -486,20 +472,26 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_removed_by_id_all_or_none() {
-        check(&[
-            ("XADD s 1 a b", "$3|1-0|"),
-            ("XADD s 2 a b", "$3|2-0|"),
-            ("XDEL s 1 x", INVALID_ID),
-            ("XDEL s 1 3 1-0", ":1|"),
-            ("XRANGE s - +", "*1|*2|$3|2-0|*2|$1|a|$1|b|"),
-            ("XDEL s 2", ":1|"),
-            ("XLEN s", ":0|"),
-            ("XADD s 2 a b", TOP_ITEM),
-            ("XDEL none x", ":0|"),
-            ("SET str v", "+OK|"),
-            ("XDEL str x", WRONG_TYPE),
-        ]);
+    fn trims_heed_what_groups_have_pending() {
+        let mut db = Harness::new();
+        for ms in 1..=5 {
+            db.run(&["XADD", "s", &ms.to_string(), "a", "b"]);
+        }
+        db.line("XGROUP CREATE s g 0");
+        db.line("XREADGROUP GROUP g c COUNT 3 STREAMS s >");
+        db.line("XACK s g 2");
+        for (line, reply) in [
+            ("XADD s MAXLEN 2 ACKED 6 a b", "$3|6-0|"),
+            ("XLEN s", ":5|"),
+            ("XTRIM s MINID 3 KEEPREF", ":1|"),
+            ("XTRIM s delref MAXLEN 3", ":1|"),
+            ("XPENDING s g - + 9", "*1|*4|$3|1-0|$1|c|:0|:1|"),
+            ("XTRIM s MAXLEN 3 ACKED DELREF", "-ERR syntax error|"),
+            ("XADD s KEEPREF DELREF 7 a b", INVALID_ID),
+            ("XADD s DELREF 7 ACKED b", "$3|7-0|"),
+        ] {
+            assert_eq!(db.line(line), reply, "{line}");
+        }
     }
 
     #[test]

@@ -1,0 +1,379 @@
+//! XGROUP: making, moving and removing consumer groups and their consumers.
+
+use keyspace::stream::{ConsumerIndex, Group as ConsumerGroup};
+use keyspace::{Key, ObjectType, Stream, StreamId};
+
+use super::read::named_or_id;
+use super::{no_group_of_key, parse_id};
+use crate::args::Args;
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+pub(super) static XGROUP: Command = Command {
+    name: "XGROUP",
+    summary: "A container for commands that manage the consumer groups of streams.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[
+        &XGROUP_CREATE,
+        &XGROUP_SETID,
+        &XGROUP_DESTROY,
+        &XGROUP_CREATECONSUMER,
+        &XGROUP_DELCONSUMER,
+        &XGROUP_HELP,
+    ],
+    run: xgroup,
+};
+/// XGROUP with a subcommand that there is not.
+fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "XGROUP"))
+}
+
+static XGROUP_CREATE: Command = Command {
+    name: "CREATE",
+    summary: "Creates a consumer group.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(5),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::one_of("id-selector", &[Arg::string("id"), Arg::word("new-id", "$")]),
+        Arg::word("mkstream", "MKSTREAM").optional(),
+        Arg::integer("entriesread").token("ENTRIESREAD").optional(),
+    ],
+    subcommands: &[],
+    run: xgroup_create,
+};
+/// XGROUP CREATE key group id|$ \[MKSTREAM\] \[ENTRIESREAD count\].
+fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let options = GroupOptions::parse(args)?;
+    let key = args.key(2);
+    let stream = ctx.db.write::<Stream>(key)?;
+    if stream.is_none() && !options.make_stream {
+        return Err(CommandError::Line(KEY_REQUIRED));
+    }
+    let id = match args.get(4) {
+        b"$" => stream.map_or(StreamId::MIN, |stream| stream.last_id()),
+        text => parse_id(text, 0)?,
+    };
+    let stream = ctx.db.write_or_insert::<Stream>(key)?;
+    if stream.create_group(args.get(3), id, options.entries_read).is_none() {
+        return Err(CommandError::Line("BUSYGROUP Consumer Group name already exists"));
+    }
+    ctx.reply.ok();
+    ctx.changed(EventClass::STREAM, "xgroup-create", key);
+    Ok(())
+}
+
+static XGROUP_SETID: Command = Command {
+    name: "SETID",
+    summary: "Sets the last delivered ID of a consumer group.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(5),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::one_of("id-selector", &[Arg::string("id"), Arg::word("new-id", "$")]),
+        Arg::integer("entriesread").token("ENTRIESREAD").optional(),
+    ],
+    subcommands: &[],
+    run: xgroup_setid,
+};
+/// XGROUP SETID key group id|$ \[ENTRIESREAD count\].
+fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let options = GroupOptions::parse(args)?;
+    let key = args.key(2);
+    let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::Line(KEY_REQUIRED))?;
+    let last_id = stream.last_id();
+    let group = stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))?;
+    let id = match args.get(4) {
+        b"$" => last_id,
+        text => named_or_id(text, 0)?,
+    };
+    group.set_progress(id, options.entries_read);
+    ctx.reply.ok();
+    ctx.changed(EventClass::STREAM, "xgroup-setid", key);
+    Ok(())
+}
+
+static XGROUP_DESTROY: Command = Command {
+    name: "DESTROY",
+    summary: "Removes a consumer group.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("group")],
+    subcommands: &[],
+    run: xgroup_destroy,
+};
+/// XGROUP DESTROY key group: how many groups went.
+fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(2);
+    let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::Line(KEY_REQUIRED))?;
+    let removed = stream.remove_group(args.get(3));
+    ctx.reply.integer(removed.is_some().into());
+    if let Some(removed) = removed {
+        ctx.effects.discard_object(removed.into_object());
+        ctx.changed(EventClass::STREAM, "xgroup-destroy", key);
+    }
+    Ok(())
+}
+
+static XGROUP_CREATECONSUMER: Command = Command {
+    name: "CREATECONSUMER",
+    summary: "Creates a consumer in a consumer group.",
+    since: "6.2.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(5),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("group"), Arg::string("consumer")],
+    subcommands: &[],
+    run: xgroup_createconsumer,
+};
+/// XGROUP CREATECONSUMER key group consumer: 1 if there was none of that name.
+fn xgroup_createconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
+    let created = group_to_change(ctx, args)?.create_consumer(args.get(4), now_ms).is_some();
+    ctx.reply.integer(created.into());
+    if created {
+        ctx.changed(EventClass::STREAM, CREATE_CONSUMER_EVENT, args.key(2));
+    }
+    Ok(())
+}
+
+static XGROUP_DELCONSUMER: Command = Command {
+    name: "DELCONSUMER",
+    summary: "Removes a consumer from a consumer group.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(5),
+    flags: Flags::WRITE,
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("group"), Arg::string("consumer")],
+    subcommands: &[],
+    run: xgroup_delconsumer,
+};
+/// XGROUP DELCONSUMER key group consumer: how many entries were pending for it.
+fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let removed = group_to_change(ctx, args)?.remove_consumer(args.get(4));
+    ctx.reply.integer(removed.unwrap_or(0) as i64);
+    if removed.is_some() {
+        ctx.changed(EventClass::STREAM, "xgroup-delconsumer", args.key(2));
+    }
+    Ok(())
+}
+
+static XGROUP_HELP: Command = Command {
+    name: "HELP",
+    summary: "Returns a help text about the subcommands.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::STREAM,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: xgroup_help,
+};
+/// XGROUP HELP.
+fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
+    let lines = [
+        "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "CREATE <key> <groupname> <id|$> [option]",
+        "    Create a new consumer group. Options are:",
+        "    * MKSTREAM",
+        "      Create the empty stream if it does not exist.",
+        "    * ENTRIESREAD entries_read",
+        "      Set the group's entries_read counter (internal use).",
+        "CREATECONSUMER <key> <groupname> <consumer>",
+        "    Create a new consumer in the specified group.",
+        "DELCONSUMER <key> <groupname> <consumer>",
+        "    Remove the specified consumer.",
+        "DESTROY <key> <groupname>",
+        "    Remove the specified group.",
+        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+        "    Set the current group ID and entries_read counter.",
+        "HELP",
+        "    Print this help.",
+    ];
+    ctx.reply.array(lines.len());
+    lines.iter().for_each(|line| ctx.reply.simple(line));
+    Ok(())
+}
+
+const KEY_REQUIRED: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may \
+                            want to use the MKSTREAM option to create an empty stream automatically.";
+
+/// What a consumer's creation is called, whichever command it is a part of.
+const CREATE_CONSUMER_EVENT: &str = "xgroup-createconsumer";
+
+/// The group that XGROUP's second and third words name.
+fn group_to_change<'c>(ctx: &'c mut Ctx<'_>, args: &Args<'_>) -> Result<&'c mut ConsumerGroup, CommandError> {
+    let stream = ctx.db.write::<Stream>(args.key(2))?.ok_or(CommandError::Line(KEY_REQUIRED))?;
+    stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))
+}
+
+/// The consumer that a command names, seen now and created if need be, which is an event of its own; none
+/// where there is no such group.
+pub(super) fn seen_consumer(
+    ctx: &mut Ctx<'_>,
+    key: Key<'_>,
+    group: &[u8],
+    name: &[u8],
+) -> Result<Option<ConsumerIndex>, CommandError> {
+    let now_ms = ctx.db.now_ms();
+    let stream = ctx.db.write::<Stream>(key)?;
+    let Some(group) = stream.and_then(|stream| stream.group_mut(group)) else { return Ok(None) };
+    if let Some(consumer) = group.find_consumer(name) {
+        group.see(consumer, now_ms);
+        return Ok(Some(consumer));
+    }
+    let consumer = group.create_consumer(name, now_ms);
+    ctx.changed(EventClass::STREAM, CREATE_CONSUMER_EVENT, key);
+    Ok(consumer)
+}
+
+/// The options of CREATE and SETID.
+struct GroupOptions {
+    make_stream: bool,
+    entries_read: Option<i64>,
+}
+
+impl GroupOptions {
+    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
+        let mut options = Self { make_stream: false, entries_read: None };
+        let mut at = 5;
+        while at < args.len() {
+            if args.is(1, "CREATE") && args.is(at, "MKSTREAM") {
+                options.make_stream = true;
+                at += 1;
+            } else if args.is(at, "ENTRIESREAD") && at + 1 < args.len() {
+                options.entries_read = match args.integer(at + 1)? {
+                    -1 => None,
+                    count if count >= 0 => Some(count),
+                    _ => {
+                        let line = "ERR value for ENTRIESREAD must be positive or -1";
+                        return Err(CommandError::Line(line));
+                    }
+                };
+                at += 2;
+            } else {
+                let before = "ERR unknown subcommand or wrong number of arguments for '";
+                return Err(CommandError::quoting(before, args.get(1), "'. Try XGROUP HELP."));
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    #[test]
+    fn groups_begin_where_they_are_told() {
+        let facts = |name: &str, id: &str, read: &str, lag: &str| {
+            format!(
+                "*12|$4|name|$1|{name}|$9|consumers|:0|$7|pending|:0|$17|last-delivered-id|$3|{id}|\
+                 $12|entries-read|{read}|$3|lag|{lag}|"
+            )
+        };
+        let (a, b) = (facts("a", "1-0", ":7", ":-5"), facts("b", "2-0", "$-1|", ":0"));
+        let groups = format!("*2|{}{}", a, b.replace("$-1||", "$-1|"));
+        let mut db = Harness::new();
+        for (line, reply) in [
+            ("XADD s 1 f v", "$3|1-0|"),
+            ("XADD s 2 f v", "$3|2-0|"),
+            ("XGROUP CREATE s b $", "+OK|"),
+            ("XGROUP CREATE s a 0", "+OK|"),
+            ("XGROUP SETID s a 1 ENTRIESREAD 7", "+OK|"),
+            ("XINFO GROUPS s", &groups),
+            ("XGROUP DESTROY s b", ":1|"),
+            ("XGROUP DESTROY s b", ":0|"),
+        ] {
+            assert_eq!(db.line(line), reply, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_in_redis_order() {
+        let key_required = format!("-{}|", super::KEY_REQUIRED);
+        let bad_syntax =
+            "-ERR unknown subcommand or wrong number of arguments for 'CREATE'. Try XGROUP HELP.|";
+        check(&[
+            ("XGROUP CREATE none g x", &key_required),
+            ("XGROUP CREATE none g x HUH", bad_syntax),
+            ("XGROUP CREATE none g 0 ENTRIESREAD -2", "-ERR value for ENTRIESREAD must be positive or -1|"),
+            ("XGROUP CREATE s g 0 MKSTREAM", "+OK|"),
+            ("XGROUP CREATE s g 0 MKSTREAM", "-BUSYGROUP Consumer Group name already exists|"),
+            ("XGROUP SETID s h 0", "-NOGROUP No such consumer group 'h' for key name 's'|"),
+            ("XGROUP CREATECONSUMER s g c", ":1|"),
+            ("XGROUP CREATECONSUMER s g c", ":0|"),
+            ("XGROUP DELCONSUMER s g c", ":0|"),
+            ("XGROUP DELCONSUMER none g c", &key_required),
+            ("SET str v", "+OK|"),
+            (
+                "XGROUP CREATE str g 0 MKSTREAM",
+                "-WRONGTYPE Operation against a key holding the wrong kind of value|",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn groups_and_consumers_raise_events() {
+        let mut db = Harness::new();
+        db.check_events(&[
+            ("XGROUP CREATE s g 0 MKSTREAM", "+OK|", "xgroup-create s@0"),
+            ("XGROUP SETID s g 5", "+OK|", "xgroup-setid s@0"),
+            ("XGROUP CREATECONSUMER s g c", ":1|", "xgroup-createconsumer s@0"),
+            ("XGROUP CREATECONSUMER s g c", ":0|", ""),
+            ("XREADGROUP GROUP g d STREAMS s >", "*-1|", "xgroup-createconsumer s@0"),
+            ("XGROUP DELCONSUMER s g c", ":0|", "xgroup-delconsumer s@0"),
+            ("XGROUP DELCONSUMER s g c", ":0|", ""),
+            ("XGROUP DESTROY s g", ":1|", "xgroup-destroy s@0"),
+        ]);
+        assert_eq!(db.effects.changes, 6);
+    }
+}

@@ -1,0 +1,545 @@
+//! Commands on what consumer groups have pending: acknowledging, listing, claiming.
+
+use keyspace::stream::{Claim, Claimed, ConsumerIndex, Deliveries, Group as ConsumerGroup, Pending};
+use keyspace::{Stream, StreamId};
+use resp::Reply;
+
+use super::group::seen_consumer;
+use super::read::{range_end, range_start};
+use super::{no_key_or_group, parse_id, reply_entry, reply_id};
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+pub(super) static XACK: Command = Command {
+    name: "XACK",
+    summary: "Acknowledges entries that were delivered to a consumer group.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &[],
+    args: &[Arg::key("key", 0), Arg::string("group"), Arg::string("id").multiple()],
+    subcommands: &[],
+    run: xack,
+};
+/// XACK key group id \[id ...\]: how many entries were pending and are not any more.
+fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let stream = ctx.db.write::<Stream>(args.key(1))?;
+    let Some(group) = stream.and_then(|stream| stream.group_mut(args.get(2))) else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    // All are read before any is acknowledged: a bad one leaves the group as it was.
+    let ids = args.from(3).map(|text| parse_id(text, 0));
+    let ids = ids.collect::<Result<Vec<StreamId>, _>>()?;
+    let acknowledged = ids.into_iter().filter(|&id| group.acknowledge(id)).count();
+    ctx.reply.integer(acknowledged as i64);
+    ctx.changed_silently(acknowledged as u64);
+    Ok(())
+}
+
+pub(super) static XPENDING: Command = Command {
+    name: "XPENDING",
+    summary: "Tells what a consumer group was delivered and has not acknowledged.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::READONLY,
+    acl: Acl::READ.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::block(
+            "filters",
+            &[
+                Arg::integer("min-idle-time").token("IDLE").since("6.2.0").optional(),
+                Arg::string("start"),
+                Arg::string("end"),
+                Arg::integer("count"),
+                Arg::string("consumer").optional(),
+            ],
+        )
+        .optional(),
+    ],
+    subcommands: &[],
+    run: xpending,
+};
+/// XPENDING key group: how many entries, the first and the last ID, and how many each consumer has.
+/// XPENDING key group \[IDLE min-idle-time\] start end count \[consumer\]: one by one the ID, the consumer, the
+/// milliseconds since its delivery, and how often it was delivered.
+fn xpending(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let query = PendingQuery::parse(args)?;
+    let now_ms = ctx.db.now_ms();
+    let stream = ctx.db.read::<Stream>(args.key(1))?;
+    let group = stream.and_then(|stream| stream.group(args.get(2)));
+    let group = group.ok_or_else(|| no_key_or_group(args.get(1), args.get(2), ""))?;
+    let reply = &mut ctx.reply;
+    let Some(query) = query else {
+        reply_pending_summary(reply, group);
+        return Ok(());
+    };
+    match query.consumer.map(|name| group.find_consumer(name)) {
+        None => reply_pending(reply, group, &query, now_ms, group.pending_from(query.start)),
+        Some(None) => reply.empty_array(),
+        Some(Some(consumer)) => {
+            let own = group.consumer(consumer).pending_from(query.start);
+            let record = |id| group.pending(id).expect("what a consumer has pending, its group has");
+            reply_pending(reply, group, &query, now_ms, own.map(|id| (id, record(id))));
+        }
+    }
+    Ok(())
+}
+
+/// What the long form of XPENDING was asked for.
+struct PendingQuery<'a> {
+    min_idle_ms: i64,
+    start: StreamId,
+    end: StreamId,
+    count_max: usize,
+    consumer: Option<&'a [u8]>,
+}
+
+impl<'a> PendingQuery<'a> {
+    /// None for the short form.
+    fn parse(args: &Args<'a>) -> Result<Option<Self>, CommandError> {
+        match args.len() {
+            3 => return Ok(None),
+            6..=9 => {}
+            _ => return Err(CommandError::Syntax),
+        }
+        let (mut at, mut min_idle_ms) = (3, 0);
+        if args.is(3, "IDLE") {
+            min_idle_ms = args.integer(4)?;
+            at = 5;
+            if args.len() < at + 3 {
+                return Err(CommandError::Syntax);
+            }
+        }
+        let count_max = usize::try_from(args.integer(at + 2)?).unwrap_or(0);
+        let (start, end) = (range_start(args.get(at))?, range_end(args.get(at + 1))?);
+        Ok(Some(Self { min_idle_ms, start, end, count_max, consumer: args.try_get(at + 3) }))
+    }
+}
+
+fn reply_pending_summary(reply: &mut Reply<'_>, group: &ConsumerGroup) {
+    reply.array(4);
+    reply.integer(group.pending_len() as i64);
+    let Some((first, last)) = group.pending_bounds() else {
+        reply.null();
+        reply.null();
+        reply.null_array();
+        return;
+    };
+    reply_id(reply, first);
+    reply_id(reply, last);
+    let busy = group.consumers().filter(|consumer| consumer.pending_len() > 0);
+    reply.array(busy.clone().count());
+    for consumer in busy {
+        reply.array(2);
+        reply.bulk(consumer.name());
+        reply.bulk_integer(consumer.pending_len() as i64);
+    }
+}
+
+/// Those of `pending`, which begin at the start of the query, that the query lets through.
+fn reply_pending<'p>(
+    reply: &mut Reply<'_>,
+    group: &ConsumerGroup,
+    query: &PendingQuery<'_>,
+    now_ms: i64,
+    pending: impl Iterator<Item = (StreamId, &'p Pending)>,
+) {
+    let pending = pending.take_while(|(id, _)| *id <= query.end);
+    let idle_enough = |pending: &Pending| query.min_idle_ms <= 0 || pending.idle_ms(now_ms) >= query.min_idle_ms;
+    let begun = reply.begin_array();
+    let mut count = 0;
+    for (id, pending) in pending.filter(|(_, pending)| idle_enough(pending)).take(query.count_max) {
+        reply.array(4);
+        reply_id(reply, id);
+        reply.bulk(group.consumer(pending.consumer).name());
+        reply.integer(pending.idle_ms(now_ms).max(0));
+        reply.integer(pending.deliveries as i64);
+        count += 1;
+    }
+    reply.end_array(begun, count);
+}
+
+pub(super) static XCLAIM: Command = Command {
+    name: "XCLAIM",
+    summary: "Gives pending entries of a consumer group to a consumer.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(log N)",
+    deprecated: None,
+    arity: Arity::AtLeast(6),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::string("consumer"),
+        Arg::string("min-idle-time"),
+        Arg::string("id").multiple(),
+        Arg::integer("ms").token("IDLE").optional(),
+        Arg::unix_time("unix-time-milliseconds").token("TIME").optional(),
+        Arg::integer("count").token("RETRYCOUNT").optional(),
+        Arg::word("force", "FORCE").optional(),
+        Arg::word("justid", "JUSTID").optional(),
+        Arg::string("lastid").token("LASTID").optional(),
+    ],
+    subcommands: &[],
+    run: xclaim,
+};
+/// XCLAIM key group consumer min-idle-time id \[id ...\] \[IDLE ms\] \[TIME ms\] \[RETRYCOUNT count\] \[FORCE\]
+/// \[JUSTID\] \[LASTID id\]: the entries that are the consumer's now, or their IDs.
+fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let key = args.key(1);
+    let (group, now_ms) = (args.get(2), ctx.db.now_ms());
+    let stream = ctx.db.write::<Stream>(key)?;
+    if stream.is_none_or(|stream| stream.group(group).is_none()) {
+        return Err(no_key_or_group(args.get(1), args.get(2), ""));
+    }
+    let request = ClaimRequest::parse(args, now_ms)?;
+    let Some(consumer) = seen_consumer(ctx, key, group, args.get(3))? else { return Ok(()) };
+    let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
+    // The counter of entries read stays, although it need not fit: as in Redis.
+    if let Some(group) = stream.group_mut(group)
+        && request.last_id > group.last_delivered()
+    {
+        group.set_progress(request.last_id, group.entries_read());
+    }
+    let claim = request.claim(consumer, now_ms);
+    let begun = ctx.reply.begin_array();
+    let (mut claimed, mut changes) = (0, 0);
+    for id in request.ids {
+        match stream.claim(group, id, &claim) {
+            Claimed::Yes => {
+                reply_claimed(&mut ctx.reply, stream, id, request.just_id);
+                claimed += 1;
+                changes += 1;
+            }
+            Claimed::Gone => changes += 1,
+            Claimed::No => {}
+        }
+    }
+    ctx.reply.end_array(begun, claimed);
+    ctx.changed_silently(changes);
+    Ok(())
+}
+
+/// An entry that is there, or its ID alone.
+fn reply_claimed(reply: &mut Reply<'_>, stream: &Stream, id: StreamId, just_id: bool) {
+    match stream.entry(id).filter(|_| !just_id) {
+        Some(entry) => reply_entry(reply, entry),
+        None => reply_id(reply, id),
+    }
+}
+
+/// What XCLAIM was asked for.
+struct ClaimRequest {
+    min_idle_ms: i64,
+    ids: Vec<StreamId>,
+    delivered_ms: i64,
+    deliveries: Option<u64>,
+    force: bool,
+    just_id: bool,
+    /// `0-0` leaves the group's as it is.
+    last_id: StreamId,
+}
+
+impl ClaimRequest {
+    fn parse(args: &Args<'_>, now_ms: i64) -> Result<Self, CommandError> {
+        let number = |at, line| args.integer(at).map_err(|_| CommandError::Line(line));
+        let mut request = Self {
+            min_idle_ms: number(4, "ERR Invalid min-idle-time argument for XCLAIM")?,
+            // Up to the first word that is none: from there on options are read.
+            ids: args.from(5).map_while(|text| parse_id(text, 0).ok()).collect(),
+            delivered_ms: now_ms,
+            deliveries: None,
+            force: false,
+            just_id: false,
+            last_id: StreamId::MIN,
+        };
+        let mut at = 5 + request.ids.len();
+        while at < args.len() {
+            let has_value = at + 1 < args.len();
+            let words = if args.is(at, "FORCE") {
+                request.force = true;
+                1
+            } else if args.is(at, "JUSTID") {
+                request.just_id = true;
+                1
+            } else if has_value && args.is(at, "IDLE") {
+                let idle_ms = number(at + 1, "ERR Invalid IDLE option argument for XCLAIM")?;
+                request.delivered_ms = now_ms.wrapping_sub(idle_ms);
+                2
+            } else if has_value && args.is(at, "TIME") {
+                request.delivered_ms = number(at + 1, "ERR Invalid TIME option argument for XCLAIM")?;
+                2
+            } else if has_value && args.is(at, "RETRYCOUNT") {
+                let count = number(at + 1, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
+                request.deliveries = u64::try_from(count).ok();
+                2
+            } else if has_value && args.is(at, "LASTID") {
+                request.last_id = parse_id(args.get(at + 1), 0)?;
+                2
+            } else {
+                return Err(CommandError::quoting("ERR Unrecognized XCLAIM option '", args.get(at), "'"));
+            };
+            at += words;
+        }
+        // A time that cannot be is now.
+        if !(0..=now_ms).contains(&request.delivered_ms) {
+            request.delivered_ms = now_ms;
+        }
+        Ok(request)
+    }
+
+    fn claim(&self, consumer: ConsumerIndex, now_ms: i64) -> Claim {
+        let deliveries = match self.deliveries {
+            Some(count) => Deliveries::Set(count),
+            None => counted(self.just_id),
+        };
+        let Self { min_idle_ms, delivered_ms, force, .. } = *self;
+        Claim { consumer, now_ms, min_idle_ms, delivered_ms, deliveries, force }
+    }
+}
+
+/// JUSTID does not count as a delivery.
+fn counted(just_id: bool) -> Deliveries {
+    if just_id { Deliveries::Keep } else { Deliveries::Increment }
+}
+
+pub(super) static XAUTOCLAIM: Command = Command {
+    name: "XAUTOCLAIM",
+    summary: "Gives the pending entries of a consumer group to a consumer, one after the other.",
+    since: "6.2.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(6),
+    flags: Flags::WRITE.union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::STREAM),
+    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::string("consumer"),
+        Arg::string("min-idle-time"),
+        Arg::string("start"),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::word("justid", "JUSTID").optional(),
+    ],
+    subcommands: &[],
+    run: xautoclaim,
+};
+/// XAUTOCLAIM key group consumer min-idle-time start \[COUNT count\] \[JUSTID\]: where to go on, the entries
+/// that are the consumer's now or their IDs, and the IDs that were pending but deleted.
+fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let request = AutoclaimRequest::parse(args)?;
+    let key = args.key(1);
+    let (group, now_ms) = (args.get(2), ctx.db.now_ms());
+    let consumer = seen_consumer(ctx, key, group, args.get(3))?;
+    let consumer = consumer.ok_or_else(|| no_key_or_group(args.get(1), args.get(2), ""))?;
+    let claim = Claim {
+        consumer,
+        now_ms,
+        min_idle_ms: request.min_idle_ms,
+        delivered_ms: now_ms,
+        deliveries: counted(request.just_id),
+        force: false,
+    };
+    let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
+    let done = stream.autoclaim(group, request.start, request.count_max, &claim);
+    ctx.reply.array(3);
+    reply_id(&mut ctx.reply, done.cursor);
+    ctx.reply.array(done.claimed.len());
+    for &id in &done.claimed {
+        reply_claimed(&mut ctx.reply, stream, id, request.just_id);
+    }
+    ctx.reply.array(done.gone.len());
+    done.gone.iter().for_each(|&id| reply_id(&mut ctx.reply, id));
+    ctx.changed_silently((done.claimed.len() + done.gone.len()) as u64);
+    Ok(())
+}
+
+/// What XAUTOCLAIM was asked for.
+struct AutoclaimRequest {
+    min_idle_ms: i64,
+    start: StreamId,
+    count_max: usize,
+    just_id: bool,
+}
+
+/// Entries that XAUTOCLAIM claims where no COUNT says otherwise.
+const AUTOCLAIM_COUNT_DEFAULT: usize = 100;
+/// The highest COUNT: Redis must be able to name the bytes of as many IDs.
+const AUTOCLAIM_COUNT_MAX: i64 = i64::MAX / size_of::<StreamId>() as i64;
+
+impl AutoclaimRequest {
+    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
+        let bad_idle = CommandError::Line("ERR Invalid min-idle-time argument for XAUTOCLAIM");
+        let mut request = Self {
+            min_idle_ms: args.integer(4).map_err(|_| bad_idle)?,
+            start: range_start(args.get(5))?,
+            count_max: AUTOCLAIM_COUNT_DEFAULT,
+            just_id: false,
+        };
+        let mut at = 6;
+        while at < args.len() {
+            if args.is(at, "COUNT") && at + 1 < args.len() {
+                let count = args.integer(at + 1).ok();
+                let count = count.filter(|count| (1..=AUTOCLAIM_COUNT_MAX).contains(count));
+                let count = count.ok_or(CommandError::Line("ERR COUNT must be > 0"))?;
+                request.count_max = usize::try_from(count).unwrap_or(usize::MAX);
+                at += 2;
+            } else if args.is(at, "JUSTID") {
+                request.just_id = true;
+                at += 1;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    /// Entries 1-0 to 5-0, of which consumer `c` of group `g` has read three.
+    fn harness() -> Harness {
+        let mut db = Harness::new();
+        for ms in 1..=5 {
+            db.run(&["XADD", "s", &ms.to_string(), "f", "v"]);
+        }
+        db.line("XGROUP CREATE s g 0");
+        db.line("XREADGROUP GROUP g c COUNT 3 STREAMS s >");
+        db.events();
+        db
+    }
+
+    fn entry(id: &str) -> String {
+        format!("*2|$3|{id}|*2|$1|f|$1|v|")
+    }
+
+    fn row(id: &str, consumer: &str, idle: u32, deliveries: u32) -> String {
+        format!("*4|$3|{id}|$1|{consumer}|:{idle}|:{deliveries}|")
+    }
+
+    fn check_on(db: &mut Harness, steps: &[(&str, String)]) {
+        for (line, reply) in steps {
+            assert_eq!(db.line(line), *reply, "{line}");
+        }
+    }
+
+    #[test]
+    fn pending_entries_are_summed_up_or_listed() {
+        let mut db = harness();
+        db.now_ms += 10;
+        db.line("XCLAIM s g d 0 2 JUSTID");
+        db.now_ms += 5;
+        let (one, two, three) = (row("1-0", "c", 15, 1), row("2-0", "d", 5, 1), row("3-0", "c", 15, 1));
+        check_on(
+            &mut db,
+            &[
+                ("XPENDING s g", "*4|:3|$3|1-0|$3|3-0|*2|*2|$1|c|$1|2|*2|$1|d|$1|1|".to_string()),
+                ("XPENDING s g - + 10", format!("*3|{one}{two}{three}")),
+                ("XPENDING s g - + 2", format!("*2|{one}{two}")),
+                ("XPENDING s g (1 2 10", format!("*1|{two}")),
+                ("XPENDING s g IDLE 6 - + 10", format!("*2|{one}{three}")),
+                ("XPENDING s g - + 10 c", format!("*2|{one}{three}")),
+                ("XPENDING s g IDLE 6 - + 1 c", format!("*1|{one}")),
+                ("XPENDING s g - + 10 nobody", "*0|".to_string()),
+                ("XPENDING s g - + -1", "*0|".to_string()),
+                ("XACK s g 1 2 2 9", ":2|".to_string()),
+                ("XACK s g 3", ":1|".to_string()),
+                ("XPENDING s g", "*4|:0|$-1|$-1|*-1|".to_string()),
+            ],
+        );
+    }
+
+    #[test]
+    fn claims_move_entries_and_count_deliveries() {
+        let mut db = harness();
+        db.now_ms += 100;
+        check_on(
+            &mut db,
+            &[
+                ("XCLAIM s g d 101 1", "*0|".to_string()),
+                ("XCLAIM s g d 100 1 5", format!("*1|{}", entry("1-0"))),
+                ("XCLAIM s g d 0 2 IDLE 40 RETRYCOUNT 9", format!("*1|{}", entry("2-0"))),
+                ("XCLAIM s g d 0 5 FORCE JUSTID", "*1|$3|5-0|".to_string()),
+                ("XDEL s 3", ":1|".to_string()),
+                ("XCLAIM s g d 0 3 LASTID 4", "*0|".to_string()),
+                (
+                    "XPENDING s g - + 9",
+                    format!("*3|{}{}{}", row("1-0", "d", 0, 2), row("2-0", "d", 40, 9), row("5-0", "d", 0, 1)),
+                ),
+                ("XREADGROUP GROUP g d STREAMS s >", format!("*1|*2|$1|s|*1|{}", entry("5-0"))),
+            ],
+        );
+        assert_eq!(db.events(), "xgroup-createconsumer s@0,xdel s@0");
+    }
+
+    #[test]
+    fn autoclaim_walks_in_steps_and_tells_what_is_gone() {
+        let mut db = harness();
+        db.line("XDEL s 2");
+        let (one, three) = (entry("1-0"), entry("3-0"));
+        check_on(
+            &mut db,
+            &[
+                ("XAUTOCLAIM s g d 0 0 COUNT 1", format!("*3|$3|2-0|*1|{one}*0|")),
+                ("XAUTOCLAIM s g d 0 2 COUNT 1", "*3|$3|3-0|*0|*1|$3|2-0|".to_string()),
+                ("XAUTOCLAIM s g d 0 (2 COUNT 1", format!("*3|$3|0-0|*1|{three}*0|")),
+                ("XAUTOCLAIM s g d 0 - JUSTID", "*3|$3|0-0|*2|$3|1-0|$3|3-0|*0|".to_string()),
+                ("XAUTOCLAIM s g d 1 -", "*3|$3|0-0|*0|*0|".to_string()),
+            ],
+        );
+    }
+
+    #[test]
+    fn bad_requests_are_refused() {
+        let no_group = "-NOGROUP No such key 's' or consumer group 'h'|";
+        let invalid_id = "-ERR Invalid stream ID specified as stream command argument|";
+        check(&[
+            ("XPENDING s h", "-NOGROUP No such key 's' or consumer group 'h'|"),
+            ("XGROUP CREATE s g 0 MKSTREAM", "+OK|"),
+            ("XPENDING s g - +", "-ERR syntax error|"),
+            ("XPENDING s g IDLE 3 - +", "-ERR syntax error|"),
+            ("XPENDING s g x + y", "-ERR value is not an integer or out of range|"),
+            ("XPENDING s g x + 1", invalid_id),
+            ("XPENDING s h - + 1", no_group),
+            ("XACK s g x", invalid_id),
+            ("XACK s h x", ":0|"),
+            ("XCLAIM s h c x 0", no_group),
+            ("XCLAIM s g c x 0", "-ERR Invalid min-idle-time argument for XCLAIM|"),
+            ("XCLAIM s g c 0 0 IDLE x", "-ERR Invalid IDLE option argument for XCLAIM|"),
+            ("XCLAIM s g c 0 0 TIME x", "-ERR Invalid TIME option argument for XCLAIM|"),
+            ("XCLAIM s g c 0 0 RETRYCOUNT x", "-ERR Invalid RETRYCOUNT option argument for XCLAIM|"),
+            ("XCLAIM s g c 0 0 LASTID", "-ERR Unrecognized XCLAIM option 'LASTID'|"),
+            ("XCLAIM s g c 0 0 LASTID x", invalid_id),
+            ("XAUTOCLAIM s h c 0 0", no_group),
+            ("XAUTOCLAIM s g c x 0", "-ERR Invalid min-idle-time argument for XAUTOCLAIM|"),
+            ("XAUTOCLAIM s g c 0 x", invalid_id),
+            ("XAUTOCLAIM s g c 0 0 COUNT 0", "-ERR COUNT must be > 0|"),
+            ("XAUTOCLAIM s g c 0 0 COUNT", "-ERR syntax error|"),
+            ("XINFO CONSUMERS s g", "*0|"),
+        ]);
+    }
+}

@@ -1,0 +1,369 @@
+//! What consumer groups do with a stream: reading on, reading again, claiming, and how far behind they are.
+//!
+//! A group knows its last delivered ID and, as well as it can, how many of the entries ever appended are
+//! at or below it (`entries_read`). Appending makes the count of an ID known only at the ends of a stream:
+//! the last ID has all entries ever added at or below it, the first all but the present ones. In between a
+//! group counts along as it reads, which is right as long as no entry ahead of it was deleted; what XDEL
+//! removes leaves a *tombstone*, of which only the highest ID is remembered. Past it the count is lost until
+//! the group gets to an end again. The lag is what was added less what was read, and is not told where the
+//! count is lost. Source: XINFO GROUPS of Redis 8.0.2.
+
+use super::group::{ConsumerIndex, Group, Pending};
+use super::{References, Stream, StreamEntry, StreamId, range_of};
+
+/// How new entries are delivered: see [`Stream::deliver`].
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery {
+    /// To whom.
+    pub consumer: ConsumerIndex,
+    /// At most so many entries.
+    pub count_max: usize,
+    /// Unix milliseconds.
+    pub now_ms: i64,
+    /// Whether they wait to be acknowledged.
+    pub acknowledgement: Acknowledgement,
+}
+
+/// Whether delivered entries wait to be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledgement {
+    /// They become pending.
+    Awaited,
+    /// They do not (NOACK).
+    NotNeeded,
+}
+
+/// How entries change hands: see [`Stream::claim`].
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Who gets them.
+    pub consumer: ConsumerIndex,
+    /// Unix milliseconds.
+    pub now_ms: i64,
+    /// Entries delivered less than this ago stay where they are.
+    pub min_idle_ms: i64,
+    /// When they count as delivered, Unix milliseconds.
+    pub delivered_ms: i64,
+    /// How often they count as delivered.
+    pub deliveries: Deliveries,
+    /// Whether an entry that is not pending becomes it.
+    pub force: bool,
+}
+
+/// How a claim counts deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deliveries {
+    /// One more.
+    Increment,
+    /// As before.
+    Keep,
+    /// This many.
+    Set(u64),
+}
+
+/// What came of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The entry is the consumer's.
+    Yes,
+    /// Nothing changed.
+    No,
+    /// The entry was deleted from the stream; it is not pending any more.
+    Gone,
+}
+
+/// What [`Stream::autoclaim`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Autoclaimed {
+    /// Where the next call goes on; `0-0` at the end.
+    pub cursor: StreamId,
+    /// Entries that are the consumer's now.
+    pub claimed: Vec<StreamId>,
+    /// Pending entries that were deleted from the stream.
+    pub gone: Vec<StreamId>,
+}
+
+/// What became of an entry that a command wanted deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// It went.
+    Removed,
+    /// There was none.
+    Missing,
+    /// A group still needs it.
+    Referenced,
+}
+
+/// Pending entries that XAUTOCLAIM looks at for each that it may claim.
+const ATTEMPTS_PER_CLAIM: usize = 10;
+
+/// What a stream remembers, as far as lags depend on it.
+#[derive(Clone, Copy)]
+struct Counters {
+    entries_added: u64,
+    len: u64,
+    first_id: StreamId,
+    last_id: StreamId,
+    max_deleted_id: StreamId,
+}
+
+impl Counters {
+    fn of(stream: &Stream) -> Self {
+        Self {
+            entries_added: stream.entries_added,
+            len: stream.len as u64,
+            first_id: stream.first_entry_id(),
+            last_id: stream.last_id,
+            max_deleted_id: stream.max_deleted_id,
+        }
+    }
+
+    /// Whether an entry at or above `start` was deleted, as far as that can matter.
+    fn has_tombstone_from(&self, start: StreamId) -> bool {
+        self.len > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
+    }
+
+    /// How many of the entries ever added are at or below `id`, where that can be said from the ends.
+    fn added_up_to(&self, id: StreamId) -> Option<i64> {
+        let added = self.entries_added as i64;
+        if added == 0 {
+            return Some(0);
+        }
+        if self.len == 0 && id <= self.last_id {
+            return Some(added);
+        }
+        if id != StreamId::MIN && id < self.max_deleted_id {
+            return None;
+        }
+        if id >= self.last_id {
+            return (id == self.last_id).then_some(added);
+        }
+        if self.max_deleted_id != StreamId::MIN && self.max_deleted_id >= self.first_id {
+            return None;
+        }
+        match id.cmp(&self.first_id) {
+            std::cmp::Ordering::Less => Some(added.wrapping_sub(self.len as i64)),
+            std::cmp::Ordering::Equal => Some(added.wrapping_sub(self.len as i64).wrapping_add(1)),
+            std::cmp::Ordering::Greater => None,
+        }
+    }
+
+    /// What a group at this point will have read once it got the entry `id`, the next one.
+    fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
+        match group.entries_read() {
+            Some(read) if !self.has_tombstone_from(group.last_delivered()) => Some(read.wrapping_add(1)),
+            before if self.entries_added == 0 => before,
+            _ => self.added_up_to(id),
+        }
+    }
+
+    fn lag(&self, group: &Group) -> Option<i64> {
+        let at = group.last_delivered();
+        if self.entries_added == 0 || self.len == 0 {
+            return Some(0);
+        }
+        if at < self.first_id && self.max_deleted_id < self.first_id {
+            return Some(self.len as i64);
+        }
+        let read = group.entries_read().filter(|_| !self.has_tombstone_from(at));
+        let read = read.or_else(|| self.added_up_to(at))?;
+        Some((self.entries_added as i64).wrapping_sub(read))
+    }
+}
+
+impl Stream {
+    // Groups.
+
+    /// The groups, in the order of their names.
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = &Group> + Clone {
+        self.groups.iter()
+    }
+
+    /// The group of that name. O(log groups).
+    pub fn group(&self, name: &[u8]) -> Option<&Group> {
+        self.place_of_group(name).ok().map(|at| &self.groups[at])
+    }
+
+    /// The group of that name, to change. O(log groups).
+    pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
+        self.place_of_group(name).ok().map(|at| &mut self.groups[at])
+    }
+
+    /// Adds a group, which is given back; none if there is one of that name. O(groups).
+    pub fn create_group(
+        &mut self,
+        name: &[u8],
+        last_delivered: StreamId,
+        entries_read: Option<i64>,
+    ) -> Option<&mut Group> {
+        let at = self.place_of_group(name).err()?;
+        self.groups.insert(at, Group::new(name, last_delivered, entries_read));
+        Some(&mut self.groups[at])
+    }
+
+    /// Removes a group. What is given back owns it and nothing else, so that it can be dropped where
+    /// dropping it may take time. O(groups).
+    pub fn remove_group(&mut self, name: &[u8]) -> Option<Box<Stream>> {
+        let at = self.place_of_group(name).ok()?;
+        let group = self.groups.remove(at);
+        Some(Box::new(Stream { groups: vec![group], ..Stream::default() }))
+    }
+
+    /// How many entries are still to be delivered to a group, where that is known. O(entries of one node).
+    pub fn lag(&self, group: &Group) -> Option<i64> {
+        Counters::of(self).lag(group)
+    }
+
+    fn place_of_group(&self, name: &[u8]) -> Result<usize, usize> {
+        self.groups.binary_search_by(|group| group.name().cmp(name))
+    }
+
+    // Reading.
+
+    /// Whether there is an entry above `id`: whether who waits there can be served. O(entries of one node).
+    pub fn has_entries_after(&self, id: StreamId) -> bool {
+        self.last_entry_id() > id
+    }
+
+    /// The entry with this ID. O(log nodes + entries of one node).
+    pub fn entry(&self, id: StreamId) -> Option<StreamEntry<'_>> {
+        self.range(id, id).next()
+    }
+
+    /// Delivers the next entries of a group to a consumer, calling `each` with them; how many there were.
+    /// O(log n) an entry.
+    pub fn deliver(
+        &mut self,
+        group: &[u8],
+        delivery: &Delivery,
+        mut each: impl FnMut(StreamEntry<'_>),
+    ) -> usize {
+        let counters = Counters::of(self);
+        let Ok(at) = self.place_of_group(group) else { return 0 };
+        let group = &mut self.groups[at];
+        let Some(start) = group.last_delivered().next() else { return 0 };
+        let mut count = 0;
+        for entry in range_of(&self.nodes, start, StreamId::MAX).take(delivery.count_max) {
+            let Delivery { consumer, now_ms, .. } = *delivery;
+            group.set_progress(entry.id, counters.read_with(group, entry.id));
+            if delivery.acknowledgement == Acknowledgement::Awaited {
+                group.assign(entry.id, Pending { delivered_ms: now_ms, deliveries: 1, consumer });
+                group.set_active(consumer, Some(now_ms));
+            }
+            each(entry);
+            count += 1;
+        }
+        count
+    }
+
+    /// Delivers again what is pending for a consumer above `after`, calling `each` with each ID and its entry,
+    /// if it was not deleted since; how many there were. O(log n) an entry.
+    pub fn deliver_again(
+        &mut self,
+        group: &[u8],
+        after: StreamId,
+        delivery: &Delivery,
+        mut each: impl FnMut(StreamId, Option<StreamEntry<'_>>),
+    ) -> usize {
+        let Ok(at) = self.place_of_group(group) else { return 0 };
+        let Some(start) = after.next() else { return 0 };
+        let own = self.groups[at].consumer(delivery.consumer).pending_from(start);
+        let ids: Vec<StreamId> = own.take(delivery.count_max).collect();
+        for &id in &ids {
+            let entry = range_of(&self.nodes, id, id).next();
+            if entry.is_some() {
+                let group = &mut self.groups[at];
+                let before = *group.pending(id).expect("what a consumer has pending, its group has");
+                let deliveries = before.deliveries.wrapping_add(1);
+                group.assign(id, Pending { delivered_ms: delivery.now_ms, deliveries, ..before });
+            }
+            each(id, entry);
+        }
+        ids.len()
+    }
+
+    // Claiming.
+
+    /// Makes a pending entry a consumer's own. O(log n + entries of one node).
+    pub fn claim(&mut self, group: &[u8], id: StreamId, claim: &Claim) -> Claimed {
+        let exists = self.entry(id).is_some();
+        let Some(group) = self.group_mut(group) else { return Claimed::No };
+        if !exists {
+            return if group.acknowledge(id) { Claimed::Gone } else { Claimed::No };
+        }
+        let deliveries = match group.pending(id) {
+            Some(pending) if claim.min_idle_ms > 0 && pending.idle_ms(claim.now_ms) < claim.min_idle_ms => {
+                return Claimed::No;
+            }
+            Some(pending) => pending.deliveries,
+            None if claim.force => 1,
+            None => return Claimed::No,
+        };
+        let deliveries = match claim.deliveries {
+            Deliveries::Increment => deliveries.wrapping_add(1),
+            Deliveries::Keep => deliveries,
+            Deliveries::Set(count) => count,
+        };
+        let Claim { consumer, delivered_ms, .. } = *claim;
+        group.assign(id, Pending { delivered_ms, deliveries, consumer });
+        group.set_active(consumer, Some(claim.now_ms));
+        Claimed::Yes
+    }
+
+    /// Claims up to `count_max` pending entries from `start` on, looking at no more than ten times as many.
+    /// O(log n + entries of one node) for each looked at.
+    pub fn autoclaim(
+        &mut self,
+        group: &[u8],
+        start: StreamId,
+        count_max: usize,
+        claim: &Claim,
+    ) -> Autoclaimed {
+        let mut result = Autoclaimed::default();
+        let mut attempts = count_max.saturating_mul(ATTEMPTS_PER_CLAIM);
+        let mut next = Some(start);
+        while let Some(from) = next {
+            let pending = self.group(group).and_then(|group| group.pending_from(from).next());
+            let Some((id, _)) = pending else { break };
+            if attempts == 0 || result.claimed.len() + result.gone.len() == count_max {
+                result.cursor = id;
+                break;
+            }
+            attempts -= 1;
+            match self.claim(group, id, claim) {
+                Claimed::Yes => result.claimed.push(id),
+                Claimed::Gone => result.gone.push(id),
+                Claimed::No => {}
+            }
+            next = id.next();
+        }
+        result
+    }
+
+    // References of groups to entries.
+
+    /// The highest ID that all groups have read up to; the last there is without groups. O(groups).
+    pub(super) fn read_by_all(&self) -> StreamId {
+        self.groups().map(Group::last_delivered).min().unwrap_or(StreamId::MAX)
+    }
+
+    /// Whether a group has not read the entry, or not acknowledged it. O(groups log n).
+    pub fn is_referenced(&self, id: StreamId) -> bool {
+        self.groups().any(|group| id > group.last_delivered() || group.is_pending(id))
+    }
+
+    /// Removes an entry as far as `references` allows. O(groups log n + entries of one node).
+    pub fn remove_with(&mut self, id: StreamId, references: References) -> Removal {
+        match references {
+            References::Keep => {}
+            References::Acknowledged if self.is_referenced(id) => return Removal::Referenced,
+            References::Acknowledged => {}
+            References::Delete => {
+                for group in &mut self.groups {
+                    group.acknowledge(id);
+                }
+            }
+        }
+        if self.remove(id) { Removal::Removed } else { Removal::Missing }
+    }
+}

@@ -1,0 +1,386 @@
+//! Consumer groups: who read how far, and which entries were delivered but not acknowledged.
+//!
+//! ```text
+//!   group     last delivered ID, entries read
+//!             pending     ID → when, how often, which consumer       one record per entry
+//!             consumers   [consumer][consumer][free] …               by index
+//!             by name     indexes in the order of the names
+//!   consumer  name, when seen, when active, pending: its IDs alone
+//! ```
+//! A pending entry has one record, in the group's list ([`IdMap`]); the consumer it belongs to keeps the ID
+//! only. Both are found and changed in O(log n). A consumer is named in a record by its index, which stays
+//! as long as the consumer does.
+//!
+//! Invariants: an ID is in the group's list iff it is in the list of exactly the consumer that its record
+//! names; `by_name` has each consumer once, in the order of the names' bytes.
+//! Complexity: finding a consumer O(log consumers), adding one also moves indexes; a pending entry O(log n).
+//! Memory: 40 bytes in the group and 16 in the consumer for a pending entry.
+
+use structures::size_class::size_class;
+
+use super::StreamId;
+use super::id_map::IdMap;
+
+/// A consumer of a group, as long as it is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConsumerIndex(u32);
+
+/// An entry that was delivered and not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// When it was last delivered, Unix milliseconds.
+    pub delivered_ms: i64,
+    /// How often.
+    pub deliveries: u64,
+    /// To whom.
+    pub consumer: ConsumerIndex,
+}
+
+impl Pending {
+    /// Milliseconds since the last delivery, wrapping as Redis' arithmetic does.
+    pub fn idle_ms(&self, now_ms: i64) -> i64 {
+        now_ms.wrapping_sub(self.delivered_ms)
+    }
+}
+
+/// One consumer of a group.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    name: Box<[u8]>,
+    seen_ms: i64,
+    active_ms: Option<i64>,
+    pending: IdMap<()>,
+}
+
+impl Consumer {
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// When a command last named it, Unix milliseconds.
+    pub fn seen_ms(&self) -> i64 {
+        self.seen_ms
+    }
+
+    /// When it last got an entry, Unix milliseconds; none if it never did.
+    pub fn active_ms(&self) -> Option<i64> {
+        self.active_ms
+    }
+
+    /// How many of the group's pending entries are its own. O(1).
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The IDs of its pending entries from `start` on. Beginning is O(log n), each step O(1).
+    pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = StreamId> + Clone {
+        self.pending.from(start).map(|(id, ())| id)
+    }
+
+    fn memory_usage(&self) -> usize {
+        size_class(size_of::<Self>()) + size_class(self.name.len().max(1)) + self.pending.memory_usage()
+    }
+}
+
+/// A consumer group. See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Group {
+    name: Box<[u8]>,
+    last_delivered: StreamId,
+    entries_read: Option<i64>,
+    pending: IdMap<Pending>,
+    consumers: Vec<Option<Box<Consumer>>>,
+    by_name: Vec<ConsumerIndex>,
+}
+
+impl Group {
+    /// A group without consumers.
+    pub(super) fn new(name: &[u8], last_delivered: StreamId, entries_read: Option<i64>) -> Self {
+        Self {
+            name: name.into(),
+            last_delivered,
+            entries_read,
+            pending: IdMap::default(),
+            consumers: Vec::new(),
+            by_name: Vec::new(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The ID of the last entry that was delivered to a consumer as new.
+    pub fn last_delivered(&self) -> StreamId {
+        self.last_delivered
+    }
+
+    /// How many of the entries ever appended were delivered or passed over, where that is known.
+    pub fn entries_read(&self) -> Option<i64> {
+        self.entries_read
+    }
+
+    /// Sets what was delivered so far (XGROUP SETID).
+    pub fn set_progress(&mut self, last_delivered: StreamId, entries_read: Option<i64>) {
+        self.last_delivered = last_delivered;
+        self.entries_read = entries_read;
+    }
+
+    /// Bytes that the group owns elsewhere. O(runs of pending entries + consumers).
+    pub fn memory_usage(&self) -> usize {
+        let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
+        size_class(self.name.len().max(1))
+            + self.pending.memory_usage()
+            + block(self.consumers.capacity() * size_of::<Option<Box<Consumer>>>())
+            + block(self.by_name.capacity() * size_of::<ConsumerIndex>())
+            + self.consumers().map(Consumer::memory_usage).sum::<usize>()
+    }
+
+    /// Gives the group up piece by piece: runs of pending entries, consumers. O(1).
+    pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
+        let consumers = self.consumers.into_iter().flatten();
+        self.pending.into_freed().chain(consumers.flat_map(|consumer| consumer.pending.into_freed()))
+    }
+
+    // Consumers.
+
+    /// Number of consumers. O(1).
+    pub fn consumer_count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// The consumers, in the order of their names.
+    pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> + Clone {
+        self.by_name.iter().map(|&index| self.consumer(index))
+    }
+
+    /// The consumer of that name. O(log consumers).
+    pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerIndex> {
+        self.place_of(name).ok().map(|at| self.by_name[at])
+    }
+
+    /// A consumer that was not removed.
+    ///
+    /// # Panics
+    /// If it was removed, or is another group's.
+    pub fn consumer(&self, index: ConsumerIndex) -> &Consumer {
+        self.consumers[index.0 as usize].as_deref().expect("a consumer in use has an index")
+    }
+
+    /// Adds a consumer, last seen at `seen_ms`; none if there is one of that name. O(consumers).
+    pub fn create_consumer(&mut self, name: &[u8], seen_ms: i64) -> Option<ConsumerIndex> {
+        let place = self.place_of(name).err()?;
+        let consumer = Consumer { name: name.into(), seen_ms, active_ms: None, pending: IdMap::default() };
+        let consumer = Some(Box::new(consumer));
+        let index = if self.by_name.len() < self.consumers.len() {
+            let free = self.consumers.iter().position(Option::is_none);
+            let free = free.expect("more places than names: one is free");
+            self.consumers[free] = consumer;
+            free
+        } else {
+            self.consumers.push(consumer);
+            self.consumers.len() - 1
+        };
+        let index = ConsumerIndex(u32::try_from(index).expect("memory ends before 2^32 consumers"));
+        self.by_name.insert(place, index);
+        Some(index)
+    }
+
+    /// Removes a consumer and what is pending for it; how much that was. O(pending log n + consumers).
+    pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
+        let index = self.by_name.remove(self.place_of(name).ok()?);
+        let consumer = self.consumers[index.0 as usize].take().expect("a named consumer is there");
+        for (id, ()) in consumer.pending.from(StreamId::MIN) {
+            self.pending.remove(id);
+        }
+        if self.by_name.is_empty() {
+            self.consumers.clear();
+        }
+        Some(consumer.pending.len())
+    }
+
+    /// Notes that a command named the consumer.
+    pub fn see(&mut self, consumer: ConsumerIndex, now_ms: i64) {
+        self.consumer_mut(consumer).seen_ms = now_ms;
+    }
+
+    /// Notes when the consumer last got an entry.
+    pub fn set_active(&mut self, consumer: ConsumerIndex, active_ms: Option<i64>) {
+        self.consumer_mut(consumer).active_ms = active_ms;
+    }
+
+    fn consumer_mut(&mut self, index: ConsumerIndex) -> &mut Consumer {
+        self.consumers[index.0 as usize].as_deref_mut().expect("a consumer in use has an index")
+    }
+
+    /// Where the consumer of that name stands in `by_name`, or would.
+    fn place_of(&self, name: &[u8]) -> Result<usize, usize> {
+        self.by_name.binary_search_by(|&index| self.consumer(index).name().cmp(name))
+    }
+
+    // Pending entries.
+
+    /// Number of pending entries. O(1).
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The lowest and the highest ID pending. O(1).
+    pub fn pending_bounds(&self) -> Option<(StreamId, StreamId)> {
+        Some((self.pending.first()?, self.pending.last()?))
+    }
+
+    /// The record of a pending entry. O(log n).
+    pub fn pending(&self, id: StreamId) -> Option<&Pending> {
+        self.pending.get(id)
+    }
+
+    /// Whether the entry is pending. O(log n).
+    pub fn is_pending(&self, id: StreamId) -> bool {
+        self.pending.contains(id)
+    }
+
+    /// Pending entries from `start` on. Beginning is O(log n), each step O(1).
+    pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &Pending)> + Clone {
+        self.pending.from(start)
+    }
+
+    /// Makes an entry pending for a consumer, or changes the record it has, which may be another's. O(log n).
+    pub fn assign(&mut self, id: StreamId, pending: Pending) {
+        match self.pending.insert(id, pending) {
+            Some(before) if before.consumer == pending.consumer => return,
+            Some(before) => drop(self.consumer_mut(before.consumer).pending.remove(id)),
+            None => {}
+        }
+        self.consumer_mut(pending.consumer).pending.insert(id, ());
+    }
+
+    /// Lets go of a pending entry; whether there was one. O(log n).
+    pub fn acknowledge(&mut self, id: StreamId) -> bool {
+        let Some(pending) = self.pending.remove(id) else { return false };
+        self.consumer_mut(pending.consumer).pending.remove(id);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(ms: u64) -> StreamId {
+        StreamId { ms, seq: 0 }
+    }
+
+    fn group() -> Group {
+        Group::new(b"g", StreamId::MIN, None)
+    }
+
+    #[test]
+    fn consumers_are_told_in_the_order_of_their_names() {
+        let mut group = group();
+        for name in ["b", "c", "a"] {
+            assert!(group.create_consumer(name.as_bytes(), 1).is_some());
+        }
+        assert!(group.create_consumer(b"c", 1).is_none());
+        let names = |group: &Group| group.consumers().map(|c| c.name().to_vec()).collect::<Vec<_>>();
+        assert_eq!(names(&group), [b"a", b"b", b"c"]);
+        assert_eq!(group.remove_consumer(b"b"), Some(0));
+        assert_eq!(group.remove_consumer(b"b"), None);
+        assert!(group.create_consumer(b"aa", 1).is_some());
+        assert_eq!(names(&group), [b"a".to_vec(), b"aa".to_vec(), b"c".to_vec()]);
+    }
+
+    #[test]
+    fn a_pending_entry_costs_less_than_sixty_bytes() {
+        let mut group = group();
+        let consumer = group.create_consumer(b"c", 1).expect("a new name");
+        for ms in 0..10_000 {
+            group.assign(id(ms), Pending { delivered_ms: 1, deliveries: 1, consumer });
+        }
+        assert!(group.memory_usage() < 10_000 * 60, "{}", group.memory_usage());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Create(u8),
+        Remove(u8),
+        Assign(u64, u8),
+        Acknowledge(u64),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            1 => (0_u8..6).prop_map(Op::Create),
+            1 => (0_u8..6).prop_map(Op::Remove),
+            8 => (0_u64..400, 0_u8..6).prop_map(|(ms, name)| Op::Assign(ms, name)),
+            4 => (0_u64..400).prop_map(Op::Acknowledge),
+        ]
+    }
+
+    /// The naive twin: consumers by name, pending entries with the owner's name.
+    #[derive(Default)]
+    struct Twin {
+        consumers: Vec<u8>,
+        pending: BTreeMap<StreamId, (u8, u64)>,
+    }
+
+    fn apply(op: Op, number: u64, group: &mut Group, twin: &mut Twin) {
+        match op {
+            Op::Create(name) => {
+                let is_new = !twin.consumers.contains(&name);
+                assert_eq!(group.create_consumer(&[name], 0).is_some(), is_new);
+                if is_new {
+                    twin.consumers.push(name);
+                    twin.consumers.sort_unstable();
+                }
+            }
+            Op::Remove(name) => {
+                let is_known = twin.consumers.contains(&name);
+                let owned = twin.pending.values().filter(|owner| owner.0 == name).count();
+                assert_eq!(group.remove_consumer(&[name]), is_known.then_some(owned));
+                twin.consumers.retain(|&known| known != name);
+                twin.pending.retain(|_, owner| owner.0 != name);
+            }
+            Op::Assign(ms, name) => {
+                let Some(consumer) = group.find_consumer(&[name]) else { return };
+                group.assign(id(ms), Pending { delivered_ms: 0, deliveries: number, consumer });
+                twin.pending.insert(id(ms), (name, number));
+            }
+            Op::Acknowledge(ms) => {
+                assert_eq!(group.acknowledge(id(ms)), twin.pending.remove(&id(ms)).is_some());
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn group_and_consumers_agree_on_what_is_pending(
+            ops in proptest::collection::vec(op(), 0..600),
+        ) {
+            let (mut group, mut twin) = (group(), Twin::default());
+            for (number, op) in ops.into_iter().enumerate() {
+                apply(op, number as u64, &mut group, &mut twin);
+            }
+            prop_assert_eq!(group.consumers().map(|c| c.name()[0]).collect::<Vec<_>>(), twin.consumers);
+            let pending = group.pending_from(StreamId::MIN);
+            let pending: BTreeMap<_, _> =
+                pending.map(|(id, p)| (id, (group.consumer(p.consumer).name()[0], p.deliveries))).collect();
+            prop_assert_eq!(&pending, &twin.pending);
+            prop_assert_eq!(group.pending_len(), twin.pending.len());
+            for consumer in group.consumers() {
+                let own: Vec<_> = consumer.pending_from(StreamId::MIN).collect();
+                let name = consumer.name()[0];
+                let expected = twin.pending.iter().filter(|(_, owner)| owner.0 == name).map(|(&id, _)| id);
+                prop_assert_eq!(own, expected.collect::<Vec<_>>());
+            }
+        }
+    }
+}

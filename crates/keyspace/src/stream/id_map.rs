@@ -1,0 +1,288 @@
+//! A map from entry IDs to small values: what is pending, in the order of the IDs.
+//!
+//! ```text
+//!   runs   [base | ids … | values …][base | ids … | values …] …      ascending, in a ring
+//! ```
+//! IDs mostly arrive in ascending order and leave from the front, so the map is a ring of runs, each up
+//! to [`RUN_LEN_MAX`] IDs side by side with their values. A run is found by binary search over the bases,
+//! an ID by binary search within its run. A full last run is followed by a new one when an ID goes behind
+//! it, so that runs filled in order stay full; one that is hit in its middle is cut in two.
+//!
+//! Invariants: no run is empty; IDs ascend within a run; a run's base is not above its first ID and above
+//! all IDs of the run before. A base stays when the ID it came from goes.
+//! Complexity: finding, adding and removing O(log n + moving half a run); stepping O(1). Adding or removing
+//! a run moves the handles of at most half of them.
+//! Memory: 16 bytes and the value for each ID, in runs that are full where IDs only came in order and at
+//! least a quarter full where they also went at random; 64 bytes a run.
+//! Rejected: a B-tree of the standard library, whose nodes stay half empty when IDs ascend; one radix tree
+//! per list and shared records, as Redis has, which is a pointer and tree nodes for every ID.
+
+use std::collections::VecDeque;
+
+use structures::size_class::size_class;
+
+use super::StreamId;
+
+/// IDs of a run. Small enough that moving half of one costs no more than finding it.
+const RUN_LEN_MAX: usize = 128;
+/// A run shorter than this looks for a neighbour to join.
+const RUN_LEN_MIN: usize = RUN_LEN_MAX / 4;
+/// Two runs join up to this, so that the next few additions do not cut them again.
+const JOINED_LEN_MAX: usize = RUN_LEN_MAX * 3 / 4;
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct IdMap<V> {
+    runs: VecDeque<Run<V>>,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Run<V> {
+    base: StreamId,
+    ids: Vec<StreamId>,
+    values: Vec<V>,
+}
+
+/// Where an ID is, or where it would be.
+struct Place {
+    run: usize,
+    at: Result<usize, usize>,
+}
+
+impl<V> Default for IdMap<V> {
+    fn default() -> Self {
+        Self { runs: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<V> IdMap<V> {
+    /// Number of IDs. O(1).
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes owned by the map. O(runs).
+    pub(super) fn memory_usage(&self) -> usize {
+        let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
+        let run = |run: &Run<V>| {
+            block(run.ids.capacity() * size_of::<StreamId>()) + block(run.values.capacity() * size_of::<V>())
+        };
+        block(self.runs.capacity() * size_of::<Run<V>>()) + self.runs.iter().map(run).sum::<usize>()
+    }
+
+    /// Gives the map up run by run. O(1).
+    pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send
+    where
+        V: Send,
+    {
+        self.runs.into_iter().map(drop)
+    }
+
+    /// Whether the ID is there.
+    pub(super) fn contains(&self, id: StreamId) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// The ID's value.
+    pub(super) fn get(&self, id: StreamId) -> Option<&V> {
+        let place = self.find(id)?;
+        Some(&self.runs[place.run].values[place.at.ok()?])
+    }
+
+    /// The lowest ID. O(1).
+    pub(super) fn first(&self) -> Option<StreamId> {
+        self.runs.front()?.ids.first().copied()
+    }
+
+    /// The highest ID. O(1).
+    pub(super) fn last(&self) -> Option<StreamId> {
+        self.runs.back()?.ids.last().copied()
+    }
+
+    /// IDs from `start` on with their values, ascending. Beginning is O(log n + a run), each step O(1).
+    pub(super) fn from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &V)> + Clone {
+        let first = self.run_of(start).unwrap_or(0);
+        let all = self.runs.range(first..).flat_map(|run| run.ids.iter().copied().zip(&run.values));
+        all.skip_while(move |(id, _)| *id < start)
+    }
+
+    /// Sets the ID's value and gives the one it had.
+    pub(super) fn insert(&mut self, id: StreamId, value: V) -> Option<V> {
+        let Some(place) = self.find(id) else {
+            self.runs.push_back(Run::of(id, value));
+            self.len = 1;
+            return None;
+        };
+        let at = match place.at {
+            Ok(at) => return Some(std::mem::replace(&mut self.runs[place.run].values[at], value)),
+            Err(at) => at,
+        };
+        self.len += 1;
+        let run = &mut self.runs[place.run];
+        if run.ids.len() < RUN_LEN_MAX {
+            run.insert(at, id, value);
+        } else if at == RUN_LEN_MAX {
+            self.runs.insert(place.run + 1, Run::of(id, value));
+        } else {
+            let mut upper = run.split();
+            match at.checked_sub(run.ids.len()) {
+                Some(at) => upper.insert(at, id, value),
+                None => run.insert(at, id, value),
+            }
+            self.runs.insert(place.run + 1, upper);
+        }
+        None
+    }
+
+    /// Removes the ID and gives its value.
+    pub(super) fn remove(&mut self, id: StreamId) -> Option<V> {
+        let place = self.find(id)?;
+        let at = place.at.ok()?;
+        self.len -= 1;
+        let run = &mut self.runs[place.run];
+        run.ids.remove(at);
+        let value = run.values.remove(at);
+        match run.ids.len() {
+            0 => drop(self.runs.remove(place.run)),
+            len if len < RUN_LEN_MIN => self.join_or_shrink(place.run),
+            _ => {}
+        }
+        Some(value)
+    }
+
+    /// Joins a short run with a neighbour that has room, or gives back what it does not need.
+    fn join_or_shrink(&mut self, short: usize) {
+        let len = |run: usize| self.runs.get(run).map_or(RUN_LEN_MAX, |run| run.ids.len());
+        let lower = match short.checked_sub(1) {
+            Some(before) if len(before) + len(short) <= JOINED_LEN_MAX => before,
+            _ if len(short) + len(short + 1) <= JOINED_LEN_MAX => short,
+            _ => return self.runs[short].shrink(),
+        };
+        let upper = self.runs.remove(lower + 1).expect("the lower of two runs has one behind it");
+        self.runs[lower].ids.extend(upper.ids);
+        self.runs[lower].values.extend(upper.values);
+    }
+
+    /// The last run whose base is at or below `id`; the first if none is; none without runs.
+    fn run_of(&self, id: StreamId) -> Option<usize> {
+        // New IDs are above all others.
+        if self.runs.back()?.base <= id {
+            return Some(self.runs.len() - 1);
+        }
+        Some(self.runs.partition_point(|run| run.base <= id).saturating_sub(1))
+    }
+
+    fn find(&self, id: StreamId) -> Option<Place> {
+        let run = self.run_of(id)?;
+        Some(Place { run, at: self.runs[run].ids.binary_search(&id) })
+    }
+}
+
+impl<V> Run<V> {
+    fn of(id: StreamId, value: V) -> Self {
+        Self { base: id, ids: vec![id], values: vec![value] }
+    }
+
+    fn insert(&mut self, at: usize, id: StreamId, value: V) {
+        self.ids.insert(at, id);
+        self.values.insert(at, value);
+        self.base = self.base.min(id);
+    }
+
+    /// Keeps the lower half and gives the upper one.
+    fn split(&mut self) -> Self {
+        let half = self.ids.len() / 2;
+        let (ids, values) = (self.ids.split_off(half), self.values.split_off(half));
+        Self { base: ids[0], ids, values }
+    }
+
+    /// Gives memory back once three quarters of it are unused.
+    fn shrink(&mut self) {
+        if self.ids.len() * 4 <= self.ids.capacity() {
+            self.ids.shrink_to(self.ids.len() * 2);
+            self.values.shrink_to(self.values.len() * 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(ms: u64) -> StreamId {
+        StreamId { ms, seq: 0 }
+    }
+
+    fn check_invariants(map: &IdMap<u32>) {
+        assert_eq!(map.runs.iter().map(|run| run.ids.len()).sum::<usize>(), map.len);
+        let mut behind = None;
+        for run in &map.runs {
+            assert!(!run.ids.is_empty() && run.ids.len() <= RUN_LEN_MAX);
+            assert_eq!(run.ids.len(), run.values.len());
+            assert!(behind < Some(run.base) && run.base <= run.ids[0]);
+            assert!(run.ids.is_sorted_by(|a, b| a < b));
+            behind = run.ids.last().copied();
+        }
+    }
+
+    #[test]
+    fn ids_in_order_fill_their_runs() {
+        let mut map = IdMap::default();
+        for ms in 0..1280 {
+            map.insert(id(ms), 7_u32);
+        }
+        assert_eq!(map.runs.len(), 10);
+        let per_id = map.memory_usage() / 1280;
+        assert!(per_id <= 16 + 4 + 2, "{per_id}");
+    }
+
+    #[test]
+    fn a_map_that_lost_most_of_its_ids_is_small_again() {
+        let mut map = IdMap::default();
+        for ms in 0..12_800 {
+            map.insert(id(ms), 7_u32);
+        }
+        (0..12_800).filter(|ms| ms % 100 != 0).for_each(|ms| assert!(map.remove(id(ms)).is_some()));
+        check_invariants(&map);
+        assert_eq!(map.len(), 128);
+        assert!(map.runs.len() <= 5, "{}", map.runs.len());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn does_what_a_tree_does(
+            ops in proptest::collection::vec((0_u8..8, 0_u64..2000), 0..1500),
+            start in 0_u64..2000,
+        ) {
+            let (mut map, mut twin, mut next) = (IdMap::default(), BTreeMap::new(), 0);
+            for (number, (op, ms)) in ops.into_iter().enumerate() {
+                let value = number as u32;
+                match op {
+                    0..3 => {
+                        next += ms % 5 + 1;
+                        prop_assert_eq!(map.insert(id(next), value), twin.insert(id(next), value));
+                    }
+                    3 => prop_assert_eq!(map.insert(id(ms), value), twin.insert(id(ms), value)),
+                    4 => {
+                        let first = twin.keys().next().copied().unwrap_or_default();
+                        prop_assert_eq!(map.remove(first), twin.remove(&first));
+                    }
+                    _ => prop_assert_eq!(map.remove(id(ms)), twin.remove(&id(ms))),
+                }
+                prop_assert_eq!(map.get(id(ms)), twin.get(&id(ms)));
+            }
+            check_invariants(&map);
+            prop_assert_eq!(map.first(), twin.keys().next().copied());
+            prop_assert_eq!(map.last(), twin.keys().next_back().copied());
+            let expected: Vec<_> = twin.range(id(start)..).map(|(&id, value)| (id, value)).collect();
+            prop_assert_eq!(map.from(id(start)).collect::<Vec<_>>(), expected);
+        }
+    }
+}
