@@ -155,6 +155,20 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "new_id" => new_id(clock, rng),
         "id" => format!("{}-{}", rng.below(*clock as usize + 2), rng.below(3)).into_bytes(),
         "range_id" => range_id(*clock, rng),
+        "group" => one_of(&["g", "h"], rng),
+        "consumer" => one_of(&["c", "d", "e"], rng),
+        // Where a group begins.
+        "from_id" => match rng.below(10) {
+            0..2 => b"$".to_vec(),
+            2..5 => b"0".to_vec(),
+            _ => range_id(*clock, rng),
+        },
+        // What a consumer reads.
+        "read_id" => match rng.below(10) {
+            0..6 => b">".to_vec(),
+            6..8 => b"0".to_vec(),
+            _ => range_id(*clock, rng),
+        },
         _ => return None,
     })
 }
