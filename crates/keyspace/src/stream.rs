@@ -32,9 +32,7 @@ use structures::size_class::size_class;
 
 use crate::freeing::Pieces;
 
-pub use delivery::{
-    Acknowledgement, Autoclaimed, Claim, Claimed, Deliveries, Delivery, Removal,
-};
+pub use delivery::{Acknowledgement, Autoclaimed, Claim, Claimed, Deliveries, Delivery, Removal};
 pub use group::{Consumer, ConsumerIndex, Group, Pending};
 pub use id::{IdText, StreamId};
 use node::Node;
@@ -761,12 +759,18 @@ mod tests {
             }
             Op::TrimLast(count) => {
                 let removed = twin.len().saturating_sub(count as usize);
-                assert_eq!(stream.trim(Keep::Last(count), TrimEffort::Exact, References::Keep).removed, removed);
+                assert_eq!(
+                    stream.trim(Keep::Last(count), TrimEffort::Exact, References::Keep).removed,
+                    removed
+                );
                 twin.drain(..removed);
             }
             Op::TrimFrom(ms) => {
                 let removed = twin.iter().take_while(|entry| entry.0 < id(ms, 1)).count();
-                assert_eq!(stream.trim(Keep::From(id(ms, 1)), TrimEffort::Exact, References::Keep).removed, removed);
+                assert_eq!(
+                    stream.trim(Keep::From(id(ms, 1)), TrimEffort::Exact, References::Keep).removed,
+                    removed
+                );
                 twin.drain(..removed);
             }
         }

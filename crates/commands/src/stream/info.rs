@@ -352,10 +352,7 @@ mod tests {
              %5|$4|name|$1|d|$9|seen-time|:{start}|$11|active-time|:-1|$9|pel-count|:0|$7|pending|*0|"
         );
         assert!(db.line("XINFO STREAM s FULL").ends_with(&full));
-        assert_eq!(
-            db.line("XINFO CONSUMERS s h"),
-            "-NOGROUP No such consumer group 'h' for key name 's'|"
-        );
+        assert_eq!(db.line("XINFO CONSUMERS s h"), "-NOGROUP No such consumer group 'h' for key name 's'|");
     }
 
     #[test]

@@ -160,7 +160,8 @@ fn reply_pending<'p>(
     pending: impl Iterator<Item = (StreamId, &'p Pending)>,
 ) {
     let pending = pending.take_while(|(id, _)| *id <= query.end);
-    let idle_enough = |pending: &Pending| query.min_idle_ms <= 0 || pending.idle_ms(now_ms) >= query.min_idle_ms;
+    let idle_enough =
+        |pending: &Pending| query.min_idle_ms <= 0 || pending.idle_ms(now_ms) >= query.min_idle_ms;
     let begun = reply.begin_array();
     let mut count = 0;
     for (id, pending) in pending.filter(|(_, pending)| idle_enough(pending)).take(query.count_max) {
@@ -488,7 +489,12 @@ mod tests {
                 ("XCLAIM s g d 0 3 LASTID 4", "*0|".to_string()),
                 (
                     "XPENDING s g - + 9",
-                    format!("*3|{}{}{}", row("1-0", "d", 0, 2), row("2-0", "d", 40, 9), row("5-0", "d", 0, 1)),
+                    format!(
+                        "*3|{}{}{}",
+                        row("1-0", "d", 0, 2),
+                        row("2-0", "d", 40, 9),
+                        row("5-0", "d", 0, 1)
+                    ),
                 ),
                 ("XREADGROUP GROUP g d STREAMS s >", format!("*1|*2|$1|s|*1|{}", entry("5-0"))),
             ],

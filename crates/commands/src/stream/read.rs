@@ -546,7 +546,10 @@ mod tests {
             ("XREADGROUP GROUP g c STREAMS s 0", format!("*1|*2|$1|s|*2|*2|$3|2-0|*-1|{four}")),
             ("XPENDING s g - + 9", "*2|*4|$3|2-0|$1|c|:0|:2|*4|$3|4-0|$1|c|:0|:4|".to_string()),
             ("XGROUP SETID s g 2", "+OK|".to_string()),
-            ("XREADGROUP GROUP g d COUNT 2 STREAMS s s > 3", format!("*2|*2|$1|s|*2|{three}{four}*2|$1|s|*1|{four}")),
+            (
+                "XREADGROUP GROUP g d COUNT 2 STREAMS s s > 3",
+                format!("*2|*2|$1|s|*2|{three}{four}*2|$1|s|*1|{four}"),
+            ),
             ("XPENDING s g - + 9 c", "*1|*4|$3|2-0|$1|c|:0|:2|".to_string()),
         ] {
             assert_eq!(db.line(line), reply, "{line}");

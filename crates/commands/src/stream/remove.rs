@@ -153,11 +153,8 @@ fn code(removal: Removal) -> i64 {
 
 /// KEEPREF, DELREF or ACKED at argument `at`, if one of them is there.
 pub(super) fn references_word(args: &Args<'_>, at: usize) -> Option<References> {
-    let words = [
-        ("KEEPREF", References::Keep),
-        ("DELREF", References::Delete),
-        ("ACKED", References::Acknowledged),
-    ];
+    let words =
+        [("KEEPREF", References::Keep), ("DELREF", References::Delete), ("ACKED", References::Acknowledged)];
     words.into_iter().find(|(word, _)| args.is(at, word)).map(|(_, references)| references)
 }
 

@@ -119,7 +119,12 @@ fn without_times(value: &Value) -> Value {
         }
         Value::Array(values) => Value::Array(match &values[..] {
             // A pending entry: ID, consumer where it is not said outside, time, deliveries.
-            [id @ Value::Bulk(_), consumer @ Value::Bulk(_), Value::Integer(_), count @ Value::Integer(_)] => {
+            [
+                id @ Value::Bulk(_),
+                consumer @ Value::Bulk(_),
+                Value::Integer(_),
+                count @ Value::Integer(_),
+            ] => {
                 vec![id.clone(), consumer.clone(), Value::Integer(0), count.clone()]
             }
             [id @ Value::Bulk(_), Value::Integer(_), count @ Value::Integer(_)] => {
@@ -199,7 +204,8 @@ mod tests {
         check("XPENDING x g - + 9", rows(pending("1-1", 3, 1)), rows(pending("1-1", 3, 2)), false);
         check("XPENDING x g - + 9", rows(pending("1-1", 3, 1)), rows(pending("1-2", 3, 1)), false);
         let facts = |inactive, pending| {
-            let facts = [bulk("pending"), Value::Integer(pending), bulk("inactive"), Value::Integer(inactive)];
+            let facts =
+                [bulk("pending"), Value::Integer(pending), bulk("inactive"), Value::Integer(inactive)];
             Value::Array(vec![Value::Array(facts.to_vec())])
         };
         check("XINFO CONSUMERS x g", facts(7, 1), facts(0, 1), true);
