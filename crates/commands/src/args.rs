@@ -5,7 +5,7 @@ use std::ops::Deref;
 use keyspace::{Hasher, Key};
 use resp::parse::Span;
 
-use crate::error::CommandError;
+use crate::error::{CommandError, quotable};
 
 /// No option of any command is longer.
 const OPTION_LEN_MAX: usize = 24;
@@ -34,6 +34,16 @@ impl Deref for Upper {
     fn deref(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
+}
+
+/// A number as Redis reads weights and the bounds of scores: none at all counts as zero, one out of range
+/// as infinite, a NUL ends it. Neither blanks nor hexadecimal digits nor NaN are taken.
+pub fn lenient_float(text: &[u8]) -> Option<f64> {
+    let number = match quotable(text) {
+        [] => Some(0.0),
+        number => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
+    };
+    number.filter(|number: &f64| !number.is_nan())
 }
 
 /// The arguments of one request. Index 0 is the command's name.

@@ -1,6 +1,6 @@
 //! Commands on keys whatever they hold: here what asks and deletes; times in `expire`, other names and
 //! databases in `transfer`, walks over all keys in `scan`, whole databases in `flush`, what a value costs
-//! and how it is stored in `object`.
+//! and how it is stored in `object`, SORT in `sort`.
 
 use keyspace::object::type_name;
 
@@ -13,6 +13,7 @@ mod expire;
 mod flush;
 mod object;
 mod scan;
+pub(crate) mod sort;
 mod transfer;
 
 pub use object::MEMORY_USAGE;
@@ -45,6 +46,8 @@ pub static COMMANDS: &[&Command] = &[
     &flush::FLUSHALL,
     &flush::SWAPDB,
     &object::OBJECT,
+    &sort::SORT,
+    &sort::SORT_RO,
 ];
 
 static DEL: Command = Command {

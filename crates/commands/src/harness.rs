@@ -84,11 +84,15 @@ impl Harness {
             return bytes_of(&out);
         }
         let mut hashes = Vec::new();
-        if !command.flags.contains(Flags::EXCLUSIVE) {
+        if !command.runs_alone(&args) {
             for_each_key(command.keys, &args, |at, _| hashes.push(args.key(at).hash));
         }
         let moment = Moment { now_ms: self.now_ms, touch: true, access: self.access };
-        let locked = self.keyspace.lock_all_of(hashes.into_iter());
+        let names_patterns = command.runs_alone(&args) && command.flags.contains(Flags::PATTERN_KEYS);
+        let locked = match names_patterns {
+            true => self.keyspace.lock_all(),
+            false => self.keyspace.lock_all_of(hashes.into_iter()),
+        };
         let mark = reply.mark();
         let mut ctx = Ctx {
             db: View::new(&self.keyspace, locked, self.db, moment, &mut self.tally),

@@ -17,10 +17,11 @@ pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(us
             (Begin::Index(at), Find::Range { last: 0, .. }) if (at as usize) < args.len() => {
                 visit(at as usize, spec);
             }
-            // A word that introduces one key counts wherever it stands: the last one is the one used.
             (Begin::Keyword { keyword, start: start @ 1.. }, Find::Range { last: 0, .. }) => {
-                let words = (start as usize..args.len() - 1).filter(|&at| args.is(at, keyword));
-                words.for_each(|at| visit(at + 1, spec));
+                behind_each_keyword(keyword, start as usize, args).for_each(|at| visit(at, spec));
+            }
+            (Begin::Untold { keyword, start }, _) => {
+                behind_each_keyword(keyword, start.into(), args).for_each(|at| visit(at, spec));
             }
             _ => {
                 let Some(range) = key_range(spec, args) else { continue };
@@ -41,7 +42,7 @@ fn key_range(spec: &KeySpec, args: &Args<'_>) -> Option<KeyRange> {
     let begin = match spec.begin {
         Begin::Index(at) => usize::from(at),
         Begin::Keyword { keyword, start } => behind_keyword(keyword, start, args)?,
-        Begin::Unknown => return None,
+        Begin::Untold { .. } | Begin::Unknown => return None,
     };
     let (first, last, step) = match spec.find {
         Find::Range { last, step, limit } => {
@@ -65,6 +66,12 @@ fn key_range(spec: &KeySpec, args: &Args<'_>) -> Option<KeyRange> {
     };
     let fits = first <= last && last < args.len();
     fits.then_some(KeyRange { first, last, step: usize::from(step).max(1) })
+}
+
+/// The indexes behind all `keyword`s from `start` on. A word that introduces one key may stand several
+/// times, and the last one is the one used.
+fn behind_each_keyword(keyword: &str, start: usize, args: &Args<'_>) -> impl Iterator<Item = usize> {
+    (start + 1..args.len()).filter(move |&at| args.is(at - 1, keyword))
 }
 
 /// The index behind `keyword`, looked for from `start` on: forwards, or backwards when counted from

@@ -36,7 +36,7 @@ pub static COMMANDS: &[&Command] = &[
 
 /// The thresholds between encodings.
 #[inline]
-fn limits(ctx: &Ctx<'_>) -> ListLimits {
+pub(crate) fn limits(ctx: &Ctx<'_>) -> ListLimits {
     ListLimits::from_option(ctx.limits.list_max_listpack_size)
 }
 

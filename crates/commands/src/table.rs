@@ -85,6 +85,13 @@ impl<H: Copy> Command<H> {
         }
     }
 
+    /// Whether a request with these arguments has the keyspace to itself.
+    #[inline]
+    pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
+        self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
+            && (self.flags.contains(Flags::EXCLUSIVE) || crate::generic::sort::names_keys_by_pattern(args))
+    }
+
     /// Whether the arguments, name included, are as many as the command takes.
     #[inline]
     pub const fn accepts(&self, argument_count: usize) -> bool {
@@ -256,6 +263,9 @@ bitflags! {
         const ALLOW_BUSY = 1 << 18;
         /// Runs with the whole keyspace to itself (the gate closed): cannot name its keys.
         const EXCLUSIVE = 1 << 19;
+        /// Reaches keys that its arguments name by patterns: with patterns it runs like EXCLUSIVE, all
+        /// shards locked.
+        const PATTERN_KEYS = 1 << 20;
     }
 
     /// Access-control categories, in the order Redis lists them.
@@ -335,7 +345,7 @@ bitflags! {
 
 /// Names as COMMAND INFO writes them: lower case, in the order of the bits.
 pub fn flag_names(flags: Flags) -> impl Iterator<Item = String> {
-    (flags - Flags::EXCLUSIVE).iter_names().map(|(name, _)| name.to_ascii_lowercase())
+    (flags - Flags::EXCLUSIVE - Flags::PATTERN_KEYS).iter_names().map(|(name, _)| name.to_ascii_lowercase())
 }
 
 /// Category names as COMMAND INFO writes them, with their `@`.
@@ -383,6 +393,11 @@ impl KeySpec {
         Self { flags, begin: Begin::Keyword { keyword, start }, find, notes: "" }
     }
 
+    /// One key behind a keyword, of which clients are told that only the command's own rules find it.
+    pub const fn untold(keyword: &'static str, start: u8, flags: KeyFlags) -> Self {
+        Self { flags, begin: Begin::Untold { keyword, start }, find: Find::Unknown, notes: "" }
+    }
+
     /// Keys that no rule finds.
     pub const fn unknown(flags: KeyFlags) -> Self {
         Self { flags, begin: Begin::Unknown, find: Find::Unknown, notes: "" }
@@ -405,6 +420,13 @@ pub enum Begin {
         keyword: &'static str,
         /// Where to start looking.
         start: i8,
+    },
+    /// Behind this word, from argument `start` on; [`KeySpec::untold`].
+    Untold {
+        /// The word, in upper case.
+        keyword: &'static str,
+        /// Where to start looking.
+        start: u8,
     },
     /// Only the command's own rules know.
     Unknown,

@@ -80,6 +80,12 @@ impl Keyspace {
         Locked { guards: shards.into_iter().map(|shard| (shard, self.lock(shard))).collect() }
     }
 
+    /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys it will
+    /// look at. O(shards).
+    pub fn lock_all(&self) -> Locked<'_> {
+        Locked { guards: (0..SHARD_COUNT).map(|shard| (shard, self.lock(shard))).collect() }
+    }
+
     /// Locks nothing: for commands that visit shards one at a time.
     #[inline]
     pub fn lock_none(&self) -> Locked<'_> {

@@ -379,7 +379,7 @@ impl Zset {
     }
 
     /// Goes over to ranked members, if it has not yet. O(n).
-    fn spread(&mut self, hasher: &Hasher) {
+    pub fn spread(&mut self, hasher: &Hasher) {
         self.ranked(hasher);
     }
 

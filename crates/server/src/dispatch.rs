@@ -287,8 +287,12 @@ impl Engine {
             limits: &self.settings.limits,
         };
         let keyspace = surroundings.keyspace;
-        if registered.command.flags.contains(Flags::EXCLUSIVE) {
-            return pass.exclusive(|_alone| surroundings.call(keyspace.lock_none(), handler, args));
+        if registered.command.runs_alone(args) {
+            let names_patterns = registered.command.flags.contains(Flags::PATTERN_KEYS);
+            return pass.exclusive(|_alone| {
+                let locked = if names_patterns { keyspace.lock_all() } else { keyspace.lock_none() };
+                surroundings.call(locked, handler, args)
+            });
         }
         let locked = match registered.key_plan {
             KeyPlan::One(at) => keyspace.lock_one(args.key(at).hash),

@@ -9,7 +9,7 @@ use keyspace::{Key, Object, Zset};
 use structures::listpack::element::IntText;
 
 use super::{begin_members, write_member};
-use crate::args::Args;
+use crate::args::{Args, lenient_float};
 use crate::collection::{StoredAs, remove_emptied, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
@@ -38,13 +38,7 @@ fn score_bound(text: &[u8]) -> Result<ScoreBound, CommandError> {
         [b'(', number @ ..] => (true, number),
         number => (false, number),
     };
-    // No number at all counts as zero, one out of range as infinite.
-    let score = match number {
-        [] => Some(0.0),
-        number => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
-    };
-    let score = score.filter(|score: &f64| !score.is_nan());
-    let score = score.ok_or(CommandError::Line("ERR min or max is not a float"))?;
+    let score = lenient_float(number).ok_or(CommandError::Line("ERR min or max is not a float"))?;
     Ok(ScoreBound { score, exclusive })
 }
 

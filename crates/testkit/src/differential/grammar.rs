@@ -162,6 +162,15 @@ fn is_unspecified(args: &Args) -> bool {
         b"SETEX" | b"EXPIRE" => soon(number(2), 1000),
         b"PSETEX" | b"PEXPIRE" => soon(number(2), 1),
         b"SET" | b"GETEX" => soon(behind(b"EX"), 1000) || soon(behind(b"PX"), 1),
+        // Where elements weigh the same (by ALPHA: up to a NUL), it shows how a set is walked.
+        b"SORT" | b"SORT_RO" => {
+            let has = |word: &[u8]| args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
+            match args.get(1).and_then(|key| key.first()) {
+                Some(b'r') => false,
+                Some(b'y') => has(b"ALPHA"),
+                _ => has(b"BY") || has(b"ALPHA") && !has(b"STORE"),
+            }
+        }
         [b'Z', ..] => behind(b"LIMIT").is_some_and(|offset| offset < 0),
         _ => false,
     }

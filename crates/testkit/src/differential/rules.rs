@@ -189,6 +189,20 @@ pub const RULES: &[&str] = &[
     "XINFO STREAM $stream [ FULL [ COUNT $count ] ]",
     "XINFO GROUPS $stream",
     "XINFO CONSUMERS $stream $group",
+    // SORT, of lists and sorted sets that no other rule makes sets of: how a set is walked is each
+    // server's own affair.
+    "RPUSH $sort_list < $digit >",
+    "RPUSH $sort_list < $member >",
+    "RPUSH $sort_list < $float >",
+    "DEL < $sort_list >",
+    "SORT $sort_list { [ ALPHA ] [ LIMIT $index $count ] [ ( ASC | DESC ) ] [ STORE $sort_list ] }",
+    "SORT $sort_list { BY $by_pattern [ ALPHA ] [ LIMIT $index $count ] [ ( ASC | DESC ) ] [ GET $by_pattern ] [ GET # ] [ STORE $sort_list ] }",
+    "SORT_RO $sort_list { BY $by_pattern [ ALPHA ] [ LIMIT $index $count ] [ ( ASC | DESC ) ] [ GET $by_pattern ] [ GET # ] }",
+    "SORT $sort_list { BY nosort [ LIMIT $index $count ] [ ( ASC | DESC ) ] [ GET $by_pattern ] [ STORE $sort_list ] }",
+    "SORT $set { [ ALPHA ] [ LIMIT $index $count ] [ ( ASC | DESC ) ] [ GET $by_pattern ] [ STORE $sort_list ] }",
+    "SORT $lex_zset { BY nosort [ LIMIT $index $count ] [ ( ASC | DESC ) ] [ GET $by_pattern ] [ STORE $sort_list ] }",
+    "SORT_RO $zset { [ LIMIT $index $count ] [ ( ASC | DESC ) ] }",
+    "SORT $zset { ALPHA [ LIMIT $index $count ] [ ( ASC | DESC ) ] STORE $sort_list }",
     // Places.
     "GEOADD $geo < $lon $lat $place >",
     "GEOADD $geo < $lon $lat $place >",

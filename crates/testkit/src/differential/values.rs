@@ -95,6 +95,9 @@ const BOUNDS: &[&str] =
 
 const LEXES: &[&str] = &["-", "+", "[", "(", "[a", "(a", "[b", "(b", "[c", "[m", "(z", "[1", "(10"];
 
+const BY_PATTERNS: &[&str] =
+    &["s*", "s*", "s*", "h*->a", "h*->foo", "h*->b", "e*", "nokey*", "s*->", "*", "#", "nosort", "s?"];
+
 const PLACES: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "12", "13"];
 
 const LONGITUDES: &[&str] =
@@ -133,7 +136,11 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "lat" => degrees(LATITUDES, 85, rng),
         "radius" => one_of(RADIUSES, rng),
         "unit" => one_of(&["m", "km", "KM", "ft", "mi"], rng),
+        // Elements that make keys of each type.
+        "digit" => rng.below(12).to_string().into_bytes(),
+        "by_pattern" => one_of(BY_PATTERNS, rng),
         "key" => any_key(rng),
+        "sort_list" => vec![b'r', b'0' + rng.below(KEYS_PER_TYPE) as u8],
         "value" => text(rng),
         "field" | "member" => member(rng),
         "int" => one_of(INTEGERS, rng),

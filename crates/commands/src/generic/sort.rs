@@ -1,0 +1,460 @@
+//! SORT: the elements of a list, set or sorted set in an order of their own or of other keys' values.
+//!
+//! A pattern makes the name of a key by putting an element for its first `*`; what stands behind `->` is a
+//! field of the hash there. Such keys are named by no argument, so a request with a pattern runs alone,
+//! with all shards locked ([`names_keys_by_pattern`]); any other under the locks of its own keys. All
+//! texts that are compared are copied into one arena, so that looking up one key does not keep another
+//! from being looked up, and a comparison touches no table.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use keyspace::{Hash, List, ListEnd, Object, View, Zset};
+use stdx::partial_sort::partial_sort;
+use structures::entry::View as EntryView;
+use structures::listpack::element::{Element, IntText};
+
+use crate::args::{Args, lenient_float};
+use crate::collection::{StoredAs, store_result};
+use crate::ctx::{Ctx, EventClass};
+use crate::error::{CommandError, quotable};
+use crate::list;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+
+const PATTERN_NOTES: &str = "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort";
+const STORE_NOTES: &str = "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array";
+
+/// Whether a SORT with these arguments may look up keys that no argument names.
+pub(crate) fn names_keys_by_pattern(args: &Args<'_>) -> bool {
+    args.from(2).any(|arg| arg.contains(&b'*'))
+}
+
+/// How another key is found for an element.
+enum Pattern<'a> {
+    /// `#`: the element itself.
+    Element,
+    /// No `*`: no key at all.
+    Nothing,
+    Key {
+        before: &'a [u8],
+        behind: &'a [u8],
+        field: Option<&'a [u8]>,
+    },
+}
+
+impl<'a> Pattern<'a> {
+    fn parse(pattern: &'a [u8]) -> Self {
+        // As everywhere in Redis, a search ends at a NUL.
+        let text = quotable(pattern);
+        if text == b"#" {
+            return Pattern::Element;
+        }
+        let Some(star) = text.iter().position(|&byte| byte == b'*') else { return Pattern::Nothing };
+        let arrow = text[star + 1..].windows(2).position(|two| two == b"->").map(|at| star + 1 + at);
+        let arrow = arrow.filter(|at| text.len() > at + 2);
+        let end = arrow.unwrap_or(pattern.len());
+        let field = arrow.map(|at| &pattern[at + 2..]);
+        Pattern::Key { before: &pattern[..star], behind: &pattern[star + 1..end], field }
+    }
+
+    /// Shows the string or field that the pattern leads to from `element` to `visit`.
+    fn look_up<T>(
+        &self,
+        db: &mut View<'_>,
+        args: &Args<'_>,
+        element: &[u8],
+        visit: impl FnOnce(Option<&[u8]>) -> T,
+    ) -> T {
+        let (before, behind, field) = match self {
+            Pattern::Element => return visit(Some(element)),
+            Pattern::Nothing => return visit(None),
+            Pattern::Key { before, behind, field } => (before, behind, field),
+        };
+        let name = [*before, element, *behind].concat();
+        let (key, mut scratch) = (args.hasher().key(&name), IntText::new());
+        if let Some(field) = field {
+            let hash = db.read::<Hash>(key).ok().flatten();
+            return visit(
+                hash.and_then(|hash| hash.get(field, args.hasher())).map(|value| value.text(&mut scratch)),
+            );
+        }
+        let mut scratch = keyspace::string::IntText::new();
+        visit(db.string(key).ok().flatten().map(|string| string.bytes(&mut scratch)))
+    }
+}
+
+/// What is asked for.
+struct Request<'a> {
+    /// BY, if it is a pattern.
+    by: Option<Pattern<'a>>,
+    /// Whether elements stay in their order: BY something that is no pattern.
+    unsorted: bool,
+    descending: bool,
+    alphabetic: bool,
+    /// The first element wanted, and how many (all, if negative).
+    limit: (i64, i64),
+    get: Vec<Pattern<'a>>,
+    /// The argument that is the key to store at.
+    store_at: Option<usize>,
+}
+
+impl<'a> Request<'a> {
+    fn parse(args: &Args<'a>, stores: bool) -> Result<Self, CommandError> {
+        let mut request = Request {
+            by: None,
+            unsorted: false,
+            descending: false,
+            alphabetic: false,
+            limit: (0, -1),
+            get: Vec::new(),
+            store_at: None,
+        };
+        let mut at = 2;
+        while at < args.len() {
+            let behind = args.len() - at - 1;
+            if args.is(at, "ASC") || args.is(at, "DESC") {
+                request.descending = args.is(at, "DESC");
+            } else if args.is(at, "ALPHA") {
+                request.alphabetic = true;
+            } else if behind >= 2 && args.is(at, "LIMIT") {
+                request.limit = (args.integer(at + 1)?, args.integer(at + 2)?);
+                at += 2;
+            } else if stores && behind >= 1 && args.is(at, "STORE") {
+                request.store_at = Some(at + 1);
+                at += 1;
+            } else if behind >= 1 && args.is(at, "BY") {
+                // One that is no pattern has the last word, wherever it stands.
+                request.unsorted |= !quotable(args.get(at + 1)).contains(&b'*');
+                request.by = Some(Pattern::parse(args.get(at + 1)));
+                at += 1;
+            } else if behind >= 1 && args.is(at, "GET") {
+                request.get.push(Pattern::parse(args.get(at + 1)));
+                at += 1;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        Ok(request)
+    }
+
+    /// Which of `len` elements are wanted.
+    fn range(&self, len: usize) -> Range<usize> {
+        let start = usize::try_from(self.limit.0).unwrap_or(0).min(len);
+        let count = usize::try_from(self.limit.1).unwrap_or(len);
+        start..start.saturating_add(count).min(len)
+    }
+}
+
+/// What an element is ordered by.
+enum Weight {
+    Score(f64),
+    /// A text in the arena, if there is one.
+    Text(Option<Range<usize>>),
+}
+
+struct Item {
+    text: Range<usize>,
+    weight: Weight,
+}
+
+/// The elements, with all texts that are compared.
+#[derive(Default)]
+struct Items {
+    arena: Vec<u8>,
+    items: Vec<Item>,
+}
+
+impl Items {
+    fn keep(&mut self, text: &[u8]) -> Range<usize> {
+        let start = self.arena.len();
+        self.arena.extend_from_slice(text);
+        start..self.arena.len()
+    }
+
+    fn push(&mut self, element: Element<'_>) {
+        let text = self.keep(element.text(&mut IntText::new()));
+        self.items.push(Item { text, weight: Weight::Text(None) });
+    }
+
+    /// Looks up what each element is ordered by.
+    fn weigh(
+        &mut self,
+        db: &mut View<'_>,
+        args: &Args<'_>,
+        request: &Request<'_>,
+    ) -> Result<(), CommandError> {
+        let by = request.by.as_ref().unwrap_or(&Pattern::Element);
+        let mut all_numbers = true;
+        for index in 0..self.items.len() {
+            let text = self.items[index].text.clone();
+            self.items[index].weight = if !request.alphabetic {
+                // Absent keys count as zero. All keys are looked up, even behind one that is no number.
+                Weight::Score(by.look_up(db, args, &self.arena[text], |weight| {
+                    let score = weight.map_or(Some(0.0), lenient_float);
+                    all_numbers &= score.is_some();
+                    score.unwrap_or(0.0)
+                }))
+            } else if let Pattern::Element = by {
+                Weight::Text(Some(text))
+            } else {
+                let found = by.look_up(db, args, &self.arena[text], |weight| weight.map(<[u8]>::to_vec));
+                Weight::Text(found.map(|text| self.keep(&text)))
+            };
+        }
+        if all_numbers {
+            return Ok(());
+        }
+        Err(CommandError::Line("ERR One or more scores can't be converted into double"))
+    }
+
+    /// Puts those in `range` where they belong.
+    fn sort(&mut self, request: &Request<'_>, range: Range<usize>) {
+        let arena = &self.arena;
+        // What is stored is compared to its end, what is replied to the first NUL, as by C's strcoll.
+        let shown = |text: &Range<usize>| match &arena[text.clone()] {
+            text if request.store_at.is_some() => text,
+            text => quotable(text),
+        };
+        let compare = |a: &Item, b: &Item| {
+            let ordering = match (&a.weight, &b.weight) {
+                (Weight::Score(x), Weight::Score(y)) => {
+                    let by_text = || arena[a.text.clone()].cmp(&arena[b.text.clone()]);
+                    x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(by_text)
+                }
+                (Weight::Text(x), Weight::Text(y)) => x.as_ref().map(shown).cmp(&y.as_ref().map(shown)),
+                _ => unreachable!("all are weighed the same way"),
+            };
+            if request.descending { ordering.reverse() } else { ordering }
+        };
+        if request.by.is_some() && range != (0..self.items.len()) && !range.is_empty() {
+            partial_sort(&mut self.items, range.start..=range.end - 1, compare);
+        } else {
+            self.items.sort_by(compare);
+        }
+    }
+}
+
+/// The elements at the key, loaded: all of them, or where nothing is to be sorted and an order is there those
+/// wanted. Gives which of the loaded are wanted.
+fn load(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    request: &mut Request<'_>,
+) -> Result<(Items, Range<usize>), CommandError> {
+    let (key, mut items) = (args.key(1), Items::default());
+    let Some(entry) = ctx.db.get(key) else { return Ok((items, 0..0)) };
+    let EntryView::Object(object) = entry.view() else { return Err(CommandError::WrongType) };
+    let range = request.range(object.element_count());
+    match object {
+        Object::List(list) if request.unsorted => match request.descending {
+            true => list
+                .iter_rev_from(list.len().saturating_sub(1 + range.start))
+                .take(range.len())
+                .for_each(|element| items.push(element)),
+            false => list.range(range.clone()).for_each(|element| items.push(element)),
+        },
+        Object::Zset(zset) if request.unsorted => {
+            let members = zset.iter().map(|(member, _)| member);
+            match request.descending {
+                true => {
+                    members.rev().skip(range.start).take(range.len()).for_each(|member| items.push(member))
+                }
+                false => zset.range(range.clone()).for_each(|(member, _)| items.push(member)),
+            }
+        }
+        Object::List(list) => list.iter().for_each(|element| items.push(element)),
+        Object::Zset(zset) => zset.iter().for_each(|(member, _)| items.push(member)),
+        Object::Set(set) => {
+            set.iter().for_each(|member| items.push(member));
+            // What is stored has an order that does not depend on chance.
+            if request.unsorted && request.store_at.is_some() {
+                (request.unsorted, request.alphabetic, request.by) = (false, true, None);
+            }
+            return Ok((items, range));
+        }
+        _ => return Err(CommandError::WrongType),
+    }
+    if let Ok(Some(zset)) = ctx.db.write::<Zset>(key) {
+        // Redis leaves a sorted set in its large encoding behind, which users can see.
+        zset.spread(args.hasher());
+    }
+    let range = if request.unsorted { 0..items.items.len() } else { range };
+    Ok((items, range))
+}
+
+fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(), CommandError> {
+    let mut request = Request::parse(args, stores)?;
+    let (mut items, range) = load(ctx, args, &mut request)?;
+    if !request.unsorted {
+        items.weigh(&mut ctx.db, args, &request)?;
+        items.sort(&request, range.clone());
+    }
+    let Items { arena, items } = items;
+    let wanted = items[range].iter().map(|item| &arena[item.text.clone()]);
+    let Some(store_at) = request.store_at else {
+        ctx.reply.array(wanted.len() * request.get.len().max(1));
+        for element in wanted {
+            if request.get.is_empty() {
+                ctx.reply.bulk(element);
+            }
+            for pattern in &request.get {
+                pattern.look_up(&mut ctx.db, args, element, |value| match value {
+                    Some(value) => ctx.reply.bulk(value),
+                    None => ctx.reply.null(),
+                });
+            }
+        }
+        return Ok(());
+    };
+    let (mut sorted, limits) = (List::new(), list::limits(ctx));
+    if request.get.is_empty() {
+        sorted.push(ListEnd::Back, wanted, limits);
+    } else {
+        let mut values: Vec<Vec<u8>> = Vec::new();
+        for element in wanted {
+            for pattern in &request.get {
+                // What is absent is stored as an empty string.
+                let value = pattern.look_up(&mut ctx.db, args, element, |value| value.map(<[u8]>::to_vec));
+                values.push(value.unwrap_or_default());
+            }
+        }
+        sorted.push(ListEnd::Back, values.iter().map(Vec::as_slice), limits);
+    }
+    let changes = sorted.len() as u64;
+    let stored = StoredAs { class: EventClass::LIST, event: "sortstore", changes };
+    store_result(ctx, args.key(store_at), Object::List(sorted), stored);
+    Ok(())
+}
+
+pub(super) static SORT: Command = Command {
+    name: "SORT",
+    summary: "Sorts the elements of a list, a set or a sorted set; replies or stores them.",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(N+M*log(M)), N elements, M of them returned",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::PATTERN_KEYS),
+    acl: Acl::WRITE.union(Acl::SET).union(Acl::SORTEDSET).union(Acl::LIST).union(Acl::DANGEROUS),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+        KeySpec::unknown(KeyFlags::RO.union(KeyFlags::ACCESS)).noting(PATTERN_NOTES),
+        KeySpec::untold("STORE", 2, KeyFlags::OW.union(KeyFlags::UPDATE)).noting(STORE_NOTES),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::pattern("by-pattern").token("BY").optional(),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
+        Arg::pattern("get-pattern").token("GET").optional().multiple_token(),
+        Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional(),
+        Arg::word("sorting", "ALPHA").optional(),
+        Arg::key("destination", 2).token("STORE").optional(),
+    ],
+    subcommands: &[],
+    run: sort,
+};
+/// SORT key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\] \[ALPHA\] \[STORE
+/// destination\]: the elements, or what GET finds for them; with STORE how many were stored.
+fn sort(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    sort_elements(ctx, args, true)
+}
+
+pub(super) static SORT_RO: Command = Command {
+    name: "SORT_RO",
+    summary: "Sorts the elements of a list, a set or a sorted set.",
+    since: "7.0.0",
+    group: Group::Generic,
+    complexity: "O(N+M*log(M)), N elements, M of them returned",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::READONLY.union(Flags::PATTERN_KEYS),
+    acl: Acl::READ.union(Acl::SET).union(Acl::SORTEDSET).union(Acl::LIST).union(Acl::DANGEROUS),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+        KeySpec::unknown(KeyFlags::RO.union(KeyFlags::ACCESS)).noting(PATTERN_NOTES),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("key", 0),
+        Arg::pattern("by-pattern").token("BY").optional(),
+        Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
+        Arg::pattern("get-pattern").token("GET").optional().multiple_token(),
+        Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional(),
+        Arg::word("sorting", "ALPHA").optional(),
+    ],
+    subcommands: &[],
+    run: sort_ro,
+};
+/// SORT_RO key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\] \[ALPHA\]: as SORT.
+fn sort_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    sort_elements(ctx, args, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{Harness, check};
+
+    #[test]
+    fn elements_are_sorted_as_numbers_or_as_texts() {
+        check(&[
+            ("RPUSH l 10 9 1.5 -3 10", ":5|"),
+            ("SORT l", "*5|$2|-3|$3|1.5|$1|9|$2|10|$2|10|"),
+            ("SORT l DESC LIMIT 1 2", "*2|$2|10|$1|9|"),
+            ("SORT l ALPHA", "*5|$2|-3|$3|1.5|$2|10|$2|10|$1|9|"),
+            ("SORT l BY nosort DESC LIMIT 0 2", "*2|$2|10|$2|-3|"),
+            ("SORT l BY nosort LIMIT 1 2", "*2|$1|9|$3|1.5|"),
+            ("SORT l LIMIT 9 2", "*0|"),
+            ("SORT l LIMIT -1 -5", "*5|$2|-3|$3|1.5|$1|9|$2|10|$2|10|"),
+            ("SORT_RO nokey", "*0|"),
+            ("RPUSH l x", ":6|"),
+            ("SORT l", "-ERR One or more scores can't be converted into double|"),
+            ("SET s x", "+OK|"),
+            ("SORT s", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+            ("SORT_RO l STORE d", "-ERR syntax error|"),
+            ("SORT l LIMIT 1", "-ERR syntax error|"),
+            ("SORT l LIMIT a 1", "-ERR value is not an integer or out of range|"),
+        ]);
+    }
+
+    #[test]
+    fn patterns_lead_to_strings_and_fields() {
+        check(&[
+            ("RPUSH l a b c", ":3|"),
+            ("MSET w_a 3 w_b 1 n_a one n_c three", "+OK|"),
+            ("HSET h_b f 7 g seven", ":2|"),
+            ("SORT l BY w_* ALPHA", "*3|$1|c|$1|b|$1|a|"),
+            (
+                "SORT l BY w_* DESC GET # GET n_* GET h_*->g",
+                "*9|$1|a|$3|one|_|$1|b|_|$5|seven|$1|c|$5|three|_|",
+            ),
+            ("SORT l BY h_*->f LIMIT 1 2 GET #", "*2|$1|c|$1|b|"),
+            ("SORT l BY w_* GET n_* STORE d", ":3|"),
+            ("LRANGE d 0 -1", "*3|$5|three|$0||$3|one|"),
+            ("SORT l BY w_*", "*3|$1|c|$1|b|$1|a|"),
+        ]);
+    }
+
+    #[test]
+    fn sorted_sets_keep_their_order_where_nothing_is_sorted() {
+        check(&[
+            ("ZADD z 3 a 2 b 1 c", ":3|"),
+            ("SORT z BY nosort", "*3|$1|c|$1|b|$1|a|"),
+            ("SORT z BY nosort DESC LIMIT 1 1", "*1|$1|b|"),
+            ("SORT z ALPHA DESC", "*3|$1|c|$1|b|$1|a|"),
+            ("OBJECT ENCODING z", "$8|skiplist|"),
+            ("SORT z BY nosort STORE z", ":3|"),
+            ("LRANGE z 0 -1", "*3|$1|c|$1|b|$1|a|"),
+        ]);
+    }
+
+    #[test]
+    fn a_stored_result_is_an_event() {
+        Harness::new().check_events(&[
+            ("SADD s 2 1", ":2|", "sadd s@0"),
+            ("SORT s BY nosort STORE d", ":2|", "sortstore d@0"),
+            ("SORT nokey STORE d", ":0|", "del d@0"),
+        ]);
+    }
+}
