@@ -4,6 +4,7 @@ mod cargo;
 mod clients;
 mod compare;
 pub mod fuzz;
+mod libraries;
 mod peer;
 pub mod release;
 mod sanitize;
@@ -88,6 +89,24 @@ pub const STEPS: &[Step] = &[
         about: "redis-py over every type, TCP, Unix socket, password, RESP2 and RESP3",
         remedy: CLIENT_REMEDY,
         run: clients::redis_py,
+    },
+    Step {
+        name: "go-redis",
+        about: "go-redis over every type, RESP2 and RESP3, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: libraries::go_redis,
+    },
+    Step {
+        name: "ioredis",
+        about: "ioredis over every type, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: libraries::ioredis,
+    },
+    Step {
+        name: "jedis",
+        about: "Jedis over every type, RESP2 and RESP3, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: libraries::jedis,
     },
     Step {
         name: "redis-suite",

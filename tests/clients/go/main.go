@@ -1,0 +1,253 @@
+// Drives a server through go-redis, as a user's program would, over every data type, and checks each reply.
+// Database 9 is emptied before and after each check; nothing else is touched. Runs on RESP2 and on RESP3.
+//
+//	round PORT
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var ctx = context.Background()
+
+// equal fails the running check unless err is nil and got is wanted.
+func equal[T any](got T, err error, wanted T) {
+	if err != nil {
+		panic(fmt.Sprintf("%v, wanted %v", err, wanted))
+	}
+	if !reflect.DeepEqual(got, wanted) {
+		panic(fmt.Sprintf("got %v, wanted %v", got, wanted))
+	}
+}
+
+// is fails the running check unless the command replied wanted.
+func is[T any](command interface{ Result() (T, error) }, wanted T) {
+	got, err := command.Result()
+	equal(got, err, wanted)
+}
+
+// fails fails the running check unless err says words.
+func fails(err error, words string) {
+	if err == nil || !strings.Contains(err.Error(), words) {
+		panic(fmt.Sprintf("got the error %v, wanted one that says %q", err, words))
+	}
+}
+
+// sorted is the reply in order.
+func sorted(command *redis.StringSliceCmd) []string {
+	got, err := command.Result()
+	if err != nil {
+		panic(err)
+	}
+	sort.Strings(got)
+	return got
+}
+
+var checks = []struct {
+	name string
+	run  func(r *redis.Client)
+}{
+	{"strings", stringValues},
+	{"keys", keys},
+	{"scanning", scanning},
+	{"lists", lists},
+	{"hashes", hashes},
+	{"sets", sets},
+	{"sorted sets", sortedSets},
+	{"streams", streams},
+	{"pipelines", pipelines},
+	{"many connections", manyConnections},
+}
+
+func stringValues(r *redis.Client) {
+	is[string](r.Set(ctx, "a", 1, 0), "OK")
+	is[string](r.Get(ctx, "a"), "1")
+	fails(r.Get(ctx, "none").Err(), redis.Nil.Error())
+	is[bool](r.SetNX(ctx, "a", 2, 0), false)
+	is[string](r.SetArgs(ctx, "a", 2, redis.SetArgs{Get: true, TTL: time.Minute}), "1")
+	is[int64](r.IncrBy(ctx, "n", 41), 41)
+	is[float64](r.IncrByFloat(ctx, "f", 2.5), 2.5)
+	is[int64](r.Append(ctx, "s", "Hello"), 5)
+	is[int64](r.SetRange(ctx, "s", 5, " World"), 11)
+	is[string](r.GetRange(ctx, "s", -5, -1), "World")
+	is[string](r.MSet(ctx, "k1", "v1", "k2", "v2"), "OK")
+	is[[]any](r.MGet(ctx, "k1", "none", "k2"), []any{"v1", nil, "v2"})
+	is[string](r.GetDel(ctx, "k1"), "v1")
+	is[string](r.GetEx(ctx, "k2", time.Minute), "v2")
+	is[string](r.Set(ctx, "bytes", "\x00\xff\r\n", 0), "OK")
+	is[string](r.Get(ctx, "bytes"), "\x00\xff\r\n")
+	fails(r.Incr(ctx, "s").Err(), "not an integer")
+}
+
+func keys(r *redis.Client) {
+	is[string](r.MSet(ctx, "x", 1, "y", 2), "OK")
+	is[int64](r.Exists(ctx, "x", "y", "none"), 2)
+	is[string](r.Type(ctx, "x"), "string")
+	is[string](r.Rename(ctx, "x", "z"), "OK")
+	is[bool](r.Expire(ctx, "z", 100*time.Second), true)
+	is[time.Duration](r.TTL(ctx, "z"), 100*time.Second)
+	is[bool](r.Persist(ctx, "z"), true)
+	is[int64](r.Copy(ctx, "z", "twin", 9, false), 1)
+	is[int64](r.Del(ctx, "z", "twin"), 2)
+	is[int64](r.Unlink(ctx, "y"), 1)
+	is[int64](r.DBSize(ctx), 0)
+	is[string](r.Set(ctx, "short", 1, time.Millisecond), "OK")
+	for r.Exists(ctx, "short").Val() != 0 {
+	}
+}
+
+func scanning(r *redis.Client) {
+	_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := 0; i < 500; i++ {
+			p.Set(ctx, fmt.Sprintf("scan:%d", i), i, 0)
+		}
+		return nil
+	})
+	equal(0, err, 0)
+	seen := map[string]bool{}
+	keys := r.Scan(ctx, 0, "scan:*", 37).Iterator()
+	for keys.Next(ctx) {
+		seen[keys.Val()] = true
+	}
+	equal(len(seen), keys.Err(), 500)
+}
+
+func lists(r *redis.Client) {
+	is[int64](r.RPush(ctx, "l", "a", "b", "c"), 3)
+	is[int64](r.LPush(ctx, "l", "z"), 4)
+	is[[]string](r.LRange(ctx, "l", 0, -1), []string{"z", "a", "b", "c"})
+	is[int64](r.LInsertBefore(ctx, "l", "b", "ab"), 5)
+	is[int64](r.LPos(ctx, "l", "b", redis.LPosArgs{}), 3)
+	is[string](r.LSet(ctx, "l", 0, "y"), "OK")
+	is[int64](r.LRem(ctx, "l", 0, "ab"), 1)
+	is[string](r.LMove(ctx, "l", "m", "LEFT", "RIGHT"), "y")
+	is[[]string](r.LPopCount(ctx, "l", 2), []string{"a", "b"})
+	is[string](r.RPop(ctx, "l"), "c")
+	name, values, err := r.LMPop(ctx, "left", 1, "l", "m").Result()
+	equal(append([]string{name}, values...), err, []string{"m", "y"})
+	is[string](r.Set(ctx, "s", "x", 0), "OK")
+	fails(r.LPush(ctx, "s", "x").Err(), "WRONGTYPE")
+}
+
+func hashes(r *redis.Client) {
+	is[int64](r.HSet(ctx, "h", "f", 1, "g", 2), 2)
+	is[map[string]string](r.HGetAll(ctx, "h"), map[string]string{"f": "1", "g": "2"})
+	is[[]any](r.HMGet(ctx, "h", "f", "none"), []any{"1", nil})
+	is[int64](r.HIncrBy(ctx, "h", "f", 4), 5)
+	is[int64](r.HDel(ctx, "h", "g"), 1)
+	is[bool](r.HExists(ctx, "h", "f"), true)
+	is[[]string](r.HRandField(ctx, "h", 3), []string{"f"})
+	is[[]redis.KeyValue](r.HRandFieldWithValues(ctx, "h", 1), []redis.KeyValue{{Key: "f", Value: "5"}})
+	fields, cursor, err := r.HScan(ctx, "h", 0, "", 0).Result()
+	equal(fields, err, []string{"f", "5"})
+	equal(cursor, err, 0)
+}
+
+func sets(r *redis.Client) {
+	is[int64](r.SAdd(ctx, "a", 1, 2, 3), 3)
+	is[int64](r.SAdd(ctx, "b", 2, 3, "x"), 3)
+	equal(sorted(r.SInter(ctx, "a", "b")), nil, []string{"2", "3"})
+	equal(sorted(r.SUnion(ctx, "a", "b")), nil, []string{"1", "2", "3", "x"})
+	is[[]string](r.SDiff(ctx, "a", "b"), []string{"1"})
+	is[int64](r.SInterCard(ctx, 0, "a", "b"), 2)
+	is[[]bool](r.SMIsMember(ctx, "a", 1, 9), []bool{true, false})
+	is[bool](r.SMove(ctx, "a", "b", 1), true)
+	is[map[string]struct{}](r.SMembersMap(ctx, "a"), map[string]struct{}{"2": {}, "3": {}})
+	equal(len(sorted(r.SPopN(ctx, "b", 10))), nil, 4)
+}
+
+func sortedSets(r *redis.Client) {
+	members := []redis.Z{{Score: 1, Member: "a"}, {Score: 2.5, Member: "b"}, {Score: math.Inf(1), Member: "c"}}
+	is[int64](r.ZAdd(ctx, "z", members...), 3)
+	is[[]redis.Z](r.ZRangeWithScores(ctx, "z", 0, -1), members)
+	is[[]string](r.ZRangeByScore(ctx, "z", &redis.ZRangeBy{Min: "(1", Max: "3"}), []string{"b"})
+	is[int64](r.ZRank(ctx, "z", "b"), 1)
+	is[redis.RankScore](r.ZRankWithScore(ctx, "z", "b"), redis.RankScore{Rank: 1, Score: 2.5})
+	is[float64](r.ZIncrBy(ctx, "z", 2, "a"), 3)
+	fails(r.ZScore(ctx, "z", "none").Err(), redis.Nil.Error())
+	is[int64](r.ZAdd(ctx, "y", redis.Z{Score: 10, Member: "a"}), 1)
+	both := &redis.ZStore{Keys: []string{"z", "y"}, Weights: []float64{1, 2}}
+	is[int64](r.ZUnionStore(ctx, "u", both), 3)
+	is[float64](r.ZScore(ctx, "u", "a"), 23)
+	is[[]redis.Z](r.ZInterWithScores(ctx, both), []redis.Z{{Score: 23, Member: "a"}})
+	is[[]redis.Z](r.ZPopMax(ctx, "z"), members[2:])
+	is[int64](r.ZRemRangeByRank(ctx, "z", 0, -1), 2)
+}
+
+func streams(r *redis.Client) {
+	add := func(id, value string) {
+		is[string](r.XAdd(ctx, &redis.XAddArgs{Stream: "s", ID: id, Values: []string{"f", value}}), id)
+	}
+	add("1-1", "v")
+	add("1-2", "w")
+	is[int64](r.XLen(ctx, "s"), 2)
+	first := redis.XMessage{ID: "1-1", Values: map[string]any{"f": "v"}}
+	second := redis.XMessage{ID: "1-2", Values: map[string]any{"f": "w"}}
+	is[[]redis.XMessage](r.XRange(ctx, "s", "-", "+"), []redis.XMessage{first, second})
+	is[[]redis.XMessage](r.XRevRangeN(ctx, "s", "+", "-", 1), []redis.XMessage{second})
+	read := &redis.XReadArgs{Streams: []string{"s", "1-1"}, Block: -1}
+	is[[]redis.XStream](r.XRead(ctx, read), []redis.XStream{{Stream: "s", Messages: []redis.XMessage{second}}})
+	is[int64](r.XDel(ctx, "s", "1-1"), 1)
+	is[int64](r.XTrimMaxLen(ctx, "s", 0), 1)
+}
+
+func pipelines(r *redis.Client) {
+	pipe := r.Pipeline()
+	pipe.Set(ctx, "a", 1, 0)
+	incremented := pipe.Incr(ctx, "a")
+	refused := pipe.LPush(ctx, "a", "x")
+	last := pipe.Get(ctx, "a")
+	_, err := pipe.Exec(ctx)
+	fails(err, "WRONGTYPE")
+	fails(refused.Err(), "WRONGTYPE")
+	is[int64](incremented, 2)
+	is[string](last, "2")
+}
+
+func manyConnections(r *redis.Client) {
+	var all sync.WaitGroup
+	for i := 0; i < 20; i++ {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for j := 0; j < 200; j++ {
+				r.Incr(ctx, "n")
+			}
+		}()
+	}
+	all.Wait()
+	is[string](r.Get(ctx, "n"), "4000")
+}
+
+func main() {
+	for protocol := 2; protocol <= 3; protocol++ {
+		r := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1], DB: 9, Protocol: protocol})
+		for _, check := range checks {
+			r.FlushDB(ctx)
+			if problem := attempt(check.run, r); problem != nil {
+				fmt.Printf("%s, RESP%d: %v\n", check.name, protocol, problem)
+				os.Exit(1)
+			}
+			r.FlushDB(ctx)
+		}
+		r.Close()
+	}
+	fmt.Printf("go-redis: %d checks passed, on RESP2 and RESP3\n", len(checks))
+}
+
+// attempt is what run panicked with, nil when it did not.
+func attempt(run func(*redis.Client), r *redis.Client) (problem any) {
+	defer func() { problem = recover() }()
+	run(r)
+	return nil
+}
