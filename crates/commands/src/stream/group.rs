@@ -68,6 +68,9 @@ fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
     if stream.is_none() && !options.make_stream {
         return Err(CommandError::Line(KEY_REQUIRED));
     }
+    if args.len() > CREATE_ARGS_MAX {
+        return Err(unknown_or_wrong_arity(args));
+    }
     let id = match args.get(4) {
         b"$" => stream.map_or(StreamId::MIN, |stream| stream.last_id()),
         text => parse_id(text, 0)?,
@@ -109,6 +112,9 @@ fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::Line(KEY_REQUIRED))?;
     let last_id = stream.last_id();
     let group = stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))?;
+    if args.len() > SETID_ARGS_MAX {
+        return Err(unknown_or_wrong_arity(args));
+    }
     let id = match args.get(4) {
         b"$" => last_id,
         text => named_or_id(text, 0)?,
@@ -300,12 +306,21 @@ impl GroupOptions {
                 };
                 at += 2;
             } else {
-                let before = "ERR unknown subcommand or wrong number of arguments for '";
-                return Err(CommandError::quoting(before, args.get(1), "'. Try XGROUP HELP."));
+                return Err(unknown_or_wrong_arity(args));
             }
         }
         Ok(options)
     }
+}
+
+/// No option makes CREATE longer, although one may be given twice.
+const CREATE_ARGS_MAX: usize = 8;
+/// The same for SETID.
+const SETID_ARGS_MAX: usize = 7;
+
+fn unknown_or_wrong_arity(args: &Args<'_>) -> CommandError {
+    let before = "ERR unknown subcommand or wrong number of arguments for '";
+    CommandError::quoting(before, args.get(1), "'. Try XGROUP HELP.")
 }
 
 #[cfg(test)]
@@ -348,6 +363,7 @@ mod tests {
             ("XGROUP CREATE none g 0 ENTRIESREAD -2", "-ERR value for ENTRIESREAD must be positive or -1|"),
             ("XGROUP CREATE s g 0 MKSTREAM", "+OK|"),
             ("XGROUP CREATE s g 0 MKSTREAM", "-BUSYGROUP Consumer Group name already exists|"),
+            ("XGROUP CREATE s i 0 MKSTREAM MKSTREAM ENTRIESREAD 1", bad_syntax),
             ("XGROUP SETID s h 0", "-NOGROUP No such consumer group 'h' for key name 's'|"),
             ("XGROUP CREATECONSUMER s g c", ":1|"),
             ("XGROUP CREATECONSUMER s g c", ":0|"),

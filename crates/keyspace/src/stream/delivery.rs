@@ -123,6 +123,12 @@ impl Counters {
         self.len > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
+    /// Whether what follows the entry `at` is all there, so that a group can count on as it reads. What is
+    /// in front of the first entry may have been trimmed.
+    fn is_counted_from(&self, at: StreamId) -> bool {
+        at >= self.first_id && !self.has_tombstone_from(at)
+    }
+
     /// How many of the entries ever added are at or below `id`, where that can be said from the ends.
     fn added_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
@@ -151,7 +157,7 @@ impl Counters {
     /// What a group at this point will have read once it got the entry `id`, the next one.
     fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read() {
-            Some(read) if !self.has_tombstone_from(group.last_delivered()) => Some(read.wrapping_add(1)),
+            Some(read) if self.is_counted_from(group.last_delivered()) => Some(read.wrapping_add(1)),
             before if self.entries_added == 0 => before,
             _ => self.added_up_to(id),
         }
