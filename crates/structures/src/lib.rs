@@ -10,6 +10,7 @@ mod block;
 pub mod entry;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod hll;
 pub mod intset;
 pub mod listpack;
 pub mod lock;

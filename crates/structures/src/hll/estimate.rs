@@ -1,0 +1,96 @@
+//! From registers to an estimate: Ertl's improved raw estimator, which needs no bias tables and no
+//! switching between ranges. Only the histogram of the values enters.
+
+use super::{RANK_BITS, REGISTERS};
+
+/// How many registers hold which value. Values above 51 cannot come from a hash but from outside.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: [u32; 64],
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: [0; 64] }
+    }
+}
+
+/// 1 / (2 ln 2), rounded as in Redis: the limit of the estimator's constant for many registers.
+const ALPHA_INF: f64 = 0.721_347_520_444_481_7;
+/// The greatest value a hash gives.
+const VALUE_MAX: usize = RANK_BITS as usize + 1;
+
+impl Histogram {
+    /// Counts `registers` more of this value, which is below 64.
+    #[inline]
+    pub fn add(&mut self, value: u8, registers: usize) {
+        self.counts[usize::from(value)] += registers as u32;
+    }
+
+    /// The estimated number of different elements. An infinite one, as registers from outside can give, is
+    /// 2^63, what Redis' conversion makes of it. O(1).
+    pub fn estimate(&self) -> u64 {
+        let registers = REGISTERS as f64;
+        let count = |value: usize| f64::from(self.counts[value]);
+        let mut z = registers * tau((registers - count(VALUE_MAX)) / registers);
+        for value in (1..VALUE_MAX).rev() {
+            z = (z + count(value)) * 0.5;
+        }
+        z += registers * sigma(count(0) / registers);
+        let estimate = (ALPHA_INF * registers * registers / z).round();
+        if estimate < (1_u64 << 63) as f64 { estimate as u64 } else { 1 << 63 }
+    }
+}
+
+/// The part of the registers that are full. Converges: the steps halve until adding them changes nothing.
+fn tau(mut x: f64) -> f64 {
+    if x == 0.0 || x == 1.0 {
+        return 0.0;
+    }
+    let (mut y, mut z) = (1.0, 1.0 - x);
+    loop {
+        let before = z;
+        x = x.sqrt();
+        y *= 0.5;
+        z -= (1.0 - x) * (1.0 - x) * y;
+        if z == before {
+            return z / 3.0;
+        }
+    }
+}
+
+/// The part of the registers that are empty. Converges: `x` is squared at each step and below 1.
+fn sigma(mut x: f64) -> f64 {
+    if x == 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut y, mut z) = (1.0, x);
+    loop {
+        let before = z;
+        x *= x;
+        z += x * y;
+        y += y;
+        if z == before {
+            return z;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(counts: &[(u8, usize)], expected: u64) {
+        let mut histogram = Histogram::default();
+        counts.iter().for_each(|&(value, registers)| histogram.add(value, registers));
+        assert_eq!(histogram.estimate(), expected, "{counts:?}");
+    }
+
+    #[test]
+    fn extremes_have_an_estimate() {
+        check(&[(0, REGISTERS)], 0);
+        check(&[(0, REGISTERS - 1), (1, 1)], 1);
+        check(&[(0, REGISTERS - 1), (51, 1)], 1);
+        check(&[(60, REGISTERS)], 1 << 63);
+    }
+}

@@ -1,0 +1,89 @@
+//! What must hold for any bytes that claim to be a HyperLogLog, as a function that a fuzzer or a plain loop
+//! calls. Panics when it is broken.
+
+use super::{Encoding, Hll, HllMut, Observation, REGISTERS, Registers, empty};
+
+/// Sparse bytes that the fuzzed elements may make.
+const SPARSE_LEN_BYTES_MAX: usize = 512;
+
+/// `data` as a HyperLogLog, as the runs of one, and as elements: everything ends in an answer or an error;
+/// bytes that count also merge, become dense and grow, and all agree on the registers.
+pub fn fuzz_hll(data: &[u8]) {
+    check(data, data);
+    let mut with_header = empty()[..16].to_vec();
+    with_header.extend_from_slice(data);
+    check(&with_header, data);
+    let mut followed = empty()[..16].to_vec();
+    followed.extend_from_slice(data);
+    // What is missing to all registers, where anything is.
+    let covered: usize = Hll::of(&followed).map_or(0, |hll| hll.runs().flatten().map(|run| run.len).sum());
+    if covered < REGISTERS {
+        followed.extend_from_slice(&super::sparse::zeros(REGISTERS - covered));
+        check(&followed, data);
+    }
+}
+
+fn registers(bytes: &[u8]) -> Option<Registers> {
+    let mut registers = Registers::new();
+    registers.merge(&Hll::of(bytes).ok()?).ok()?;
+    Some(registers)
+}
+
+fn check(bytes: &[u8], elements: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    let Ok(hll) = Hll::of(&bytes) else { return };
+    let (encoding, count, before) = (hll.encoding(), hll.count(), registers(&bytes));
+    assert_eq!(count.is_ok(), before.is_some());
+    if let Some(registers) = &before {
+        assert_eq!(count, Ok(registers.count()));
+    }
+    let len_before = bytes.len();
+    let mut twin = before;
+    for element in elements.chunks(3).take(64) {
+        let observation = Observation::of(element);
+        let added = HllMut::of(&mut bytes)
+            .expect("adding leaves a HyperLogLog")
+            .add(observation, SPARSE_LEN_BYTES_MAX);
+        let Some(twin) = &mut twin else { continue };
+        let value = &mut twin.values[observation.register];
+        assert_eq!(added, Ok(*value < observation.rank));
+        *value = (*value).max(observation.rank);
+    }
+    let hll = Hll::of(&bytes).expect("adding leaves a HyperLogLog");
+    if hll.encoding() == Encoding::Sparse {
+        assert!(encoding == Encoding::Sparse && bytes.len() <= len_before.max(SPARSE_LEN_BYTES_MAX));
+    }
+    assert!(twin.is_none() || registers(&bytes) == twin);
+    let dense = HllMut::of(&mut bytes).expect("it is one, see above").make_dense();
+    assert!(dense.is_ok() || twin.is_none());
+    assert!(twin.is_none() || registers(&bytes) == twin);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_runs_end_in_an_answer(data in prop::collection::vec(any::<u8>(), 0..200)) {
+            fuzz_hll(&data);
+        }
+
+        #[test]
+        fn damaged_bytes_end_in_an_answer(
+            elements in prop::collection::vec(any::<u8>(), 0..100),
+            at in 0..64_usize,
+            byte in any::<u8>(),
+        ) {
+            let mut bytes = empty();
+            for element in elements.chunks(2) {
+                let mut hll = HllMut::of(&mut bytes).unwrap();
+                hll.add(Observation::of(element), 3000).unwrap();
+            }
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            fuzz_hll(&bytes);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Sparse registers: runs of equal ones, in order, together all 16,384.
+//!
+//! ```text
+//! 00llllll            ZERO   l + 1 registers of 0, up to 64
+//! 01llllll llllllll   XZERO  l + 1 registers of 0, up to 16,384, the high bits first
+//! 1vvvvvll            VAL    l + 1 registers of v + 1, up to 4 of up to 32
+//! ```
+//! Raising a register splits its run in up to three and then joins neighbours of the same value where
+//! they fit one VAL. Which runs are joined decides the bytes, so it is done exactly as Redis does: from
+//! the run before the changed one, at most [`JOIN_STEPS_MAX`] steps, runs of zeros never.
+
+use super::{Corrupted, Observation, REGISTERS};
+
+const XZERO: u8 = 0x40;
+const VAL: u8 = 0x80;
+const ZERO_LEN_MAX: usize = 64;
+const VAL_LEN_MAX: usize = 4;
+const VAL_VALUE_MAX: u8 = 32;
+/// Runs that are looked at for neighbours to join after a change, joins included.
+const JOIN_STEPS_MAX: usize = 5;
+/// The longest sequence that one run splits into: XZERO, VAL, XZERO.
+const SPLIT_LEN_BYTES_MAX: usize = 5;
+
+/// Registers in a row with the same value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Their value, at most 32.
+    pub value: u8,
+    /// How many, at least 1.
+    pub len: usize,
+    /// Bytes that the run takes, 1 or 2.
+    pub len_bytes: usize,
+}
+
+impl Run {
+    /// The run at the start of `bytes`, which are not empty.
+    #[inline]
+    fn read(bytes: &[u8]) -> Result<Self, Corrupted> {
+        let head = bytes[0];
+        if head & VAL != 0 {
+            return Ok(Run { value: (head >> 2 & 31) + 1, len: usize::from(head & 3) + 1, len_bytes: 1 });
+        }
+        let low = usize::from(head & 63);
+        if head & XZERO == 0 {
+            return Ok(Run { value: 0, len: low + 1, len_bytes: 1 });
+        }
+        let next = *bytes.get(1).ok_or(Corrupted)?;
+        Ok(Run { value: 0, len: (low << 8 | usize::from(next)) + 1, len_bytes: 2 })
+    }
+}
+
+/// The two bytes of a run of `len` zeros, up to 16,384.
+pub(super) fn zeros(len: usize) -> [u8; 2] {
+    let len = len - 1;
+    [XZERO | (len >> 8) as u8, len as u8]
+}
+
+fn val(value: u8, len: usize) -> u8 {
+    VAL | (value - 1) << 2 | (len - 1) as u8
+}
+
+/// All runs, checked to cover the registers.
+pub(super) struct Runs<'a> {
+    rest: &'a [u8],
+    registers_left: usize,
+    ended: bool,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn of(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, registers_left: REGISTERS, ended: false }
+    }
+
+    fn end(&mut self) -> Option<Result<Run, Corrupted>> {
+        self.ended = true;
+        (self.registers_left > 0 || !self.rest.is_empty()).then_some(Err(Corrupted))
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Result<Run, Corrupted>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        if self.rest.is_empty() {
+            return self.end();
+        }
+        match Run::read(self.rest) {
+            Ok(run) if run.len <= self.registers_left => {
+                self.registers_left -= run.len;
+                self.rest = &self.rest[run.len_bytes..];
+                Some(Ok(run))
+            }
+            _ => self.end(),
+        }
+    }
+}
+
+/// A run and where it is.
+pub(super) struct Located {
+    pub(super) run: Run,
+    /// Its offset.
+    at: usize,
+    /// The offset of the run before it.
+    before: Option<usize>,
+    /// Its first register.
+    first: usize,
+}
+
+/// The run that covers `register`. O(bytes).
+pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted> {
+    let (mut at, mut before, mut first) = (0, None, 0);
+    while at < bytes.len() {
+        let run = Run::read(&bytes[at..])?;
+        if register < first + run.len {
+            return Ok(Located { run, at, before, first });
+        }
+        first += run.len;
+        before = Some(at);
+        at += run.len_bytes;
+    }
+    Err(Corrupted)
+}
+
+/// What came of raising a register.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Raised {
+    /// It was as high already.
+    No,
+    Yes,
+    /// Runs cannot hold the value, or would become longer than they may. Nothing was changed.
+    OutOfRoom,
+}
+
+/// Raises a register of the runs behind `start` to the observation's rank; the runs do not grow beyond
+/// `room` bytes. O(bytes).
+pub(super) fn raise(
+    bytes: &mut Vec<u8>,
+    start: usize,
+    observation: Observation,
+    room: usize,
+) -> Result<Raised, Corrupted> {
+    if observation.rank > VAL_VALUE_MAX {
+        return Ok(Raised::OutOfRoom);
+    }
+    let located = locate(&bytes[start..], observation.register)?;
+    if located.run.value >= observation.rank {
+        return Ok(Raised::No);
+    }
+    let split = Split::of(&located, observation);
+    let len_bytes = bytes.len() - start - located.run.len_bytes + split.len;
+    if split.len > located.run.len_bytes && len_bytes > room {
+        return Ok(Raised::OutOfRoom);
+    }
+    let at = start + located.at;
+    bytes.splice(at..at + located.run.len_bytes, split.bytes[..split.len].iter().copied());
+    join_neighbours(bytes, start + located.before.unwrap_or(0));
+    Ok(Raised::Yes)
+}
+
+/// The runs that take the place of one.
+struct Split {
+    bytes: [u8; SPLIT_LEN_BYTES_MAX],
+    len: usize,
+}
+
+impl Split {
+    /// The located run with the observation's register raised.
+    fn of(located: &Located, observation: Observation) -> Self {
+        let Located { run, first, .. } = located;
+        let before = observation.register - first;
+        let mut split = Split { bytes: [0; SPLIT_LEN_BYTES_MAX], len: 0 };
+        split.push_run(run.value, before);
+        split.push(&[val(observation.rank, 1)]);
+        split.push_run(run.value, run.len - before - 1);
+        split
+    }
+
+    fn push_run(&mut self, value: u8, len: usize) {
+        match (value, len) {
+            (_, 0) => {}
+            (0, 1..=ZERO_LEN_MAX) => self.push(&[len as u8 - 1]),
+            (0, _) => self.push(&zeros(len)),
+            _ => self.push(&[val(value, len)]),
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Joins VALs of the same value where one can hold both, from the run at `at` on.
+fn join_neighbours(bytes: &mut Vec<u8>, mut at: usize) {
+    for _ in 0..JOIN_STEPS_MAX {
+        let Some(&head) = bytes.get(at) else { return };
+        match bytes.get(at + 1) {
+            _ if head & VAL == 0 => at += if head & XZERO == 0 { 1 } else { 2 },
+            // The same value: only the two bits of the length differ.
+            Some(&next) if (head ^ next) < VAL_LEN_MAX as u8 => {
+                let len = usize::from(head & 3) + usize::from(next & 3) + 2;
+                if len > VAL_LEN_MAX {
+                    at += 1;
+                    continue;
+                }
+                bytes[at] = val((head >> 2 & 31) + 1, len);
+                bytes.remove(at + 1);
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runs as PFDEBUG DECODE writes them.
+    fn text(bytes: &[u8]) -> String {
+        let runs = Runs::of(bytes).map(|run| match run.unwrap() {
+            Run { value: 0, len, len_bytes: 1 } => format!("z:{len}"),
+            Run { value: 0, len, .. } => format!("Z:{len}"),
+            Run { value, len, .. } => format!("v:{value},{len}"),
+        });
+        runs.collect::<Vec<_>>().join(" ")
+    }
+
+    fn check(steps: &[(usize, u8)], expected: &str) {
+        let mut bytes = zeros(REGISTERS).to_vec();
+        for &(register, rank) in steps {
+            raise(&mut bytes, 0, Observation { register, rank }, usize::MAX).unwrap();
+        }
+        assert_eq!(text(&bytes), expected, "{steps:?}");
+    }
+
+    #[test]
+    fn raising_splits_a_run() {
+        check(&[], "Z:16384");
+        check(&[(0, 1)], "v:1,1 Z:16383");
+        check(&[(16383, 32)], "Z:16383 v:32,1");
+        check(&[(64, 2)], "z:64 v:2,1 Z:16319");
+        check(&[(65, 2)], "Z:65 v:2,1 Z:16318");
+        check(&[(0, 2), (1, 2), (2, 2), (1, 3)], "v:2,1 v:3,1 v:2,1 Z:16381");
+        check(&[(0, 1), (2, 1), (1, 1)], "v:1,3 Z:16381");
+    }
+
+    #[test]
+    fn neighbours_are_joined_up_to_four() {
+        check(&[(0, 2), (1, 2), (2, 2), (3, 2)], "v:2,4 Z:16380");
+        check(&[(0, 2), (1, 2), (2, 2), (3, 2), (4, 2)], "v:2,4 v:2,1 Z:16379");
+        check(&[(0, 2), (2, 2), (1, 1), (1, 2)], "v:2,3 Z:16381");
+    }
+
+    #[test]
+    fn a_lower_rank_changes_nothing_and_room_is_respected() {
+        let mut bytes = zeros(REGISTERS).to_vec();
+        let seen = |register, rank| Observation { register, rank };
+        assert_eq!(raise(&mut bytes, 0, seen(9, 3), 3), Ok(Raised::OutOfRoom));
+        assert_eq!(raise(&mut bytes, 0, seen(9, 3), 4), Ok(Raised::Yes));
+        assert_eq!(raise(&mut bytes, 0, seen(9, 3), 0), Ok(Raised::No));
+        assert_eq!(raise(&mut bytes, 0, seen(9, 4), 0), Ok(Raised::Yes));
+        assert_eq!(raise(&mut bytes, 0, seen(9, 33), 99), Ok(Raised::OutOfRoom));
+        assert_eq!(text(&bytes), "z:9 v:4,1 Z:16374");
+    }
+}
