@@ -174,7 +174,13 @@ impl<'a> Hll<'a> {
     /// The runs of a sparse HyperLogLog, in order. An error is the last item.
     pub fn runs(&self) -> impl Iterator<Item = Result<Run, Corrupted>> + use<'a> {
         debug_assert!(self.encoding == Encoding::Sparse);
-        sparse::Runs::of(self.registers())
+        sparse::Runs::covering(REGISTERS, self.registers())
+    }
+
+    /// The runs of a sparse HyperLogLog as far as they can be read, whatever they cover.
+    pub fn runs_as_they_are(&self) -> impl Iterator<Item = Run> + use<'a> {
+        debug_assert!(self.encoding == Encoding::Sparse);
+        sparse::Runs::covering(usize::MAX, self.registers()).map_while(Result::ok)
     }
 
     fn registers(&self) -> &'a [u8] {

@@ -9,7 +9,7 @@
 //! they fit one VAL. Which runs are joined decides the bytes, so it is done exactly as Redis does: from
 //! the run before the changed one, at most [`JOIN_STEPS_MAX`] steps, runs of zeros never.
 
-use super::{Corrupted, Observation, REGISTERS};
+use super::{Corrupted, Observation};
 
 const XZERO: u8 = 0x40;
 const VAL: u8 = 0x80;
@@ -59,7 +59,7 @@ fn val(value: u8, len: usize) -> u8 {
     VAL | (value - 1) << 2 | (len - 1) as u8
 }
 
-/// All runs, checked to cover the registers.
+/// All runs, checked to cover as many registers as they should.
 pub(super) struct Runs<'a> {
     rest: &'a [u8],
     registers_left: usize,
@@ -67,8 +67,8 @@ pub(super) struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    pub(super) fn of(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, registers_left: REGISTERS, ended: false }
+    pub(super) fn covering(registers: usize, bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, registers_left: registers, ended: false }
     }
 
     fn end(&mut self) -> Option<Result<Run, Corrupted>> {
@@ -216,11 +216,12 @@ fn join_neighbours(bytes: &mut Vec<u8>, mut at: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::REGISTERS;
     use super::*;
 
     /// The runs as PFDEBUG DECODE writes them.
     fn text(bytes: &[u8]) -> String {
-        let runs = Runs::of(bytes).map(|run| match run.unwrap() {
+        let runs = Runs::covering(REGISTERS, bytes).map(|run| match run.unwrap() {
             Run { value: 0, len, len_bytes: 1 } => format!("z:{len}"),
             Run { value: 0, len, .. } => format!("Z:{len}"),
             Run { value, len, .. } => format!("v:{value},{len}"),
