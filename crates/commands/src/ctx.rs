@@ -196,6 +196,8 @@ pub struct ValueLimits {
     pub stream_node_max_bytes: usize,
     /// `stream-node-max-entries`.
     pub stream_node_max_entries: usize,
+    /// `hll-sparse-max-bytes`: up to here a HyperLogLog stays sparse, its header included.
+    pub hll_sparse_max_bytes: usize,
 }
 
 impl Default for ValueLimits {
@@ -213,6 +215,7 @@ impl Default for ValueLimits {
             zset_max_listpack_value: 64,
             stream_node_max_bytes: 4096,
             stream_node_max_entries: 100,
+            hll_sparse_max_bytes: 3000,
         }
     }
 }

@@ -3,12 +3,17 @@
 use std::borrow::Cow;
 
 use keyspace::WrongType;
+use structures::hll::{Corrupted, NotHll};
 
 /// A cause that a client is told about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// The key holds another type.
     WrongType,
+    /// The string at the key is no HyperLogLog.
+    NotHll,
+    /// The string at the key is a HyperLogLog whose registers are broken.
+    CorruptedHll,
     /// Arguments do not fit the syntax.
     Syntax,
     /// An argument or stored string is not a 64-bit integer.
@@ -39,8 +44,10 @@ pub enum CommandError {
     SameObject,
     /// A string would exceed `proto-max-bulk-len`.
     StringTooLong,
-    /// A bit or byte offset that cannot be.
+    /// A byte offset that cannot be.
     OffsetOutOfRange,
+    /// A bit offset that is no number or beyond the longest string.
+    BitOffset,
     /// An argument that must be positive is not.
     MustBePositive(&'static str),
     /// NaN would be a score.
@@ -56,6 +63,18 @@ pub enum CommandError {
 impl From<WrongType> for CommandError {
     fn from(_: WrongType) -> Self {
         CommandError::WrongType
+    }
+}
+
+impl From<NotHll> for CommandError {
+    fn from(_: NotHll) -> Self {
+        CommandError::NotHll
+    }
+}
+
+impl From<Corrupted> for CommandError {
+    fn from(_: Corrupted) -> Self {
+        CommandError::CorruptedHll
     }
 }
 
@@ -75,6 +94,8 @@ impl CommandError {
         let owned = |text: String| Cow::Owned(text.into_bytes());
         let text: &'static str = match self {
             CommandError::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            CommandError::NotHll => "WRONGTYPE Key is not a valid HyperLogLog string value.",
+            CommandError::CorruptedHll => "INVALIDOBJ Corrupted HLL object detected",
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotAnInteger => "ERR value is not an integer or out of range",
             CommandError::NotAFloat => "ERR value is not a valid float",
@@ -86,6 +107,7 @@ impl CommandError {
             CommandError::SameObject => "ERR source and destination objects are the same",
             CommandError::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             CommandError::OffsetOutOfRange => "ERR offset is out of range",
+            CommandError::BitOffset => "ERR bit offset is not an integer or out of range",
             CommandError::ScoreNotANumber => "ERR resulting score is not a number (NaN)",
             CommandError::Line(line) => line,
             CommandError::OutOfRange(what) => return owned(format!("ERR {what} is out of range")),

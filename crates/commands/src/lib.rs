@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bitmap;
 mod collection;
 pub mod ctx;
 pub mod error;
@@ -12,6 +13,7 @@ pub mod geo;
 mod harness;
 pub mod hash;
 pub mod help;
+pub mod hyperloglog;
 pub mod keys;
 pub mod list;
 pub mod set;
@@ -36,6 +38,8 @@ pub fn all() -> impl Iterator<Item = &'static Command> {
         zset::COMMANDS,
         stream::COMMANDS,
         geo::COMMANDS,
+        bitmap::COMMANDS,
+        hyperloglog::COMMANDS,
     ];
     groups.into_iter().flatten().copied()
 }

@@ -137,6 +137,39 @@ pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
     entry.bytes_mut().expect("what is no object and no number is bytes")
 }
 
+/// Changes an entry's string by `work`, which may make it any length. OBJECT ENCODING will call it raw. A
+/// long string is changed where it is, as by [`bytes_to_change`]; a short one is copied out and back.
+///
+/// # Panics
+/// If the entry holds no string.
+pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    let (result, bytes) = if let Some(object) = entry.object_mut() {
+        let Object::Blob(blob) = object else { panic!("the caller checked the type") };
+        let bytes = Blob::make_mut(blob);
+        let result = work(bytes);
+        if bytes.len() > INLINE_BYTES_MAX {
+            return result;
+        }
+        (result, std::mem::take(bytes))
+    } else {
+        let string = Str::of(entry.view()).expect("what is no object is a string");
+        let mut bytes = string.bytes(&mut IntText::new()).to_vec();
+        (work(&mut bytes), bytes)
+    };
+    entry.set(raw(bytes, &mut Vec::new()));
+    entry.set_mark(true);
+    result
+}
+
+/// How bytes are stored that were put together here: `short` holds them where they go behind their key.
+pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
+    if bytes.len() > INLINE_BYTES_MAX {
+        return NewValue::Object(Object::Blob(Blob::new(bytes)));
+    }
+    *short = bytes;
+    NewValue::Bytes(short)
+}
+
 /// The number whose decimal text `bytes` are, exactly: no sign but `-`, no leading zeros. O(1).
 #[inline]
 pub fn canonical_int(bytes: &[u8]) -> Option<i64> {

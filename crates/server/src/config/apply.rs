@@ -110,6 +110,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
         zset_max_listpack_value: bytes("zset-max-listpack-value"),
         stream_node_max_bytes: bytes("stream-node-max-bytes"),
         stream_node_max_entries: size("stream-node-max-entries"),
+        hll_sparse_max_bytes: bytes("hll-sparse-max-bytes"),
     };
     Settings {
         limits,

@@ -146,7 +146,7 @@ fn generate(nodes: &[Node], clock: &mut u64, rng: &mut Rng, args: &mut Args) {
 }
 
 /// Whether what Redis does with `args` is an accident of its layout, which nobody should follow, or
-/// of the moment: LSET far outside of a packed list overwrites an element, a negative LIMIT offset of
+/// of the moment: a HyperLogLog's last run cut short is read beyond its end, LSET far outside of a packed list overwrites an element, a negative LIMIT offset of
 /// a sorted set answers otherwise in each encoding, and what expires soon is gone sooner in one server.
 fn is_unspecified(args: &Args) -> bool {
     let number = |at: usize| stdx::number::parse_i64(args.get(at)?);
@@ -157,7 +157,12 @@ fn is_unspecified(args: &Args) -> bool {
     let soon = |time: Option<i64>, unit_ms: i64| {
         time.is_some_and(|time| (1..EXPIRY_MS_MIN / unit_ms).contains(&time))
     };
+    let to_hll = args.get(1).is_some_and(|key| key.starts_with(b"p"));
     match &args[0].to_ascii_uppercase()[..] {
+        b"APPEND" if to_hll => {
+            args.get(2).is_some_and(|runs| runs.iter().any(|run| (0x40..0x80).contains(run)))
+        }
+        b"SETRANGE" if to_hll => number(2) != Some(8) || args.get(3).is_none_or(|count| count.len() != 8),
         b"LSET" => number(2).is_some_and(|index| index.unsigned_abs() > 1 << 31),
         b"SETEX" | b"EXPIRE" => soon(number(2), 1000),
         b"PSETEX" | b"PEXPIRE" => soon(number(2), 1),

@@ -30,11 +30,14 @@ const OPTIONS: &[(&str, &str)] = &[
     ("zset-max-listpack-value", "64"),
     ("list-max-listpack-size", "-2"),
     ("stream-node-max-entries", "100"),
+    ("hll-sparse-max-bytes", "3000"),
 ];
 
 /// Other values for them, in the same order: everything large, and thresholds that sequences cross.
-const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] =
-    &[["0", "64", "0", "0", "64", "0", "64", "1", "1"], ["4", "8", "4", "6", "8", "4", "8", "3", "3"]];
+const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
+    ["0", "64", "0", "0", "64", "0", "64", "1", "1", "0"],
+    ["4", "8", "4", "6", "8", "4", "8", "3", "3", "60"],
+];
 
 /// The first place where the two servers answered differently.
 #[derive(Clone, Debug)]

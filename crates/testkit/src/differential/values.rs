@@ -127,6 +127,20 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "set" => key(b'e', rng),
         "zset" => key(b'z', rng),
         "stream" => key(b'x', rng),
+        // Never the key of another rule, as any text can be a run that is cut short, see `is_unspecified`.
+        "hll" => vec![b'p', b'0' + rng.below(KEYS_PER_TYPE) as u8],
+        "runs" => vec![*rng.pick(&[0, 0x3f, 0x80, 0x83, 0xff]); 1 + rng.below(3)],
+        "hll_count" => (0..8).map(|_| rng.next_u64() as u8).collect(),
+        // Enough of them that sparse HyperLogLogs have neighbours to join.
+        "element" => {
+            if rng.percent(80) {
+                rng.below(5000).to_string().into_bytes()
+            } else {
+                text(rng)
+            }
+        }
+        "bit_type" => bit_type(rng),
+        "bit_offset" => bit_offset(rng),
         // Never the key of another rule, so that all its scores stay the same.
         "lex_zset" => vec![b'y', b'0' + rng.below(KEYS_PER_TYPE) as u8],
         // Few places, some of them twice, so that distances are equal.
@@ -211,6 +225,18 @@ fn key(letter: u8, rng: &mut Rng) -> Vec<u8> {
 
 fn any_key(rng: &mut Rng) -> Vec<u8> {
     vec![*rng.pick(TYPE_LETTERS), b'0' + rng.below(KEYS_PER_TYPE) as u8]
+}
+
+fn bit_type(rng: &mut Rng) -> Vec<u8> {
+    if rng.percent(3) {
+        return oddity(rng);
+    }
+    format!("{}{}", rng.pick(&['i', 'u']), 1 + rng.below(64)).into_bytes()
+}
+
+fn bit_offset(rng: &mut Rng) -> Vec<u8> {
+    let offset = rarely_odd(rng.below(200) as i64, rng);
+    if rng.percent(30) { [b"#", &offset[..]].concat() } else { offset }
 }
 
 fn score(rng: &mut Rng) -> Vec<u8> {

@@ -41,6 +41,5 @@ pub static OPTIONS: &[Opt] = &[
         .also(&["zset-max-ziplist-value"]),
     Opt::memory("stream-node-max-bytes", "4096", BYTES, "Bytes of a stream's node; 0 for no limit."),
     Opt::integer("stream-node-max-entries", "100", ANY, "Entries of a stream's node; 0 for no limit."),
-    Opt::memory("hll-sparse-max-bytes", "3000", BYTES, "Bytes up to which a HyperLogLog stays sparse.")
-        .accepted("there are no HyperLogLogs so far"),
+    Opt::memory("hll-sparse-max-bytes", "3000", BYTES, "Bytes up to which a HyperLogLog stays sparse."),
 ];
