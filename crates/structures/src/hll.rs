@@ -24,6 +24,7 @@ use std::fmt;
 
 mod dense;
 mod estimate;
+#[doc(hidden)]
 pub mod fuzz;
 mod murmur;
 mod sparse;
