@@ -127,20 +127,6 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "set" => key(b'e', rng),
         "zset" => key(b'z', rng),
         "stream" => key(b'x', rng),
-        // Never the key of another rule, as any text can be a run that is cut short, see `is_unspecified`.
-        "hll" => vec![b'p', b'0' + rng.below(KEYS_PER_TYPE) as u8],
-        "runs" => vec![*rng.pick(&[0, 0x3f, 0x80, 0x83, 0xff]); 1 + rng.below(3)],
-        "hll_count" => (0..8).map(|_| rng.next_u64() as u8).collect(),
-        // Enough of them that sparse HyperLogLogs have neighbours to join.
-        "element" => {
-            if rng.percent(80) {
-                rng.below(5000).to_string().into_bytes()
-            } else {
-                text(rng)
-            }
-        }
-        "bit_type" => bit_type(rng),
-        "bit_offset" => bit_offset(rng),
         // Never the key of another rule, so that all its scores stay the same.
         "lex_zset" => vec![b'y', b'0' + rng.below(KEYS_PER_TYPE) as u8],
         // Few places, some of them twice, so that distances are equal.
@@ -190,6 +176,27 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
             6..8 => b"0".to_vec(),
             _ => range_id(*clock, rng),
         },
+        _ => return bits_or_hll(class, rng),
+    })
+}
+
+/// The same for fields of bits and for HyperLogLogs.
+fn bits_or_hll(class: &str, rng: &mut Rng) -> Option<Vec<u8>> {
+    Some(match class {
+        // Never the key of another rule, as any text can be a run that is cut short, see `is_unspecified`.
+        "hll" => vec![b'p', b'0' + rng.below(KEYS_PER_TYPE) as u8],
+        "runs" => vec![*rng.pick(&[0, 0x3f, 0x80, 0x83, 0xff]); 1 + rng.below(3)],
+        "hll_count" => (0..8).map(|_| rng.next_u64() as u8).collect(),
+        // Enough of them that sparse HyperLogLogs have neighbours to join.
+        "element" => {
+            if rng.percent(80) {
+                rng.below(5000).to_string().into_bytes()
+            } else {
+                text(rng)
+            }
+        }
+        "bit_type" => bit_type(rng),
+        "bit_offset" => bit_offset(rng),
         _ => return None,
     })
 }
