@@ -1,4 +1,4 @@
-//! What commands on hashes, sets and sorted sets share: elements as replies, scans, random counts, and
+//! What commands on hashes, sets and sorted sets share: elements as replies, scans, and
 //! the end of a collection that lost its last element.
 
 use keyspace::{Expiry, Key, Object, PackLimits, SetLimits};
@@ -106,45 +106,6 @@ pub(crate) fn zset_limits(ctx: &Ctx<'_>) -> PackLimits {
 pub(crate) fn not_negative(args: &Args<'_>, index: usize) -> Result<usize, CommandError> {
     let count = number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
     count.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
-}
-
-/// How many random elements are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RandomCount {
-    /// That many different ones, or all.
-    Distinct(usize),
-    /// Exactly that many, repetitions allowed.
-    Repeating(usize),
-}
-
-/// The most random elements with repetitions that one request gets: the request names no more than a
-/// number, the reply is all of it.
-const REPEATING_MAX: usize = 1 << 24;
-
-impl RandomCount {
-    /// Reads argument `index`: a negative count asks for repetitions.
-    pub(crate) fn parse(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
-        match args.integer(index)? {
-            i64::MIN => Err(CommandError::Line(
-                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-            )),
-            count if count >= 0 => Ok(RandomCount::Distinct(count as usize)),
-            count if count.unsigned_abs() <= REPEATING_MAX as u64 => {
-                Ok(RandomCount::Repeating(count.unsigned_abs() as usize))
-            }
-            _ => Err(CommandError::OutOfRange("value")),
-        }
-    }
-
-    /// Reads a count whose elements come as pairs, so that twice as many must be a number.
-    pub(crate) fn parse_of_pairs(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
-        match Self::parse(args, index)? {
-            RandomCount::Distinct(count) if count > i64::MAX as usize / 2 => {
-                Err(CommandError::OutOfRange("value"))
-            }
-            count => Ok(count),
-        }
-    }
 }
 
 /// The options of HSCAN, SSCAN and ZSCAN.

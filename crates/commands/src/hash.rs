@@ -1,17 +1,23 @@
 //! Commands on hashes.
+//!
+//! A field that is due is absent for clients. Commands that read fields by name remove those they meet that
+//! are due, as Redis does; HLEN counts what is not yet removed, HSET and HDEL take it for there.
 
-use keyspace::Hash;
+use keyspace::{Expiry, Hash, Key, Lookup, WrongType};
 use resp::Reply;
 use stdx::long_double::LongDouble;
+use stdx::number;
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::Args;
-use crate::collection::{
-    RandomCount, ScanRequest, ScanStep, begin_pair, begin_pairs, bulk, hash_limits, remove_emptied,
-};
+use crate::collection::{ScanRequest, ScanStep, bulk, hash_limits, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::random::random_elements;
 use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+
+mod expire;
+mod get_set;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[
@@ -31,6 +37,18 @@ pub static COMMANDS: &[&Command] = &[
     &HINCRBYFLOAT,
     &HRANDFIELD,
     &HSCAN,
+    &expire::HEXPIRE,
+    &expire::HPEXPIRE,
+    &expire::HEXPIREAT,
+    &expire::HPEXPIREAT,
+    &expire::HTTL,
+    &expire::HPTTL,
+    &expire::HEXPIRETIME,
+    &expire::HPEXPIRETIME,
+    &expire::HPERSIST,
+    &get_set::HGETEX,
+    &get_set::HSETEX,
+    &get_set::HGETDEL,
 ];
 
 static HSET: Command = Command {
@@ -115,10 +133,13 @@ static HSETNX: Command = Command {
 /// HSETNX key field value: 1 if the field was set, 0 if it was there.
 fn hsetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
+    let now_ms = ctx.db.now_ms();
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
-    let absent = !hash.contains(args.get(2), hasher);
+    let found = hash.look_up(args.get(2), now_ms, hasher);
+    let (absent, due) = (found.live().is_none(), matches!(found, Lookup::Due));
     if absent {
         hash.set(args.get(2), args.get(3), &limits, hasher);
+        fields_expired(ctx, key, due.into());
         ctx.changed(EventClass::HASH, "hset", key);
     }
     ctx.reply.integer(absent.into());
@@ -143,9 +164,95 @@ static HGET: Command = Command {
 };
 /// HGET key field: the value, null where key or field are absent.
 fn hget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    read_fields(ctx, args, value_or_null)
+}
+
+/// Writes a reply for the value of each field from the second argument on, and removes those fields that
+/// are due.
+#[inline]
+fn read_fields(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    mut write: impl FnMut(&mut Reply<'_>, Option<Element<'_>>),
+) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
     let hash = ctx.db.read::<Hash>(args.key(1))?;
-    value_or_null(&mut ctx.reply, hash.and_then(|hash| hash.get(args.get(2), args.hasher())));
+    let mut due = false;
+    for field in args.from(2) {
+        let found = hash.map_or(Lookup::Absent, |hash| hash.look_up(field, now_ms, args.hasher()));
+        due |= matches!(found, Lookup::Due);
+        write(&mut ctx.reply, found.live());
+    }
+    if due {
+        remove_those_due(ctx, args, args.from(2))?;
+    }
     Ok(())
+}
+
+/// Removes those of `fields` that are due, and the hash with its last field.
+#[cold]
+fn remove_those_due<'f>(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    fields: impl Iterator<Item = &'f [u8]>,
+) -> Result<(), WrongType> {
+    let (key, now_ms) = (args.key(1), ctx.db.now_ms());
+    let Some(hash) = ctx.db.write::<Hash>(key)? else { return Ok(()) };
+    let removed = fields.filter(|field| hash.remove_if_due(field, now_ms, args.hasher())).count();
+    let emptied = hash.is_empty();
+    fields_expired(ctx, key, removed);
+    if emptied {
+        remove_emptied(ctx, key);
+    }
+    Ok(())
+}
+
+/// Removes all fields of a hash that are due, and the hash with its last field.
+pub(crate) fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), WrongType> {
+    if !ctx.db.may_have_due_fields(key) {
+        return Ok(());
+    }
+    let now_ms = ctx.db.now_ms();
+    let Some(hash) = ctx.db.write::<Hash>(key)? else { return Ok(()) };
+    let removed = hash.remove_all_due(now_ms);
+    let emptied = hash.is_empty();
+    fields_expired(ctx, key, removed);
+    if emptied {
+        remove_emptied(ctx, key);
+    }
+    Ok(())
+}
+
+/// Notes that `count` fields were removed because they were due.
+fn fields_expired(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) {
+    if count > 0 {
+        ctx.db.tally().expired_fields += count as u64;
+        ctx.changed_by(count as u64, EventClass::HASH, "hexpired", key);
+    }
+}
+
+/// What most commands say of a number of fields that is none.
+const NOT_POSITIVE: CommandError = CommandError::Line("ERR Number of fields must be a positive integer");
+
+/// The fields behind `FIELDS n` at argument `at`: all that is left of the request. `not_positive` is what is
+/// wrong with a number below 1.
+fn parse_fields<'a>(
+    args: &Args<'a>,
+    at: usize,
+    not_positive: CommandError,
+) -> Result<impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a>, CommandError> {
+    if !args.is(at, "FIELDS") {
+        let line = "ERR Mandatory argument FIELDS is missing or not at the right position";
+        return Err(CommandError::Line(line));
+    }
+    let fields = args.from(at + 2);
+    let is_count = at + 1 < args.len();
+    let count = if is_count { number::parse_i64(args.get(at + 1)).filter(|&n| n > 0) } else { Some(1) };
+    if count.ok_or(not_positive)? != fields.len() as i64 {
+        let line = "ERR The `numfields` parameter must match the number of arguments";
+        return Err(CommandError::Line(line));
+    }
+    Ok(fields)
 }
 
 /// A value, or null.
@@ -175,12 +282,8 @@ static HMGET: Command = Command {
 };
 /// HMGET key field [field ...]: an array of values and nulls.
 fn hmget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let hash = ctx.db.read::<Hash>(args.key(1))?;
     ctx.reply.array(args.len() - 2);
-    for field in args.from(2) {
-        value_or_null(&mut ctx.reply, hash.and_then(|hash| hash.get(field, args.hasher())));
-    }
-    Ok(())
+    read_fields(ctx, args, value_or_null)
 }
 
 static HGETALL: Command = Command {
@@ -201,12 +304,14 @@ static HGETALL: Command = Command {
 };
 /// HGETALL key: a map, empty where the key is absent.
 fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ctx.reply.map(0);
         return Ok(());
     };
-    ctx.reply.map(hash.len());
-    for (field, value) in hash.iter() {
+    let fields = hash.live(now_ms);
+    ctx.reply.map(fields.count());
+    for (field, value) in fields.iter() {
         bulk(&mut ctx.reply, field);
         bulk(&mut ctx.reply, value);
     }
@@ -231,12 +336,14 @@ static HKEYS: Command = Command {
 };
 /// HKEYS key: an array, empty where the key is absent.
 fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ctx.reply.empty_array();
         return Ok(());
     };
-    ctx.reply.array(hash.len());
-    hash.iter().for_each(|(field, _)| bulk(&mut ctx.reply, field));
+    let fields = hash.live(now_ms);
+    ctx.reply.array(fields.count());
+    fields.iter().for_each(|(field, _)| bulk(&mut ctx.reply, field));
     Ok(())
 }
 
@@ -258,12 +365,14 @@ static HVALS: Command = Command {
 };
 /// HVALS key: an array, empty where the key is absent.
 fn hvals(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let now_ms = ctx.db.now_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ctx.reply.empty_array();
         return Ok(());
     };
-    ctx.reply.array(hash.len());
-    hash.iter().for_each(|(_, value)| bulk(&mut ctx.reply, value));
+    let fields = hash.live(now_ms);
+    ctx.reply.array(fields.count());
+    fields.iter().for_each(|(_, value)| bulk(&mut ctx.reply, value));
     Ok(())
 }
 
@@ -285,10 +394,9 @@ static HSTRLEN: Command = Command {
 };
 /// HSTRLEN key field: the length in bytes, 0 where key or field are absent.
 fn hstrlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let hash = ctx.db.read::<Hash>(args.key(1))?;
-    let value = hash.and_then(|hash| hash.get(args.get(2), args.hasher()));
-    ctx.reply.integer(value.map_or(0, |value| value.text_len_bytes() as i64));
-    Ok(())
+    read_fields(ctx, args, |reply, value| {
+        reply.integer(value.map_or(0, |value| value.text_len_bytes() as i64));
+    })
 }
 
 static HLEN: Command = Command {
@@ -307,7 +415,8 @@ static HLEN: Command = Command {
     subcommands: &[],
     run: hlen,
 };
-/// HLEN key: the number of fields, 0 where the key is absent.
+/// HLEN key: the number of fields, those included that are due and not yet removed; 0 where the key is
+/// absent.
 fn hlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let hash = ctx.db.read::<Hash>(args.key(1))?;
     ctx.reply.integer(hash.map_or(0, Hash::len) as i64);
@@ -332,10 +441,7 @@ static HEXISTS: Command = Command {
 };
 /// HEXISTS key field: 1 or 0.
 fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let hash = ctx.db.read::<Hash>(args.key(1))?;
-    let there = hash.is_some_and(|hash| hash.contains(args.get(2), args.hasher()));
-    ctx.reply.integer(there.into());
-    Ok(())
+    read_fields(ctx, args, |reply, value| reply.integer(value.is_some().into()))
 }
 
 static HDEL: Command = Command {
@@ -393,16 +499,32 @@ static HINCRBY: Command = Command {
 fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
     let increment = args.integer(3)?;
+    let now_ms = ctx.db.now_ms();
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
-    let old = match hash.get(args.get(2), hasher) {
+    let found = hash.look_up(args.get(2), now_ms, hasher);
+    let old = match found.live() {
         Some(value) => value.as_int().ok_or(CommandError::Line("ERR hash value is not an integer"))?,
         None => 0,
     };
+    let (expiry, due) = expiry_of_sum(found);
     let sum = old.checked_add(increment).ok_or(CommandError::IncrementOverflow)?;
-    hash.set(args.get(2), itoa::Buffer::new().format(sum).as_bytes(), &limits, hasher);
+    let mut text = itoa::Buffer::new();
+    hash.set_with_expiry(args.get(2), text.format(sum).as_bytes(), expiry, &limits, hasher);
+    fields_expired(ctx, key, due.into());
     ctx.changed(EventClass::HASH, "hincrby", key);
     ctx.reply.integer(sum);
     Ok(())
+}
+
+/// What a sum does to the deadline of the field it is stored in, and whether that was due: a live field
+/// keeps its deadline, one that was due is as new.
+#[inline]
+fn expiry_of_sum(found: Lookup<'_>) -> (Expiry, bool) {
+    match found {
+        Lookup::Live(_) => (Expiry::Keep, false),
+        Lookup::Due => (Expiry::Clear, true),
+        Lookup::Absent => (Expiry::Clear, false),
+    }
 }
 
 static HINCRBYFLOAT: Command = Command {
@@ -428,14 +550,18 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     if !increment.is_finite() {
         return Err(CommandError::Line("ERR value is NaN or Infinity"));
     }
+    let now_ms = ctx.db.now_ms();
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
-    let old = match hash.get(args.get(2), hasher) {
+    let found = hash.look_up(args.get(2), now_ms, hasher);
+    let old = match found.live() {
         Some(value) => LongDouble::parse(value.text(&mut IntText::new()))
             .ok_or(CommandError::Line("ERR hash value is not a float"))?,
         None => LongDouble::ZERO,
     };
+    let (expiry, due) = expiry_of_sum(found);
     let sum = old.checked_add(increment).ok_or(CommandError::IncrementNotFinite)?.to_string();
-    hash.set(args.get(2), sum.as_bytes(), &limits, hasher);
+    hash.set_with_expiry(args.get(2), sum.as_bytes(), expiry, &limits, hasher);
+    fields_expired(ctx, key, due.into());
     ctx.changed(EventClass::HASH, "hincrbyfloat", key);
     ctx.reply.bulk(sum.as_bytes());
     Ok(())
@@ -464,63 +590,7 @@ static HRANDFIELD: Command = Command {
 /// HRANDFIELD key: a field, or null. With a count: an array of that many different fields, or with
 /// repetitions if the count is negative; WITHVALUES adds the values.
 fn hrandfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let (key, rng) = (args.key(1), &mut *ctx.rng);
-    let draw = || rng.u64(..);
-    if args.len() == 2 {
-        let hash = ctx.db.read::<Hash>(key)?;
-        value_or_null(&mut ctx.reply, hash.and_then(|hash| hash.random(draw)).map(|(field, _)| field));
-        return Ok(());
-    }
-    let mut count = RandomCount::parse(args, 2)?;
-    let with_values = args.len() > 3;
-    if args.len() > 4 || (with_values && !args.is(3, "WITHVALUES")) {
-        return Err(CommandError::Syntax);
-    }
-    if with_values {
-        count = RandomCount::parse_of_pairs(args, 2)?;
-    }
-    let reply = &mut ctx.reply;
-    match ctx.db.read::<Hash>(key)? {
-        None => reply.empty_array(),
-        Some(hash) => random_fields(reply, hash, RandomFields { count, with_values }, draw),
-    }
-    Ok(())
-}
-
-/// What HRANDFIELD with a count asks for.
-struct RandomFields {
-    count: RandomCount,
-    with_values: bool,
-}
-
-fn random_fields(reply: &mut Reply<'_>, hash: &Hash, wanted: RandomFields, mut draw: impl FnMut() -> u64) {
-    let replies = match wanted.count {
-        RandomCount::Distinct(count) => count.min(hash.len()),
-        RandomCount::Repeating(count) => count,
-    };
-    if wanted.with_values {
-        begin_pairs(reply, replies);
-    } else {
-        reply.array(replies);
-    }
-    let mut write = |field: Element<'_>, value: Element<'_>| {
-        if wanted.with_values {
-            begin_pair(reply);
-        }
-        bulk(reply, field);
-        if wanted.with_values {
-            bulk(reply, value);
-        }
-    };
-    match wanted.count {
-        RandomCount::Distinct(count) => hash.sample(count, draw, write),
-        RandomCount::Repeating(count) => {
-            for _ in 0..count {
-                let (field, value) = hash.random(&mut draw).expect("a hash at a key is not empty");
-                write(field, value);
-            }
-        }
-    }
+    random_elements::<Hash>(ctx, args)
 }
 
 static HSCAN: Command = Command {
@@ -548,6 +618,7 @@ static HSCAN: Command = Command {
 /// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next cursor, fields and values.
 fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = ScanRequest::cursor(args)?;
+    let now_ms = ctx.db.now_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ScanRequest::nothing(&mut ctx.reply);
         return Ok(());
@@ -555,7 +626,7 @@ fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ScanRequest::parse(args, cursor, true)?;
     request.run(&mut ctx.reply, |cursor, mut reply| {
         let mut step = ScanStep::default();
-        step.next = hash.scan(cursor, |field, value| {
+        step.next = hash.live(now_ms).scan(cursor, |field, value| {
             step.visited += 1;
             if let Some(reply) = reply.as_deref_mut()
                 && request.matches(field)

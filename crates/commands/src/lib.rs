@@ -16,6 +16,7 @@ pub mod help;
 pub mod hyperloglog;
 pub mod keys;
 pub mod list;
+mod random;
 pub mod set;
 pub mod stream;
 pub mod string;

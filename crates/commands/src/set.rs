@@ -5,9 +5,10 @@ mod algebra;
 use keyspace::{Key, Set};
 
 use crate::args::Args;
-use crate::collection::{RandomCount, ScanRequest, ScanStep, bulk, not_negative, remove_emptied, set_limits};
+use crate::collection::{ScanRequest, ScanStep, bulk, not_negative, remove_emptied, set_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::random::random_elements;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 
 /// This group's commands.
@@ -334,28 +335,7 @@ static SRANDMEMBER: Command = Command {
 /// SRANDMEMBER key: a member, or null. With a count: an array of that many different members, or with
 /// repetitions if the count is negative.
 fn srandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    if args.len() > 3 {
-        return Err(CommandError::Syntax);
-    }
-    let count = if args.len() == 3 { Some(RandomCount::parse(args, 2)?) } else { None };
-    let (reply, rng) = (&mut ctx.reply, &mut *ctx.rng);
-    let mut draw = || rng.u64(..);
-    match (ctx.db.read::<Set>(args.key(1))?, count) {
-        (None, None) => reply.null(),
-        (None, Some(_)) => reply.empty_array(),
-        (Some(set), None) => bulk(reply, set.random(draw).expect("a set at a key is not empty")),
-        (Some(set), Some(RandomCount::Distinct(count))) => {
-            reply.array(count.min(set.len()));
-            set.sample(count, draw, |member| bulk(reply, member));
-        }
-        (Some(set), Some(RandomCount::Repeating(count))) => {
-            reply.array(count);
-            for _ in 0..count {
-                bulk(reply, set.random(&mut draw).expect("a set at a key is not empty"));
-            }
-        }
-    }
-    Ok(())
+    random_elements::<Set>(ctx, args)
 }
 
 static SSCAN: Command = Command {

@@ -11,11 +11,10 @@ use stdx::number;
 use structures::listpack::element::Element;
 
 use crate::args::Args;
-use crate::collection::{
-    RandomCount, ScanRequest, ScanStep, begin_pair, begin_pairs, bulk, remove_emptied, zset_limits,
-};
+use crate::collection::{ScanRequest, ScanStep, begin_pair, begin_pairs, bulk, remove_emptied, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::random::random_elements;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 
 /// This group's commands.
@@ -463,43 +462,7 @@ static ZRANDMEMBER: Command = Command {
 /// ZRANDMEMBER key: a member, or null. With a count: an array of that many different members, or with
 /// repetitions if the count is negative; WITHSCORES adds the scores.
 fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let (key, rng, reply) = (args.key(1), &mut *ctx.rng, &mut ctx.reply);
-    let mut draw = || rng.u64(..);
-    if args.len() == 2 {
-        match ctx.db.read::<Zset>(key)?.and_then(|zset| zset.random(draw)) {
-            Some((member, _)) => bulk(reply, member),
-            None => reply.null(),
-        }
-        return Ok(());
-    }
-    let mut count = RandomCount::parse(args, 2)?;
-    let with_scores = args.len() > 3;
-    if args.len() > 4 || (with_scores && !args.is(3, "WITHSCORES")) {
-        return Err(CommandError::Syntax);
-    }
-    if with_scores {
-        count = RandomCount::parse_of_pairs(args, 2)?;
-    }
-    let Some(zset) = ctx.db.read::<Zset>(key)? else {
-        reply.empty_array();
-        return Ok(());
-    };
-    match count {
-        RandomCount::Distinct(count) => {
-            begin_members(reply, count.min(zset.len()), with_scores);
-            zset.sample(count, draw, |member, score| {
-                write_member(reply, member, with_scores.then_some(score));
-            });
-        }
-        RandomCount::Repeating(count) => {
-            begin_members(reply, count, with_scores);
-            for _ in 0..count {
-                let (member, score) = zset.random(&mut draw).expect("a sorted set at a key is not empty");
-                write_member(reply, member, with_scores.then_some(score));
-            }
-        }
-    }
-    Ok(())
+    random_elements::<Zset>(ctx, args)
 }
 
 static ZSCAN: Command = Command {

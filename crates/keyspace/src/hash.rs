@@ -3,11 +3,15 @@
 //! Packed, a hash is one block, `field value field value …`. What outgrows that is a table of pairs, one
 //! allocation for a field with its value, overwritten in place where the size class stays the same:
 //! finding, setting, removing and choosing at random are O(1) there. A hash never goes back by itself.
+//!
+//! Fields may have deadlines. A packed hash then becomes a listpack of triples ([`timed_pack`]), and stays
+//! one; in a table each pair may have its own ([`pairs`]). A hash knows a lower bound of its nearest
+//! deadline in O(1), and a hash without deadlines takes no byte for them. A field that is due stays until
+//! somebody removes it: methods here look at all fields, [`Hash::live`] at those that are not due.
 
 use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
-use structures::pair::Pair;
 use structures::table::Table;
 
 use crate::key::Hasher;
@@ -15,6 +19,13 @@ use crate::limits::PackLimits;
 use crate::one_of::OneOfTwo;
 use crate::packed::PackDefect;
 use crate::sample::{Selection, index_below, sample_table};
+use crate::view::Expiry;
+
+mod pairs;
+mod timed_pack;
+
+use pairs::Pairs;
+use timed_pack::{STRIDE, TimedPack, deadline_of};
 
 /// A map of fields to values. See the module's comment.
 #[derive(Clone)]
@@ -24,39 +35,55 @@ pub struct Hash {
 
 #[derive(Clone)]
 enum Repr {
+    /// Few short fields, none with a deadline.
     Pack(Listpack),
-    Table(Box<Pairs>),
+    /// Anything else, behind a pointer so that an object stays three words.
+    Boxed(Box<Boxed>),
 }
 
-/// A table of fields with their values, and the bytes they take.
-#[derive(Clone, Default)]
-struct Pairs {
-    table: Table<Pair>,
-    pairs_len_bytes: usize,
+#[derive(Clone)]
+enum Boxed {
+    Table(Pairs),
+    /// Few short fields of a hash that has had deadlines.
+    Timed(TimedPack),
 }
 
-impl Pairs {
+// The whole of a size class: deadlines must not cost the hashes that have none.
+const _: () = assert!(size_of::<Boxed>() <= 64);
+
+/// A field of a hash.
+#[derive(Clone, Copy, Debug)]
+pub struct HashField<'a> {
+    /// Its name.
+    pub name: Element<'a>,
+    /// Its value.
+    pub value: Element<'a>,
+    /// When it is due, in Unix milliseconds.
+    pub deadline_ms: Option<i64>,
+}
+
+/// What a search for a field that must not be due finds.
+#[derive(Clone, Copy, Debug)]
+pub enum Lookup<'a> {
+    /// The value.
+    Live(Element<'a>),
+    /// The field is due: for clients it is absent.
+    Due,
+    /// There is no such field.
+    Absent,
+}
+
+impl<'a> Lookup<'a> {
+    /// The value of a live field.
     #[inline]
-    fn set(&mut self, field: &[u8], value: &[u8], hasher: &Hasher) -> bool {
-        let position = hasher.hash(field);
-        if let Some(place) = self.table.find(position, field) {
-            let mut pair = self.table.at_mut(place);
-            self.pairs_len_bytes -= pair.block_len_bytes();
-            pair.set_value(value);
-            self.pairs_len_bytes += pair.block_len_bytes();
-            return false;
-        }
-        let pair = Pair::new(field, value, None);
-        self.pairs_len_bytes += pair.block_len_bytes();
-        self.table.insert(position, pair, &|key: &[u8]| hasher.hash(key));
-        true
+    pub fn live(self) -> Option<Element<'a>> {
+        if let Lookup::Live(value) = self { Some(value) } else { None }
     }
+}
 
-    fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
-        let Some(place) = self.table.find(hasher.hash(field), field) else { return false };
-        self.pairs_len_bytes -= self.table.remove(place).block_len_bytes();
-        true
-    }
+#[inline]
+fn is_due(deadline_ms: Option<i64>, now_ms: i64) -> bool {
+    deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
 }
 
 impl Default for Hash {
@@ -71,22 +98,48 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-/// The place of a field in a packed hash.
+/// The place of a field in a packed hash without deadlines.
 #[inline]
 fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, field, 1)
 }
 
-/// Fields and values of a packed hash.
-fn packed_pairs(pack: &Listpack) -> impl Iterator<Item = (Element<'_>, Element<'_>)> {
+/// The fields of a packed hash: pairs, or triples where they are timed.
+fn packed_fields(pack: &Listpack, timed: bool) -> impl Iterator<Item = HashField<'_>> {
     let mut elements = pack.iter();
-    std::iter::from_fn(move || Some((elements.next()?, elements.next()?)))
+    std::iter::from_fn(move || {
+        let (name, value) = (elements.next()?, elements.next()?);
+        let deadline_ms = if timed { deadline_of(elements.next()?) } else { None };
+        Some(HashField { name, value, deadline_ms })
+    })
+}
+
+/// A hash seen by its structure.
+enum Parts<'a> {
+    /// Elements, and whether they are triples.
+    Packed(&'a Listpack, bool),
+    Table(&'a Pairs),
 }
 
 impl Hash {
     /// An empty hash. One allocation.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    fn boxed(boxed: Boxed) -> Repr {
+        Repr::Boxed(Box::new(boxed))
+    }
+
+    #[inline]
+    fn parts(&self) -> Parts<'_> {
+        match &self.repr {
+            Repr::Pack(pack) => Parts::Packed(pack, false),
+            Repr::Boxed(boxed) => match &**boxed {
+                Boxed::Table(pairs) => Parts::Table(pairs),
+                Boxed::Timed(timed) => Parts::Packed(&timed.pack, true),
+            },
+        }
     }
 
     /// The hash of the fields and values in `pack`, which somebody else wrote; packed if it has no more
@@ -108,17 +161,41 @@ impl Hash {
         Ok(hash)
     }
 
-    /// The listpack of a packed hash, fields before their values. O(1).
+    /// The hash of the fields, values and deadlines (0 for none) in `pack`, which somebody else wrote, as
+    /// [`Hash::as_timed_listpack`] gives them; packed if it has no more fields than `limits` allow.
+    /// O(n log n).
+    ///
+    /// # Errors
+    /// A field without a value or deadline, or twice; deadlines that are none or not in order.
+    pub fn from_timed_listpack(
+        pack: Listpack,
+        limits: &PackLimits,
+        hasher: &Hasher,
+    ) -> Result<Self, PackDefect> {
+        let mut hash = Self { repr: Self::boxed(Boxed::Timed(TimedPack::from_listpack(pack)?)) };
+        if !limits.admit_count(hash.len()) {
+            hash.spread(hasher);
+        }
+        Ok(hash)
+    }
+
+    /// The listpack of a packed hash that never had deadlines, fields before their values. O(1).
     pub fn as_listpack(&self) -> Option<&Listpack> {
         if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
-    /// Number of fields. O(1).
+    /// The listpack of a packed hash that has or had deadlines: fields, values and deadlines in Unix
+    /// milliseconds (0 for none), the earliest first, those without last. O(1).
+    pub fn as_timed_listpack(&self) -> Option<&Listpack> {
+        if let Parts::Packed(pack, true) = self.parts() { Some(pack) } else { None }
+    }
+
+    /// Number of fields, those that are due but not yet removed included. O(1).
     #[inline]
     pub fn len(&self) -> usize {
-        match &self.repr {
-            Repr::Pack(pack) => pack.len() / 2,
-            Repr::Table(pairs) => pairs.table.len(),
+        match self.parts() {
+            Parts::Packed(pack, timed) => pack.len() / if timed { STRIDE } else { 2 },
+            Parts::Table(pairs) => pairs.table.len(),
         }
     }
 
@@ -132,8 +209,8 @@ impl Hash {
     /// Packed, nothing. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, hash: u64) {
-        if let Repr::Table(pairs) = &self.repr {
-            pairs.table.prefetch_bucket(hash);
+        if let Some(table) = self.table() {
+            table.prefetch_bucket(hash);
         }
     }
 
@@ -141,47 +218,76 @@ impl Hash {
     /// fetched. O(1).
     #[inline]
     pub fn prefetch_member(&self, hash: u64) {
-        if let Repr::Table(pairs) = &self.repr {
-            pairs.table.prefetch_element(hash);
+        if let Some(table) = self.table() {
+            table.prefetch_element(hash);
         }
     }
 
     /// The name OBJECT ENCODING gives.
     pub fn encoding_name(&self) -> &'static str {
-        match &self.repr {
-            Repr::Pack(_) => "listpack",
-            Repr::Table(_) => "hashtable",
+        match self.parts() {
+            Parts::Packed(_, false) => "listpack",
+            Parts::Packed(_, true) => "listpackex",
+            Parts::Table(_) => "hashtable",
         }
     }
 
     /// Bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
-        match &self.repr {
-            Repr::Pack(pack) => pack.memory_usage(),
-            Repr::Table(pairs) => size_of::<Pairs>() + pairs.pairs_len_bytes + pairs.table.memory_usage(),
+        match self.parts() {
+            Parts::Packed(pack, timed) => pack.memory_usage() + if timed { size_of::<Boxed>() } else { 0 },
+            Parts::Table(pairs) => size_of::<Boxed>() + pairs.memory_usage(),
         }
     }
 
     /// Gives the value up piece by piece. O(1).
     pub fn into_freed(self) -> Pieces {
         match self.repr {
-            Repr::Table(mut pairs) => Box::new(std::mem::take(&mut pairs.table).into_drain().map(drop)),
-            small => Box::new(std::iter::once(small).map(drop)),
+            Repr::Boxed(boxed) => match *boxed {
+                Boxed::Table(pairs) => Box::new(pairs.table.into_drain().map(drop)),
+                Boxed::Timed(timed) => Box::new(std::iter::once(timed).map(drop)),
+            },
+            Repr::Pack(pack) => Box::new(std::iter::once(pack).map(drop)),
         }
     }
 
-    /// The value of `field`. O(1); packed, O(bytes).
+    /// The value and deadline of `field`, due or not. O(1); packed, O(bytes).
+    #[inline]
+    pub fn find(&self, field: &[u8], hasher: &Hasher) -> Option<(Element<'_>, Option<i64>)> {
+        match &self.repr {
+            Repr::Pack(pack) => Some((pack.get(pack.next(find_field(pack, field)?)?)?, None)),
+            Repr::Boxed(boxed) => match &**boxed {
+                Boxed::Table(pairs) => {
+                    let pair = pairs.table.get(hasher.hash(field), field)?;
+                    Some((Element::Bytes(pair.value()), pair.deadline_ms()))
+                }
+                Boxed::Timed(timed) => timed.value_and_deadline(timed.find(field)?),
+            },
+        }
+    }
+
+    /// The value of `field`, due or not. O(1); packed, O(bytes).
     #[inline]
     pub fn get(&self, field: &[u8], hasher: &Hasher) -> Option<Element<'_>> {
-        match &self.repr {
-            Repr::Pack(pack) => pack.get(pack.next(find_field(pack, field)?)?),
-            Repr::Table(pairs) => Some(Element::Bytes(pairs.table.get(hasher.hash(field), field)?.value())),
+        self.find(field, hasher).map(|(value, _)| value)
+    }
+
+    /// The value of `field` unless it is due at `now_ms`. O(1); packed, O(bytes).
+    #[inline]
+    pub fn look_up(&self, field: &[u8], now_ms: i64, hasher: &Hasher) -> Lookup<'_> {
+        match self.find(field, hasher) {
+            None => Lookup::Absent,
+            Some((_, deadline_ms)) if is_due(deadline_ms, now_ms) => Lookup::Due,
+            Some((value, _)) => Lookup::Live(value),
         }
     }
 
-    /// Whether `field` is there. O(1); packed, O(bytes).
-    pub fn contains(&self, field: &[u8], hasher: &Hasher) -> bool {
-        self.get(field, hasher).is_some()
+    /// The fields that are not due at `now_ms`.
+    #[inline]
+    pub fn live(&self, now_ms: i64) -> LiveFields<'_> {
+        // A hash whose nearest deadline is ahead is looked at as if it had none.
+        let has_due = is_due(self.next_deadline_ms(), now_ms);
+        LiveFields { hash: self, due_until_ms: has_due.then_some(now_ms) }
     }
 
     /// Prepares for `count` more fields, so that a hash that will not stay packed is not packed first.
@@ -191,115 +297,268 @@ impl Hash {
         }
     }
 
-    /// Sets `field` to `value`; whether the field is new. O(1) amortised; packed, O(bytes).
-    #[inline]
-    pub fn set(&mut self, field: &[u8], value: &[u8], limits: &PackLimits, hasher: &Hasher) -> bool {
-        match &mut self.repr {
-            Repr::Table(pairs) => pairs.set(field, value, hasher),
-            Repr::Pack(_) => self.set_packed(field, value, limits, hasher),
+    /// Prepares for deadlines: a packed hash becomes one of triples. O(bytes) the first time.
+    pub fn expect_deadlines(&mut self) {
+        if let Repr::Pack(pack) = &self.repr {
+            self.repr = Self::boxed(Boxed::Timed(TimedPack::of_pairs(pack)));
         }
     }
 
-    fn set_packed(&mut self, field: &[u8], value: &[u8], limits: &PackLimits, hasher: &Hasher) -> bool {
-        let Repr::Pack(pack) = &mut self.repr else { unreachable!("the caller looked") };
-        if limits.admit(field) && limits.admit(value) && pack.fits(field.len() + value.len()) {
-            let found = find_field(pack, field).and_then(|at| pack.next(at));
-            let stored = match found {
-                Some(at) => pack.replace(at, value),
-                None => pack.extend_back(&[Element::Bytes(field), Element::Bytes(value)]),
-            };
-            stored.expect("`fits` said that this much more is not refused");
-            if !limits.admit_count(self.len()) {
-                self.spread(hasher);
-            }
-            return found.is_none();
+    /// Sets `field` to `value`, without a deadline; whether the field is new, which one that was due is
+    /// not. O(1) amortised; packed, O(bytes).
+    #[inline]
+    pub fn set(&mut self, field: &[u8], value: &[u8], limits: &PackLimits, hasher: &Hasher) -> bool {
+        self.set_with_expiry(field, value, Expiry::Clear, limits, hasher)
+    }
+
+    /// Sets `field` to `value`, with the deadline that `expiry` says; whether the field is new. O(1)
+    /// amortised; packed, O(bytes).
+    #[inline]
+    pub fn set_with_expiry(
+        &mut self,
+        field: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        limits: &PackLimits,
+        hasher: &Hasher,
+    ) -> bool {
+        if let Repr::Boxed(boxed) = &mut self.repr
+            && let Boxed::Table(pairs) = &mut **boxed
+        {
+            return pairs.set(field, value, expiry, hasher);
         }
-        self.spread(hasher);
-        self.set(field, value, limits, hasher)
+        if matches!(expiry, Expiry::At(_)) {
+            self.expect_deadlines();
+        }
+        self.set_packed(field, value, expiry, limits, hasher)
+    }
+
+    fn set_packed(
+        &mut self,
+        field: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        limits: &PackLimits,
+        hasher: &Hasher,
+    ) -> bool {
+        let fits = |pack: &Listpack| {
+            limits.admit(field) && limits.admit(value) && pack.fits(field.len() + value.len())
+        };
+        let new = match &mut self.repr {
+            Repr::Pack(pack) if fits(pack) => {
+                let found = find_field(pack, field).and_then(|at| pack.next(at));
+                let stored = match found {
+                    Some(at) => pack.replace(at, value),
+                    None => pack.extend_back(&[Element::Bytes(field), Element::Bytes(value)]),
+                };
+                stored.expect("`fits` said that this much more is not refused");
+                Some(found.is_none())
+            }
+            Repr::Pack(_) => None,
+            Repr::Boxed(boxed) => match &mut **boxed {
+                Boxed::Timed(timed) if fits(&timed.pack) => Some(timed.set(field, value, expiry)),
+                Boxed::Timed(_) => None,
+                Boxed::Table(pairs) => return pairs.set(field, value, expiry, hasher),
+            },
+        };
+        let Some(new) = new else {
+            self.spread(hasher);
+            return self.set_packed(field, value, expiry, limits, hasher);
+        };
+        if new && !limits.admit_count(self.len()) {
+            self.spread(hasher);
+        }
+        new
     }
 
     /// Goes over to a table. O(n).
     fn spread(&mut self, hasher: &Hasher) {
-        let Repr::Pack(pack) = &self.repr else { return };
-        let mut pairs = Box::<Pairs>::default();
-        for (field, value) in packed_pairs(pack) {
-            pairs.set(field.text(&mut IntText::new()), value.text(&mut IntText::new()), hasher);
+        let Parts::Packed(pack, timed) = self.parts() else { return };
+        let mut pairs = Pairs::default();
+        for field in packed_fields(pack, timed) {
+            let (mut name, mut value) = (IntText::new(), IntText::new());
+            let expiry = field.deadline_ms.map_or(Expiry::Clear, Expiry::At);
+            pairs.set(field.name.text(&mut name), field.value.text(&mut value), expiry, hasher);
         }
-        self.repr = Repr::Table(pairs);
+        self.repr = Self::boxed(Boxed::Table(pairs));
     }
 
-    /// Removes `field`; false if it was not there. O(1) amortised; packed, O(bytes).
-    pub fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
+    /// Sets or clears the deadline of `field`, in Unix milliseconds; whether the field is there. O(1);
+    /// packed, O(bytes).
+    pub fn set_deadline_ms(&mut self, field: &[u8], deadline_ms: Option<i64>, hasher: &Hasher) -> bool {
+        if deadline_ms.is_some() {
+            self.expect_deadlines();
+        }
         match &mut self.repr {
-            Repr::Pack(pack) => {
-                let Some(at) = find_field(pack, field) else { return false };
-                pack.delete_many(at, 2);
-                true
-            }
-            Repr::Table(pairs) => pairs.remove(field, hasher),
+            Repr::Pack(pack) => find_field(pack, field).is_some(),
+            Repr::Boxed(boxed) => match &mut **boxed {
+                Boxed::Table(pairs) => pairs.set_deadline_ms(field, deadline_ms, hasher),
+                Boxed::Timed(timed) => timed.set_deadline_ms(field, deadline_ms),
+            },
         }
     }
 
-    /// All fields and values: packed in the order they were added, else in no particular one.
-    pub fn iter(&self) -> impl Iterator<Item = (Element<'_>, Element<'_>)> {
+    /// A time before which no field is due; `None` if no field has a deadline. O(1).
+    #[inline]
+    pub fn next_deadline_ms(&self) -> Option<i64> {
         match &self.repr {
-            Repr::Pack(pack) => OneOfTwo::A(packed_pairs(pack)),
-            Repr::Table(pairs) => OneOfTwo::B(
-                pairs.table.iter().map(|pair| (Element::Bytes(pair.field()), Element::Bytes(pair.value()))),
-            ),
+            Repr::Pack(_) => None,
+            Repr::Boxed(boxed) => match &**boxed {
+                Boxed::Table(pairs) => pairs.next_deadline_ms(),
+                Boxed::Timed(timed) => timed.next_deadline_ms(),
+            },
         }
     }
 
-    /// A field chosen uniformly, and its value. Expected O(1); packed, O(n).
+    /// Removes fields that are due at `now_ms`, about `fields_max` of them at most; how many. When all are
+    /// gone, [`Hash::next_deadline_ms`] is later than `now_ms`. O(fields removed + n / 400).
+    pub fn remove_due(&mut self, now_ms: i64, fields_max: usize) -> usize {
+        match &mut self.repr {
+            Repr::Pack(_) => 0,
+            Repr::Boxed(boxed) => match &mut **boxed {
+                Boxed::Table(pairs) => pairs.remove_due(now_ms, fields_max),
+                Boxed::Timed(timed) => timed.remove_due(now_ms, fields_max),
+            },
+        }
+    }
+
+    /// Removes all fields that are due at `now_ms`; how many. O(fields removed + n / 400).
+    pub fn remove_all_due(&mut self, now_ms: i64) -> usize {
+        let mut removed = 0;
+        while is_due(self.next_deadline_ms(), now_ms) {
+            removed += self.remove_due(now_ms, usize::MAX);
+        }
+        removed
+    }
+
+    /// Removes `field` if it is due at `now_ms`; whether it was. O(1); packed, O(bytes).
+    pub fn remove_if_due(&mut self, field: &[u8], now_ms: i64, hasher: &Hasher) -> bool {
+        matches!(self.look_up(field, now_ms, hasher), Lookup::Due) && self.remove(field, hasher)
+    }
+
+    /// Removes `field`, due or not; false if it was not there. O(1) amortised; packed, O(bytes).
+    pub fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
+        let (pack, found, stride) = match &mut self.repr {
+            Repr::Pack(pack) => {
+                let found = find_field(pack, field);
+                (pack, found, 2)
+            }
+            Repr::Boxed(boxed) => match &mut **boxed {
+                Boxed::Table(pairs) => return pairs.remove(field, hasher),
+                Boxed::Timed(timed) => {
+                    let found = timed.find(field);
+                    (&mut timed.pack, found, STRIDE)
+                }
+            },
+        };
+        let Some(at) = found else { return false };
+        pack.delete_many(at, stride);
+        true
+    }
+
+    /// All fields with their values and deadlines, due ones too: packed in the order of their deadlines,
+    /// then that in which they were added, else in no particular one.
+    pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
+        match self.parts() {
+            Parts::Packed(pack, timed) => OneOfTwo::A(packed_fields(pack, timed)),
+            Parts::Table(pairs) => OneOfTwo::B(pairs.table.iter().map(|pair| HashField {
+                name: Element::Bytes(pair.field()),
+                value: Element::Bytes(pair.value()),
+                deadline_ms: pair.deadline_ms(),
+            })),
+        }
+    }
+
+    /// All fields and values, due ones too, in the order of [`Hash::fields`].
+    pub fn iter(&self) -> impl Iterator<Item = (Element<'_>, Element<'_>)> {
+        self.fields().map(|field| (field.name, field.value))
+    }
+
+    /// A field chosen uniformly, due or not, and its value. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
         if self.is_empty() {
             return None;
         }
-        match &self.repr {
-            Repr::Pack(pack) => {
-                let at = pack.seek(2 * index_below(self.len(), draw))?;
+        match self.parts() {
+            Parts::Packed(pack, timed) => {
+                let stride = if timed { STRIDE } else { 2 };
+                let at = pack.seek(stride * index_below(self.len(), draw))?;
                 let (field, behind) = pack.get_and_next(at)?;
                 Some((field, pack.get(behind)?))
             }
-            Repr::Table(pairs) => {
+            Parts::Table(pairs) => {
                 let pair = pairs.table.at(pairs.table.random(draw)?);
                 Some((Element::Bytes(pair.field()), Element::Bytes(pair.value())))
             }
         }
     }
 
-    /// Visits `count` distinct fields chosen uniformly, or all where there are no more. Expected
-    /// O(count); packed, O(n).
+    /// Visits `count` distinct fields chosen uniformly, due ones too, or all where there are no more.
+    /// Expected O(count); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
         mut draw: impl FnMut() -> u64,
         mut visit: impl FnMut(Element<'_>, Element<'_>),
     ) {
-        match &self.repr {
-            Repr::Table(pairs) => sample_table(&pairs.table, count, draw, |pair| {
+        match self.parts() {
+            Parts::Table(pairs) => sample_table(&pairs.table, count, draw, |pair| {
                 visit(Element::Bytes(pair.field()), Element::Bytes(pair.value()));
             }),
-            Repr::Pack(pack) => {
+            Parts::Packed(pack, timed) => {
                 let mut selection = Selection::new(self.len(), count);
-                let chosen = packed_pairs(pack).filter(|_| selection.next(&mut draw));
-                chosen.for_each(|(field, value)| visit(field, value));
+                let chosen = packed_fields(pack, timed).filter(|_| selection.next(&mut draw));
+                chosen.for_each(|field| visit(field.name, field.value));
             }
         }
     }
 
+    /// The table of a hash that is not packed.
+    fn table(&self) -> Option<&Table<structures::pair::Pair>> {
+        if let Parts::Table(pairs) = self.parts() { Some(&pairs.table) } else { None }
+    }
+}
+
+/// The fields of a hash that are not due. See [`Hash::live`].
+#[derive(Clone, Copy)]
+pub struct LiveFields<'a> {
+    hash: &'a Hash,
+    /// Fields with a deadline up to then are due; `None` if none is.
+    due_until_ms: Option<i64>,
+}
+
+impl<'a> LiveFields<'a> {
+    #[inline]
+    fn has(self, deadline_ms: Option<i64>) -> bool {
+        self.due_until_ms.is_none_or(|now_ms| !is_due(deadline_ms, now_ms))
+    }
+
+    /// How many there are. O(1) where none is due, else O(n).
+    pub fn count(self) -> usize {
+        match self.due_until_ms {
+            None => self.hash.len(),
+            Some(_) => self.hash.fields().filter(|field| self.has(field.deadline_ms)).count(),
+        }
+    }
+
+    /// The fields and values, in the order of [`Hash::fields`].
+    pub fn iter(self) -> impl Iterator<Item = (Element<'a>, Element<'a>)> {
+        let live = self.hash.fields().filter(move |field| self.has(field.deadline_ms));
+        live.map(|field| (field.name, field.value))
+    }
+
     /// Visits some fields at `cursor` and gives the next cursor, 0 at the end; packed, all at once. What
     /// is there from the first call to the last is visited. O(1); packed, O(n).
-    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
-        match &self.repr {
-            Repr::Table(pairs) => pairs
-                .table
-                .scan(cursor, |pair| visit(Element::Bytes(pair.field()), Element::Bytes(pair.value()))),
-            Repr::Pack(pack) => {
-                packed_pairs(pack).for_each(|(field, value)| visit(field, value));
-                0
+    pub fn scan(self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
+        let Some(table) = self.hash.table() else {
+            self.iter().for_each(|(field, value)| visit(field, value));
+            return 0;
+        };
+        table.scan(cursor, |pair| {
+            if self.has(pair.deadline_ms()) {
+                visit(Element::Bytes(pair.field()), Element::Bytes(pair.value()));
             }
-        }
+        })
     }
 }
 
@@ -325,7 +584,7 @@ mod tests {
         assert_eq!(hash.len(), twin.len());
         let (mut scanned, mut cursor) = (BTreeMap::new(), 0);
         loop {
-            cursor = hash.scan(cursor, |field, value| {
+            cursor = hash.live(0).scan(cursor, |field, value| {
                 scanned.insert(text(field), text(value));
             });
             if cursor == 0 {
@@ -381,7 +640,7 @@ mod tests {
                 assert_eq!(seen.len(), count.min(n));
             }
             let (field, _) = hash.random(&mut draw).expect("it is not empty");
-            assert!(hash.contains(&text(field), &hasher()));
+            assert!(hash.get(&text(field), &hasher()).is_some());
         }
     }
 
@@ -430,5 +689,130 @@ mod tests {
             check(&hash, &twin);
             check(&hash.clone(), &twin);
         }
+
+        #[test]
+        fn fields_with_deadlines_leave_what_a_map_with_a_clock_holds(
+            entries_max in prop_oneof![Just(2_usize), Just(8), Just(1000)],
+            steps in prop::collection::vec((0..12_u8, bytes(), bytes(), 0..2_000_i64), 0..200)
+        ) {
+            let limits = PackLimits { entries_max, value_len_bytes_max: 10 };
+            let (mut hash, mut twin, mut now_ms) = (Hash::new(), Twin::new(), 0);
+            let hasher = hasher();
+            for (kind, field, value, by_ms) in steps {
+                let at_ms = now_ms + 1 + by_ms;
+                let had = twin.get(&field).and_then(|(_, deadline_ms)| *deadline_ms);
+                match kind {
+                    0 | 1 => {
+                        let new = hash.set(&field, &value, &limits, &hasher);
+                        prop_assert_eq!(new, twin.insert(field, (value, None)).is_none());
+                    }
+                    2 | 3 => {
+                        let new = hash.set_with_expiry(&field, &value, Expiry::At(at_ms), &limits, &hasher);
+                        prop_assert_eq!(new, twin.insert(field, (value, Some(at_ms))).is_none());
+                    }
+                    4 => {
+                        let new = hash.set_with_expiry(&field, &value, Expiry::Keep, &limits, &hasher);
+                        prop_assert_eq!(new, twin.insert(field, (value, had)).is_none());
+                    }
+                    5 | 6 => {
+                        let deadline_ms = (kind == 5).then_some(at_ms);
+                        let there = hash.set_deadline_ms(&field, deadline_ms, &hasher);
+                        prop_assert_eq!(there, twin.contains_key(&field));
+                        twin.entry(field).and_modify(|entry| entry.1 = deadline_ms);
+                    }
+                    7 => prop_assert_eq!(hash.remove(&field, &hasher), twin.remove(&field).is_some()),
+                    8 => {
+                        let due = had.is_some_and(|at_ms| at_ms <= now_ms);
+                        prop_assert_eq!(hash.remove_if_due(&field, now_ms, &hasher), due);
+                        if due {
+                            twin.remove(&field);
+                        }
+                    }
+                    9 => {
+                        now_ms += by_ms;
+                        let due = twin.values().filter(|entry| is_due(entry.1, now_ms)).count();
+                        prop_assert_eq!(hash.remove_all_due(now_ms), due);
+                        twin.retain(|_, entry| !is_due(entry.1, now_ms));
+                    }
+                    _ => now_ms += by_ms / 2,
+                }
+                check_timed(&hash, &twin, now_ms);
+            }
+            check_timed(&hash.clone(), &twin, now_ms);
+            if let Some(pack) = hash.as_timed_listpack() {
+                let again = Hash::from_timed_listpack(pack.clone(), &limits, &hasher);
+                check_timed(&again.expect("it is what we wrote"), &twin, now_ms);
+            }
+        }
+    }
+
+    type Twin = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+
+    fn check_timed(hash: &Hash, twin: &Twin, now_ms: i64) {
+        let all = hash.fields().map(|field| (text(field.name), (text(field.value), field.deadline_ms)));
+        assert_eq!(&all.collect::<Twin>(), twin);
+        let live: BTreeMap<_, _> =
+            hash.live(now_ms).iter().map(|(name, value)| (text(name), text(value))).collect();
+        let alive = twin.iter().filter(|(_, entry)| !is_due(entry.1, now_ms));
+        let alive: BTreeMap<_, _> = alive.map(|(name, (value, _))| (name.clone(), value.clone())).collect();
+        assert_eq!(live, alive);
+        assert_eq!((hash.len(), hash.live(now_ms).count()), (twin.len(), alive.len()));
+        let nearest = twin.values().filter_map(|entry| entry.1).min();
+        let bound = hash.next_deadline_ms();
+        assert_eq!(bound.is_some(), nearest.is_some());
+        assert!(bound <= nearest);
+        if let Some(pack) = hash.as_timed_listpack() {
+            assert_eq!(bound, nearest);
+            let deadlines: Vec<_> = pack.iter().skip(2).step_by(3).map(|at| at.as_int().unwrap()).collect();
+            assert!(deadlines.is_sorted_by_key(|&at_ms| if at_ms == 0 { i64::MAX } else { at_ms }));
+        }
+    }
+
+    #[test]
+    fn a_packed_hash_changes_its_encoding_for_deadlines_and_never_back() {
+        let mut hash = Hash::new();
+        hash.set(b"a", b"1", &LIMITS, &hasher());
+        assert_eq!((hash.encoding_name(), hash.next_deadline_ms()), ("listpack", None));
+        assert!(hash.set_deadline_ms(b"a", Some(5), &hasher()));
+        assert_eq!((hash.encoding_name(), hash.next_deadline_ms()), ("listpackex", Some(5)));
+        assert!(hash.set_deadline_ms(b"a", None, &hasher()));
+        assert_eq!((hash.encoding_name(), hash.next_deadline_ms()), ("listpackex", None));
+        hash.set(b"b", b"0123456789a", &LIMITS, &hasher());
+        assert_eq!(hash.encoding_name(), "hashtable");
+    }
+
+    #[test]
+    fn many_due_fields_go_a_bounded_number_at_a_time() {
+        let (mut hash, hasher) = (Hash::new(), hasher());
+        for i in 0..50_000_i64 {
+            let expiry = if i % 5 == 0 { Expiry::Clear } else { Expiry::At(10_000 + i) };
+            hash.set_with_expiry(format!("f{i}").as_bytes(), b"v", expiry, &LIMITS, &hasher);
+        }
+        assert_eq!(hash.remove_due(9_999, 10), 0);
+        let (mut removed, mut steps) = (0, 0);
+        while hash.next_deadline_ms().is_some_and(|at_ms| at_ms <= 30_000) {
+            let step = hash.remove_due(30_000, 32);
+            assert!(step <= 32 + 63 * 8, "{step}");
+            (removed, steps) = (removed + step, steps + 1);
+        }
+        assert!(steps > 20);
+        assert_eq!((removed, hash.len()), (16_000, 34_000));
+        assert_eq!(hash.live(30_000).count(), 34_000);
+    }
+
+    #[test]
+    fn a_timed_listpack_of_somebody_else_must_be_in_order() {
+        let of = |elements: &[&str]| {
+            let mut pack = Listpack::new();
+            elements.iter().for_each(|text| pack.push_back(text.as_bytes()).expect("small"));
+            Hash::from_timed_listpack(pack, &LIMITS, &hasher()).map(|hash| hash.next_deadline_ms())
+        };
+        assert_eq!(of(&["a", "1", "5", "b", "2", "5", "c", "3", "0"]).ok(), Some(Some(5)));
+        assert_eq!(of(&["a", "1", "5", "b", "2"]).err(), Some(PackDefect::HalfPair));
+        assert_eq!(of(&["a", "1", "5", "a", "2", "6"]).err(), Some(PackDefect::Duplicate));
+        assert_eq!(of(&["a", "1", "5", "b", "2", "4"]).err(), Some(PackDefect::Order));
+        assert_eq!(of(&["a", "1", "0", "b", "2", "4"]).err(), Some(PackDefect::Order));
+        assert_eq!(of(&["a", "1", "x"]).err(), Some(PackDefect::Deadline));
+        assert_eq!(of(&["a", "1", "-1"]).err(), Some(PackDefect::Deadline));
     }
 }

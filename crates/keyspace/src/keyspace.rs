@@ -2,10 +2,11 @@
 
 use smallvec::SmallVec;
 use structures::lock::{Guard, Lock};
-use structures::table::SweepBudget;
+use structures::table::{Sweep, SweepBudget, SweptParts};
 
-use crate::db::{KeyEntry, Shard};
+use crate::db::{Db, KeyEntry, Shard};
 use crate::key::{Hasher, SHARD_COUNT, shard_of};
+use crate::object::Object;
 
 /// All databases of a process, sharded by key hash. Shared by all threads.
 pub struct Keyspace {
@@ -25,6 +26,8 @@ pub struct DbSize {
     pub keys: usize,
     /// Keys with an expiry.
     pub expires: usize,
+    /// Hashes of which fields have an expiry.
+    pub field_expires: usize,
 }
 
 impl Keyspace {
@@ -100,28 +103,65 @@ impl Keyspace {
             if let Some(db) = guard.db(db) {
                 size.keys += db.table.len();
                 size.expires += db.table.deadline_count();
+                size.field_expires += db.table.part_deadline_count();
             }
         }
         size
     }
 
-    /// Removes due keys of one shard, a bounded step; hands them to `due`, to be dropped when the lock is
-    /// free again. Returns the next point within the shard, `None` when the shard is done. A shard in
-    /// which nothing ever expires costs its lock and a load per database.
-    pub fn sweep_due(
-        &self,
-        at: SweepPoint,
-        now_ms: i64,
-        budget: SweepBudget,
-        due: &mut Vec<KeyEntry>,
-    ) -> Option<SweepPoint> {
+    /// Removes due keys and due fields of one shard, a bounded step; what it removed is in `swept`, to be
+    /// dropped when the lock is free again. Returns the next point within the shard, `None` when the shard
+    /// is done. A shard in which nothing ever expires costs its lock and a load per database.
+    pub fn sweep_due(&self, at: SweepPoint, budget: SweepBudget, swept: &mut Swept) -> Option<SweepPoint> {
         let mut guard = self.lock(at.shard);
-        let expiring = guard.dbs().skip(at.db).position(|db| db.table.deadline_count() > 0)?;
+        let expires = |db: &Db| db.table.deadline_count() + db.table.part_deadline_count() > 0;
+        let expiring = guard.dbs().skip(at.db).position(expires)?;
         let db = at.db + expiring;
         let cursor = if expiring == 0 { at.cursor } else { 0 };
-        let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, |entry| due.push(entry));
-        let next_db = if next == 0 { db + 1 } else { db };
-        Some(SweepPoint { shard: at.shard, db: next_db, cursor: next })
+        let now_ms = swept.now_ms;
+        let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, swept);
+        let next_db = if next.is_none() { db + 1 } else { db };
+        Some(SweepPoint { shard: at.shard, db: next_db, cursor: next.unwrap_or(0) })
+    }
+}
+
+/// Due fields that a sweep removes from one hash before it lets others have the shard.
+const SWEPT_FIELDS_MAX: usize = 32;
+
+/// What sweeps took out of the keyspace because its time was over.
+pub struct Swept {
+    now_ms: i64,
+    /// Keys that were due.
+    pub expired: Vec<KeyEntry>,
+    /// Hashes that lost their last field.
+    pub emptied: Vec<KeyEntry>,
+    /// Number of fields removed.
+    pub fields: u64,
+}
+
+impl Swept {
+    /// Nothing yet, of what is due at this time.
+    pub fn at(now_ms: i64) -> Self {
+        Self { now_ms, expired: Vec::new(), emptied: Vec::new(), fields: 0 }
+    }
+}
+
+impl Sweep<KeyEntry> for Swept {
+    fn due(&mut self, entry: KeyEntry) {
+        self.expired.push(entry);
+    }
+
+    fn parts_due(&mut self, entry: &mut KeyEntry) -> SweptParts {
+        let Some(Object::Hash(hash)) = entry.object_mut() else {
+            return SweptParts { removed: 0, emptied: false };
+        };
+        let removed = hash.remove_due(self.now_ms, SWEPT_FIELDS_MAX);
+        self.fields += removed as u64;
+        SweptParts { removed, emptied: hash.is_empty() }
+    }
+
+    fn emptied(&mut self, entry: KeyEntry) {
+        self.emptied.push(entry);
     }
 }
 
@@ -169,5 +209,50 @@ impl Locked<'_> {
                 .binary_search_by_key(&shard, |(index, _)| *index)
                 .expect("a command reaches only the keys its record declares"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Expiry, Hash, PackLimits};
+    use structures::entry::{Entry, NewValue};
+
+    const LIMITS: PackLimits = PackLimits { entries_max: 8, value_len_bytes_max: 64 };
+
+    #[test]
+    fn a_sweep_removes_due_fields_and_hashes_without_fields() {
+        let keyspace = Keyspace::new(3, [1, 2, 3, 4]);
+        for (name, fields, staying) in
+            [("a", 5, 1), ("b", 5, 0), ("c", 3_000, 10), ("d", 0, 5), ("e", 700, 0)]
+        {
+            let mut hash = Hash::new();
+            for i in 0..fields {
+                let field = format!("due{i}");
+                hash.set_with_expiry(field.as_bytes(), b"v", Expiry::At(100), &LIMITS, keyspace.hasher());
+            }
+            for i in 0..staying {
+                hash.set(format!("stays{i}").as_bytes(), b"v", &LIMITS, keyspace.hasher());
+            }
+            let key = keyspace.hasher().key(name.as_bytes());
+            let entry = Entry::new(key.bytes, NewValue::Object(Object::Hash(hash)), None, 0);
+            keyspace.lock(key.shard()).db_mut(1).insert(key.hash, entry, keyspace.hasher());
+        }
+        let sweep = |now_ms| {
+            let mut swept = Swept::at(now_ms);
+            for shard in 0..SHARD_COUNT {
+                let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
+                while let Some(at) = next {
+                    let budget = SweepBudget { segments_max: 64, elements_max: 32 };
+                    next = keyspace.sweep_due(at, budget, &mut swept);
+                }
+            }
+            (swept.fields, swept.emptied.len(), swept.expired.len())
+        };
+        assert_eq!(keyspace.db_size(1), DbSize { keys: 5, expires: 0, field_expires: 4 });
+        assert_eq!(sweep(99), (0, 0, 0));
+        assert_eq!(sweep(100), (3_710, 2, 0));
+        assert_eq!(keyspace.db_size(1), DbSize { keys: 3, expires: 0, field_expires: 0 });
+        assert_eq!(sweep(i64::MAX), (0, 0, 0));
     }
 }

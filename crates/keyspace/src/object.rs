@@ -105,6 +105,13 @@ impl Object {
     }
 }
 
+impl structures::entry::Held for Object {
+    #[inline]
+    fn part_deadline_ms(&self) -> Option<i64> {
+        if let Object::Hash(hash) = self { hash.next_deadline_ms() } else { None }
+    }
+}
+
 /// The name TYPE gives an entry's value.
 pub fn type_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {

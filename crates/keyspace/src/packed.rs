@@ -15,7 +15,9 @@ pub enum PackDefect {
     Duplicate,
     /// The score of a member is no number.
     Score,
-    /// Members of a sorted set are not in order.
+    /// The deadline of a field is no time.
+    Deadline,
+    /// Members of a sorted set, or deadlines of a hash, are not in order.
     Order,
 }
 
@@ -25,7 +27,8 @@ impl fmt::Display for PackDefect {
             PackDefect::HalfPair => "the last pair is incomplete",
             PackDefect::Duplicate => "a member or field is there twice",
             PackDefect::Score => "a score is no number",
-            PackDefect::Order => "members are not in order",
+            PackDefect::Deadline => "a deadline is no time",
+            PackDefect::Order => "members or deadlines are not in order",
         })
     }
 }

@@ -4,7 +4,7 @@
 //! the typed accessors answer WRONGTYPE in one place for all commands.
 
 use structures::entry::{Entry, NewValue, View as EntryView};
-use structures::table::{Borrowed, BorrowedMut, Place, Table};
+use structures::table::{Borrowed, BorrowedMut, Place, Table, Thin};
 
 use crate::db::KeyEntry;
 use crate::key::Key;
@@ -108,6 +108,8 @@ pub struct Tally {
     pub misses: u64,
     /// Keys removed because their time was over.
     pub expired_keys: u64,
+    /// Fields of hashes removed because their time was over.
+    pub expired_fields: u64,
     /// Those keys.
     pub expired: Vec<Expired>,
     /// Objects that a write put something else in the place of, with a copy of their key.
@@ -346,6 +348,21 @@ impl<'k> View<'k> {
         };
         let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
         T::of_mut(table.object_mut(place).ok_or(WrongType)?).ok_or(WrongType)
+    }
+
+    /// Whether the hash at `key` may have fields that are due; notes no access. O(1).
+    #[inline]
+    pub fn may_have_due_fields(&mut self, key: Key<'_>) -> bool {
+        let now_ms = self.moment.now_ms;
+        self.peek(key).is_some_and(|entry| entry.part_deadline_ms().is_some_and(|at_ms| at_ms <= now_ms))
+    }
+
+    /// Tells the database that fields of the hash at `key` got other deadlines. O(1).
+    pub fn note_field_deadlines(&mut self, key: Key<'_>) {
+        if let Some(found) = self.find(key, Count::No) {
+            // The end of the borrow is when the table takes note.
+            drop(found.table.at_mut(found.place));
+        }
     }
 
     /// Removes the key if its collection of type `T` is empty; whether it did.

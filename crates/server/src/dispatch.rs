@@ -124,6 +124,7 @@ impl Engine {
         stats.hits.add(tally.hits);
         stats.misses.add(tally.misses);
         stats.expired_keys.add(tally.expired_keys);
+        stats.expired_fields.add(tally.expired_fields);
         stats.changes.add(std::mem::take(&mut self.effects.changes));
         self.effects.events.clear();
         if !self.effects.discarded.is_empty() {

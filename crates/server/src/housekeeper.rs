@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use keyspace::key::SHARD_COUNT;
-use keyspace::{KeyEntry, SweepPoint};
+use keyspace::{SweepPoint, Swept};
 use structures::table::SweepBudget;
 
 use crate::shared::{Message, Shared};
@@ -99,17 +99,19 @@ impl Housekeeper {
         }
     }
 
-    /// Walks on over the keyspace, removing what is due, for its share of the round. Segments with
+    /// Walks on over the keyspace, removing keys and fields that are due, for its share of the round. Segments with
     /// nothing due cost one load, so a whole walk is cheap. A walk that runs out of time goes on next round.
     fn expire(&mut self, shared: &Shared) {
         let percent = (shared.settings.get().active_expire_effort * EXPIRE_PERCENT_PER_EFFORT).min(50);
         let deadline = Instant::now() + ROUND * percent / 100;
         let now_ms = unix_ms();
-        let mut due: Vec<KeyEntry> = Vec::new();
+        let mut swept = Swept::at(now_ms);
         for _ in 0..SHARD_COUNT {
-            while let Some(next) = shared.keyspace.sweep_due(self.sweep, now_ms, SWEEP_STEP, &mut due) {
-                shared.samples.actively_expired.add(due.len() as u64);
-                due.clear();
+            while let Some(next) = shared.keyspace.sweep_due(self.sweep, SWEEP_STEP, &mut swept) {
+                shared.samples.actively_expired.add(swept.expired.len() as u64);
+                shared.samples.actively_expired_fields.add(std::mem::take(&mut swept.fields));
+                swept.expired.clear();
+                swept.emptied.clear();
                 self.sweep = next;
                 if Instant::now() >= deadline {
                     return;

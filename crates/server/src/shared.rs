@@ -81,6 +81,8 @@ pub struct Samples {
     pub output_bytes_per_second: AtomicU64,
     /// Keys the active expiry removed.
     pub actively_expired: Counter,
+    /// Fields of hashes the active expiry removed.
+    pub actively_expired_fields: Counter,
     /// Permille of visited expiring keys that were overdue.
     pub stale_permille: AtomicU64,
 }

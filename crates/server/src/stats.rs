@@ -69,6 +69,8 @@ pub struct ThreadStats {
     pub expired_keys: Counter,
     /// Keys evicted.
     pub evicted_keys: Counter,
+    /// Fields of hashes removed because a command met them after their time.
+    pub expired_fields: Counter,
     /// Changes to the data.
     pub changes: Counter,
     /// Error replies.
@@ -96,6 +98,7 @@ impl ThreadStats {
             &self.misses,
             &self.expired_keys,
             &self.evicted_keys,
+            &self.expired_fields,
             &self.errors,
             &self.turns,
             &self.unknown_commands,
@@ -122,6 +125,7 @@ impl ThreadStats {
             misses: Counter::default(),
             expired_keys: Counter::default(),
             evicted_keys: Counter::default(),
+            expired_fields: Counter::default(),
             changes: Counter::default(),
             errors: Counter::default(),
             turns: Counter::default(),

@@ -51,6 +51,15 @@ enum Kind {
     Object = 2,
 }
 
+/// What an entry can hold beside small strings.
+pub trait Held {
+    /// A lower bound of when the first part of the object is due, in milliseconds; `None` if no part has
+    /// a deadline.
+    fn part_deadline_ms(&self) -> Option<i64> {
+        None
+    }
+}
+
 /// What an entry holds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum View<'a, V> {
@@ -527,7 +536,7 @@ impl<V> Drop for Entry<V> {
 
 // SAFETY: blocks come from the allocator with addresses of user space, aligned to 16 by every size class
 // (`BLOCK_ALIGN`); the key is fixed for an entry's life.
-unsafe impl<V> crate::table::Thin for Entry<V> {
+unsafe impl<V: Held> crate::table::Thin for Entry<V> {
     #[inline]
     fn into_raw(self) -> NonNull<u8> {
         Entry::into_raw(self)
@@ -545,9 +554,13 @@ unsafe impl<V> crate::table::Thin for Entry<V> {
     fn deadline_ms(&self) -> Option<i64> {
         self.expiry_ms()
     }
+    #[inline]
+    fn part_deadline_ms(&self) -> Option<i64> {
+        if let View::Object(object) = self.view() { object.part_deadline_ms() } else { None }
+    }
 }
 
-impl<'a, V> Borrowed<'a, Entry<V>> {
+impl<'a, V: Held> Borrowed<'a, Entry<V>> {
     /// The key, for as long as the table is borrowed.
     #[inline]
     pub fn key(&self) -> &'a [u8] {
@@ -575,8 +588,9 @@ impl<'a, V> Borrowed<'a, Entry<V>> {
     }
 }
 
-impl<V> Table<Entry<V>> {
-    /// The object at `place`, to change, for as long as the table is borrowed. O(1).
+impl<V: Held> Table<Entry<V>> {
+    /// The object at `place`, to change, for as long as the table is borrowed. Who changes deadlines of
+    /// its parts tells the table with [`Table::at_mut`]. O(1).
     #[inline]
     pub fn object_mut(&mut self, place: Place) -> Option<&mut V> {
         let mut entry = self.at_mut(place);
@@ -595,6 +609,8 @@ mod tests {
     /// An object as entries hold it: one word, owning more (a bare Vec is three words).
     type Owned = Box<Vec<u8>>;
     type E = Entry<Owned>;
+
+    impl Held for Owned {}
 
     fn check(entry: &E, key: &[u8], value: &View<'_, Owned>, expiry_ms: Option<i64>) {
         assert_eq!(entry.key(), key);

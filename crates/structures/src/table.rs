@@ -22,8 +22,9 @@
 //! Because everything is in hash order, a scan cursor is a point of the hash space: all elements below
 //! it were returned, whatever grew, split, shrank or merged meanwhile. That is SCAN's guarantee.
 //!
-//! Elements may carry a deadline. A word's flag marks those that do; each segment keeps a lower bound
-//! of its earliest deadline, so a sweep passes over segments with nothing due at the cost of one load.
+//! Elements may carry a deadline, and so may parts of them (fields of a hash). A word's flags mark those
+//! that do; each segment keeps a lower bound of its earliest deadline of either kind, so a sweep passes
+//! over segments with nothing due at the cost of one load.
 //!
 //! Memory: 8 bytes per element at 63–81 % fill, so 10–13 bytes. Cost of a lookup: one directory word,
 //! one bucket line, the element itself. Sources: Fagin et al., "Extendible Hashing" (1979); the tagged
@@ -32,6 +33,7 @@
 mod borrowed;
 mod bucket;
 mod drain;
+mod due;
 mod sample;
 mod segment;
 
@@ -41,10 +43,12 @@ use std::ptr::NonNull;
 
 use crate::prefetch::prefetch_read;
 pub use borrowed::{Borrowed, BorrowedMut};
-use bucket::{Bucket, DEADLINE, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of};
+use bucket::{Bucket, DEADLINE, DUE_FLAGS, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of};
 pub use drain::Drain;
+use due::{DueCounts, Dues};
+pub use due::{Sweep, SweepBudget, SweptParts};
 pub use sample::SAMPLE_MAX;
-use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, deadline_s, roomier, words};
+use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, roomier, words};
 
 /// Bucket counts at which segments of staggered tables split.
 const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
@@ -68,6 +72,11 @@ pub unsafe trait Thin: Sized {
     fn deadline_ms(&self) -> Option<i64> {
         None
     }
+    /// A lower bound of when the first part of the element is due, in milliseconds; `None` if no part has
+    /// a deadline.
+    fn part_deadline_ms(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// Where an element is; good until the table next changes.
@@ -77,21 +86,12 @@ pub struct Place {
     slot: Slot,
 }
 
-/// What one step of [`Table::sweep_due`] may do.
-#[derive(Clone, Copy, Debug)]
-pub struct SweepBudget {
-    /// Segments looked at, due or not.
-    pub segments_max: usize,
-    /// Elements handed over; the segment in which this is reached is finished.
-    pub elements_max: usize,
-}
-
 /// A hash table that owns elements of type `E`. See the module's essay.
 ///
 /// Positions are the caller's: 64 well-mixed bits derived from the element's key, the same for the same
 /// key during the table's life. Thread: whoever holds the lock around the table.
 pub struct Table<E: Thin> {
-    directory: Vec<Segment>,
+    directory: Box<[Segment]>,
     /// The directory has `2^depth` places.
     depth: u8,
     /// A segment of this many buckets splits instead of growing.
@@ -99,9 +99,12 @@ pub struct Table<E: Thin> {
     /// How many segments are `depth` deep: when none is, the directory halves.
     deepest: u32,
     len: usize,
-    deadlines: usize,
+    due_counts: DueCounts,
     owns: PhantomData<E>,
 }
+
+// A shard holds a table beside its lock in one cache line, a big hash one in its block.
+const _: () = assert!(size_of::<Table<crate::pair::Pair>>() <= 48);
 
 // SAFETY: the table owns its elements; the raw words are its private representation of them.
 unsafe impl<E: Thin + Send> Send for Table<E> {}
@@ -136,12 +139,12 @@ impl<E: Thin> Table<E> {
 
     fn splitting_at(buckets_max: u8) -> Self {
         Self {
-            directory: Vec::new(),
+            directory: Box::default(),
             depth: 0,
             deepest: 0,
             buckets_max,
             len: 0,
-            deadlines: 0,
+            due_counts: DueCounts::default(),
             owns: PhantomData,
         }
     }
@@ -158,10 +161,24 @@ impl<E: Thin> Table<E> {
         self.len == 0
     }
 
-    /// Number of elements with a deadline. O(1).
+    /// Number of elements with a deadline of their own. O(1).
     #[inline]
     pub fn deadline_count(&self) -> usize {
-        self.deadlines
+        self.due_counts.own
+    }
+
+    /// Number of elements that have parts with deadlines. O(1).
+    #[inline]
+    pub fn part_deadline_count(&self) -> usize {
+        self.due_counts.parts
+    }
+
+    /// A lower bound of all deadlines in the table, in milliseconds; `None` if there is none.
+    /// O(segments).
+    pub fn deadline_min_ms(&self) -> Option<i64> {
+        let segments = self.first_places().map(|at| self.directory[at]);
+        let min_s = segments.filter(|segment| segment.deadlines > 0).map(|segment| segment.deadline_min_s);
+        min_s.min().map(|min_s| i64::from(min_s) * 1000)
     }
 
     /// Number of slots over all segments: what Redis calls the table's size. O(segments).
@@ -286,7 +303,7 @@ impl<E: Thin> Table<E> {
             element: ManuallyDrop::new(element),
             word: &mut buckets[place.slot.bucket].words[place.slot.slot],
             segment,
-            deadlines: &mut self.deadlines,
+            due_counts: &mut self.due_counts,
         }
     }
 
@@ -300,7 +317,7 @@ impl<E: Thin> Table<E> {
     /// of any stored key and is used when a segment splits.
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
         if self.directory.is_empty() {
-            self.directory.push(Segment::allocate(1, 0));
+            self.directory = Box::new([Segment::allocate(1, 0)]);
             self.deepest = 1;
         }
         loop {
@@ -313,17 +330,12 @@ impl<E: Thin> Table<E> {
         }
         let at = self.place_of(position);
         let first = self.first_place(at);
-        let deadline_ms = element.deadline_ms();
+        let dues = Dues::of(&element);
         let segment = &mut self.directory[first];
-        let mut word = address_of(element.into_raw()) | segment.tag(position) << TAG_SHIFT;
+        let word = address_of(element.into_raw()) | segment.tag(position) << TAG_SHIFT | dues.flags;
         segment.len += 1;
         self.len += 1;
-        if let Some(at_ms) = deadline_ms {
-            word |= DEADLINE;
-            segment.deadlines += 1;
-            segment.deadline_min_s = segment.deadline_min_s.min(deadline_s(at_ms));
-            self.deadlines += 1;
-        }
+        segment.note(0, dues, &mut self.due_counts);
         Place { segment: at, slot: segment.place(word) }
     }
 
@@ -337,10 +349,7 @@ impl<E: Thin> Table<E> {
         segment.close_gap(place.slot);
         segment.len -= 1;
         self.len -= 1;
-        if word & DEADLINE != 0 {
-            segment.deadlines -= 1;
-            self.deadlines -= 1;
-        }
+        segment.note(word & DUE_FLAGS, Dues { flags: 0, min_s: u32::MAX }, &mut self.due_counts);
         let few = (segment.len as usize) * 4 < capacity(segment.bucket_count());
         if few {
             self.shrink(first);
@@ -396,9 +405,9 @@ impl<E: Thin> Table<E> {
             }
             let half = &mut halves[upper];
             let tag = half.tag(position);
-            half.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DEADLINE)));
+            half.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DUE_FLAGS)));
             half.len += 1;
-            half.deadlines += (word & DEADLINE) as u16;
+            half.deadlines += u16::from(word & DUE_FLAGS != 0);
         }
         for half in &mut halves {
             half.deadline_min_s = old.deadline_min_s;
@@ -418,7 +427,7 @@ impl<E: Thin> Table<E> {
             doubled.push(segment);
             doubled.push(Segment { len: 0, deadlines: 0, deadline_min_s: u32::MAX, ..segment });
         }
-        self.directory = doubled;
+        self.directory = doubled.into_boxed_slice();
         self.depth += 1;
         self.deepest = 0;
         first * 2
@@ -455,7 +464,7 @@ impl<E: Thin> Table<E> {
         for (half, bit) in [(lower, 0u64), (upper, 1 << 63)] {
             for word in words(&half) {
                 let tag = bit >> TAG_SHIFT | word >> (TAG_SHIFT + 1);
-                joined.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DEADLINE)));
+                joined.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DUE_FLAGS)));
             }
         }
         joined.len = lower.len + upper.len;
@@ -483,7 +492,7 @@ impl<E: Thin> Table<E> {
         for first in self.first_places().collect::<Vec<_>>() {
             self.directory[first].free();
         }
-        (self.directory, self.depth, self.deepest) = (Vec::new(), 0, 0);
+        (self.directory, self.depth, self.deepest) = (Box::default(), 0, 0);
     }
 
     /// Visits every element at or just below the scan point `cursor` up to the next bucket's edge, and
@@ -530,7 +539,7 @@ impl<E: Thin> Table<E> {
 
     /// An element with a deadline, close to uniformly chosen. Expected O(slots per such element).
     pub fn random_with_deadline(&self, draw: impl FnMut() -> u64) -> Option<Place> {
-        if self.deadlines == 0 { None } else { self.random_where(draw, DEADLINE) }
+        if self.due_counts.own == 0 { None } else { self.random_where(draw, DEADLINE) }
     }
 
     /// A slot whose word has one of the bits of `mask`, by rejection over the slots of the hash space;
@@ -564,76 +573,6 @@ impl<E: Thin> Table<E> {
                     .then_some(Place { segment, slot: Slot { bucket, slot } })
             })
         })
-    }
-
-    /// Removes elements whose deadline is at or before `now_ms`, from the segment at `cursor` on, and
-    /// hands them to `due`. Returns the next cursor, 0 after the last segment. Bounded by `budget`.
-    pub fn sweep_due(
-        &mut self,
-        cursor: u64,
-        now_ms: i64,
-        budget: SweepBudget,
-        mut due: impl FnMut(E),
-    ) -> u64 {
-        if self.deadlines == 0 {
-            return 0;
-        }
-        let mut at = self.place_of(cursor << 16);
-        let mut removed = 0;
-        for _ in 0..budget.segments_max {
-            let first = self.first_place(at);
-            let segment = &self.directory[first];
-            if segment.deadlines > 0 && segment.deadline_min_s <= deadline_s(now_ms) {
-                removed += self.sweep_segment(first, now_ms, &mut due);
-                if self.len == 0 {
-                    return 0;
-                }
-            }
-            at = self.places(first).end;
-            if at >= self.directory.len() {
-                return 0;
-            }
-            if removed >= budget.elements_max {
-                break;
-            }
-        }
-        (at as u64) << (48 - self.depth)
-    }
-
-    fn sweep_segment(&mut self, first: usize, now_ms: i64, due: &mut impl FnMut(E)) -> usize {
-        let mut min_s = u32::MAX;
-        let mut removed = 0;
-        let mut segment = self.directory[first];
-        for bucket in segment.buckets_mut() {
-            for slot in 0..SLOTS {
-                if bucket.words[slot] & DEADLINE == 0 {
-                    continue;
-                }
-                let at_ms = Borrowed::<E>::new(bucket.words[slot]).deadline_ms();
-                let at_ms = at_ms.expect("the word's flag says that the element has a deadline");
-                if at_ms > now_ms {
-                    min_s = min_s.min(deadline_s(at_ms));
-                    continue;
-                }
-                let word = bucket.take(slot);
-                removed += 1;
-                // SAFETY: the word just left the table, so its element has no other owner.
-                due(unsafe { E::from_raw(pointer_of(word)) });
-            }
-        }
-        segment.deadline_min_s = min_s;
-        segment.len -= removed as u16;
-        segment.deadlines -= removed as u16;
-        self.directory[first] = segment;
-        self.len -= removed;
-        self.deadlines -= removed;
-        if self.len == 0 {
-            self.reset();
-        } else if removed > 0 {
-            // Rewriting the segment puts the overflow flags right, and its size.
-            self.resize(first, buckets_for(segment.len as usize).min(segment.bucket_count()));
-        }
-        removed
     }
 }
 
@@ -684,17 +623,18 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, HashSet};
 
-    /// A test element: the key's 8 bytes and a deadline.
+    /// A test element: the key's 8 bytes, a deadline, and the deadlines of its parts.
     struct Item(Box<Aligned>);
     #[repr(align(16))]
     struct Aligned {
         key: [u8; 8],
         deadline_ms: Option<i64>,
+        parts_ms: Vec<i64>,
     }
 
     impl Item {
         fn new(number: u64, deadline_ms: Option<i64>) -> Self {
-            Item(Box::new(Aligned { key: number.to_be_bytes(), deadline_ms }))
+            Item(Box::new(Aligned { key: number.to_be_bytes(), deadline_ms, parts_ms: Vec::new() }))
         }
     }
 
@@ -712,6 +652,9 @@ mod tests {
         }
         fn deadline_ms(&self) -> Option<i64> {
             self.0.deadline_ms
+        }
+        fn part_deadline_ms(&self) -> Option<i64> {
+            self.0.parts_ms.iter().min().copied()
         }
     }
 
@@ -743,7 +686,7 @@ mod tests {
 
     /// The invariants of the module's essay, checked from the outside in.
     fn check(table: &Table<Item>, hash: Hash) {
-        let (mut len, mut deadlines, mut deepest) = (0, 0, 0);
+        let (mut len, mut counts, mut deepest) = (0, DueCounts::default(), 0);
         for first in table.first_places() {
             let segment = table.directory[first];
             deepest += u32::from(segment.depth() == table.depth);
@@ -762,10 +705,11 @@ mod tests {
                         bucket = (bucket + 1) % count;
                     }
                     here.0 += 1;
-                    here.1 += usize::from(word & DEADLINE != 0);
-                    if let Some(at_ms) = item.deadline_ms() {
-                        assert!(segment.deadline_min_s <= deadline_s(at_ms));
-                    }
+                    let dues = Dues::of::<Item>(&item);
+                    assert_eq!(word & DUE_FLAGS, dues.flags);
+                    assert!(segment.deadline_min_s <= dues.min_s);
+                    here.1 += usize::from(dues.flags != 0);
+                    counts.note(0, dues.flags);
                 }
             }
             for (bucket, passed) in segment.buckets().iter().zip(passed) {
@@ -776,9 +720,9 @@ mod tests {
                 assert_eq!(table.directory[place].word, segment.word);
             }
             len += here.0;
-            deadlines += here.1;
         }
-        assert_eq!((len, deadlines), (table.len(), table.deadline_count()));
+        assert_eq!(len, table.len());
+        assert_eq!((counts.own, counts.parts), (table.deadline_count(), table.part_deadline_count()));
         assert_eq!(deepest, table.deepest);
     }
 
@@ -796,7 +740,11 @@ mod tests {
                 if (draw >> 32) % 10 < if growing { 8 } else { 2 } {
                     let deadline_ms = (draw >> 40 & 1 == 0).then_some((draw >> 20 & 0xFFFF) as i64 * 1000);
                     match found {
-                        Some(place) => table.at_mut(place).0.deadline_ms = deadline_ms,
+                        Some(place) => {
+                            let mut item = table.at_mut(place);
+                            item.0.deadline_ms = deadline_ms;
+                            item.0.parts_ms = vec![draw as i64 >> 20; draw as usize % 3];
+                        }
                         None => insert(&mut table, hash, number, deadline_ms),
                     }
                     twin.insert(number, deadline_ms);
@@ -881,20 +829,80 @@ mod tests {
             let deadline_ms = (number % 3 != 0).then_some(number as i64 * 10);
             insert(&mut table, hash, number, deadline_ms);
         }
-        let (mut due, mut cursor) = (HashSet::new(), 0);
+        let (mut due, mut cursor) = (HashSet::new(), Some(0));
         let budget = SweepBudget { segments_max: 3, elements_max: 50 };
-        loop {
-            cursor = table.sweep_due(cursor, 100_000, budget, |item| {
+        while let Some(at) = cursor {
+            cursor = table.sweep_due(at, 100_000, budget, &mut |item: Item| {
                 assert!(due.insert(u64::from_be_bytes(item.0.key)));
             });
             check(&table, hash);
-            if cursor == 0 {
-                break;
-            }
         }
         let expected: HashSet<u64> = (0..=10_000).filter(|number| number % 3 != 0).collect();
         assert_eq!(due, expected);
         assert_eq!(table.len(), 20_000 - expected.len());
+    }
+
+    /// Takes two parts of an element at a time.
+    #[derive(Default)]
+    struct Swept {
+        now_ms: i64,
+        due: usize,
+        emptied: usize,
+        parts: usize,
+    }
+
+    impl Sweep<Item> for Swept {
+        fn due(&mut self, item: Item) {
+            assert!(item.0.deadline_ms.unwrap() <= self.now_ms);
+            self.due += 1;
+        }
+        fn parts_due(&mut self, item: &mut Item) -> SweptParts {
+            let parts = &mut item.0.parts_ms;
+            let mut removed = 0;
+            while let Some(at) = parts.iter().position(|&at_ms| at_ms <= self.now_ms).filter(|_| removed < 2)
+            {
+                parts.remove(at);
+                removed += 1;
+            }
+            self.parts += removed;
+            SweptParts { removed, emptied: parts.is_empty() }
+        }
+        fn emptied(&mut self, item: Item) {
+            assert!(item.0.parts_ms.is_empty());
+            self.emptied += 1;
+        }
+    }
+
+    #[test]
+    fn a_sweep_removes_due_parts_a_few_at_a_time() {
+        let hash = position_of as Hash;
+        let mut table = Table::new();
+        for number in 0..3_000 {
+            let mut item = Item::new(number, (number % 5 == 0).then_some(number as i64 * 10));
+            // Parts up to `number`, none beyond 9: number 0 has none.
+            item.0.parts_ms = (0..number.min(9)).map(|part| part as i64 * 1_000).collect();
+            table.insert(hash(&number.to_be_bytes()), item, &hash);
+        }
+        assert_eq!(table.part_deadline_count(), 2_999);
+        assert_eq!(table.deadline_min_ms(), Some(0));
+        for now_ms in [0, 3_500, 8_000, 50_000] {
+            let (mut due, mut emptied, mut parts) = (0, 0, 0);
+            for item in table.iter() {
+                let is_due = item.0.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms);
+                let due_parts = item.0.parts_ms.iter().filter(|&&at_ms| at_ms <= now_ms).count();
+                due += usize::from(is_due);
+                parts += if is_due { 0 } else { due_parts };
+                emptied += usize::from(!is_due && due_parts > 0 && due_parts == item.0.parts_ms.len());
+            }
+            let (mut swept, mut cursor) = (Swept { now_ms, ..Swept::default() }, Some(0));
+            let budget = SweepBudget { segments_max: 4, elements_max: 20 };
+            while let Some(at) = cursor {
+                cursor = table.sweep_due(at, now_ms, budget, &mut swept);
+                check(&table, hash);
+            }
+            assert_eq!((swept.due, swept.emptied, swept.parts), (due, emptied, parts), "at {now_ms}");
+            assert!(table.iter().all(|item| item.0.parts_ms.iter().all(|&at_ms| at_ms > now_ms)));
+        }
     }
 
     #[test]

@@ -73,10 +73,10 @@ impl<'a> Pattern<'a> {
         let name = [*before, element, *behind].concat();
         let (key, mut scratch) = (args.hasher().key(&name), IntText::new());
         if let Some(field) = field {
+            let now_ms = db.now_ms();
             let hash = db.read::<Hash>(key).ok().flatten();
-            return visit(
-                hash.and_then(|hash| hash.get(field, args.hasher())).map(|value| value.text(&mut scratch)),
-            );
+            let value = hash.and_then(|hash| hash.look_up(field, now_ms, args.hasher()).live());
+            return visit(value.map(|value| value.text(&mut scratch)));
         }
         let mut scratch = keyspace::string::IntText::new();
         visit(db.string(key).ok().flatten().map(|string| string.bytes(&mut scratch)))

@@ -21,9 +21,8 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("instantaneous_input_repl_kbps", "0.00");
     fields.add("instantaneous_output_repl_kbps", "0.00");
     fields.add("rejected_connections", shared.rejected_connections.load(Relaxed));
-    fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err", "expired_subkeys"]);
-    let expired = shared.sum(|stats| &stats.expired_keys) + samples.actively_expired.get();
-    fields.add("expired_keys", expired);
+    fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    expired(shared, fields);
     fields.add("evicted_keys", shared.sum(|stats| &stats.evicted_keys));
     fields.add("expired_stale_perc", "0.00");
     fields.zeros(&[
@@ -79,6 +78,15 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     ]);
 }
 
+/// What expired: met by a command after its time, or found by the housekeeper.
+fn expired(shared: &Shared, fields: &mut Fields) {
+    let samples = &shared.samples;
+    let hash_fields = shared.sum(|stats| &stats.expired_fields) + samples.actively_expired_fields.get();
+    fields.add("expired_subkeys", hash_fields);
+    let keys = shared.sum(|stats| &stats.expired_keys) + samples.actively_expired.get();
+    fields.add("expired_keys", keys);
+}
+
 /// The Commandstats section: commands that were called.
 pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     for id in 0..shared.table.id_count() {
@@ -113,8 +121,8 @@ pub fn keyspace(shared: &Shared, fields: &mut Fields) {
     for db in 0..shared.keyspace.db_count() {
         let size = shared.keyspace.db_size(db);
         if size.keys > 0 {
-            let (keys, expires) = (size.keys, size.expires);
-            let value = format_args!("keys={keys},expires={expires},avg_ttl=0,subexpiry=0");
+            let (keys, expires, fields_expire) = (size.keys, size.expires, size.field_expires);
+            let value = format_args!("keys={keys},expires={expires},avg_ttl=0,subexpiry={fields_expire}");
             fields.add(&format!("db{db}"), value);
         }
     }

@@ -81,7 +81,7 @@ pub fn fuzz_table(data: &[u8]) {
                 let now_ms = script.below(30_000) as i64;
                 let budget = SweepBudget { segments_max: usize::MAX, elements_max: usize::MAX };
                 let due = |(_, deadline_ms): &Value| deadline_ms.is_some_and(|at_ms| at_ms <= now_ms);
-                table.sweep_due(0, now_ms, budget, |pair| {
+                table.sweep_due(0, now_ms, budget, &mut |pair: Pair| {
                     assert!(twin.remove(pair.field()).is_some_and(|value| due(&value)));
                 });
                 assert!(!twin.values().any(due));

@@ -5,8 +5,9 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use super::Thin;
-use super::bucket::{DEADLINE, POINTER_MASK, address_of, pointer_of};
-use super::segment::{Segment, deadline_s};
+use super::bucket::{DUE_FLAGS, POINTER_MASK, address_of, pointer_of};
+use super::due::{DueCounts, Dues};
+use super::segment::Segment;
 
 /// A shared borrow of a stored element.
 pub struct Borrowed<'a, E> {
@@ -38,7 +39,7 @@ pub struct BorrowedMut<'a, E: Thin> {
     pub(super) element: ManuallyDrop<E>,
     pub(super) word: &'a mut u64,
     pub(super) segment: &'a mut Segment,
-    pub(super) deadlines: &'a mut usize,
+    pub(super) due_counts: &'a mut DueCounts,
 }
 
 impl<E: Thin> Deref for BorrowedMut<'_, E> {
@@ -59,26 +60,12 @@ impl<E: Thin> DerefMut for BorrowedMut<'_, E> {
 impl<E: Thin> Drop for BorrowedMut<'_, E> {
     #[inline]
     fn drop(&mut self) {
-        let deadline_ms = self.element.deadline_ms();
+        let dues = Dues::of::<E>(&self.element);
         // SAFETY: the handle ends here; the element goes back into its word and is not used again.
         let element = unsafe { ManuallyDrop::take(&mut self.element) };
         let address = address_of(element.into_raw());
-        let had = *self.word & DEADLINE != 0;
-        *self.word = (*self.word & !(POINTER_MASK | DEADLINE)) | address;
-        match deadline_ms {
-            None if !had => {}
-            None => {
-                self.segment.deadlines -= 1;
-                *self.deadlines -= 1;
-            }
-            Some(at_ms) => {
-                *self.word |= DEADLINE;
-                self.segment.deadline_min_s = self.segment.deadline_min_s.min(deadline_s(at_ms));
-                if !had {
-                    self.segment.deadlines += 1;
-                    *self.deadlines += 1;
-                }
-            }
-        }
+        let had = *self.word & DUE_FLAGS;
+        *self.word = (*self.word & !(POINTER_MASK | DUE_FLAGS)) | address | dues.flags;
+        self.segment.note(had, dues, self.due_counts);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   word:  tag 16 | pointer 44 | flags 4        0 in the pointer's place: the slot is free
 //! ```
-//! The flag [`DEADLINE`] belongs to the element, [`OVERFLOW`] (in slot 0 only) to the bucket: filling
+//! The flags [`DEADLINE`] and [`PARTS`] belong to the element, [`OVERFLOW`] (in slot 0 only) to the bucket: filling
 //! and emptying a slot keep the bucket's.
 
 use std::ptr::NonNull;
@@ -16,6 +16,10 @@ pub(super) const POINTER_MASK: u64 = 0x0000_FFFF_FFFF_FFF0;
 pub(super) const DEADLINE: u64 = 1;
 /// In slot 0 only: an element whose probe passed this bucket lives further on.
 pub(super) const OVERFLOW: u64 = 2;
+/// A part of this element has a deadline.
+pub(super) const PARTS: u64 = 4;
+/// Something about this element has a deadline.
+pub(super) const DUE_FLAGS: u64 = DEADLINE | PARTS;
 
 /// One cache line of words.
 #[repr(C, align(64))]

@@ -12,7 +12,7 @@ use crate::prefetch::prefetch_read;
 /// last of its elements was given out; dropping this frees the rest. Each step is O(1), the first of a
 /// bucket fetches the memory of all its elements.
 pub struct Drain<E: Thin> {
-    directory: Vec<Segment>,
+    directory: Box<[Segment]>,
     depth: u8,
     /// The directory place of the next segment.
     next_place: usize,

@@ -23,7 +23,7 @@ impl<E: Thin> Table<E> {
         deadline_only: bool,
         mut visit: impl FnMut(Borrowed<'_, E>),
     ) -> usize {
-        let available = if deadline_only { self.deadlines } else { self.len };
+        let available = if deadline_only { self.due_counts.own } else { self.len };
         let wanted = count.min(SAMPLE_MAX).min(available);
         if wanted == 0 {
             return 0;
@@ -59,7 +59,7 @@ impl<E: Thin> Table<E> {
     /// Bytes of directory and buckets. O(segments) up to a thousand of them; of more, an estimate from a
     /// thousand.
     pub fn memory_usage(&self) -> usize {
-        let directory = self.directory.capacity() * size_of::<Segment>();
+        let directory = self.directory.len() * size_of::<Segment>();
         let buckets = if self.directory.len() <= MEASURED_PLACES_MAX {
             self.first_places().map(|at| self.directory[at].bucket_count()).sum()
         } else {

@@ -12,6 +12,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
 use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
+use super::due::{DueCounts, Dues};
 
 /// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class, which
 /// leaves room for aligning the block to a line.
@@ -36,8 +37,9 @@ pub(super) struct Segment {
     /// Pointer in the low 48 bits, bucket count in 48..54, depth in 54..60.
     pub(super) word: u64,
     pub(super) len: u16,
+    /// Elements with a deadline of their own or of a part.
     pub(super) deadlines: u16,
-    /// No element of the segment is due before this second (Unix time).
+    /// Nothing in the segment is due before this second (Unix time).
     pub(super) deadline_min_s: u32,
 }
 
@@ -91,6 +93,17 @@ impl Segment {
     pub(super) fn free(self) {
         // SAFETY: allocated by `allocate` with this layout; the caller forgets the segment.
         unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };
+    }
+
+    /// Takes note of an element's deadlines, whose flags were `had` before. O(1).
+    #[inline]
+    pub(super) fn note(&mut self, had: u64, dues: Dues, counts: &mut DueCounts) {
+        if had | dues.flags == 0 {
+            return;
+        }
+        self.deadlines = self.deadlines + u16::from(dues.flags != 0) - u16::from(had != 0);
+        self.deadline_min_s = self.deadline_min_s.min(dues.min_s);
+        counts.note(had, dues.flags);
     }
 
     /// What tells elements of the segment apart: the 16 bits of a position below those that name it.

@@ -20,7 +20,7 @@ enum Compared {
     Unordered,
     /// As `Unordered`, elements taken in pairs.
     UnorderedPairs,
-    /// Integers, up to this difference.
+    /// Integers, alone or in arrays, up to this difference.
     Within(i64),
     /// Everything but the times at which streams' consumers did something, and how a stream is laid out.
     ButTimes,
@@ -67,8 +67,8 @@ fn compared(args: &[Vec<u8>], protocol: Protocol) -> Compared {
         "HSCAN" | "ZSCAN" => Compared::Unordered,
         // Generous, as sequences set times of a thousand seconds and more, and a busy machine may run
         // one server much later than the other.
-        "TTL" | "EXPIRETIME" => Compared::Within(100),
-        "PTTL" | "PEXPIRETIME" => Compared::Within(100_000),
+        "TTL" | "EXPIRETIME" | "HTTL" | "HEXPIRETIME" => Compared::Within(100),
+        "PTTL" | "PEXPIRETIME" | "HPTTL" | "HPEXPIRETIME" => Compared::Within(100_000),
         "SPOP" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER" | "RANDOMKEY" => Compared::Shape,
         "XADD" if diverging_key(args).is_some() => Compared::Shape,
         "XPENDING" | "XINFO" => Compared::ButTimes,
@@ -93,7 +93,10 @@ fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> 
         (Compared::ButTimes, ..) => sorted(&without_times(a), false) == sorted(&without_times(b), false),
         // -1 and -2 are no times.
         (Compared::Within(tolerance), Value::Integer(a), Value::Integer(b)) => {
-            *a >= 0 && *b >= 0 && a.abs_diff(*b) <= tolerance as u64
+            a == b || *a >= 0 && *b >= 0 && a.abs_diff(*b) <= tolerance as u64
+        }
+        (Compared::Within(_), Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree_loosely(args, a, b, protocol))
         }
         (Compared::Shape, ..) => same_shape(a, b),
         (Compared::Kind, ..) => discriminant(a) == discriminant(b),

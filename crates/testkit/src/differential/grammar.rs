@@ -176,6 +176,13 @@ fn is_unspecified(args: &Args) -> bool {
                 _ => has(b"BY") || has(b"ALPHA") && !has(b"STORE"),
             }
         }
+        b"HEXPIRE" => soon(number(2), 1000),
+        b"HPEXPIRE" => soon(number(2), 1),
+        // Redis 8.0.2 reads beyond the arguments of a request that ends in FIELDS, and crashes.
+        b"HGETEX" | b"HSETEX" => {
+            let cut_off = args.last().is_some_and(|last| last.eq_ignore_ascii_case(b"FIELDS"));
+            cut_off || soon(behind(b"EX"), 1000) || soon(behind(b"PX"), 1)
+        }
         [b'Z', ..] => behind(b"LIMIT").is_some_and(|offset| offset < 0),
         _ => false,
     }

@@ -4,7 +4,9 @@
 //! `[ … ]` is optional, `( a | b )` one of several, `{ … }` its parts in any order, `< … >` one to
 //! four times. A command that a server does not know is left out of a run, so that the table may be
 //! ahead of the server. Lexical ranges are asked of sorted sets whose scores are all 0 only: of others
-//! Redis' answer depends on the chance of its skip list. Blocking commands, and those whose cost a mistake could make huge, stay out.
+//! Redis' answer depends on the chance of its skip list. Blocking commands, and those whose cost a
+//! mistake could make huge, stay out. Conditions on deadlines of fields are set with absolute times only:
+//! with others they would depend on the millisecond.
 
 /// One line per command form, all equally likely.
 pub const RULES: &[&str] = &[
@@ -121,6 +123,18 @@ pub const RULES: &[&str] = &[
     "HINCRBYFLOAT $hash $field $float",
     "HRANDFIELD $hash [ $count [ WITHVALUES ] ]",
     "HSCAN $hash 0 { COUNT 100000 [ MATCH $pattern ] [ NOVALUES ] }",
+    "HEXPIRE $hash $seconds ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HPEXPIRE $hash $ms ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HEXPIREAT $hash ( $at | $at | 0 | 1 ) [ ( NX | XX | GT | LT ) ] ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HPEXPIREAT $hash ( $at_ms | $at_ms | 0 | 1 ) [ ( NX | XX | GT | LT ) ] ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HTTL $hash ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HPTTL $hash ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HEXPIRETIME $hash ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HPEXPIRETIME $hash ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HPERSIST $hash ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HGETEX $hash [ ( EX $seconds | PX $ms | EXAT $at | PXAT $at_ms | PERSIST | EXAT 1 ) ] ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
+    "HSETEX $hash { [ ( FNX | FXX ) ] [ ( EX $seconds | PX $ms | EXAT $at | PXAT $at_ms | KEEPTTL | PXAT 1 ) ] } ( FIELDS 1 $field $value | FIELDS 2 $field $value $field $value )",
+    "HGETDEL $hash ( FIELDS 1 $field | FIELDS 2 $field $field | FIELDS 3 $field $field $field )",
     // Sets.
     "SADD $set < $member >",
     "SREM $set < $member >",

@@ -112,7 +112,14 @@ impl Digest {
                 set.iter().for_each(|member| self.add(member.text(&mut scratch)));
             }
             Object::Hash(hash) => {
-                hash.iter().for_each(|(field, value)| self.add_pair(field, |pair| pair.mix_element(value)));
+                hash.fields().for_each(|field| {
+                    self.add_pair(field.name, |pair| {
+                        pair.mix_element(field.value);
+                        if field.deadline_ms.is_some() {
+                            pair.add(b"!!hexpire!!");
+                        }
+                    });
+                });
             }
             Object::Zset(zset) => zset.iter().for_each(|(member, score)| {
                 self.add_pair(member, |pair| pair.mix(format_f64_shortest(score).as_bytes()));

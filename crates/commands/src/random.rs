@@ -1,0 +1,222 @@
+//! HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: one request, read and answered once for all three.
+
+use keyspace::object::ObjectType;
+use keyspace::{Hash, Key, Set, WrongType, Zset};
+use resp::Reply;
+use structures::listpack::element::Element;
+
+use crate::args::Args;
+use crate::collection::{begin_pair, begin_pairs, bulk};
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+
+/// A collection of which random elements can be had.
+pub(crate) trait RandomElements: ObjectType {
+    /// What an element has beside itself.
+    type Beside<'a>;
+    /// The option that asks for it; none in a collection that has nothing to give.
+    const OPTION: Option<&'static str>;
+
+    /// Removes what must not be drawn.
+    fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), WrongType> {
+        Ok(())
+    }
+    /// Number of elements.
+    fn element_count(&self) -> usize;
+    /// An element chosen uniformly.
+    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Self::Beside<'_>)>;
+    /// Visits `count` different elements chosen uniformly, or all.
+    fn draw_distinct(
+        &self,
+        count: usize,
+        draw: impl FnMut() -> u64,
+        visit: impl FnMut(Element<'_>, Self::Beside<'_>),
+    );
+    /// Writes what an element has beside itself.
+    fn reply_beside(reply: &mut Reply<'_>, beside: Self::Beside<'_>);
+}
+
+impl RandomElements for Hash {
+    type Beside<'a> = Element<'a>;
+    const OPTION: Option<&'static str> = Some("WITHVALUES");
+
+    fn prepare(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), WrongType> {
+        crate::hash::remove_due_fields(ctx, key)
+    }
+    fn element_count(&self) -> usize {
+        self.len()
+    }
+    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
+        self.random(draw)
+    }
+    fn draw_distinct(
+        &self,
+        count: usize,
+        draw: impl FnMut() -> u64,
+        visit: impl FnMut(Element<'_>, Element<'_>),
+    ) {
+        self.sample(count, draw, visit);
+    }
+    fn reply_beside(reply: &mut Reply<'_>, value: Element<'_>) {
+        bulk(reply, value);
+    }
+}
+
+impl RandomElements for Set {
+    type Beside<'a> = ();
+    const OPTION: Option<&'static str> = None;
+
+    fn element_count(&self) -> usize {
+        self.len()
+    }
+    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, ())> {
+        self.random(draw).map(|member| (member, ()))
+    }
+    fn draw_distinct(&self, count: usize, draw: impl FnMut() -> u64, mut visit: impl FnMut(Element<'_>, ())) {
+        self.sample(count, draw, |member| visit(member, ()));
+    }
+    fn reply_beside(_reply: &mut Reply<'_>, (): ()) {}
+}
+
+impl RandomElements for Zset {
+    type Beside<'a> = f64;
+    const OPTION: Option<&'static str> = Some("WITHSCORES");
+
+    fn element_count(&self) -> usize {
+        self.len()
+    }
+    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, f64)> {
+        self.random(draw)
+    }
+    fn draw_distinct(&self, count: usize, draw: impl FnMut() -> u64, visit: impl FnMut(Element<'_>, f64)) {
+        self.sample(count, draw, visit);
+    }
+    fn reply_beside(reply: &mut Reply<'_>, score: f64) {
+        reply.double(score);
+    }
+}
+
+/// How many random elements are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RandomCount {
+    /// That many different ones, or all.
+    Distinct(usize),
+    /// Exactly that many, repetitions allowed.
+    Repeating(usize),
+}
+
+/// The most random elements with repetitions that one request gets: the request names no more than a
+/// number, the reply is all of it.
+const REPEATING_MAX: usize = 1 << 24;
+
+impl RandomCount {
+    /// Reads argument `index`: a negative count asks for repetitions.
+    fn parse(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
+        match args.integer(index)? {
+            i64::MIN => Err(CommandError::Line(
+                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+            )),
+            count if count >= 0 => Ok(RandomCount::Distinct(count as usize)),
+            count if count.unsigned_abs() <= REPEATING_MAX as u64 => {
+                Ok(RandomCount::Repeating(count.unsigned_abs() as usize))
+            }
+            _ => Err(CommandError::OutOfRange("value")),
+        }
+    }
+}
+
+/// What a request asks for.
+enum Request {
+    /// An element by itself.
+    One,
+    /// An array.
+    Many {
+        count: RandomCount,
+        /// With what each has beside itself.
+        in_pairs: bool,
+    },
+}
+
+impl Request {
+    fn parse(args: &Args<'_>, option: Option<&str>) -> Result<Self, CommandError> {
+        if args.len() == 2 {
+            return Ok(Request::One);
+        }
+        let Some(option) = option else {
+            // Here Redis finds too many arguments before it reads the count.
+            let fits = args.len() == 3;
+            let count = if fits { RandomCount::parse(args, 2)? } else { return Err(CommandError::Syntax) };
+            return Ok(Request::Many { count, in_pairs: false });
+        };
+        let count = RandomCount::parse(args, 2)?;
+        let in_pairs = args.len() > 3;
+        if args.len() > 4 || (in_pairs && !args.is(3, option)) {
+            return Err(CommandError::Syntax);
+        }
+        match count {
+            // Twice as many must be a number.
+            RandomCount::Distinct(count) if in_pairs && count > i64::MAX as usize / 2 => {
+                Err(CommandError::OutOfRange("value"))
+            }
+            count => Ok(Request::Many { count, in_pairs }),
+        }
+    }
+}
+
+/// Replies to `COMMAND key [count [option]]`: without a count one element, or null; with one an array of
+/// that many different elements, or with repetitions if the count is negative. The option adds what
+/// elements have beside themselves.
+pub(crate) fn random_elements<T: RandomElements>(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+) -> Result<(), CommandError> {
+    let request = Request::parse(args, T::OPTION)?;
+    T::prepare(ctx, args.key(1))?;
+    let (reply, rng) = (&mut ctx.reply, &mut *ctx.rng);
+    let mut draw = || rng.u64(..);
+    let (collection, (count, in_pairs)) = match (ctx.db.read::<T>(args.key(1))?, request) {
+        (None, Request::One) => {
+            reply.null();
+            return Ok(());
+        }
+        (None, Request::Many { .. }) => {
+            reply.empty_array();
+            return Ok(());
+        }
+        (Some(collection), Request::One) => {
+            let (element, _) = collection.draw_one(draw).expect("a collection at a key is not empty");
+            bulk(reply, element);
+            return Ok(());
+        }
+        (Some(collection), Request::Many { count, in_pairs }) => (collection, (count, in_pairs)),
+    };
+    let len = match count {
+        RandomCount::Distinct(count) => count.min(collection.element_count()),
+        RandomCount::Repeating(count) => count,
+    };
+    if in_pairs {
+        begin_pairs(reply, len);
+    } else {
+        reply.array(len);
+    }
+    let mut write = |element: Element<'_>, beside: T::Beside<'_>| {
+        if in_pairs {
+            begin_pair(reply);
+        }
+        bulk(reply, element);
+        if in_pairs {
+            T::reply_beside(reply, beside);
+        }
+    };
+    match count {
+        RandomCount::Distinct(count) => collection.draw_distinct(count, draw, write),
+        RandomCount::Repeating(count) => {
+            for _ in 0..count {
+                let drawn = collection.draw_one(&mut draw);
+                let (element, beside) = drawn.expect("a collection at a key is not empty");
+                write(element, beside);
+            }
+        }
+    }
+    Ok(())
+}

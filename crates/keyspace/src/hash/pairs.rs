@@ -1,0 +1,121 @@
+//! The fields of a big hash: a table of pairs, each of which may have a deadline.
+//!
+//! The table notes per segment when something there is due at the earliest, so fields that are due are
+//! found without a look at the others. [`Pairs`] notes the same for the whole hash, in a block of its own
+//! that a hash without deadlines does not have, and where the walk that removes what is due goes on.
+
+use structures::pair::Pair;
+use structures::table::{SweepBudget, Table};
+
+use crate::key::Hasher;
+use crate::view::Expiry;
+
+/// Segments of the table that one step of [`Pairs::remove_due`] looks at.
+const SWEPT_SEGMENTS_MAX: usize = 1024;
+
+/// A table of fields with their values, and the bytes they take.
+#[derive(Clone, Default)]
+pub(super) struct Pairs {
+    pub(super) table: Table<Pair>,
+    pairs_len_bytes: usize,
+    due: Option<Box<Due>>,
+}
+
+/// When fields are due.
+#[derive(Clone)]
+struct Due {
+    /// No field is due before.
+    min_ms: i64,
+    /// Where the walk over what is due goes on, in the table's own terms.
+    cursor: u64,
+}
+
+impl Pairs {
+    /// Sets a field; whether it is new.
+    #[inline]
+    pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: Expiry, hasher: &Hasher) -> bool {
+        let position = hasher.hash(field);
+        if let Expiry::At(at_ms) = expiry {
+            self.note_deadline(at_ms);
+        }
+        if let Some(place) = self.table.find(position, field) {
+            let mut pair = self.table.at_mut(place);
+            self.pairs_len_bytes -= pair.block_len_bytes();
+            match expiry {
+                Expiry::Keep => {}
+                Expiry::Clear => pair.set_deadline_ms(None),
+                Expiry::At(at_ms) => pair.set_deadline_ms(Some(at_ms)),
+            }
+            pair.set_value(value);
+            self.pairs_len_bytes += pair.block_len_bytes();
+            return false;
+        }
+        let deadline_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
+        let pair = Pair::new(field, value, deadline_ms);
+        self.pairs_len_bytes += pair.block_len_bytes();
+        self.table.insert(position, pair, &|key: &[u8]| hasher.hash(key));
+        true
+    }
+
+    /// Sets or clears a field's deadline; whether the field is there.
+    pub(super) fn set_deadline_ms(
+        &mut self,
+        field: &[u8],
+        deadline_ms: Option<i64>,
+        hasher: &Hasher,
+    ) -> bool {
+        let Some(place) = self.table.find(hasher.hash(field), field) else { return false };
+        let mut pair = self.table.at_mut(place);
+        self.pairs_len_bytes -= pair.block_len_bytes();
+        pair.set_deadline_ms(deadline_ms);
+        self.pairs_len_bytes += pair.block_len_bytes();
+        drop(pair);
+        if let Some(at_ms) = deadline_ms {
+            self.note_deadline(at_ms);
+        }
+        true
+    }
+
+    fn note_deadline(&mut self, at_ms: i64) {
+        let due = self.due.get_or_insert_with(|| Box::new(Due { min_ms: i64::MAX, cursor: 0 }));
+        due.min_ms = due.min_ms.min(at_ms);
+    }
+
+    /// Removes a field; false if it is not there.
+    pub(super) fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
+        let Some(place) = self.table.find(hasher.hash(field), field) else { return false };
+        self.pairs_len_bytes -= self.table.remove(place).block_len_bytes();
+        true
+    }
+
+    /// Before this time no field is due; `None` if no field has a deadline. O(1).
+    #[inline]
+    pub(super) fn next_deadline_ms(&self) -> Option<i64> {
+        if self.table.deadline_count() == 0 { None } else { self.due.as_ref().map(|due| due.min_ms) }
+    }
+
+    /// Removes fields that are due, at most about `fields_max`; how many. Where it removed all, the time
+    /// [`Pairs::next_deadline_ms`] gives is later than `now_ms`.
+    pub(super) fn remove_due(&mut self, now_ms: i64, fields_max: usize) -> usize {
+        let Some(due) = &mut self.due else { return 0 };
+        let budget = SweepBudget { segments_max: SWEPT_SEGMENTS_MAX, elements_max: fields_max };
+        let (len_bytes, mut removed) = (&mut self.pairs_len_bytes, 0);
+        let next = self.table.sweep_due(due.cursor, now_ms, budget, &mut |pair: Pair| {
+            *len_bytes -= pair.block_len_bytes();
+            removed += 1;
+        });
+        due.cursor = next.unwrap_or(0);
+        if next.is_none() {
+            // Segments count in seconds: what they say may lie before now, though nothing is due.
+            let min_ms = self.table.deadline_min_ms().unwrap_or(i64::MAX);
+            due.min_ms = min_ms.max(now_ms.saturating_add(1));
+        }
+        removed
+    }
+
+    /// Bytes allocated, beside this struct.
+    pub(super) fn memory_usage(&self) -> usize {
+        let due = if self.due.is_some() { size_of::<Due>() } else { 0 };
+        self.pairs_len_bytes + self.table.memory_usage() + due
+    }
+}

@@ -1,0 +1,203 @@
+//! What is due in a table: elements with deadlines, elements of which parts have deadlines, and the sweep
+//! that takes out what has passed.
+//!
+//! A word's flags say which kinds of deadlines its element has; a segment counts such elements and keeps a
+//! lower bound of their deadlines, in seconds. The bound is exact again whenever a sweep looked at the
+//! segment. Times are milliseconds of any one clock.
+
+use std::mem::ManuallyDrop;
+
+use super::bucket::{DEADLINE, DUE_FLAGS, PARTS, POINTER_MASK, SLOTS, address_of, pointer_of};
+use super::segment::{buckets_for, deadline_s};
+use super::{Table, Thin};
+
+/// What a table notes about an element's deadlines.
+#[derive(Clone, Copy)]
+pub(super) struct Dues {
+    /// Of [`DUE_FLAGS`].
+    pub(super) flags: u64,
+    /// Before this second nothing is due.
+    pub(super) min_s: u32,
+}
+
+impl Dues {
+    #[inline]
+    pub(super) fn of<E: Thin>(element: &E) -> Self {
+        let mut dues = Dues { flags: 0, min_s: u32::MAX };
+        if let Some(at_ms) = element.deadline_ms() {
+            dues = Dues { flags: DEADLINE, min_s: deadline_s(at_ms) };
+        }
+        if let Some(at_ms) = element.part_deadline_ms() {
+            dues.flags |= PARTS;
+            dues.min_s = dues.min_s.min(deadline_s(at_ms));
+        }
+        dues
+    }
+}
+
+/// How many elements have deadlines: of their own, and of parts.
+#[derive(Clone, Copy, Default)]
+pub(super) struct DueCounts {
+    pub(super) own: usize,
+    pub(super) parts: usize,
+}
+
+impl DueCounts {
+    /// Counts an element whose flags were `had` and are `has`.
+    #[inline]
+    pub(super) fn note(&mut self, had: u64, has: u64) {
+        self.own = self.own + usize::from(has & DEADLINE != 0) - usize::from(had & DEADLINE != 0);
+        self.parts = self.parts + usize::from(has & PARTS != 0) - usize::from(had & PARTS != 0);
+    }
+}
+
+/// What one step of [`Table::sweep_due`] may do.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepBudget {
+    /// Segments looked at, due or not.
+    pub segments_max: usize,
+    /// Elements handed over and parts removed; the segment in which this is reached is finished.
+    pub elements_max: usize,
+}
+
+/// Takes what [`Table::sweep_due`] finds. A closure takes elements, for tables whose elements have no
+/// parts with deadlines.
+pub trait Sweep<E> {
+    /// Takes over an element whose deadline has passed.
+    fn due(&mut self, element: E);
+    /// Removes parts that are due, a bounded number of them, from an element that stays in the table.
+    fn parts_due(&mut self, element: &mut E) -> SweptParts;
+    /// Takes over an element of which [`Sweep::parts_due`] left nothing.
+    fn emptied(&mut self, element: E);
+}
+
+impl<E, F: FnMut(E)> Sweep<E> for F {
+    fn due(&mut self, element: E) {
+        self(element);
+    }
+    fn parts_due(&mut self, _element: &mut E) -> SweptParts {
+        SweptParts { removed: 0, emptied: false }
+    }
+    fn emptied(&mut self, element: E) {
+        self(element);
+    }
+}
+
+/// What became of an element whose parts were due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweptParts {
+    /// Parts removed.
+    pub removed: usize,
+    /// Nothing is left of the element: it leaves the table.
+    pub emptied: bool,
+}
+
+impl<E: Thin> Table<E> {
+    /// Hands what is due at `now_ms` to `sweep`, from the segment at `cursor` on. Returns the next cursor,
+    /// `None` behind the last segment. Bounded by `budget`; an element that still has parts due when its
+    /// share of them was removed is where the next step goes on.
+    pub fn sweep_due(
+        &mut self,
+        cursor: u64,
+        now_ms: i64,
+        budget: SweepBudget,
+        sweep: &mut impl Sweep<E>,
+    ) -> Option<u64> {
+        if self.due_counts.own + self.due_counts.parts == 0 {
+            return None;
+        }
+        let mut at = self.place_of(cursor << 16);
+        let mut removed = 0;
+        for _ in 0..budget.segments_max {
+            let first = self.first_place(at);
+            let segment = &self.directory[first];
+            if segment.deadlines > 0 && segment.deadline_min_s <= deadline_s(now_ms) {
+                let swept = self.sweep_segment(first, now_ms, sweep);
+                removed += swept.removed;
+                if self.len == 0 {
+                    return None;
+                }
+                if !swept.complete {
+                    at = first;
+                    break;
+                }
+            }
+            at = self.places(first).end;
+            if at >= self.directory.len() {
+                return None;
+            }
+            if removed >= budget.elements_max {
+                break;
+            }
+        }
+        Some((at as u64) << (48 - self.depth))
+    }
+
+    fn sweep_segment(&mut self, first: usize, now_ms: i64, sweep: &mut impl Sweep<E>) -> SweptSegment {
+        let mut swept = SweptSegment { removed: 0, complete: true };
+        let mut segment = self.directory[first];
+        let (len, mut walked) = (segment.len, segment);
+        // Counted and bounded afresh from what stays.
+        (segment.len, segment.deadlines, segment.deadline_min_s) = (0, 0, u32::MAX);
+        for bucket in walked.buckets_mut() {
+            for slot in 0..SLOTS {
+                let had = bucket.words[slot] & DUE_FLAGS;
+                if had == 0 {
+                    segment.len += u16::from(bucket.words[slot] & POINTER_MASK != 0);
+                    continue;
+                }
+                // SAFETY: the table owns the word's element and is borrowed mutably; `ManuallyDrop` keeps
+                // the word its owner until the element is back in it or handed over.
+                let element = unsafe { E::from_raw(pointer_of(bucket.words[slot])) };
+                let mut element = ManuallyDrop::new(element);
+                let own_due = element.deadline_ms().is_some_and(|at_ms| at_ms <= now_ms);
+                let has_due_parts =
+                    |element: &E| element.part_deadline_ms().is_some_and(|at_ms| at_ms <= now_ms);
+                let mut emptied = false;
+                if !own_due && has_due_parts(&element) {
+                    let parts = sweep.parts_due(&mut element);
+                    swept.removed += parts.removed;
+                    emptied = parts.emptied;
+                    swept.complete &= emptied || !has_due_parts(&element);
+                }
+                if own_due || emptied {
+                    bucket.take(slot);
+                    self.due_counts.note(had, 0);
+                    swept.removed += 1;
+                    let element = ManuallyDrop::into_inner(element);
+                    if own_due {
+                        sweep.due(element)
+                    } else {
+                        sweep.emptied(element)
+                    }
+                    continue;
+                }
+                let dues = Dues::of::<E>(&element);
+                let word = bucket.words[slot] & !(POINTER_MASK | DUE_FLAGS);
+                let element = ManuallyDrop::into_inner(element);
+                bucket.words[slot] = word | address_of(element.into_raw()) | dues.flags;
+                self.due_counts.note(had, dues.flags);
+                segment.len += 1;
+                segment.deadlines += u16::from(dues.flags != 0);
+                segment.deadline_min_s = segment.deadline_min_s.min(dues.min_s);
+            }
+        }
+        self.directory[first] = segment;
+        self.len -= usize::from(len - segment.len);
+        if self.len == 0 {
+            self.reset();
+        } else if segment.len < len {
+            // Rewriting the segment puts the overflow flags right, and its size.
+            self.resize(first, buckets_for(segment.len as usize).min(segment.bucket_count()));
+        }
+        swept
+    }
+}
+
+/// What a sweep did in one segment.
+struct SweptSegment {
+    /// Elements and parts removed.
+    removed: usize,
+    /// Nothing that is due is left.
+    complete: bool,
+}
