@@ -62,9 +62,11 @@ impl Housekeeper {
     fn round(&mut self, shared: &Shared) {
         self.rounds += 1;
         let used = structures::alloc::sample_peak();
-        if used > HUGE_PAGES_BYTES_MIN && !self.huge_pages {
-            self.huge_pages = true;
-            crate::process::allow_huge_pages(true);
+        let limit = shared.settings.get().maxmemory_bytes;
+        let huge_pages = used > HUGE_PAGES_BYTES_MIN && !crate::memory_limit::is_tight(limit);
+        if huge_pages != self.huge_pages {
+            self.huge_pages = huge_pages;
+            crate::process::allow_huge_pages(huge_pages);
         }
         if crate::memory_limit::is_exceeded(shared) {
             // A full mailbox belongs to a thread that has turns anyhow.

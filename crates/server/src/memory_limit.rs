@@ -34,6 +34,15 @@ const EVICTED_PER_LOOK: u64 = 16;
 /// Pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
 const HELP_PIECES: usize = 256;
 
+/// Memory limits up to which resident memory is kept close to used memory. What is wasted otherwise does
+/// not grow with the data (regions per size class and thread, huge pages), so above it is a small part.
+const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
+
+/// Whether resident memory is kept close to used memory under this limit.
+pub fn is_tight(limit: u64) -> bool {
+    (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
+}
+
 /// What may be over the limit for a moment: memory that waits to be freed, a large command's arguments.
 fn slack(limit: u64) -> u64 {
     limit / 128

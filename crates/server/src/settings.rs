@@ -1,7 +1,9 @@
 //! The options that act, as typed values. Threads keep a copy and look for a newer one once per turn.
 
+use crate::memory_limit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
+use structures::alloc;
 
 use commands::ValueLimits;
 
@@ -71,7 +73,7 @@ impl Default for Settings {
             lfu: false,
             eviction: None,
             maxmemory_samples: 5,
-            eviction_time: crate::memory_limit::time_limit(10),
+            eviction_time: memory_limit::time_limit(10),
             lfu_log_factor: 10,
             lfu_decay_minutes: 1,
             query_buffer_bytes_max: 1 << 30,
@@ -92,6 +94,7 @@ pub struct SharedSettings {
 impl SharedSettings {
     /// Shares the settings the server starts with.
     pub fn new(settings: Settings) -> Self {
+        alloc::keep_resident_close(memory_limit::is_tight(settings.maxmemory_bytes));
         Self { current: RwLock::new(Arc::new(settings)), version: AtomicU64::new(1) }
     }
 
@@ -102,6 +105,7 @@ impl SharedSettings {
 
     /// Replaces the settings; threads notice at their next turn.
     pub fn set(&self, settings: Settings) {
+        alloc::keep_resident_close(memory_limit::is_tight(settings.maxmemory_bytes));
         *self.current.write().expect("nothing panics while settings are locked") = Arc::new(settings);
         // Release: a thread that sees the new version finds the new settings; pairs with `version`.
         self.version.fetch_add(1, Ordering::Release);

@@ -35,7 +35,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 
 /// Counters in all.
 const COUNTERS_MAX: usize = 256;
@@ -49,6 +49,10 @@ const PLAIN_ALIGN: usize = 16;
 const SMALL_MAX_BYTES: usize = 1024;
 /// Above this, mimalloc maps whole pages instead of using size classes.
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
+/// Up to here blocks always share pages with others of their class.
+const SHARED_PAGE_MAX_BYTES: usize = 32 * 1024;
+/// From this alignment on mimalloc gives each block pages of its own.
+const OWN_PAGES_ALIGN: usize = 128 * 1024;
 /// The granularity of those larger blocks.
 const PAGE_BYTES: usize = 4096;
 /// What `stats_text` holds at most; the rest is cut off.
@@ -57,6 +61,7 @@ const STATS_TEXT_MAX_BYTES: usize = 64 * 1024;
 static COUNTERS: [CachePadded<AtomicI64>; COUNTERS_MAX] =
     [const { CachePadded::new(AtomicI64::new(0)) }; COUNTERS_MAX];
 static THREADS_SEEN: AtomicUsize = AtomicUsize::new(0);
+static LARGE_APART: AtomicBool = AtomicBool::new(false);
 static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -70,7 +75,33 @@ pub struct CountingAllocator;
 /// Whether mimalloc's plain entry points align well enough; they are faster than the aligned ones.
 #[inline]
 fn is_plain(layout: Layout) -> bool {
-    layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size()
+    layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size() && layout.size() <= SHARED_PAGE_MAX_BYTES
+}
+
+/// What mimalloc is asked for: the layout's own alignment, or one that gives a large block pages of its own.
+#[inline]
+fn alignment_for(layout: Layout) -> usize {
+    // Relaxed: a preference.
+    let apart = layout.size() > SHARED_PAGE_MAX_BYTES
+        && layout.size() <= CLASSES_MAX_BYTES
+        && LARGE_APART.load(Relaxed);
+    if apart { layout.align().max(OWN_PAGES_ALIGN) } else { layout.align() }
+}
+
+/// Whether resident memory should follow used memory closely: for a server that keeps to a memory limit.
+/// Large blocks then get pages of their own, which are the system's again when they are freed, and
+/// smaller free ranges are given back. Otherwise blocks of 32 KiB to half a mebibyte share regions of up
+/// to 4 MiB, one per size class and thread, that stay while one block in them does: faster by a system call
+/// or two for each such block, and up to 60 % more resident memory under a mix of sizes
+/// (docs/performance.md). Acts on what is allocated from now on.
+pub fn keep_resident_close(close: bool) {
+    LARGE_APART.store(close, Relaxed);
+    let purged_kib = if close { PURGED_KIB_MIN_CLOSE } else { PURGED_KIB_MIN };
+    // SAFETY: no precondition.
+    unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, purged_kib) }
+    let candidates = if close { PAGE_CANDIDATES_CLOSE } else { PAGE_CANDIDATES };
+    // SAFETY: no precondition.
+    unsafe { mi::mi_option_set(OPTION_PAGE_MAX_CANDIDATES, candidates) }
 }
 
 /// The classes of the sizes that are asked for most, by how many 16 bytes they begin: a load is half the
@@ -137,7 +168,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
             unsafe { mi::mi_malloc(layout.size()) }
         } else {
             // SAFETY: a layout's alignment is a power of two, all that is asked.
-            unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()) }
+            unsafe { mi::mi_malloc_aligned(layout.size(), alignment_for(layout)) }
         };
         if !block.is_null() {
             count(counted_bytes(layout.size()) as i64);
@@ -152,7 +183,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
             unsafe { mi::mi_zalloc(layout.size()) }
         } else {
             // SAFETY: as in `alloc`.
-            unsafe { mi::mi_zalloc_aligned(layout.size(), layout.align()) }
+            unsafe { mi::mi_zalloc_aligned(layout.size(), alignment_for(layout)) }
         };
         if !block.is_null() {
             count(counted_bytes(layout.size()) as i64);
@@ -170,7 +201,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size_new: usize) -> *mut u8 {
-        let moved = if layout.align() <= PLAIN_ALIGN && layout.align() <= size_new {
+        let moved = if size_new > SHARED_PAGE_MAX_BYTES {
+            // mimalloc keeps a block in place where that wastes less than half of it.
+            let align = alignment_for(Layout::from_size_align(size_new, layout.align()).unwrap_or(layout));
+            // SAFETY: the caller passes a block of ours; the alignment is `OWN_PAGES_ALIGN` or a layout's
+            // own, a power of two.
+            unsafe { mi::mi_realloc_aligned(block.cast(), size_new, align) }
+        } else if layout.align() <= PLAIN_ALIGN && layout.align() <= size_new {
             // SAFETY: the caller passes a block of ours; a new block is aligned as in `alloc`, and one
             // kept in place has the alignment that the caller already relies on.
             unsafe { mi::mi_realloc(block.cast(), size_new) }
@@ -226,6 +263,18 @@ pub fn reset_peak() {
 
 /// mimalloc's number for its option `purge_delay`, the same in its versions 2 and 3.
 const OPTION_PURGE_DELAY: mi::mi_option_t = 15;
+/// mimalloc 3's number for its option `minimal_purge_size`; version 2 has no such option and ignores it.
+const OPTION_MINIMAL_PURGE_SIZE: mi::mi_option_t = 44;
+/// The smallest free range that is given back, in KiB: mimalloc's own choice where huge pages are used.
+const PURGED_KIB_MIN: std::ffi::c_long = 2048;
+/// The same while resident memory is kept close to used memory: one of mimalloc's slices.
+const PURGED_KIB_MIN_CLOSE: std::ffi::c_long = 64;
+/// mimalloc 3's number for its option `page_max_candidates`, as above.
+const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
+/// Pages of a size class that are compared to take the fullest, so that others empty: mimalloc's own choice.
+const PAGE_CANDIDATES: std::ffi::c_long = 4;
+/// The same while resident memory is kept close to used memory.
+const PAGE_CANDIDATES_CLOSE: std::ffi::c_long = 64;
 /// How long freed pages stay with the process. mimalloc's own second lets resident memory run 5–10 %
 /// ahead of a growing data set, whose tables leave blocks of every size behind; measured here, ten
 /// milliseconds cost nothing.

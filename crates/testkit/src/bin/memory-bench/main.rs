@@ -1,0 +1,107 @@
+//! Measures how a server keeps to `maxmemory` and how long others wait while big values come and go:
+//!
+//! ```sh
+//! cargo run --release -p testkit --bin memory-bench -- zipf   --peer redis=redis-server
+//! cargo run --release -p testkit --bin memory-bench -- limit  --seconds 180
+//! cargo run --release -p testkit --bin memory-bench -- stalls --elements 10000000 --peer redis=redis-server
+//! ```
+//! Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`. The figures are printed as
+//! the tables of docs/performance.md.
+#![forbid(unsafe_code)]
+
+mod limit;
+mod stalls;
+mod zipf;
+
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use testkit::{Client, ServerProcess, Value, peer, saker};
+
+/// Measures memory limits and stalls.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Hit rates of eviction policies on a trace with Zipf's distribution.
+    Zipf(zipf::Options),
+    /// Used and resident memory under a mixed overwriting load.
+    Limit(limit::Options),
+    /// The longest wait of another client while big values grow, go and are replaced.
+    Stalls(stalls::Options),
+}
+
+/// The servers to measure.
+#[derive(Args)]
+struct Servers {
+    /// I/O threads of Saker.
+    #[arg(long, default_value_t = 2)]
+    io_threads: usize,
+    /// `NAME=COMMAND`: a server to compare with.
+    #[arg(long)]
+    peer: Vec<String>,
+    /// Measures the peers only.
+    #[arg(long)]
+    only_peers: bool,
+}
+
+impl Servers {
+    /// Their names, Saker's first.
+    fn names(&self) -> Vec<&str> {
+        let saker = (!self.only_peers).then_some("saker");
+        saker.into_iter().chain(self.peer.iter().map(|peer| peer.split('=').next().unwrap_or(peer))).collect()
+    }
+
+    /// Starts the server of this name.
+    fn start(&self, name: &str) -> io::Result<ServerProcess> {
+        if name == "saker" {
+            return saker::start(&["--io-threads", &self.io_threads.to_string()]);
+        }
+        let command = self.peer.iter().find_map(|peer| peer.strip_prefix(name)?.strip_prefix('='));
+        peer::start_command(command.unwrap_or(name))
+    }
+}
+
+/// A number that a section of INFO shows.
+fn info(client: &mut Client, section: &str, field: &str) -> Result<u64, Box<dyn Error>> {
+    let Value::Bulk(text) = client.request(&["INFO", section])? else { return Err("no INFO".into()) };
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    Ok(line.ok_or_else(|| format!("INFO has no {field}"))?.parse()?)
+}
+
+fn set_option(client: &mut Client, name: &str, value: &str) -> Result<(), Box<dyn Error>> {
+    match client.request(&["CONFIG", "SET", name, value])? {
+        Value::Simple(_) => Ok(()),
+        other => Err(format!("CONFIG SET {name} {value}: {other:?}").into()),
+    }
+}
+
+/// Resident memory of a process, in bytes.
+fn resident_bytes(pid: u32) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+    kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("the process has no VmRSS"))
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().what {
+        What::Zipf(options) => zipf::run(&options),
+        What::Limit(options) => limit::run(&options),
+        What::Stalls(options) => stalls::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Hit rates: one client uses the server as a cache. Keys are asked for by Zipf's distribution; what is
+//! missing is stored. Requests are paced, since LRU clocks tick in seconds and LFU's in minutes: a trace
+//! that is over at once would compare nothing but luck.
+//!
+//! Two limits: the memory that `--keys` keys take in the server (so all hold about the same keys, and only the choice of
+//! what to evict counts), and the same number of bytes for all (so that a server which needs less for a
+//! key holds more of them).
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use testkit::{Client, Value};
+
+use crate::{Servers, info, set_option};
+
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    servers: Servers,
+    /// Policies to compare.
+    #[arg(long, value_delimiter = ',', default_value = "allkeys-lru,allkeys-lfu")]
+    policies: Vec<String>,
+    /// Keys that are asked for.
+    #[arg(long, default_value_t = 500_000)]
+    universe: usize,
+    /// Keys whose memory is the limit.
+    #[arg(long, default_value_t = 50_000)]
+    keys: usize,
+    /// The limit in bytes above an empty server's memory, instead of what the keys take.
+    #[arg(long)]
+    room: Option<u64>,
+    /// The distribution's exponent.
+    #[arg(long, default_value_t = 0.99)]
+    exponent: f64,
+    /// Requests of a run; hits of the second half count.
+    #[arg(long, default_value_t = 4_000_000)]
+    requests: usize,
+    /// Requests per second.
+    #[arg(long, default_value_t = 200_000)]
+    rate: usize,
+    /// Runs of each server and policy, with different traces.
+    #[arg(long, default_value_t = 3)]
+    rounds: u64,
+}
+
+/// Requests sent together.
+const BATCH: usize = 100;
+
+pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let mut below = Vec::with_capacity(options.universe);
+    let mut sum = 0.0;
+    for rank in 1..=options.universe {
+        sum += (rank as f64).powf(-options.exponent);
+        below.push(sum);
+    }
+    println!("| policy | server | hit rate, percent (each run) | keys at the end |\n|---|---|--:|--:|");
+    for policy in &options.policies {
+        let mut rows: Vec<(&str, Vec<String>, usize)> =
+            options.servers.names().into_iter().map(|name| (name, Vec::new(), 0)).collect();
+        for round in 0..options.rounds {
+            for (name, rates, keys) in &mut rows {
+                let (rate, held) = measure(options, name, policy, &below, round)?;
+                rates.push(format!("{rate:.2}"));
+                *keys = held;
+            }
+        }
+        for (name, rates, keys) in rows {
+            println!("| {policy} | {name} | {} | {keys} |", rates.join(", "));
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    options: &Options,
+    name: &str,
+    policy: &str,
+    below: &[f64],
+    seed: u64,
+) -> Result<(f64, usize), Box<dyn Error>> {
+    let server = options.servers.start(name)?;
+    let mut client = server.connect();
+    let empty = info(&mut client, "memory", "used_memory")?;
+    set_option(&mut client, "maxmemory-policy", policy)?;
+    if options.room.is_none() {
+        // Keys that are never asked for: they go first.
+        for first in (0..options.keys).step_by(BATCH) {
+            store(&mut client, (first..first + BATCH).map(|key| options.universe + key))?;
+        }
+    }
+    let limit = match options.room {
+        Some(room) => empty + room,
+        None => info(&mut client, "memory", "used_memory")?,
+    };
+    set_option(&mut client, "maxmemory", &limit.to_string())?;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let total = below.last().copied().unwrap_or(1.0);
+    let started = Instant::now();
+    let mut hits = 0;
+    for first in (0..options.requests).step_by(BATCH) {
+        let due = Duration::from_secs_f64(first as f64 / options.rate as f64);
+        std::thread::sleep(due.saturating_sub(started.elapsed()));
+        let keys: Vec<usize> =
+            (0..BATCH).map(|_| below.partition_point(|&sum| sum < rng.f64() * total)).collect();
+        let requests: Vec<_> = keys.iter().map(|key| ["GET".to_owned(), key_name(*key)].to_vec()).collect();
+        let replies = client.pipeline(&requests)?;
+        let missing = keys.iter().zip(&replies).filter(|(_, reply)| **reply == Value::Null);
+        let missing: Vec<usize> = missing.map(|(key, _)| *key).collect();
+        if first >= options.requests / 2 {
+            hits += BATCH - missing.len();
+        }
+        store(&mut client, missing.into_iter())?;
+    }
+    let Value::Integer(keys) = client.request(&["DBSIZE"])? else { return Err("no DBSIZE".into()) };
+    Ok((100.0 * hits as f64 / (options.requests / 2) as f64, keys as usize))
+}
+
+fn key_name(key: usize) -> String {
+    format!("key:{key:012}")
+}
+
+fn store(client: &mut Client, keys: impl Iterator<Item = usize>) -> Result<(), Box<dyn Error>> {
+    let value = "v".repeat(100);
+    let requests: Vec<_> =
+        keys.map(|key| ["SET".to_owned(), key_name(key), value.clone()].to_vec()).collect();
+    for reply in client.pipeline(&requests)? {
+        if !matches!(reply, Value::Simple(_)) {
+            return Err(format!("SET: {reply:?}").into());
+        }
+    }
+    Ok(())
+}
