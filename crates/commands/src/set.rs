@@ -52,9 +52,7 @@ static SADD: Command = Command {
 fn sadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), set_limits(ctx), args.hasher());
     let set = ctx.db.write_or_insert::<Set>(key)?;
-    if args.len() > 3 {
-        set.expect(args.len() - 2, args.get(2), &limits, hasher);
-    }
+    set.expect(args.len() - 2, args.get(2), &limits, hasher);
     let mut added = 0;
     for member in args.from(2) {
         added += u64::from(set.add(member, &limits, hasher));
@@ -209,7 +207,11 @@ fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if emptied {
         remove_emptied(ctx, source);
     }
-    if ctx.db.write_or_insert::<Set>(destination)?.add(member, &limits, hasher) {
+    let set = ctx.db.write_or_insert::<Set>(destination)?;
+    if set.is_empty() {
+        set.expect(1, member, &limits, hasher);
+    }
+    if set.add(member, &limits, hasher) {
         ctx.changed(EventClass::SET, "sadd", destination);
     }
     Ok(())

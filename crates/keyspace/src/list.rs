@@ -383,16 +383,16 @@ impl List {
         self.grow(std::iter::once(value), limits);
         let needle = Needle::new(pivot);
         let Some(at) = self.iter().position(|element| needle.matches(element)) else { return false };
-        let at = match beside {
-            Beside::Before => at,
-            Beside::After => at + 1,
-        };
         match &mut self.elements {
             Elements::Pack(pack) => {
+                let at = at + usize::from(beside == Beside::After);
                 let cursor = pack.seek(at).unwrap_or(pack.end());
                 pack.insert(cursor, value).expect(WITHIN_LIMIT);
             }
-            Elements::Quick(quick) => quick.insert(at, value),
+            Elements::Quick(quick) => match beside {
+                Beside::Before => quick.insert(at, value),
+                Beside::After => quick.insert_after(at, value),
+            },
         }
         true
     }

@@ -228,7 +228,6 @@ impl Set {
     fn add_to_ints(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
         let Repr::Ints(ints) = &mut self.repr else { unreachable!("the caller looked") };
         if let Some(value) = parse_canonical_int(member)
-            && (!ints.is_empty() || limits.intset_entries_max > 0)
             && let Ok(added) = ints.insert(value)
         {
             if ints.len() > limits.intset_entries_max {

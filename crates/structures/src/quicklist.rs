@@ -10,7 +10,9 @@
 //! 32 bytes for 8 KiB of list, so microseconds for tens of millions of elements.
 //!
 //! A node holds what `list-max-listpack-size` allows; a string above a node's size is a *plain* node
-//! of its own. Only the nodes at the ends carry slack worth mention, and while the list is short
+//! of its own. Where an edit goes, splits and joins nodes is as in Redis, because it shows: a list that
+//! shrinks to a single node may change its encoding. So a replacement may take a node beyond its limit,
+//! here up to [`REPLACED_LEN_BYTES_MAX`]. Only the nodes at the ends carry slack worth mention, and while the list is short
 //! theirs grows with it; a node left behind is cut to the allocator's size class. Interior memory
 //! is thus the elements (text + 2 bytes for short strings) plus 32 bytes a node.
 //!
@@ -23,11 +25,17 @@ mod node;
 use crate::listpack::element::{self, Element, Encoded, Needle};
 use crate::listpack::{self, HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
 use crate::size_class::size_class;
-use node::{End, Node};
+use node::{End, Node, Side};
 use std::collections::{VecDeque, vec_deque};
 
 /// Longest listpack of a node whose limit is a number of elements.
 const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
+
+/// What Redis adds to a string's length when it asks whether a node has room for it.
+const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
+
+/// Longest run that replacing an element may leave in one node: the bytes that one edit moves.
+pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
 
 /// How much one node may hold: the option `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,13 +231,16 @@ impl Quicklist {
         if self.limit.is_big(element) {
             return self.add_node(end, plain(element));
         }
-        let encoded = Encoded::new(element);
+        let (encoded, text_len) = (Encoded::new(element), element.text_len_bytes());
         let lone = self.nodes.len() == 1;
         let node = match end {
             End::Front => self.nodes.front_mut(),
             End::Back => self.nodes.back_mut(),
         };
-        if !node.is_some_and(|node| node.push(end, &encoded, lone, self.limit)) {
+        let room = node.filter(|node| node.allows(text_len, self.limit));
+        if let Some(node) = room {
+            node.push(end, &encoded, lone, self.limit);
+        } else {
             self.add_packed_node(end, &encoded);
         }
     }
@@ -366,35 +377,56 @@ impl Quicklist {
     /// Inserts an element before the one at `index`; appends if `index` is the length or more.
     /// O(nodes + bytes of one node).
     pub fn insert<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
-        let element = element.into();
-        let Some((at, index)) = self.locate(index) else { return self.push(End::Back, element) };
-        if at == 0 && index == 0 {
-            return self.push(End::Front, element);
+        match self.locate(index) {
+            None => self.push(End::Back, element.into()),
+            Some((0, 0)) => self.push(End::Front, element.into()),
+            Some((at, inner)) => self.insert_beside(at, inner, Side::Before, element.into()),
         }
+    }
+
+    /// Inserts an element behind the one at `index`; appends if there is none. O(nodes + bytes of one
+    /// node).
+    pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
+        match self.locate(index) {
+            Some((at, inner)) if index + 1 < self.len => {
+                self.insert_beside(at, inner, Side::After, element.into());
+            }
+            _ => self.push(End::Back, element.into()),
+        }
+    }
+
+    /// Inserts an element beside element `inner` of node `at`.
+    fn insert_beside(&mut self, at: usize, inner: usize, side: Side, element: Element<'_>) {
         self.len += 1;
-        if self.limit.is_big(element) {
-            let at = self.split(at, index);
-            self.insert_node(at, plain(element));
-            return;
+        let limit = self.limit;
+        let (at_edge, beside, neighbour) = match side {
+            Side::Before => (inner == 0, at, at.checked_sub(1)),
+            Side::After => (inner + 1 == self.nodes[at].count(), at + 1, Some(at + 1)),
+        };
+        let before_it = inner + usize::from(side == Side::After);
+        if limit.is_big(element) {
+            let place = if at_edge { beside } else { self.split(at, before_it) };
+            return self.insert_node(place, plain(element));
         }
-        let encoded = Encoded::new(element);
-        let len = encoded.len_bytes();
-        if self.nodes[at].allows(len, self.limit) {
-            let offset = self.nodes[at].seek(index);
-            self.nodes[at].insert(offset, &encoded, self.limit);
-            return;
+        let (encoded, text_len) = (Encoded::new(element), element.text_len_bytes());
+        if self.nodes[at].allows(text_len, limit) {
+            let offset = self.nodes[at].seek(before_it);
+            return self.nodes[at].insert(offset, &encoded, limit);
         }
-        let at = self.split(at, index);
-        // Now it goes between the nodes `at - 1` and `at`.
-        if self.nodes[at - 1].allows(len, self.limit) {
-            let offset = self.nodes[at - 1].run_len();
-            self.nodes[at - 1].insert(offset, &encoded, self.limit);
-        } else if self.nodes[at].allows(len, self.limit) {
-            self.nodes[at].insert(0, &encoded, self.limit);
-        } else {
-            self.insert_node(at, Node::packed(&encoded, End::Back, size_class(len)));
+        if at_edge {
+            let neighbour = neighbour.and_then(|at| self.nodes.get_mut(at));
+            return match neighbour.filter(|node| node.allows(text_len, limit)) {
+                Some(node) => node.insert_at_end(side.facing(), &encoded, limit),
+                None => self.insert_node(beside, Node::single(&encoded)),
+            };
         }
-        self.join_sparse(at.saturating_sub(2), at + 1);
+        self.split(at, before_it);
+        // The part without the pivot takes it, however long that part is.
+        match side {
+            Side::Before => self.nodes[at].insert_at_end(End::Back, &encoded, limit),
+            Side::After => self.nodes[at + 1].insert_at_end(End::Front, &encoded, limit),
+        }
+        self.join_around(beside_pivot(at, side));
     }
 
     /// Puts an element in the place of the one at `index`; false if there is none. O(nodes + bytes of
@@ -402,44 +434,49 @@ impl Quicklist {
     pub fn replace<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         let element = element.into();
         let Some((at, inner)) = self.locate(index) else { return false };
-        let big = self.limit.is_big(element);
-        let was_plain = self.nodes[at].as_plain().is_some();
-        if was_plain
-            && !big
-            && self
-                .nodes
-                .get(at + 1)
-                .is_some_and(|next| next.allows(Encoded::new(element).len_bytes(), self.limit))
-        {
-            // As in Redis, which shows in OBJECT ENCODING: a small element goes to the next node.
-            self.nodes[at + 1].insert(0, &Encoded::new(element), self.limit);
-            self.nodes.remove(at);
-            return true;
-        }
         let node = &mut self.nodes[at];
-        if big && node.count() == 1 {
+        let (big, was_plain) = (self.limit.is_big(element), node.as_plain().is_some());
+        if big && was_plain {
             *node = plain(element);
-        } else if node.as_plain().is_some() {
-            self.replace_plain(at, &Encoded::new(element));
-        } else if big || !node.replace(inner, &Encoded::new(element), self.limit) {
-            // It does not fit where the old one was.
-            node.remove(inner, 1);
-            self.len -= 1;
-            self.insert(index, element);
+        } else if was_plain {
+            self.replace_plain(at, element);
+        } else if big {
+            self.replace_with_node(at, inner, plain(element));
+        } else if !node.replace(inner, &Encoded::new(element), self.limit) {
+            self.replace_with_node(at, inner, Node::single(&Encoded::new(element)));
         }
         true
     }
 
-    /// Puts a string that is not big in the place of the plain node `at`: it joins the node behind, as
-    /// in Redis, so that a list whose big string went can be a listpack again.
-    fn replace_plain(&mut self, at: usize, encoded: &Encoded<'_>) {
-        let (len, limit) = (encoded.len_bytes(), self.limit);
-        match self.nodes.get_mut(at + 1).filter(|next| next.allows(len, limit)) {
+    /// Puts a string that is not big in the place of the plain node `at`: it joins the node behind, so
+    /// that a list whose big string went can be a listpack again.
+    fn replace_plain(&mut self, at: usize, element: Element<'_>) {
+        let (encoded, limit) = (Encoded::new(element), self.limit);
+        let next = self.nodes.get_mut(at + 1);
+        match next.filter(|next| next.allows(element.text_len_bytes(), limit)) {
             Some(next) => {
-                next.insert(0, encoded, limit);
+                next.insert_at_end(End::Front, &encoded, limit);
                 self.nodes.remove(at);
             }
-            None => self.nodes[at] = Node::packed(encoded, End::Back, size_class(len)),
+            None => self.nodes[at] = Node::single(&encoded),
+        }
+    }
+
+    /// Puts `new`, a node of one element, in the place of element `inner` of node `at`.
+    fn replace_with_node(&mut self, at: usize, inner: usize, new: Node) {
+        if self.nodes[at].count() == 1 {
+            self.nodes[at] = new;
+            return;
+        }
+        if inner + 1 < self.nodes[at].count() {
+            self.split(at, inner + 1);
+        }
+        self.insert_node(at + 1, new);
+        self.nodes[at].remove(inner, 1);
+        if self.nodes[at].count() == 0 {
+            self.nodes.remove(at);
+        } else {
+            self.join_around(at + 1);
         }
     }
 
@@ -470,7 +507,7 @@ impl Quicklist {
             at += 1;
         }
         self.len -= removed;
-        self.join_sparse(first.saturating_sub(1), at);
+        self.drop_empty(first, at);
         removed
     }
 
@@ -510,7 +547,7 @@ impl Quicklist {
         }
         self.len -= removed;
         if let Some((low, high)) = touched {
-            self.join_sparse(low.saturating_sub(1), high + 1);
+            self.drop_empty(low, high + 1);
         }
         removed
     }
@@ -530,27 +567,49 @@ impl Quicklist {
         self.nodes.insert(at, node);
     }
 
-    /// Joins neighbours among the nodes `low..=high` that together are sparse, and drops empty ones.
-    /// O(nodes in the range + bytes joined + handles behind).
-    fn join_sparse(&mut self, low: usize, high: usize) {
-        let end = self.nodes.len().min(high + 1);
-        if low >= end {
-            return;
+    /// Joins nodes around the one at `center`, around which an edit split one, where two are within the
+    /// limit together: first the two before it and the two behind it, then it with either side.
+    /// O(bytes joined + handles behind).
+    fn join_around(&mut self, mut center: usize) {
+        if center >= 2 && self.join(center - 2) {
+            center -= 1;
         }
+        self.join(center + 1);
+        if center >= 1 && self.join(center - 1) {
+            center -= 1;
+        }
+        self.join(center);
+    }
+
+    /// Joins node `at` with the next one if both exist and may be one; whether it did.
+    fn join(&mut self, at: usize) -> bool {
+        let Some(next) = self.nodes.get(at + 1) else { return false };
+        if !self.nodes[at].may_join(next, self.limit) {
+            return false;
+        }
+        let next = self.nodes.remove(at + 1);
+        self.nodes[at].join(next.expect("it was there a moment ago"));
+        true
+    }
+
+    /// Drops the empty ones of the nodes `low..high`. O(nodes in the range + handles behind).
+    fn drop_empty(&mut self, low: usize, high: usize) {
         let mut kept = low;
-        for at in low + 1..end {
-            if self.nodes[kept].should_join(&self.nodes[at], self.limit) {
-                let next = std::mem::take(&mut self.nodes[at]);
-                self.nodes[kept].join(next);
-            } else {
-                kept += 1;
+        for at in low..high {
+            if self.nodes[at].count() > 0 {
                 self.nodes.swap(kept, at);
+                kept += 1;
             }
         }
-        if self.nodes[kept].count() > 0 {
-            kept += 1;
-        }
-        self.nodes.drain(kept..end);
+        self.nodes.drain(kept..high);
+    }
+}
+
+/// Where the part of a split node with the pivot of an insertion is.
+fn beside_pivot(at: usize, side: Side) -> usize {
+    match side {
+        Side::Before => at + 1,
+        Side::After => at,
     }
 }
 
@@ -660,8 +719,8 @@ mod tests {
                 continue;
             }
             assert_eq!(element::validate(node.run()), Ok(node.count()));
-            let within = node.run_len() <= list.limit.run_len_max as usize;
-            assert!(within && node.count() <= list.limit.count_max as usize || node.count() == 1);
+            let longest = REPLACED_LEN_BYTES_MAX.max(2 * list.limit.run_len_max as usize);
+            assert!(node.run_len() <= longest && node.count() <= list.limit.count_max as usize);
         }
     }
 
@@ -687,6 +746,7 @@ mod tests {
         PopFront(u8),
         PopBack(u8),
         Insert(usize, u8, Vec<u8>),
+        InsertAfter(usize, u8, Vec<u8>),
         Replace(usize, Vec<u8>),
         RemoveRange(usize, usize),
         RemoveMatches(usize, usize, bool),
@@ -710,6 +770,7 @@ mod tests {
             2 => (1_u8..40).prop_map(Op::PopFront),
             2 => (1_u8..40).prop_map(Op::PopBack),
             4 => (any::<usize>(), 1_u8..6, value()).prop_map(|(at, n, v)| Op::Insert(at, n, v)),
+            4 => (any::<usize>(), 1_u8..6, value()).prop_map(|(at, n, v)| Op::InsertAfter(at, n, v)),
             4 => (any::<usize>(), value()).prop_map(|(at, v)| Op::Replace(at, v)),
             2 => (any::<usize>(), 0_usize..50).prop_map(|(at, n)| Op::RemoveRange(at, n)),
             1 => (any::<usize>(), 0_usize..9, any::<bool>()).prop_map(|(at, n, b)| Op::RemoveMatches(at, n, b)),
@@ -737,6 +798,11 @@ mod tests {
                 let at = place(at, twin);
                 list.insert(at, &v);
                 twin.insert(at, v.clone());
+            }),
+            Op::InsertAfter(at, n, v) => (0..n).for_each(|_| {
+                let at = place(at, twin);
+                list.insert_after(at, &v);
+                twin.insert(twin.len().min(at + 1), v.clone());
             }),
             Op::Replace(at, v) => {
                 let at = place(at, twin);

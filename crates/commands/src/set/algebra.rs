@@ -4,7 +4,7 @@
 //! together. An intersection asks the smallest set's members of the others, smaller ones first; a
 //! difference asks the others or takes their members away, whichever touches fewer members.
 
-use keyspace::{Key, Object, Set, SetLimits};
+use keyspace::{Key, Object, Set, SetLimits, SetView};
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::Args;
@@ -217,10 +217,28 @@ fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let limits = set_limits(ctx);
     let mut sets: Vec<_> = keys(args, 2, args.len()).map(|key| ctx.db.read_again::<Set>(key)).collect();
+    // As in Redis, the result begins as an intset only if the smallest set is one. Otherwise it becomes one
+    // at the end, if it may.
+    let smallest = sets.iter().flatten().min_by_key(|set| set.len());
+    let from_ints = smallest.is_some_and(|set| matches!(set.view(), SetView::Ints(_)));
+    let unlike_ints = SetLimits { intset_entries_max: 0, ..limits };
     let mut intersection = Set::new();
+    let mut only_ints = true;
     intersect(&mut sets, args, |member| {
-        intersection.add(member.text(&mut IntText::new()), &limits, args.hasher())
+        let mut scratch = IntText::new();
+        let text = member.text(&mut scratch);
+        only_ints &= member.as_int().is_some();
+        if from_ints {
+            return intersection.add(text, &limits, args.hasher());
+        }
+        if intersection.is_empty() {
+            intersection.expect(1, text, &unlike_ints, args.hasher());
+        }
+        intersection.add(text, &unlike_ints, args.hasher())
     });
+    if only_ints && !from_ints && intersection.len() <= limits.intset_entries_max {
+        intersection = rebuilt(&intersection, &limits, args);
+    }
     store(ctx, args.key(1), intersection, "sinterstore");
     Ok(())
 }

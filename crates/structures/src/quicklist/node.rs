@@ -6,13 +6,14 @@
 //! ```
 //! With slack at both sides, pushing and popping at either end moves no other element. A listpack's
 //! header and terminator are made only when the node is written out as one. When a side runs out of
-//! slack the run moves within the buffer, if at least a quarter of the buffer is free, or into one
-//! twice as big; else the node counts as full. So a byte pushed costs at most six bytes moved.
+//! slack the run moves within the buffer, if at least a fifth of the buffer is free, or into one
+//! twice as big, at most a quarter longer than a full node. So a byte pushed costs at most eight moved.
 //! A *plain* node holds one big string and nothing else: its buffer is exactly that string.
 //! Invariant: `start <= end <= buffer.len()`, and the run is `count` valid elements. An empty node
 //! has `count` 0; none stays in a quicklist.
 
-use super::NodeLimit;
+use super::{ENTRY_OVERHEAD_LEN_BYTES, NodeLimit, REPLACED_LEN_BYTES_MAX};
+use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::{self, Element, Encoded, Needle};
 use crate::size_class::size_class;
 use std::ops::Range;
@@ -22,6 +23,23 @@ use std::ops::Range;
 pub(super) enum End {
     Front,
     Back,
+}
+
+/// A side of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Before,
+    After,
+}
+
+impl Side {
+    /// The end at which the neighbour on this side is near.
+    pub(super) fn facing(self) -> End {
+        match self {
+            Side::Before => End::Back,
+            Side::After => End::Front,
+        }
+    }
 }
 
 /// 32 bytes. See the module's documentation.
@@ -52,6 +70,11 @@ impl Node {
         }
         node.write_at_end(end, encoded, len);
         node
+    }
+
+    /// A node of one element, without slack.
+    pub(super) fn single(encoded: &Encoded<'_>) -> Self {
+        Self::packed(encoded, End::Back, size_class(encoded.len_bytes()))
     }
 
     /// A node that holds nothing but the string `bytes`.
@@ -109,22 +132,22 @@ impl Node {
         }
     }
 
-    /// Whether the node may hold another element of `len` bytes.
+    /// Whether the node may hold another element with a text of `text_len` bytes.
     #[inline]
-    pub(super) fn allows(&self, len: usize, limit: NodeLimit) -> bool {
-        !self.plain && self.count < limit.count_max && self.run_len() + len <= limit.run_len_max as usize
+    pub(super) fn allows(&self, text_len: usize, limit: NodeLimit) -> bool {
+        let estimate = self.run_len() + OVERHEAD_LEN_BYTES + text_len + ENTRY_OVERHEAD_LEN_BYTES;
+        !self.plain && self.count < limit.count_max && estimate <= limit.listpack_len_max as usize
     }
 
-    /// Adds an element at `end`, unless the node is full. `lone` says that the node is both ends of
-    /// its list, so that slack is wanted on both sides. O(its bytes), amortised.
+    /// Adds an element at `end`; the caller has asked [`Node::allows`]. `lone` says that the node is both
+    /// ends of its list, so that slack is wanted on both sides. O(its bytes), amortised.
     #[inline]
-    pub(super) fn push(&mut self, end: End, encoded: &Encoded<'_>, lone: bool, limit: NodeLimit) -> bool {
+    pub(super) fn push(&mut self, end: End, encoded: &Encoded<'_>, lone: bool, limit: NodeLimit) {
         let len = encoded.len_bytes();
-        if !self.allows(len, limit) || self.slack(end) < len && !self.make_room(end, len, lone, limit) {
-            return false;
+        if self.slack(end) < len {
+            self.make_room(end, len, lone, limit);
         }
         self.write_at_end(end, encoded, len);
-        true
     }
 
     /// Writes an element of `len` bytes into the slack at `end`.
@@ -145,18 +168,19 @@ impl Node {
         self.count += 1;
     }
 
-    /// Makes slack for `len` bytes at `end` by moving the run, or says that it would not pay.
+    /// Makes slack for `len` bytes at `end` by moving the run.
     #[cold]
-    fn make_room(&mut self, end: End, len: usize, lone: bool, limit: NodeLimit) -> bool {
+    fn make_room(&mut self, end: End, len: usize, lone: bool, limit: NodeLimit) {
         let old = self.buffer.len();
         let need = self.run_len() + len;
         let full = size_class(limit.run_len_max as usize);
-        let capacity = if need <= old && old - self.run_len() >= old / 4 {
+        let capacity = if need <= old && old - self.run_len() >= old / 5 {
             old
         } else if old < full {
             size_class((2 * old).min(full).max(need))
         } else {
-            return false;
+            // A queue in a nearly full node: with a fifth free it moves seldom enough.
+            size_class(full + full / 4).max(old)
         };
         let free = capacity - self.run_len();
         let start = match (lone, end) {
@@ -166,7 +190,6 @@ impl Node {
             (false, End::Back) => 0,
         };
         self.move_run(capacity, start);
-        true
     }
 
     /// Moves the run to `start` in a buffer of `capacity` bytes, this one if it is as long.
@@ -222,8 +245,7 @@ impl Node {
         }
     }
 
-    /// Inserts an element at offset `at` of the run, moving the shorter side where it can. The caller
-    /// has asked [`Node::allows`]. O(bytes).
+    /// Inserts an element at offset `at` of the run, moving the shorter side where it can. O(bytes).
     pub(super) fn insert(&mut self, at: usize, encoded: &Encoded<'_>, limit: NodeLimit) {
         let len = encoded.len_bytes();
         let (start, end) = (self.start as usize, self.end as usize);
@@ -250,6 +272,15 @@ impl Node {
         let at = self.start as usize + at;
         encoded.write(&mut self.buffer[at..at + len]);
         self.count += 1;
+    }
+
+    /// [`Node::insert`] before or behind all others.
+    pub(super) fn insert_at_end(&mut self, end: End, encoded: &Encoded<'_>, limit: NodeLimit) {
+        let at = match end {
+            End::Front => 0,
+            End::Back => self.run_len(),
+        };
+        self.insert(at, encoded, limit);
     }
 
     /// Removes elements `index..index + n`, which exist. O(distance + bytes of the shorter side).
@@ -283,20 +314,14 @@ impl Node {
         }
     }
 
-    /// Puts an element in the place of element `index`; false if the node may not get that long.
-    /// O(bytes).
+    /// Puts an element in the place of element `index` of a packed node; false if the node may not get
+    /// that long. O(bytes).
     pub(super) fn replace(&mut self, index: usize, encoded: &Encoded<'_>, limit: NodeLimit) -> bool {
-        if self.plain {
-            let new_len = encoded.len_bytes();
-            *self = Self::packed(encoded, End::Back, size_class(new_len));
-            return true;
-        }
         let from = self.seek(index);
         let to = element::skip(self.run(), from, 1);
         let (old_len, new_len) = (to - from, encoded.len_bytes());
-        let grows_too_long =
-            new_len > old_len && self.run_len() - old_len + new_len > limit.run_len_max as usize;
-        if grows_too_long && self.count > 1 {
+        let longest = REPLACED_LEN_BYTES_MAX.max(limit.run_len_max as usize);
+        if new_len > old_len && self.run_len() - old_len + new_len > longest {
             return false;
         }
         if new_len == old_len {
@@ -355,29 +380,14 @@ impl Node {
         node
     }
 
-    /// Whether the two nodes together leave a quarter of a node free (so that they do not have to be
-    /// split again at once), or one of them is empty.
-    pub(super) fn should_join(&self, next: &Self, limit: NodeLimit) -> bool {
-        if self.count == 0 || next.count == 0 {
-            return true;
-        }
-        let run_len = self.run_len() + next.run_len();
-        let count = self.count() + next.count();
-        !self.plain
-            && !next.plain
-            && run_len <= limit.run_len_max as usize / 4 * 3
-            && count <= limit.count_max as usize / 4 * 3
+    /// Whether the two nodes are within the limit together.
+    pub(super) fn may_join(&self, next: &Self, limit: NodeLimit) -> bool {
+        let len_bytes = self.run_len() + next.run_len() + OVERHEAD_LEN_BYTES;
+        !self.plain && !next.plain && limit.allows_listpack(len_bytes, self.count() + next.count())
     }
 
     /// Appends the elements of `next`. O(bytes).
     pub(super) fn join(&mut self, next: Self) {
-        if self.count == 0 {
-            *self = next;
-            return;
-        }
-        if next.count == 0 {
-            return;
-        }
         let added = next.run_len();
         if self.slack(End::Back) < added {
             self.move_run(size_class(self.run_len() + added), 0);
