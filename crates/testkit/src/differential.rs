@@ -20,6 +20,7 @@ mod compare;
 mod explained;
 mod grammar;
 mod pair;
+mod payloads;
 mod rules;
 mod shrink;
 mod values;

@@ -1,8 +1,9 @@
 //! Lists.
 
 use keyspace::{List, ListView};
-use structures::listpack::{header, terminator};
-use structures::quicklist::{NodeView, Quicklist};
+use structures::listpack::{Listpack, header, terminator};
+use structures::pack_error::PackFull;
+use structures::quicklist::{NodeLimit, NodeView, Quicklist};
 
 use super::error::{FormatError, FormatErrorKind};
 use super::sink::{Sink, Writer};
@@ -27,7 +28,7 @@ pub(super) fn read_elements<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// So many ziplists.
+/// So many ziplists, each a node as it is in Redis.
 pub(super) fn read_ziplists<S: Source>(
     count: u64,
     reader: &mut Reader<S>,
@@ -36,11 +37,24 @@ pub(super) fn read_ziplists<S: Source>(
     let mut list = Quicklist::new(rules.list.node());
     for _ in 0..count {
         let bytes = reader.string()?;
-        for element in Ziplist::new(&bytes).map_err(|kind| reader.error(kind))? {
-            list.push_back(element.map_err(|kind| reader.error(kind))?);
+        let elements = Ziplist::new(&bytes).and_then(|ziplist| ziplist.collect::<Result<Vec<_>, _>>());
+        let elements = elements.map_err(|kind| reader.error(kind))?;
+        let mut pack = Listpack::new();
+        match pack.extend_back(&elements) {
+            Ok(()) => push_node(&mut list, pack, rules.list.node()),
+            Err(PackFull) => elements.iter().for_each(|&element| list.push_back(element)),
         }
     }
     Ok(List::from_quicklist(list, rules.list))
+}
+
+/// Appends a listpack as a node, or split where it was written under higher limits.
+fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
+    if limit.allows_listpack(pack.len_bytes(), pack.len()) {
+        list.push_listpack(pack);
+    } else {
+        pack.iter().for_each(|element| list.push_back(element));
+    }
 }
 
 /// Count and nodes.
@@ -55,12 +69,7 @@ pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -
                 if pack.is_empty() {
                     return Err(reader.error(FormatErrorKind::Empty));
                 }
-                // Written under higher limits: split as the ones here ask for.
-                if limit.allows_listpack(pack.len_bytes(), pack.len()) {
-                    list.push_listpack(pack);
-                } else {
-                    pack.iter().for_each(|element| list.push_back(element));
-                }
+                push_node(&mut list, pack, limit);
             }
             _ => return Err(reader.error(FormatErrorKind::UnknownNode)),
         }

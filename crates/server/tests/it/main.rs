@@ -3,6 +3,7 @@
 mod config;
 mod debug;
 mod differential;
+mod dump;
 mod hostile;
 mod linearizability;
 mod memory;

@@ -166,6 +166,8 @@ fn is_unspecified(args: &Args) -> bool {
         b"LSET" => number(2).is_some_and(|index| index.unsigned_abs() > 1 << 31),
         b"SETEX" | b"EXPIRE" => soon(number(2), 1000),
         b"PSETEX" | b"PEXPIRE" => soon(number(2), 1),
+        // Redis adds the time to it without looking whether that overflows.
+        b"RESTORE" => soon(number(2), 1) || number(2).is_some_and(|ms| ms > i64::MAX / 2),
         b"SET" | b"GETEX" => soon(behind(b"EX"), 1000) || soon(behind(b"PX"), 1),
         // Where elements weigh the same (by ALPHA: up to a NUL), it shows how a set is walked.
         b"SORT" | b"SORT_RO" => {

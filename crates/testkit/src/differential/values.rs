@@ -1,6 +1,7 @@
 //! The values that stand for `$name` in the rules: few keys, so that commands meet; numbers around
 //! limits; texts around the sizes where encodings change; and rarely something out of place.
 
+use super::payloads::{PAYLOADS, bytes_of};
 use crate::rng::Rng;
 
 /// Keys per type.
@@ -142,6 +143,7 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "key" => any_key(rng),
         "sort_list" => vec![b'r', b'0' + rng.below(KEYS_PER_TYPE) as u8],
         "value" => text(rng),
+        "payload" => bytes_of(rng.pick::<&str>(PAYLOADS)),
         "field" | "member" => member(rng),
         "int" => one_of(INTEGERS, rng),
         "float" => one_of(FLOATS, rng),
