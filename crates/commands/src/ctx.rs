@@ -162,7 +162,7 @@ impl Effects {
     }
 
     /// Notes an event if somebody wants to hear of it.
-    fn raise(&mut self, class: EventClass, event: &'static str, db: usize, key: &[u8]) {
+    pub fn raise(&mut self, class: EventClass, event: &'static str, db: usize, key: &[u8]) {
         if self.wanted_events.intersects(class) {
             self.events.push(KeyEvent { class, event, db, key: key.into() });
         }

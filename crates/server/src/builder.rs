@@ -14,6 +14,7 @@ use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions};
 use stdx::mailbox::Mailbox;
 
 use crate::command_table::CommandTable;
+use crate::commands::migrate::Connections;
 use crate::config::apply::{self, NoAddress, StartOptions};
 use crate::config::value::Value;
 use crate::config::{ConfigStore, table};
@@ -243,6 +244,7 @@ fn shared(
         started_unix_s: unix_ms() / 1000,
         run_id: random_id(),
         repl_id: random_id().into(),
+        migrations: Connections::default(),
         backend,
         listening: listening.into(),
         startup_memory_bytes: 0.into(),

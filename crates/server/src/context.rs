@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use commands::{Args, CommandError};
+use commands::{Args, CommandError, Effects};
 use keyspace::gate::SharedPass;
+use keyspace::view::{Moment, Tally};
+use keyspace::{Key, Keyspace, View};
 use resp::Reply;
 
 use crate::command_table::Registered;
@@ -34,4 +36,36 @@ pub struct ServerCtx<'a, 'g> {
     pub now_ms: i64,
     /// Random numbers.
     pub rng: &'a mut fastrand::Rng,
+    /// For work on keys.
+    pub data: DataAccess<'a>,
+}
+
+/// What a server command needs to work on keys as a data command does.
+pub struct DataAccess<'a> {
+    /// What looking at keys counts and collects.
+    pub tally: &'a mut Tally,
+    /// What is done to the data.
+    pub effects: &'a mut Effects,
+    /// What is the same for all of a turn's commands.
+    pub moment: Moment,
+}
+
+impl DataAccess<'_> {
+    /// Does `work` with the shard of `key` locked: on that key of database `db`, and without a system call.
+    pub fn with_key<T>(
+        &mut self,
+        keyspace: &Keyspace,
+        db: usize,
+        key: Key<'_>,
+        work: impl FnOnce(&mut View<'_>, &mut Effects) -> T,
+    ) -> T {
+        let locked = keyspace.lock_one(key.hash);
+        let mut view = View::new(keyspace, locked, db, self.moment, self.tally);
+        work(&mut view, self.effects)
+    }
+
+    /// Now, in Unix milliseconds.
+    pub fn now_ms(&self) -> i64 {
+        self.moment.now_ms
+    }
 }

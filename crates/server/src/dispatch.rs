@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
-use crate::context::{ServerCtx, ServerHandler};
+use crate::context::{DataAccess, ServerCtx, ServerHandler};
 use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
@@ -318,6 +318,7 @@ impl Engine {
     ) -> Result<(), CommandError> {
         let reply = Reply::new(out, session.protocol);
         let before = reply.mark();
+        let moment = Moment { now_ms: self.now_ms, touch: !session.no_touch, access: self.access };
         let mut ctx = ServerCtx {
             shared: &self.shared,
             settings: &self.settings,
@@ -328,6 +329,7 @@ impl Engine {
             pass,
             now_ms: self.now_ms,
             rng: &mut self.rng,
+            data: DataAccess { tally: &mut self.tally, effects: &mut self.effects, moment },
         };
         let result = handler(&mut ctx, args);
         if result.is_err() {

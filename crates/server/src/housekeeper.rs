@@ -79,6 +79,9 @@ impl Housekeeper {
         if self.rounds.is_multiple_of(10) && shared.settings.get().timeout_s > 0 {
             shared.broadcast(|| Message::CloseIdle);
         }
+        if self.rounds.is_multiple_of(10) {
+            shared.migrations.close_idle();
+        }
     }
 
     fn sample_rates(&mut self, shared: &Shared) {

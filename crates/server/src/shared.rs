@@ -12,6 +12,7 @@ use net::{Address, Backend, ConnId, Listener, Socket};
 use stdx::mailbox::Mailbox;
 
 use crate::command_table::CommandTable;
+use crate::commands::migrate::Connections;
 use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
 use crate::freeing::FreeQueue;
@@ -123,6 +124,8 @@ pub struct Shared {
     pub run_id: String,
     /// 40 hex digits that name the history of the data. Guarded by a lock of its own, a leaf.
     pub repl_id: Mutex<String>,
+    /// Connections that MIGRATE keeps.
+    pub migrations: Connections,
     /// Set once somebody wants the server to stop.
     pub stopping: AtomicBool,
     /// DEBUG SET-ACTIVE-EXPIRE.

@@ -19,6 +19,7 @@ use crate::command_table::Runner;
 use crate::context::ServerCtx;
 
 mod digest;
+mod reload;
 
 use digest::Digest;
 
@@ -76,7 +77,8 @@ fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
             *ctx.shared.repl_id() = format!("{a:016x}{b:016x}{c:08x}");
             ctx.reply.ok();
         }
-        (b"reload" | b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
+        (b"reload", _) => return reload(ctx, args),
+        (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
         (b"quicklist-packed-threshold" | b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
         (b"segfault" | b"panic" | b"assert" | b"oom" | b"leak" | b"restart" | b"crash-and-recover", _) => {
             return Err(CommandError::Line(REFUSED));
@@ -95,6 +97,7 @@ const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-
     \"local\", you can run it from a local connection, otherwise you need to set this option in the \
     configuration file, and then restart the server.";
 const NOT_ON_DISK: &str = "ERR this server keeps its data in memory only: there is nothing to load";
+const RELOAD_OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
 const FIXED: &str = "ERR this server's tables and list nodes have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
 
@@ -143,6 +146,12 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
                 &[
                     "Answers with a value of this type: string, integer, double, bignum, null, array, set, map,",
                     "attrib, push, verbatim, true, false.",
+                ],
+            ),
+            (
+                "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
+                &[
+                    "Writes every key out and reads it in again, in memory. Not with NOSAVE: there is no file.",
                 ],
             ),
             ("SET-ACTIVE-EXPIRE <0|1>", &["Whether expired keys are removed before somebody asks for them."]),
@@ -242,6 +251,26 @@ fn digest_values(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) {
         let digest = with_entry(ctx, args.key(at), Digest::of_value).unwrap_or_default();
         ctx.reply.simple(&digest.hex());
     }
+}
+
+/// DEBUG RELOAD [NOSAVE] [MERGE] [NOFLUSH]. Nobody else does anything meanwhile, as in Redis.
+fn reload(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    for at in 2..args.len() {
+        if args.is(at, "NOSAVE") {
+            return Err(CommandError::Line(NOT_ON_DISK));
+        }
+        if !args.is(at, "MERGE") && !args.is(at, "NOFLUSH") {
+            return Err(CommandError::Line(RELOAD_OPTIONS));
+        }
+    }
+    let (shared, now_ms) = (ctx.shared, ctx.now_ms);
+    let rules = super::dump::rules(&ctx.settings.limits, shared.keyspace.hasher());
+    ctx.pass.exclusive(|_alone| reload::reload(&shared.keyspace, &rules, now_ms)).map_err(|error| {
+        tracing::error!(%error, "DEBUG RELOAD: a value did not come back");
+        CommandError::Line("ERR Error trying to load the RDB dump, check server logs.")
+    })?;
+    ctx.reply.ok();
+    Ok(())
 }
 
 /// Keys that DEBUG POPULATE adds before it lets those in who want to be alone.

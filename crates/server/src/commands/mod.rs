@@ -12,6 +12,7 @@ pub mod connection;
 pub mod debug;
 pub mod dump;
 pub mod memory;
+pub mod migrate;
 pub mod server;
 
 /// All server commands.
@@ -24,6 +25,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         debug::COMMANDS,
         dump::COMMANDS,
         memory::COMMANDS,
+        migrate::COMMANDS,
         server::COMMANDS,
     ]
     .into_iter()

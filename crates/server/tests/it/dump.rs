@@ -122,6 +122,27 @@ fn values_of_each_type_go_to_a_real_server_and_come_back() {
 }
 
 #[test]
+fn reloaded_keys_are_what_they_were() {
+    let server = start(BackendChoice::Auto);
+    let mut client = connect(&server);
+    let mut rng = Rng::new(3);
+    for kind in ["string", "list", "intset", "set", "hash", "zset", "stream"] {
+        for number in 0..20 {
+            for command in value(kind, &format!("{kind}:{number}"), &mut rng) {
+                assert!(!client.command(&command).is_error());
+            }
+        }
+    }
+    client.command(&["EXPIRE", "hash:1", "1000"]);
+    client.command(&["MOVE", "list:1", "5"]);
+    let digest = client.command(&["DEBUG", "DIGEST"]);
+    assert!(is_ok(&client.command(&["DEBUG", "RELOAD"])));
+    assert_eq!(client.command(&["DEBUG", "DIGEST"]), digest);
+    assert!(client.command(&["DEBUG", "RELOAD", "NOSAVE"]).is_error());
+    assert!(client.command(&["DEBUG", "RELOAD", "SOON"]).is_error());
+}
+
+#[test]
 fn a_damaged_payload_is_answered_and_the_server_goes_on() {
     let server = start(BackendChoice::Auto);
     let mut client = connect(&server);

@@ -7,6 +7,7 @@ mod dump;
 mod hostile;
 mod linearizability;
 mod memory;
+mod migrate;
 mod requests;
 mod scripts;
 mod support;

@@ -1,0 +1,481 @@
+//! MIGRATE: keys go to another server, and leave this one when that has said that it has them.
+//!
+//! Redis stops as a whole until the other server has answered. Here the thread of this connection does, for
+//! the other connections it serves as well; all others go on, and nothing is locked while the network is
+//! waited for. So a key may change on the way, and this is what then holds:
+//!
+//! ```text
+//!   1. each key's value is written out under its shard's lock
+//!   2. outside of the gate, without a lock: all values are sent, the answers are awaited
+//!   3. under its lock again: a key that still has this value is removed
+//!   4. for keys that changed meanwhile: alone in the gate, as Redis always is, steps 1 to 3 once more, in the
+//!      place of the copy that the target just took; a key that is gone here is deleted there
+//! ```
+//! So a key is on one of the two servers at any time, never with less than what clients were told was
+//! written, and it leaves here exactly as the target has it. Step 4 holds everybody up for one answer of the
+//! target, at most for the command's timeout per system call.
+//!
+//! A connection to a target stays open for some seconds, because keys are migrated in series
+//! ([`Connections`]).
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use ::commands::{Args, CommandError, EventClass};
+use keyspace::{Key, KeyEntry, Keyspace};
+use persist::dump;
+
+use crate::command_table::Runner;
+use crate::context::{DataAccess, ServerCtx};
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&MIGRATE];
+
+const KEY: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+
+static MIGRATE: Command<Runner> = Command {
+    name: "MIGRATE",
+    summary: "Moves keys to another server.",
+    since: "2.6.0",
+    group: Group::Generic,
+    complexity: "O(N) where N is the size of the values in bytes, here and on the other server.",
+    deprecated: None,
+    arity: Arity::AtLeast(6),
+    flags: Flags::WRITE,
+    acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
+    keys: &[KeySpec::at(3, KEY), KeySpec::keyword("KEYS", -2, -1, 0, KEY.union(KeyFlags::INCOMPLETE))],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::string("host"),
+        Arg::integer("port"),
+        Arg::one_of("key-selector", &[Arg::key("key", 0), Arg::word("empty-string", "")]),
+        Arg::integer("destination-db"),
+        Arg::integer("timeout"),
+        Arg::word("copy", "COPY").since("3.0.0").optional(),
+        Arg::word("replace", "REPLACE").since("3.0.0").optional(),
+        Arg::one_of(
+            "authentication",
+            &[
+                Arg::string("auth").token("AUTH").since("4.0.7"),
+                Arg::block("auth2", &[Arg::string("username"), Arg::string("password")])
+                    .token("AUTH2")
+                    .since("6.0.0"),
+            ],
+        )
+        .optional(),
+        Arg::key("keys", 1).token("KEYS").since("3.0.6").optional().multiple(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(migrate),
+};
+/// MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password] [KEYS key ...]:
+/// OK, or NOKEY when none of the keys is there. After an error those keys are gone that the target took.
+fn migrate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let order = Order::parse(args)?;
+    let (shared, db) = (ctx.shared, ctx.session.db);
+    let keyspace = &shared.keyspace;
+    let mut parcels: Vec<Parcel<'_>> =
+        order.keys.clone().filter_map(|at| Parcel::pack(&mut ctx.data, keyspace, db, args.key(at))).collect();
+    if parcels.is_empty() {
+        ctx.reply.simple("NOKEY");
+        return Ok(());
+    }
+    let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
+    if !order.copy {
+        parcels =
+            parcels.into_iter().zip(&delivery.taken).filter(|(_, taken)| **taken).map(|it| it.0).collect();
+        parcels.retain(|parcel| !parcel.leave(&mut ctx.data, keyspace, db));
+        if !parcels.is_empty() {
+            let data = &mut ctx.data;
+            let late =
+                ctx.pass.exclusive(|_alone| settle(data, keyspace, db, &parcels, &order, &shared.migrations));
+            delivery.failure = delivery.failure.or(late);
+        }
+    }
+    match delivery.failure {
+        None => ctx.reply.ok(),
+        Some(failure) => return Err(failure.into()),
+    }
+    Ok(())
+}
+
+/// What the command asks for.
+struct Order<'a> {
+    target: Target,
+    db: i64,
+    timeout: Duration,
+    copy: bool,
+    replace: bool,
+    /// The arguments of AUTH.
+    credentials: Option<Vec<&'a [u8]>>,
+    /// Indexes of the arguments that are keys.
+    keys: std::ops::Range<usize>,
+}
+
+/// Where a connection goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    host: String,
+    port: u16,
+}
+
+/// Where no timeout is given that makes sense.
+const TIMEOUT_MS_DEFAULT: u64 = 1000;
+
+impl<'a> Order<'a> {
+    fn parse(args: &Args<'a>) -> Result<Self, CommandError> {
+        let (mut copy, mut replace, mut credentials, mut keys) = (false, false, None, 3..4);
+        let mut at = 6;
+        while at < args.len() {
+            let left = args.len() - at - 1;
+            if args.is(at, "COPY") {
+                copy = true;
+            } else if args.is(at, "REPLACE") {
+                replace = true;
+            } else if args.is(at, "AUTH") && left >= 1 {
+                credentials = Some(vec![args.get(at + 1)]);
+                at += 1;
+            } else if args.is(at, "AUTH2") && left >= 2 {
+                credentials = Some(vec![args.get(at + 1), args.get(at + 2)]);
+                at += 2;
+            } else if args.is(at, "KEYS") {
+                if !args.get(3).is_empty() {
+                    return Err(CommandError::Line(KEY_BESIDE_KEYS));
+                }
+                keys = at + 1..args.len();
+                break;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        let timeout_ms = args.integer(5)?;
+        let db = args.integer(4)?;
+        let timeout_ms = u64::try_from(timeout_ms).ok().filter(|&ms| ms > 0).unwrap_or(TIMEOUT_MS_DEFAULT);
+        let port = stdx::number::parse_i64(args.get(2)).and_then(|port| u16::try_from(port).ok());
+        // A port that is none cannot be connected to, as 0.
+        let target =
+            Target { host: String::from_utf8_lossy(args.get(1)).into_owned(), port: port.unwrap_or(0) };
+        let timeout = Duration::from_millis(timeout_ms);
+        Ok(Self { target, db, timeout, copy, replace, credentials, keys })
+    }
+}
+
+const KEY_BESIDE_KEYS: &str =
+    "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
+
+/// A key as it was written out.
+struct Parcel<'a> {
+    key: Key<'a>,
+    payload: Vec<u8>,
+    expiry_ms: Option<i64>,
+}
+
+impl<'a> Parcel<'a> {
+    /// Writes the value of `key` out, if it is there.
+    fn pack(data: &mut DataAccess<'_>, keyspace: &Keyspace, db: usize, key: Key<'a>) -> Option<Self> {
+        data.with_key(keyspace, db, key, |view, _| {
+            let entry = view.get(key)?;
+            Some(Self { key, payload: dump::dump(&entry.view(), true), expiry_ms: entry.expiry_ms() })
+        })
+    }
+
+    /// Whether this is what the key holds.
+    fn is_of(&self, entry: &KeyEntry) -> bool {
+        entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), true) == self.payload
+    }
+
+    /// Removes the key if it still holds what was written out; whether it did.
+    fn leave(&self, data: &mut DataAccess<'_>, keyspace: &Keyspace, db: usize) -> bool {
+        data.with_key(keyspace, db, self.key, |view, effects| {
+            if !view.peek(self.key).is_some_and(|entry| self.is_of(&entry)) {
+                return false;
+            }
+            let entry = view.remove(self.key).expect("it was just looked at");
+            effects.changes += 1;
+            effects.raise(EventClass::GENERIC, "del", db, self.key.bytes);
+            effects.discard(entry);
+            true
+        })
+    }
+
+    /// The command that brings it to the target.
+    fn request<'p>(&'p self, replace: bool, now_ms: i64, ttl_text: &'p mut String) -> Vec<&'p [u8]> {
+        // Relative, as in Redis: the two servers' clocks may differ.
+        *ttl_text = self.expiry_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1)).to_string();
+        let mut request = vec![b"RESTORE".as_slice(), self.key.bytes, ttl_text.as_bytes(), &self.payload];
+        if replace {
+            request.push(b"REPLACE");
+        }
+        request
+    }
+}
+
+/// Step 4 for keys that changed after they were written out; the caller is alone in the gate.
+fn settle(
+    data: &mut DataAccess<'_>,
+    keyspace: &Keyspace,
+    db: usize,
+    changed: &[Parcel<'_>],
+    order: &Order<'_>,
+    connections: &Connections,
+) -> Option<Failure> {
+    let mut gone = Vec::new();
+    let mut again = Vec::new();
+    for parcel in changed {
+        match Parcel::pack(data, keyspace, db, parcel.key) {
+            Some(parcel) => again.push(parcel),
+            None => gone.push(parcel.key.bytes),
+        }
+    }
+    let mut link = match Link::open(connections, order) {
+        Ok(link) => link,
+        Err(failure) => return Some(failure),
+    };
+    let deleted = gone.iter().map(|key| vec![b"DEL".as_slice(), key]);
+    let mut ttl_texts = vec![String::new(); again.len()];
+    let sent =
+        again.iter().zip(&mut ttl_texts).map(|(parcel, text)| parcel.request(true, data.now_ms(), text));
+    let delivery = link.exchange(deleted.chain(sent).collect(), order);
+    link.close(connections, &delivery);
+    for (parcel, _) in again.iter().zip(&delivery.taken[gone.len()..]).filter(|(_, taken)| **taken) {
+        parcel.leave(data, keyspace, db);
+    }
+    delivery.failure
+}
+
+/// What came of sending keys.
+struct Delivery {
+    /// For each request, whether the target did it.
+    taken: Vec<bool>,
+    /// The first thing that went wrong.
+    failure: Option<Failure>,
+}
+
+/// Why keys did not all arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Failure {
+    Connecting,
+    Writing,
+    Reading,
+    /// The target's error, without its `-`.
+    Refused(Vec<u8>),
+}
+
+impl From<Failure> for CommandError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Connecting => CommandError::Line("IOERR error or timeout connecting to the client"),
+            Failure::Writing => CommandError::Line("IOERR error or timeout writing to target instance"),
+            Failure::Reading => CommandError::Line("IOERR error or timeout reading from target instance"),
+            Failure::Refused(line) => {
+                CommandError::Bytes([b"ERR Target instance replied with error: ", &line[..]].concat())
+            }
+        }
+    }
+}
+
+/// Sends all parcels. A connection that was kept open and turns out to be dead is opened again, once.
+fn deliver(connections: &Connections, order: &Order<'_>, parcels: &[Parcel<'_>]) -> Delivery {
+    let now_ms = crate::worker::unix_ms();
+    loop {
+        let mut link = match Link::open(connections, order) {
+            Ok(link) => link,
+            Err(failure) => return Delivery { taken: vec![false; parcels.len()], failure: Some(failure) },
+        };
+        let mut ttl_texts = vec![String::new(); parcels.len()];
+        let requests = parcels.iter().zip(&mut ttl_texts);
+        let requests = requests.map(|(parcel, text)| parcel.request(order.replace, now_ms, text)).collect();
+        let delivery = link.exchange(requests, order);
+        let is_dead = matches!(delivery.failure, Some(Failure::Writing | Failure::Reading));
+        if is_dead && link.was_kept && !link.timed_out && !delivery.taken.contains(&true) {
+            continue;
+        }
+        link.close(connections, &delivery);
+        return delivery;
+    }
+}
+
+/// A connection to a target, in use.
+struct Link {
+    target: Target,
+    stream: BufReader<TcpStream>,
+    /// The database that the target has selected, if that is known.
+    db: Option<i64>,
+    was_kept: bool,
+    timed_out: bool,
+}
+
+/// Longest line of an answer that is read.
+const ANSWER_LEN_BYTES_MAX: u64 = 64 * 1024;
+
+impl Link {
+    /// A connection that was kept, or a new one.
+    fn open(connections: &Connections, order: &Order<'_>) -> Result<Self, Failure> {
+        let target = order.target.clone();
+        let link = match connections.take(&target) {
+            Some((stream, db)) => {
+                Self { target, stream: BufReader::new(stream), db, was_kept: true, timed_out: false }
+            }
+            None => {
+                let stream = connect(&target, order.timeout).map_err(|error| match error.kind() {
+                    // Redis notices that nobody listens when it writes.
+                    io::ErrorKind::ConnectionRefused => Failure::Writing,
+                    _ => Failure::Connecting,
+                })?;
+                Self { target, stream: BufReader::new(stream), db: None, was_kept: false, timed_out: false }
+            }
+        };
+        let stream = link.stream.get_ref();
+        let timeouts = stream.set_read_timeout(Some(order.timeout));
+        timeouts
+            .and_then(|()| stream.set_write_timeout(Some(order.timeout)))
+            .map_err(|_| Failure::Connecting)?;
+        Ok(link)
+    }
+
+    /// Authenticates, selects, sends `requests` at once and reads all answers.
+    fn exchange(&mut self, requests: Vec<Vec<&[u8]>>, order: &Order<'_>) -> Delivery {
+        let count = requests.len();
+        let mut delivery = Delivery { taken: vec![false; count], failure: None };
+        let db = order.db.to_string();
+        let mut preparations = Vec::new();
+        if let Some(credentials) = &order.credentials {
+            preparations.push([&[b"AUTH".as_slice()], &credentials[..]].concat());
+        }
+        if self.db != Some(order.db) {
+            preparations.push(vec![b"SELECT", db.as_bytes()]);
+        }
+        let prepared = preparations.len();
+        let mut out = Vec::new();
+        preparations.iter().chain(&requests).for_each(|request| append_request(&mut out, request));
+        if let Err(error) = self.stream.get_mut().write_all(&out) {
+            self.note(&error);
+            delivery.failure = Some(Failure::Writing);
+            return delivery;
+        }
+        let mut is_prepared = true;
+        for at in 0..prepared + count {
+            let refusal = match self.answer() {
+                Ok(refusal) => refusal,
+                Err(error) => {
+                    self.note(&error);
+                    delivery.failure.get_or_insert(Failure::Reading);
+                    return delivery;
+                }
+            };
+            match (at.checked_sub(prepared), refusal) {
+                (None, Some(line)) => {
+                    is_prepared = false;
+                    delivery.failure.get_or_insert(Failure::Refused(line));
+                }
+                (Some(at), None) => delivery.taken[at] = is_prepared,
+                (Some(_), Some(line)) => {
+                    delivery.failure.get_or_insert(Failure::Refused(line));
+                }
+                (None, None) => {}
+            }
+        }
+        self.db = is_prepared.then_some(order.db);
+        delivery
+    }
+
+    /// The next answer, which is one line: the text of an error, or nothing.
+    fn answer(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        (&mut self.stream).take(ANSWER_LEN_BYTES_MAX).read_until(b'\n', &mut line)?;
+        let Some(line) = line.strip_suffix(b"\r\n") else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        match line.split_first() {
+            Some((b'-', text)) => Ok(Some(text.to_vec())),
+            Some((b'+' | b':', _)) => Ok(None),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn note(&mut self, error: &io::Error) {
+        self.timed_out = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+    }
+
+    /// Keeps the connection for the next command, unless its answers are out of step.
+    fn close(self, connections: &Connections, delivery: &Delivery) {
+        if !matches!(delivery.failure, Some(Failure::Writing | Failure::Reading)) {
+            connections.keep(self.target, self.stream.into_inner(), self.db);
+        }
+    }
+}
+
+fn connect(target: &Target, timeout: Duration) -> io::Result<TcpStream> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in (&*target.host, target.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn append_request(out: &mut Vec<u8>, words: &[&[u8]]) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Connections that are kept, in all.
+const KEPT_MAX: usize = 64;
+/// How long a connection is kept after its last use.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// Connections to targets that are not in use, each for some seconds. Guarded by a lock of its own, a leaf,
+/// never held across a system call.
+#[derive(Debug, Default)]
+pub struct Connections {
+    kept: Mutex<Vec<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    target: Target,
+    stream: TcpStream,
+    db: Option<i64>,
+    used: Instant,
+}
+
+impl Connections {
+    fn take(&self, target: &Target) -> Option<(TcpStream, Option<i64>)> {
+        let mut kept = self.lock();
+        let at = kept.iter().position(|kept| kept.target == *target && kept.used.elapsed() < KEPT_FOR)?;
+        let found = kept.swap_remove(at);
+        Some((found.stream, found.db))
+    }
+
+    fn keep(&self, target: Target, stream: TcpStream, db: Option<i64>) {
+        let mut kept = self.lock();
+        let displaced = if kept.len() >= KEPT_MAX { Some(kept.swap_remove(0)) } else { None };
+        kept.push(Kept { target, stream, db, used: Instant::now() });
+        drop(kept);
+        // Closed here, after the lock.
+        drop(displaced);
+    }
+
+    /// Closes what was not used for a while.
+    pub fn close_idle(&self) {
+        let idle: Vec<Kept> = self.lock().extract_if(.., |kept| kept.used.elapsed() >= KEPT_FOR).collect();
+        drop(idle);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().expect("nothing panics while the connections are locked")
+    }
+}
