@@ -138,9 +138,11 @@ impl Effects {
         }
     }
 
-    /// Lets go of a part of a value that its owner found too big to free here: a background thread does.
+    /// Lets go of a part of a value as [`Effects::discard`] does of a whole one. O(1).
     pub fn discard_object(&mut self, object: keyspace::Object) {
-        self.discarded.push(Discarded::Object(object));
+        if object.element_count() >= LAZY_FREE_ELEMENTS_MIN {
+            self.discarded.push(Discarded::Object(object));
+        }
     }
 
     /// Takes over what left the keyspace while commands looked at it: events for expired keys, a place

@@ -23,6 +23,7 @@
 //! Source: the Redis and Valkey documentation of the format, and dumps of Redis 8.0.2 and Valkey 8.1 and 9.1.
 
 mod error;
+mod groups;
 mod hash;
 mod list;
 mod lzf;

@@ -1,5 +1,6 @@
 //! Payloads that real servers wrote, what they must become, and what must be refused.
 
+use keyspace::stream::Group;
 use keyspace::string::stored;
 use keyspace::{Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, Str, StreamId, StreamLimits};
 use persist::dump::{PayloadError, dump, restore, sealed};
@@ -39,6 +40,17 @@ const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
          01030100010101817702040100010401dfff0202018167020101816802817802080102010501dfff02817a020401ff03\
          06000101010204000c001c88be1e114cb3dc",
         "stream 1-1(f=v) 5-0(g=1 h=x) 6-0(f=z) last 6-0 deleted 1-2 added 4",
+    ),
+    (
+        "15011000000000000000010000000000000001c3293311330000001400030100010101816602000102200a0500018176\
+         0204600a2015c00a0002600a0101ff03010301010000030201610103030300000000000000010000000000000001e803\
+         000000000000412c00000000000000010000000000000002d00700000000000002000000000000000100000000000000\
+         03b80b000000000000020201633d1c5afca10100003d1c5afca101000001000000000000000100000000000000020164\
+         3e1c5afca10100003e1c5afca10100000200000000000000010000000000000001000000000000000100000000000000\
+         030162010381ffffffffffffffff0001056e65766572401c5afca1010000ffffffffffffffff000c008437d414021f5d\
+         bd",
+        "stream 1-1(f=v) 1-2(f=v) 1-3(f=v) last 1-3 deleted 0-0 added 3 \
+         group a 1-3 read Some(3) [c: 1-2@2000*2] [d: 1-1@1000*300 1-3@3000*2] group b 1-3 read None [never:]",
     ),
     // Valkey 8.1.1.
     ("00c118fc0b002fdd882d8dbdb319", "string -1000"),
@@ -194,7 +206,7 @@ fn told(entry: &KeyEntry) -> String {
                 id(stream.max_deleted_id()),
                 stream.entries_added()
             );
-            entries.chain([figures]).collect()
+            entries.chain([figures]).chain(stream.groups().flat_map(told_group)).collect()
         }
     };
     let encoding = object.encoding_name();
@@ -204,6 +216,29 @@ fn told(entry: &KeyEntry) -> String {
     let kind = object.type_name();
     let name = if encoding == kind { kind.into() } else { format!("{encoding} {kind}") };
     format!("{name} {}", words.join(" "))
+}
+
+/// A group's words: how far it is, and in brackets each consumer's pending entries, with `@` the time of delivery
+/// and `*` how often. A consumer that never was active has been seen only.
+fn told_group(group: &Group) -> Vec<String> {
+    let id = |id: StreamId| format!("{}-{}", id.ms, id.seq);
+    let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let mut words = vec![format!(
+        "group {} {} read {:?}",
+        name(group.name()),
+        id(group.last_delivered()),
+        group.entries_read()
+    )];
+    for consumer in group.consumers() {
+        assert_eq!(consumer.active_ms().is_none(), consumer.name() == b"never");
+        assert!(consumer.seen_ms() > 1_700_000_000_000);
+        let pending = consumer.pending_from(StreamId::MIN).map(|at| {
+            let record = group.pending(at).expect("a group has what its consumers have");
+            format!(" {}@{}*{}", id(at), record.delivered_ms, record.deliveries)
+        });
+        words.push(format!("[{}:{}]", name(consumer.name()), pending.collect::<String>()));
+    }
+    words
 }
 
 #[test]

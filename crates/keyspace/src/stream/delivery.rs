@@ -220,6 +220,12 @@ impl Stream {
         Counters::of(self).lag(group)
     }
 
+    /// How many of the entries ever added are at or below `id`, where the ends of the stream tell. O(entries of
+    /// one node).
+    pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
+        Counters::of(self).added_up_to(id)
+    }
+
     fn place_of_group(&self, name: &[u8]) -> Result<usize, usize> {
         self.groups.binary_search_by(|group| group.name().cmp(name))
     }

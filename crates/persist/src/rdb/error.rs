@@ -51,6 +51,8 @@ pub enum FormatErrorKind {
     BrokenStreamNode,
     /// A stream's figures cannot be those of its entries.
     BrokenStream,
+    /// A stream's consumer group is there twice, or its consumers do not have what is pending in it.
+    BrokenGroup,
     /// Something follows the value where nothing may.
     TrailingBytes,
     /// The time at which a hash's field expires cannot be one.
@@ -96,6 +98,7 @@ impl fmt::Display for FormatErrorKind {
             FormatErrorKind::Empty => "a collection without elements",
             FormatErrorKind::BrokenStreamNode => "a broken node of a stream",
             FormatErrorKind::BrokenStream => "a stream whose figures do not fit its entries",
+            FormatErrorKind::BrokenGroup => "a broken consumer group of a stream",
             FormatErrorKind::TrailingBytes => "bytes behind the value",
             FormatErrorKind::FieldExpiry => "a field's expiry that is no time",
         })

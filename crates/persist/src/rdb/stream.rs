@@ -4,7 +4,7 @@
 //! ```text
 //!   stream   count, then for each node: 16 bytes of its ID | listpack in a string
 //!            entries | last ID | first ID, highest deleted ID, entries ever added      (from 7.0 on)
-//!            groups
+//!            groups ([`groups`])
 //!   ID       milliseconds, sequence number: two lengths; where it says 16 bytes: two u64, highest byte first
 //!   node     live entries | deleted ones | fields | field … | 0        those of its first entry
 //!            entry …
@@ -19,6 +19,7 @@ use structures::listpack::element::{Element, append_encoded};
 use structures::listpack::{Iter, header, terminator};
 
 use super::error::{FormatError, FormatErrorKind};
+use super::groups;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 use super::value::{self, Rules, ValueType};
@@ -42,7 +43,8 @@ pub(super) fn read<S: Source>(
     let mut stream = Stream::new();
     for _ in 0..reader.length()? {
         let id = reader.string()?;
-        let base = raw_id(&id).ok_or(reader.error(FormatErrorKind::BrokenStreamNode))?;
+        let id = <&[u8; 16]>::try_from(&id[..]);
+        let base = raw_id(id.map_err(|_| reader.error(FormatErrorKind::BrokenStreamNode))?);
         let pack = value::read_listpack(reader)?;
         let node = NodeEntries { base, elements: pack.iter(), stream: &mut stream, rules };
         node.read().ok_or(reader.error(FormatErrorKind::BrokenStreamNode))?;
@@ -59,18 +61,17 @@ pub(super) fn read<S: Source>(
         stream.set_max_deleted_id(read_id(reader)?);
         stream.set_entries_added(reader.length()?);
     }
-    if reader.length()? > 0 {
-        return Err(reader.error(FormatErrorKind::BrokenStream));
-    }
+    groups::read(kind, reader, &mut stream)?;
     Ok(stream)
 }
 
-fn raw_id(bytes: &[u8]) -> Option<StreamId> {
-    let (ms, seq) = bytes.split_first_chunk::<8>()?;
-    Some(StreamId { ms: u64::from_be_bytes(*ms), seq: u64::from_be_bytes(seq.try_into().ok()?) })
+/// An ID in 16 bytes.
+pub(super) fn raw_id(bytes: &[u8; 16]) -> StreamId {
+    let id = u128::from_be_bytes(*bytes);
+    StreamId { ms: (id >> 64) as u64, seq: id as u64 }
 }
 
-fn read_id<S: Source>(reader: &mut Reader<S>) -> Result<StreamId, FormatError> {
+pub(super) fn read_id<S: Source>(reader: &mut Reader<S>) -> Result<StreamId, FormatError> {
     Ok(StreamId { ms: reader.length()?, seq: reader.length()? })
 }
 
@@ -183,10 +184,10 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
     write_id(writer, stream.first_entry_id());
     write_id(writer, stream.max_deleted_id());
     writer.length(stream.entries_added());
-    writer.length(0);
+    groups::write(writer, stream);
 }
 
-fn write_id<S: Sink>(writer: &mut Writer<S>, id: StreamId) {
+pub(super) fn write_id<S: Sink>(writer: &mut Writer<S>, id: StreamId) {
     writer.length(id.ms);
     writer.length(id.seq);
 }

@@ -1,0 +1,125 @@
+//! Consumer groups of a stream.
+//!
+//! ```text
+//!   groups     count, then each: name | last delivered ID | entries read, -1 as 64 bits (from 7.0 on)
+//!              pending | consumers
+//!   pending    count, then each: 16 bytes of its ID | time of delivery | deliveries
+//!   consumers  count, then each: name | time it was seen | time it was active, -1 for never (from 7.2 on)
+//!              count of its pending entries, then 16 bytes of each ID
+//! ```
+//! What is pending in a group is pending for exactly one of its consumers, and the other way round.
+
+use keyspace::stream::{Group, Pending};
+use keyspace::{Stream, StreamId};
+
+use super::error::{FormatError, FormatErrorKind};
+use super::sink::{Sink, Writer};
+use super::source::{Reader, Source};
+use super::stream::{raw_id, read_id, write_id};
+use super::value::ValueType;
+
+/// A pending entry whose consumer is not known yet.
+struct Unowned {
+    id: StreamId,
+    delivered_ms: i64,
+    deliveries: u64,
+    taken: bool,
+}
+
+/// Reads the groups of `stream`, whose entries and figures are there.
+pub(super) fn read<S: Source>(
+    kind: ValueType,
+    reader: &mut Reader<S>,
+    stream: &mut Stream,
+) -> Result<(), FormatError> {
+    for _ in 0..reader.length()? {
+        let name = reader.string()?;
+        let last_delivered = read_id(reader)?;
+        let entries_read = match kind {
+            ValueType::StreamListpacks => stream.entries_up_to(last_delivered),
+            _ => match reader.length()? {
+                u64::MAX => None,
+                count => Some(i64::try_from(count).map_err(|_| broken(reader))?),
+            },
+        };
+        let group = stream.create_group(&name, last_delivered, entries_read).ok_or(broken(reader))?;
+        read_group(kind, reader, group)?;
+    }
+    Ok(())
+}
+
+fn broken<S: Source>(reader: &Reader<S>) -> FormatError {
+    reader.error(FormatErrorKind::BrokenGroup)
+}
+
+fn read_group<S: Source>(
+    kind: ValueType,
+    reader: &mut Reader<S>,
+    group: &mut Group,
+) -> Result<(), FormatError> {
+    let mut pending = read_pending(reader)?;
+    for _ in 0..reader.length()? {
+        let name = reader.string()?;
+        let seen_ms = reader.time_ms()?;
+        let active_ms = match kind {
+            ValueType::StreamListpacks3 => Some(reader.time_ms()?).filter(|&at_ms| at_ms != NEVER_MS),
+            _ => Some(seen_ms),
+        };
+        let consumer = group.create_consumer(&name, seen_ms).ok_or(broken(reader))?;
+        group.set_active(consumer, active_ms);
+        for _ in 0..reader.length()? {
+            let id = raw_id(&reader.array()?);
+            let at = pending.binary_search_by_key(&id, |pending| pending.id).map_err(|_| broken(reader))?;
+            let Unowned { delivered_ms, deliveries, .. } = pending[at];
+            if std::mem::replace(&mut pending[at].taken, true) {
+                return Err(broken(reader));
+            }
+            group.assign(id, Pending { delivered_ms, deliveries, consumer });
+        }
+    }
+    if pending.iter().all(|pending| pending.taken) { Ok(()) } else { Err(broken(reader)) }
+}
+
+/// The pending entries in the order of their IDs. As many as there are: the count alone allocates nothing.
+fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, FormatError> {
+    let mut all: Vec<Unowned> = Vec::new();
+    for _ in 0..reader.length()? {
+        let id = raw_id(&reader.array()?);
+        let (delivered_ms, deliveries) = (reader.time_ms()?, reader.length()?);
+        all.push(Unowned { id, delivered_ms, deliveries, taken: false });
+    }
+    all.sort_unstable_by_key(|pending| pending.id);
+    if all.is_sorted_by(|a, b| a.id < b.id) { Ok(all) } else { Err(broken(reader)) }
+}
+
+/// Stands for the time at which a consumer was never active.
+const NEVER_MS: i64 = -1;
+
+/// Writes the groups as part of [`ValueType::StreamListpacks3`].
+pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
+    writer.length(stream.groups().len() as u64);
+    for group in stream.groups() {
+        writer.string(group.name());
+        write_id(writer, group.last_delivered());
+        writer.length(group.entries_read().map_or(u64::MAX, |count| count as u64));
+        writer.length(group.pending_len() as u64);
+        for (id, pending) in group.pending_from(StreamId::MIN) {
+            write_raw_id(writer, id);
+            writer.time_ms(pending.delivered_ms);
+            writer.length(pending.deliveries);
+        }
+        writer.length(group.consumer_count() as u64);
+        for consumer in group.consumers() {
+            writer.string(consumer.name());
+            writer.time_ms(consumer.seen_ms());
+            writer.time_ms(consumer.active_ms().unwrap_or(NEVER_MS));
+            writer.length(consumer.pending_len() as u64);
+            consumer.pending_from(StreamId::MIN).for_each(|id| write_raw_id(writer, id));
+        }
+    }
+}
+
+fn write_raw_id<S: Sink>(writer: &mut Writer<S>, id: StreamId) {
+    writer.raw(&id.ms.to_be_bytes());
+    writer.raw(&id.seq.to_be_bytes());
+}
