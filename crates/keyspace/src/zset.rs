@@ -266,6 +266,11 @@ impl Zset {
         }
     }
 
+    /// Whether it has outgrown the packed encoding.
+    pub fn is_ranked(&self) -> bool {
+        matches!(self.repr, Repr::Ranked(_))
+    }
+
     /// The name OBJECT ENCODING gives: users know the ordered encoding as `skiplist`.
     pub fn encoding_name(&self) -> &'static str {
         match &self.repr {

@@ -145,8 +145,10 @@ impl<'a> RangeRequest<'a> {
             return zset.len() - ranks.end..zset.len() - ranks.start;
         }
         let Some((offset, count)) = self.limit else { return ranks };
-        let Ok(offset) = usize::try_from(offset) else { return ranks.start..ranks.start };
-        let passed = offset.min(ranks.len());
+        let passed = match usize::try_from(offset) {
+            Ok(offset) => offset.min(ranks.len()),
+            Err(_) => passed_from_end(zset, offset, ranks.len()),
+        };
         let taken = usize::try_from(count).unwrap_or(usize::MAX).min(ranks.len() - passed);
         if self.reverse {
             let end = ranks.end - passed;
@@ -156,6 +158,13 @@ impl<'a> RangeRequest<'a> {
             start..start + taken
         }
     }
+}
+
+/// How many of `len` members of a range a negative offset passes over: in a large set it counts from the
+/// range's other end, -1 being its last member; in a packed one, as in Redis, it passes over all.
+fn passed_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
+    let from_end = usize::try_from(offset.unsigned_abs()).ok().filter(|_| zset.is_ranked());
+    from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)
 }
 
 /// Replies with a range.
@@ -587,7 +596,6 @@ mod tests {
             ("ZRANGE z 0 5 REV BYSCORE", "*0|"),
             ("ZRANGEBYSCORE z -inf +inf LIMIT 1 2", "*2|$1|a|$1|b|"),
             ("ZRANGEBYSCORE z -inf +inf LIMIT 1 -1", "*3|$1|a|$1|b|$1|c|"),
-            ("ZRANGEBYSCORE z -inf +inf LIMIT -1 1", "*0|"),
             ("ZRANGEBYSCORE z -inf +inf LIMIT 9 1", "*0|"),
             ("ZREVRANGEBYSCORE z +inf 0 WITHSCORES LIMIT 0 1", "*2|$1|c|$1|5|"),
             ("ZCOUNT z 1 1e400", ":2|"),
@@ -601,6 +609,18 @@ mod tests {
             ("ZREMRANGEBYSCORE z a b", "-ERR min or max is not a float|"),
             ("ZRANGE z 0 -1", "*2|$1|m|$1|a|"),
         ]);
+    }
+
+    #[test]
+    fn a_negative_offset_counts_from_the_other_end_of_a_large_set() {
+        let mut db = Harness::new();
+        db.line("ZADD z 1 a 2 b 3 c 4 d");
+        assert_eq!(db.line("ZRANGEBYSCORE z 1 3 LIMIT -1 1"), "*0|");
+        db.limits.zset_max_listpack_entries = 0;
+        db.line("ZADD z 5 e");
+        assert_eq!(db.line("ZRANGEBYSCORE z 1 3 LIMIT -2 9"), "*2|$1|b|$1|c|");
+        assert_eq!(db.line("ZREVRANGEBYSCORE z 3 1 LIMIT -2 1"), "*1|$1|b|");
+        assert_eq!(db.line("ZRANGEBYSCORE z 1 3 LIMIT -4 1"), "*0|");
     }
 
     #[test]
