@@ -1,5 +1,5 @@
-//! Commands on strings: whole values here, parts of them in `range`, numbers in `counter`, the longest
-//! common subsequence in `lcs`.
+//! Commands on strings: whole values here, parts of them in `range`, numbers in `counter` and `increx`,
+//! comparisons in `compare`, the longest common subsequence in `lcs`.
 
 use keyspace::string::IntText;
 use keyspace::{Expiry, Key, Str};
@@ -10,11 +10,14 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
 
+mod compare;
 mod counter;
+mod increx;
 mod lcs;
 mod options;
 mod range;
 
+use compare::condition_holds;
 use options::{Condition, Lifetime, Options, Takes};
 
 /// This group's commands.
@@ -41,6 +44,11 @@ pub static COMMANDS: &[&Command] = &[
     &counter::DECRBY,
     &counter::INCRBYFLOAT,
     &lcs::LCS,
+    &compare::DIGEST,
+    &compare::DELEX,
+    &compare::DELIFEQ,
+    &MSETEX,
+    &increx::INCREX,
 ];
 
 /// Bytes from which a reply refers to a stored string instead of copying it.
@@ -117,6 +125,8 @@ static SET: Command = Command {
                 Arg::word("xx", "XX"),
                 Arg::string("ifeq-value").token("IFEQ").since("8.4.0"),
                 Arg::string("ifne-value").token("IFNE").since("8.4.0"),
+                Arg::string("ifdeq-digest").token("IFDEQ").since("8.4.0"),
+                Arg::string("ifdne-digest").token("IFDNE").since("8.4.0"),
             ],
         )
         .since("2.6.12")
@@ -137,7 +147,7 @@ static SET: Command = Command {
     subcommands: &[],
     run: set,
 };
-/// SET key value [NX | XX | IFEQ value | IFNE value] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: OK,
+/// SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: OK,
 /// or null where the condition does not hold; with GET what was there before, either way.
 fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
@@ -147,7 +157,7 @@ fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.reply.ok();
         return Ok(());
     }
-    let options = Options::parse(args, 3, Takes::SetOptions)?;
+    let options = Options::parse(args, 3, Takes::Set)?;
     let expiry = options.expiry("set", ctx.db.now_ms())?;
     if options.get {
         reply_value(ctx, key)?;
@@ -163,22 +173,6 @@ fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.reply.ok();
     }
     Ok(())
-}
-
-fn condition_holds(ctx: &mut Ctx<'_>, key: Key<'_>, condition: Condition<'_>) -> Result<bool, CommandError> {
-    Ok(match condition {
-        Condition::None => true,
-        Condition::Absent => !ctx.db.contains(key),
-        Condition::Present => ctx.db.contains(key),
-        Condition::Equal(text) => has_text(ctx, key, text)?.is_some_and(|equal| equal),
-        Condition::NotEqual(text) => has_text(ctx, key, text)?.is_none_or(|equal| !equal),
-    })
-}
-
-/// Whether the string at `key` is `text`; `None` when the key is absent.
-fn has_text(ctx: &mut Ctx<'_>, key: Key<'_>, text: &[u8]) -> Result<Option<bool>, CommandError> {
-    let string = ctx.db.string_to_write(key)?;
-    Ok(string.map(|string| string.bytes(&mut IntText::new()) == text))
 }
 
 /// Stores a string and raises the events of SET.
@@ -281,7 +275,7 @@ static GETEX: Command = Command {
 /// that is over already deletes the key.
 fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
-    let options = Options::parse(args, 2, Takes::GetexOptions)?;
+    let options = Options::parse(args, 2, Takes::Getex)?;
     if !reply_value(ctx, key)? {
         return Ok(());
     }
@@ -470,6 +464,62 @@ fn store_pairs(ctx: &mut Ctx<'_>, args: &Args<'_>) {
         ctx.db.set_string(key, args.get(index + 1), Expiry::Clear);
         ctx.changed(EventClass::STRING, "set", key);
     }
+}
+
+static MSETEX: Command = Command {
+    name: "MSETEX",
+    summary: "Stores strings at several keys, all at once, together with an expiry.",
+    since: "8.4.0",
+    group: Group::String,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    acl: Acl::WRITE.union(Acl::STRING),
+    keys: &[KeySpec::counted_pairs(1, 0, 1, KeyFlags::OW.union(KeyFlags::UPDATE))],
+    tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
+    args: &[
+        Arg::integer("numkeys"),
+        Arg::block("data", &[Arg::key("key", 0), Arg::string("value")]).multiple(),
+        Arg::one_of("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional(),
+        Arg::one_of(
+            "expiration",
+            &[
+                Arg::integer("seconds").token("EX"),
+                Arg::integer("milliseconds").token("PX"),
+                Arg::unix_time("unix-time-seconds").token("EXAT"),
+                Arg::unix_time("unix-time-milliseconds").token("PXAT"),
+                Arg::word("keepttl", "KEEPTTL"),
+            ],
+        )
+        .optional(),
+    ],
+    subcommands: &[],
+    run: msetex,
+};
+/// MSETEX numkeys key value [key value …] [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: 1 when they
+/// were stored, 0 when one of the keys exists (NX) or does not (XX).
+fn msetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let count = stdx::number::parse_i64(args.get(1)).and_then(|count| i32::try_from(count).ok());
+    let count = count.and_then(|count| usize::try_from(count).ok()).filter(|&count| count > 0);
+    let count = count.ok_or(CommandError::Line("ERR invalid numkeys value"))?;
+    let end = 2 + 2 * count;
+    if end > args.len() {
+        return Err(CommandError::Line("ERR wrong number of key-value pairs"));
+    }
+    let options = Options::parse(args, end, Takes::Msetex)?;
+    let expiry = options.expiry("msetex", ctx.db.now_ms())?;
+    let mut keys = (2..end).step_by(2).map(|index| args.key(index));
+    let stores = match options.condition {
+        Condition::Absent => keys.all(|key| !ctx.db.contains(key)),
+        Condition::Present => keys.all(|key| ctx.db.contains(key)),
+        _ => true,
+    };
+    if stores {
+        (2..end).step_by(2).for_each(|index| store(ctx, args.key(index), args.get(index + 1), expiry));
+    }
+    ctx.reply.integer(stores.into());
+    Ok(())
 }
 
 static STRLEN: Command = Command {

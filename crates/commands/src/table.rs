@@ -387,6 +387,11 @@ impl KeySpec {
         Self { flags, begin: Begin::Index(begin), find: Find::KeyNum { keynum, first, step: 1 }, notes: "" }
     }
 
+    /// The same where every key is followed by a value.
+    pub const fn counted_pairs(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
+        Self { flags, begin: Begin::Index(begin), find: Find::KeyNum { keynum, first, step: 2 }, notes: "" }
+    }
+
     /// Keys behind a keyword, looked for from argument `start` on (from the end when negative).
     pub const fn keyword(keyword: &'static str, start: i8, last: i8, limit: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step: 1, limit };

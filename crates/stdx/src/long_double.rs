@@ -56,6 +56,11 @@ impl LongDouble {
         f64::from_bits(converted.to_bits() as u64)
     }
 
+    /// The largest finite number.
+    pub fn largest() -> Self {
+        Self(X87DoubleExtended::largest())
+    }
+
     /// The rounded sum, or `None` when it is NaN or infinite.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         let sum = self.0.add_r(other.0, Round::NearestTiesToEven).value;
@@ -69,6 +74,13 @@ impl LongDouble {
 }
 
 /// The text: up to 17 decimals, no trailing zeros, no exponent, no `-0`.
+impl std::ops::Neg for LongDouble {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Self(-self.0)
+    }
+}
+
 impl fmt::Display for LongDouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // x87's layout: 64 bits with an explicit leading one, 15 of exponent, one of sign.

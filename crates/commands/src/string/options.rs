@@ -1,4 +1,4 @@
-//! The options of SET and GETEX: a condition, an expiry, GET. Conflicts follow Redis 8.0.2, which lets an
+//! The options of SET, GETEX and their relatives: a condition, an expiry, GET. Conflicts follow Redis 8.0.2, which lets an
 //! option that stands twice count the second time.
 
 use keyspace::Expiry;
@@ -27,6 +27,10 @@ pub(super) enum Condition<'a> {
     Equal(&'a [u8]),
     /// IFNE: an absent key differs from every text.
     NotEqual(&'a [u8]),
+    /// IFDEQ: the text's digest, in hexadecimal.
+    DigestEqual(&'a [u8]),
+    /// IFDNE: an absent key differs from every digest.
+    DigestNotEqual(&'a [u8]),
 }
 
 /// How long the key shall live. Numbers are parsed later, when Redis reports their errors.
@@ -52,9 +56,11 @@ pub(super) enum Lifetime<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     /// All but PERSIST.
-    SetOptions,
+    Set,
+    /// NX, XX, times and KEEPTTL: MSETEX.
+    Msetex,
     /// Times and PERSIST.
-    GetexOptions,
+    Getex,
 }
 
 impl<'a> Options<'a> {
@@ -63,11 +69,13 @@ impl<'a> Options<'a> {
         let mut options = Options { condition: Condition::None, lifetime: Lifetime::Default, get: false };
         let mut words = args.from(first);
         while let Some(word) = words.next() {
-            if takes == Takes::SetOptions && word.eq_ignore_ascii_case(b"GET") {
+            if takes == Takes::Set && word.eq_ignore_ascii_case(b"GET") {
                 options.get = true;
-            } else if takes == Takes::SetOptions
+            } else if takes != Takes::Getex
                 && let Some(condition) = Condition::parse(word, &mut words)
             {
+                let compares = !matches!(condition, Condition::Absent | Condition::Present);
+                require(takes == Takes::Set || !compares)?;
                 require(options.condition == Condition::None || options.condition == condition)?;
                 options.condition = condition;
             } else {
@@ -92,22 +100,28 @@ fn require(holds: bool) -> Result<(), CommandError> {
 }
 
 impl<'a> Condition<'a> {
-    fn parse(word: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+    pub(super) fn parse(word: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         Some(match &*Upper::of(word) {
             b"NX" => Condition::Absent,
             b"XX" => Condition::Present,
             b"IFEQ" => Condition::Equal(rest.next()?),
             b"IFNE" => Condition::NotEqual(rest.next()?),
+            b"IFDEQ" => Condition::DigestEqual(rest.next()?),
+            b"IFDNE" => Condition::DigestNotEqual(rest.next()?),
             _ => return None,
         })
     }
 }
 
 impl<'a> Lifetime<'a> {
-    fn parse(word: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>, takes: Takes) -> Option<Self> {
+    pub(super) fn parse(
+        word: &[u8],
+        rest: &mut impl Iterator<Item = &'a [u8]>,
+        takes: Takes,
+    ) -> Option<Self> {
         Some(match (&*Upper::of(word), takes) {
-            (b"KEEPTTL", Takes::SetOptions) => Lifetime::Keep,
-            (b"PERSIST", Takes::GetexOptions) => Lifetime::Persist,
+            (b"KEEPTTL", Takes::Set | Takes::Msetex) => Lifetime::Keep,
+            (b"PERSIST", Takes::Getex) => Lifetime::Persist,
             (b"EX", _) => Lifetime::Seconds(rest.next()?),
             (b"PX", _) => Lifetime::Milliseconds(rest.next()?),
             (b"EXAT", _) => Lifetime::UnixSeconds(rest.next()?),

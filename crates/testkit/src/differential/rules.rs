@@ -35,6 +35,12 @@ pub const RULES: &[&str] = &[
     "MSET < $string $value >",
     "MSETNX < $string $value >",
     "LCS $string $string { [ LEN ] [ IDX ] [ MINMATCHLEN $count ] [ WITHMATCHLEN ] }",
+    // Newer than Redis 8.0: compared where both servers know them.
+    "MSETEX 2 $string $value $string $value { [ ( NX | XX ) ] [ ( EX $seconds | PX $ms | EXAT $at | PXAT $at_ms | KEEPTTL ) ] }",
+    "DIGEST $string",
+    "DELEX $string [ ( IFEQ | IFNE ) $value ]",
+    "DELIFEQ $string $value",
+    "INCREX $string { [ ( BYINT $int | BYFLOAT $float ) ] [ LBOUND $int ] [ UBOUND $int ] [ SATURATE ] [ ( EX $seconds | PERSIST ) ] [ ENX ] }",
     // Bits.
     "SETBIT $string $bit ( 0 | 1 )",
     "GETBIT $string $bit",
