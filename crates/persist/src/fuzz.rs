@@ -5,7 +5,7 @@ use keyspace::{Hasher, KeyEntry, ListLimits, PackLimits, SetLimits, StreamLimits
 use structures::entry::NewValue;
 
 use crate::dump::{dump, read_typed, restore};
-use crate::rdb::{REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value};
+use crate::rdb::{REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType};
 
 /// Small limits, so that short inputs are on both sides of them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
@@ -37,6 +37,11 @@ pub fn fuzz_dump_payload(data: &[u8]) {
         let again = entry_of(restore(&payload, &rules).expect("what was written is a value"));
         assert_eq!(dump(&again.view(), compress), payload, "a value changed on its way");
     }
+}
+
+/// The same for the newest type of streams alone: nodes, figures, consumer groups.
+pub fn fuzz_stream(data: &[u8]) {
+    fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
 
 /// A key that holds `value`.

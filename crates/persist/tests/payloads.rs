@@ -4,7 +4,7 @@ use keyspace::stream::Group;
 use keyspace::string::stored;
 use keyspace::{Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, Str, StreamId, StreamLimits};
 use persist::dump::{PayloadError, dump, restore, sealed};
-use persist::fuzz::fuzz_dump_payload;
+use persist::fuzz::{fuzz_dump_payload, fuzz_stream};
 use persist::rdb::{FormatErrorKind, Rules, Value};
 use proptest::prelude::*;
 use structures::entry::{NewValue, View};
@@ -350,5 +350,6 @@ proptest! {
     #[test]
     fn any_bytes_are_refused_or_a_value(kind in 0..26_u8, bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         fuzz_dump_payload(&[&[kind & 1, kind], &bytes[..]].concat());
+        fuzz_stream(&bytes);
     }
 }

@@ -379,3 +379,193 @@ impl Stream {
         if self.remove(id) { Removal::Removed } else { Removal::Missing }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::StreamLimits;
+    use super::*;
+
+    const LIMITS: StreamLimits = StreamLimits { node_bytes_max: 4096, node_entries_max: 5 };
+
+    fn id(ms: u64) -> StreamId {
+        StreamId { ms, seq: 0 }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Append,
+        Remove(u64),
+        Deliver { consumer: usize, count: usize, acknowledgement: Acknowledgement },
+        DeliverAgain { consumer: usize, after: u64, count: usize },
+        Acknowledge(u64),
+        Claim { consumer: usize, id: u64, min_idle_ms: i64, deliveries: Deliveries, force: bool },
+        Autoclaim { consumer: usize, start: u64, count: usize, min_idle_ms: i64 },
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let acknowledgement =
+            prop_oneof![Just(Acknowledgement::Awaited), Just(Acknowledgement::NotNeeded)];
+        let deliveries = prop_oneof![
+            Just(Deliveries::Increment),
+            Just(Deliveries::Keep),
+            (0_u64..9).prop_map(Deliveries::Set)
+        ];
+        let (ms, idle) = (|| 0_u64..40, || 0_i64..30);
+        prop_oneof![
+            4 => Just(Op::Append),
+            2 => ms().prop_map(Op::Remove),
+            3 => (0..3_usize, 0..5_usize, acknowledgement)
+                .prop_map(|(consumer, count, acknowledgement)| Op::Deliver { consumer, count, acknowledgement }),
+            2 => (0..3_usize, ms(), 0..5_usize)
+                .prop_map(|(consumer, after, count)| Op::DeliverAgain { consumer, after, count }),
+            2 => ms().prop_map(Op::Acknowledge),
+            2 => (0..3_usize, ms(), idle(), deliveries, any::<bool>()).prop_map(
+                |(consumer, id, min_idle_ms, deliveries, force)| {
+                    Op::Claim { consumer, id, min_idle_ms, deliveries, force }
+                }
+            ),
+            2 => (0..3_usize, ms(), 1..4_usize, idle()).prop_map(|(consumer, start, count, min_idle_ms)| {
+                Op::Autoclaim { consumer, start, count, min_idle_ms }
+            }),
+        ]
+    }
+
+    /// The naive twin of a stream with one group of three consumers, who are numbers.
+    #[derive(Default)]
+    struct Twin {
+        entries: Vec<u64>,
+        delivered_to: u64,
+        /// Consumer, time, deliveries.
+        pending: BTreeMap<u64, (usize, i64, u64)>,
+    }
+
+    impl Twin {
+        fn claim(&mut self, now_ms: i64, op: &Op) -> Claimed {
+            let Op::Claim { consumer, id, min_idle_ms, deliveries, force } = *op else { return Claimed::No };
+            let before = self.pending.get(&id).copied();
+            if !self.entries.contains(&id) {
+                return if self.pending.remove(&id).is_some() { Claimed::Gone } else { Claimed::No };
+            }
+            if before.is_none() && !force || before.is_some_and(|(_, at, _)| now_ms - at < min_idle_ms) {
+                return Claimed::No;
+            }
+            let count = before.map_or(1, |(_, _, count)| count);
+            let count = match deliveries {
+                Deliveries::Increment => count + 1,
+                Deliveries::Keep => count,
+                Deliveries::Set(count) => count,
+            };
+            self.pending.insert(id, (consumer, now_ms, count));
+            Claimed::Yes
+        }
+    }
+
+    fn claim_of(consumer: ConsumerIndex, now_ms: i64, min_idle_ms: i64) -> Claim {
+        let deliveries = Deliveries::Increment;
+        Claim { consumer, now_ms, min_idle_ms, delivered_ms: now_ms, deliveries, force: false }
+    }
+
+    fn apply(op: &Op, now_ms: i64, who: &[ConsumerIndex; 3], stream: &mut Stream, twin: &mut Twin) {
+        let acknowledgement = Acknowledgement::Awaited;
+        match *op {
+            Op::Append => {
+                let new = stream.last_id().ms + 1;
+                stream.append(id(new), [b"f".as_slice(), b"v"].into_iter(), LIMITS).expect("ascending");
+                twin.entries.push(new);
+            }
+            Op::Remove(ms) => {
+                assert_eq!(stream.remove(id(ms)), twin.entries.contains(&ms));
+                twin.entries.retain(|&entry| entry != ms);
+            }
+            Op::Deliver { consumer, count, acknowledgement } => {
+                let new: Vec<u64> =
+                    twin.entries.iter().copied().filter(|&ms| ms > twin.delivered_to).take(count).collect();
+                let mut got = Vec::new();
+                let delivery = Delivery { consumer: who[consumer], count_max: count, now_ms, acknowledgement };
+                assert_eq!(stream.deliver(b"g", &delivery, |entry| got.push(entry.id.ms)), new.len());
+                assert_eq!(got, new);
+                for ms in new {
+                    twin.delivered_to = ms;
+                    if acknowledgement == Acknowledgement::Awaited {
+                        twin.pending.insert(ms, (consumer, now_ms, 1));
+                    }
+                }
+            }
+            Op::DeliverAgain { consumer, after, count } => {
+                let delivery = Delivery { consumer: who[consumer], count_max: count, now_ms, acknowledgement };
+                let mut got = Vec::new();
+                stream.deliver_again(b"g", id(after), &delivery, |id, entry| got.push((id.ms, entry.is_some())));
+                let own = twin.pending.iter_mut().filter(|(ms, own)| **ms > after && own.0 == consumer);
+                let own = own.take(count).map(|(&ms, record)| {
+                    let exists = twin.entries.contains(&ms);
+                    if exists {
+                        *record = (consumer, now_ms, record.2 + 1);
+                    }
+                    (ms, exists)
+                });
+                assert_eq!(got, own.collect::<Vec<_>>());
+            }
+            Op::Acknowledge(ms) => {
+                let group = stream.group_mut(b"g").expect("it is never removed");
+                assert_eq!(group.acknowledge(id(ms)), twin.pending.remove(&ms).is_some());
+            }
+            Op::Claim { consumer, id: ms, min_idle_ms, deliveries, force } => {
+                let claim = Claim { deliveries, force, ..claim_of(who[consumer], now_ms, min_idle_ms) };
+                assert_eq!(stream.claim(b"g", id(ms), &claim), twin.claim(now_ms, op));
+            }
+            Op::Autoclaim { consumer, start, count, min_idle_ms } => {
+                let claim = claim_of(who[consumer], now_ms, min_idle_ms);
+                let got = stream.autoclaim(b"g", id(start), count, &claim);
+                let (mut expected, mut seen) = (Autoclaimed::default(), 0);
+                let all: Vec<u64> = twin.pending.range(start..).map(|(&ms, _)| ms).collect();
+                for ms in all {
+                    if expected.claimed.len() + expected.gone.len() == count || seen == 10 * count {
+                        expected.cursor = id(ms);
+                        break;
+                    }
+                    seen += 1;
+                    let (deliveries, force) = (Deliveries::Increment, false);
+                    let op = Op::Claim { consumer, id: ms, min_idle_ms, deliveries, force };
+                    match twin.claim(now_ms, &op) {
+                        Claimed::Yes => expected.claimed.push(id(ms)),
+                        Claimed::Gone => expected.gone.push(id(ms)),
+                        Claimed::No => {}
+                    }
+                }
+                assert_eq!(got, expected);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn a_group_does_what_a_naive_one_does(ops in proptest::collection::vec((0_i64..10, op()), 0..120)) {
+            let (mut stream, mut twin) = (Stream::new(), Twin::default());
+            let group = stream.create_group(b"g", StreamId::MIN, Some(0)).expect("a new name");
+            let who = [b"a", b"b", b"c"].map(|name| group.create_consumer(name, 0).expect("a new name"));
+            let (mut now_ms, mut is_counted) = (1000, true);
+            for (passed_ms, op) in ops {
+                now_ms += passed_ms;
+                is_counted &= !matches!(op, Op::Remove(_));
+                apply(&op, now_ms, &who, &mut stream, &mut twin);
+                let group = stream.group(b"g").expect("it is never removed");
+                let pending = group.pending_from(StreamId::MIN).map(|(id, p)| {
+                    let consumer = who.iter().position(|&index| index == p.consumer).expect("one of three");
+                    (id.ms, (consumer, p.delivered_ms, p.deliveries))
+                });
+                prop_assert_eq!(pending.collect::<BTreeMap<_, _>>(), twin.pending.clone());
+                prop_assert_eq!(group.last_delivered().ms, twin.delivered_to);
+                let lag = twin.entries.iter().filter(|&&ms| ms > twin.delivered_to).count() as i64;
+                // What is told is right, and as long as nothing was deleted it is told.
+                let told = stream.lag(group);
+                prop_assert!(told.is_none() && !is_counted || told == Some(lag), "{:?} {}", told, lag);
+            }
+        }
+    }
+}
