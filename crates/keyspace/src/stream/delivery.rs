@@ -407,8 +407,7 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        let acknowledgement =
-            prop_oneof![Just(Acknowledgement::Awaited), Just(Acknowledgement::NotNeeded)];
+        let acknowledgement = prop_oneof![Just(Acknowledgement::Awaited), Just(Acknowledgement::NotNeeded)];
         let deliveries = prop_oneof![
             Just(Deliveries::Increment),
             Just(Deliveries::Keep),
@@ -485,7 +484,8 @@ mod tests {
                 let new: Vec<u64> =
                     twin.entries.iter().copied().filter(|&ms| ms > twin.delivered_to).take(count).collect();
                 let mut got = Vec::new();
-                let delivery = Delivery { consumer: who[consumer], count_max: count, now_ms, acknowledgement };
+                let delivery =
+                    Delivery { consumer: who[consumer], count_max: count, now_ms, acknowledgement };
                 assert_eq!(stream.deliver(b"g", &delivery, |entry| got.push(entry.id.ms)), new.len());
                 assert_eq!(got, new);
                 for ms in new {
@@ -496,9 +496,12 @@ mod tests {
                 }
             }
             Op::DeliverAgain { consumer, after, count } => {
-                let delivery = Delivery { consumer: who[consumer], count_max: count, now_ms, acknowledgement };
+                let delivery =
+                    Delivery { consumer: who[consumer], count_max: count, now_ms, acknowledgement };
                 let mut got = Vec::new();
-                stream.deliver_again(b"g", id(after), &delivery, |id, entry| got.push((id.ms, entry.is_some())));
+                stream.deliver_again(b"g", id(after), &delivery, |id, entry| {
+                    got.push((id.ms, entry.is_some()))
+                });
                 let own = twin.pending.iter_mut().filter(|(ms, own)| **ms > after && own.0 == consumer);
                 let own = own.take(count).map(|(&ms, record)| {
                     let exists = twin.entries.contains(&ms);
