@@ -50,7 +50,7 @@ const SMALL_MAX_BYTES: usize = 1024;
 /// Above this, mimalloc maps whole pages instead of using size classes.
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
 /// Up to here blocks always share pages with others of their class.
-const SHARED_PAGE_MAX_BYTES: usize = 32 * 1024;
+const SHARED_PAGE_MAX_BYTES: usize = 16 * 1024;
 /// From this alignment on mimalloc gives each block pages of its own.
 const OWN_PAGES_ALIGN: usize = 128 * 1024;
 /// The granularity of those larger blocks.
@@ -90,7 +90,7 @@ fn alignment_for(layout: Layout) -> usize {
 
 /// Whether resident memory should follow used memory closely: for a server that keeps to a memory limit.
 /// Large blocks then get pages of their own, which are the system's again when they are freed, and
-/// smaller free ranges are given back. Otherwise blocks of 32 KiB to half a mebibyte share regions of up
+/// smaller free ranges are given back. Otherwise blocks of 16 KiB to half a mebibyte share regions of up
 /// to 4 MiB, one per size class and thread, that stay while one block in them does: faster by a system call
 /// or two for each such block, and up to 60 % more resident memory under a mix of sizes
 /// (docs/performance.md). Acts on what is allocated from now on.
