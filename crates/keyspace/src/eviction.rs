@@ -69,7 +69,7 @@ pub struct Evicted {
 
 /// Candidates a thread remembers.
 const POOL_LEN_MAX: usize = 16;
-/// Keys sampled for each that `maxmemory-samples` asks for.
+/// Keys sampled for each that `maxmemory-samples` asks for, except under LFU.
 const SAMPLES_PER_OPTION: usize = 2;
 /// Samples drawn for one key before giving up: each can only fail to find a key if other threads take
 /// its candidates at the same moment.
@@ -153,7 +153,12 @@ impl Evictor {
 
     /// Adds what a sample of the keyspace holds in better candidates; gives the size of the sample.
     fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
-        let wanted = criteria.samples * SAMPLES_PER_OPTION;
+        let wanted = match criteria.policy.rank {
+            // Keys that are new all have the lowest counters: a larger sample finds them sooner, before a
+            // second use can tell which of them matter.
+            Rank::Lfu => criteria.samples,
+            Rank::Lru | Rank::Ttl | Rank::Random => criteria.samples * SAMPLES_PER_OPTION,
+        };
         let (first, point) = ((draw() % SHARD_COUNT as u64) as usize, draw());
         let mut seen = 0;
         for shard in (first..SHARD_COUNT).chain(0..first) {
@@ -186,7 +191,8 @@ impl Evictor {
     }
 
     fn insert(&mut self, candidate: Candidate) {
-        let at = self.pool.partition_point(|other| other.rank <= candidate.rank);
+        // Of equals the oldest goes first: the longer one waits here, the likelier a use of it is noticed.
+        let at = self.pool.partition_point(|other| other.rank < candidate.rank);
         self.pool.insert(at, candidate);
     }
 

@@ -72,6 +72,9 @@ impl Housekeeper {
             // A full mailbox belongs to a thread that has turns anyhow.
             let _ = shared.threads[0].mailbox.send(Message::EnforceMemory);
         }
+        if shared.settings.get().maxmemory_clients_bytes > 0 {
+            shared.broadcast(|| Message::EvictClients);
+        }
         self.sample_rates(shared);
         if shared.active_expire.load(Relaxed) {
             self.expire(shared);

@@ -17,6 +17,7 @@
 
 pub mod batch;
 pub mod builder;
+mod client_eviction;
 pub mod command_table;
 pub mod commands;
 pub mod config;

@@ -18,7 +18,6 @@
 //! Memory that waits in the background to be freed counts as free while it is little. When used memory is
 //! over the limit all the same, by more than [`slack`], a thread short of memory first helps freeing it.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use commands::Effects;
@@ -173,11 +172,6 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     limit > 0
         && settings.eviction.is_some()
         && alloc::used_memory_bytes() as u64 > limit + shared.freeing.pending_bytes()
-}
-
-/// Clients' memory as INFO and `maxmemory-clients` count it.
-pub fn clients_bytes(shared: &Shared) -> u64 {
-    shared.clients.all().iter().map(|client| client.pending_input_bytes.load(Relaxed)).sum()
 }
 
 #[cfg(test)]

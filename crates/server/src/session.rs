@@ -169,6 +169,13 @@ impl Registry {
 }
 
 impl ClientInfo {
+    /// Bytes the client makes the server hold: its own structures, input that is not consumed, output that
+    /// is not sent.
+    pub fn memory_bytes(&self) -> u64 {
+        const OWN: usize = size_of::<ClientInfo>() + size_of::<Session>();
+        OWN as u64 + self.pending_input_bytes.load(Relaxed) + self.pending_output_bytes.load(Relaxed)
+    }
+
     /// The names, to read or change.
     pub fn names(&self) -> std::sync::MutexGuard<'_, ClientNames> {
         self.names.lock().expect("nothing panics while a client's names are locked")

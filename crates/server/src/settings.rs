@@ -51,6 +51,8 @@ pub struct Settings {
     pub lfu_decay_minutes: u32,
     /// `client-query-buffer-limit`: bytes.
     pub query_buffer_bytes_max: u64,
+    /// `maxmemory-clients` in bytes; 0 for no limit.
+    pub maxmemory_clients_bytes: u64,
     /// `client-output-buffer-limit normal`.
     pub output_limit: OutputLimit,
     /// `active-expire-effort`, 1 to 10.
@@ -77,6 +79,7 @@ impl Default for Settings {
             lfu_log_factor: 10,
             lfu_decay_minutes: 1,
             query_buffer_bytes_max: 1 << 30,
+            maxmemory_clients_bytes: 0,
             output_limit: OutputLimit::default(),
             active_expire_effort: 1,
             hz: 10,

@@ -42,6 +42,8 @@ pub enum Message {
     },
     /// Memory is over its limit while all are idle: have a turn, which evicts.
     EnforceMemory,
+    /// Bring clients' figures up to date; close the largest if all hold more than their limit.
+    EvictClients,
     /// Close clients that have been silent for too long.
     CloseIdle,
     /// Leave the loop.

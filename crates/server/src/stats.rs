@@ -71,6 +71,8 @@ pub struct ThreadStats {
     pub evicted_keys: Counter,
     /// Fields of hashes removed because a command met them after their time.
     pub expired_fields: Counter,
+    /// Clients closed because of `maxmemory-clients`.
+    pub evicted_clients: Counter,
     /// Changes to the data.
     pub changes: Counter,
     /// Error replies.
@@ -98,6 +100,7 @@ impl ThreadStats {
             &self.misses,
             &self.expired_keys,
             &self.evicted_keys,
+            &self.evicted_clients,
             &self.expired_fields,
             &self.errors,
             &self.turns,
@@ -125,6 +128,7 @@ impl ThreadStats {
             misses: Counter::default(),
             expired_keys: Counter::default(),
             evicted_keys: Counter::default(),
+            evicted_clients: Counter::default(),
             expired_fields: Counter::default(),
             changes: Counter::default(),
             errors: Counter::default(),

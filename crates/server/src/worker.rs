@@ -19,6 +19,7 @@ use resp::parse::Progress;
 use resp::{Protocol, Reply};
 
 use crate::batch::{Batch, Collected, Work};
+use crate::client_eviction;
 use crate::dispatch::{Engine, Outcome, Request};
 use crate::session::{ClientInfo, ClientNames, Flow, ReplyMode, Session};
 use crate::shared::{Message, Shared, ThreadPort};
@@ -124,6 +125,7 @@ impl Worker {
                     }
                 }
                 Message::CloseIdle => self.close_idle(),
+                Message::EvictClients => self.evict_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
                 Message::Resume | Message::EnforceMemory | Message::Stop => {}
             }
@@ -278,6 +280,29 @@ impl Worker {
         session.info.postponed.store(false, Relaxed);
         self.net.resume_input(conn);
         self.ready.push(conn);
+    }
+
+    /// Closes those of this thread's clients that are among the largest of all while clients hold more than
+    /// `maxmemory-clients`. O(clients).
+    fn evict_clients(&mut self) {
+        for session in self.sessions.iter().flatten() {
+            let input = self.net.inputs().len_bytes(session.conn);
+            session.info.pending_input_bytes.store(input as u64, Relaxed);
+            let unsent = self.net.split().1.len_bytes(session.conn);
+            session.info.pending_output_bytes.store(unsent as u64, Relaxed);
+        }
+        let limit = self.engine.settings.maxmemory_clients_bytes;
+        if limit == 0 {
+            return;
+        }
+        let (shared, thread) = (Arc::clone(&self.engine.shared), self.engine.thread);
+        for client in client_eviction::chosen(shared.clients.all(), limit) {
+            if client.thread == thread {
+                tracing::warn!(client = client.id, bytes = client.memory_bytes(), "client evicted");
+                shared.threads[thread].stats.evicted_clients.add(1);
+                self.close(client.conn);
+            }
+        }
     }
 
     fn close_idle(&mut self) {

@@ -210,7 +210,7 @@ fn describe(shared: &Shared, client: &ClientInfo) -> String {
         fd = client.fd,
         name = text(&names.name),
         db = client.db.load(Relaxed),
-        total = size_of::<ClientInfo>() as u64 + pending_in + pending_out,
+        total = client.memory_bytes(),
         user = text(&names.user),
         resp = client.resp.load(Relaxed),
         lib_name = text(&names.lib_name),

@@ -10,6 +10,8 @@ use net::BackendChoice;
 use stdx::number::parse_i64;
 
 use super::store::ConfigStore;
+use super::table;
+use super::value::Value;
 use crate::settings::{OutputLimit, Settings};
 
 /// What is decided when a server starts.
@@ -128,9 +130,19 @@ pub fn settings(store: &ConfigStore) -> Settings {
         lfu_log_factor: small("lfu-log-factor"),
         lfu_decay_minutes: small("lfu-decay-time"),
         query_buffer_bytes_max: store.memory("client-query-buffer-limit"),
+        maxmemory_clients_bytes: clients_limit(store),
         output_limit: normal_output_limit(store.words("client-output-buffer-limit")),
         active_expire_effort: small("active-expire-effort"),
         hz: small("hz"),
+    }
+}
+
+/// `maxmemory-clients` in bytes: a percentage is one of `maxmemory`.
+fn clients_limit(store: &ConfigStore) -> u64 {
+    match store.value(table::known("maxmemory-clients")) {
+        Value::Memory(bytes) => *bytes,
+        Value::Percent(percent) => store.memory("maxmemory") / 100 * u64::from(*percent),
+        other => unreachable!("a memory size or a percentage, not {other:?}"),
     }
 }
 

@@ -30,10 +30,7 @@ impl MemoryFigures {
         use std::sync::atomic::Ordering::Relaxed;
         let used = alloc::used_memory_bytes() as u64;
         let clients = shared.clients.all();
-        let clients = clients.iter().map(|client| {
-            client.pending_input_bytes.load(Relaxed) + client.pending_output_bytes.load(Relaxed)
-        });
-        let clients = clients.sum();
+        let clients = clients.iter().map(|client| client.memory_bytes()).sum();
         let startup = shared.startup_memory_bytes.load(Relaxed);
         Self {
             used,

@@ -24,11 +24,11 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     expired(shared, fields);
     fields.add("evicted_keys", shared.sum(|stats| &stats.evicted_keys));
+    fields.add("evicted_clients", shared.sum(|stats| &stats.evicted_clients));
     fields.add("expired_stale_perc", "0.00");
     fields.zeros(&[
         "expired_time_cap_reached_count",
         "expire_cycle_cpu_milliseconds",
-        "evicted_clients",
         "evicted_scripts",
         "total_eviction_exceeded_time",
         "current_eviction_exceeded_time",

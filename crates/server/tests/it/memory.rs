@@ -62,6 +62,7 @@ fn each_policy_keeps_memory_at_its_limit() {
             "volatile-ttl",
         ] {
             assert_eq!(client.command(&["FLUSHALL"]), ok());
+            assert!((0..5000).any(|_| info(&mut client, "lazyfree_pending_objects") == 0));
             set_option(&mut client, "maxmemory", "0");
             set_option(&mut client, "maxmemory-policy", policy);
             for n in 0..100 {
@@ -138,5 +139,28 @@ fn a_large_value_evicts_as_much_as_it_takes() {
         assert_eq!(client.command(&["STRLEN", "large"]), Value::Integer(8 << 20));
         let used = info(&mut client, "used_memory");
         assert!(used <= limit + limit / 100, "{used} of {limit}");
+    });
+}
+
+#[test]
+fn the_largest_clients_go_when_all_hold_too_much() {
+    as_process_on_each_back_end(|server| {
+        let (mut client, mut protected) = (server.connect(), server.connect());
+        assert_eq!(protected.command(&["CLIENT", "NO-EVICT", "ON"]), ok());
+        // Requests that are never finished stay in the clients' buffers.
+        let unfinished = |announced: usize| {
+            let head = format!("*2\r\n$3\r\nGET\r\n${announced}\r\n");
+            [head.into_bytes(), vec![b'x'; announced - 1000]].concat()
+        };
+        let mut greedy = server.connect();
+        protected.send(&unfinished(8_000_000)).expect("sent");
+        greedy.send(&unfinished(6_000_000)).expect("sent");
+        set_option(&mut client, "maxmemory-clients", "10mb");
+        let evicted = (0..5000).any(|_| info(&mut client, "evicted_clients") == 1);
+        assert!(evicted);
+        assert!(greedy.read().is_err());
+        let list = client.command(&["CLIENT", "LIST"]);
+        let Value::Bulk(list) = list else { panic!("CLIENT LIST is a bulk string") };
+        assert_eq!(list.iter().filter(|&&byte| byte == b'\n').count(), 2);
     });
 }

@@ -38,9 +38,9 @@ pub static OPTIONS: &[Opt] = &[
         "maxmemory-clients",
         Kind::MemoryOrPercent,
         "0",
-        "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit.",
-    )
-    .accepted("each client has its own limits; there is none over all of them so far"),
+        "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit. \
+         Above it the largest clients are closed, except those that asked for CLIENT NO-EVICT.",
+    ),
     Opt::integer("tracking-table-max-keys", "1000000", ANY, "Keys remembered for clients' caches.")
         .accepted(NO_TRACKING),
 ];

@@ -34,7 +34,7 @@ pub static OPTIONS: &[Opt] = &[
         "maxmemory-samples",
         "5",
         (1, 64),
-        "Keys compared to find one to evict; twice as many are looked at.",
+        "Keys compared to find one to evict; except under LFU, twice as many.",
     ),
     Opt::integer(
         "maxmemory-eviction-tenacity",

@@ -101,8 +101,11 @@ fn measure(
     for first in (0..options.requests).step_by(BATCH) {
         let due = Duration::from_secs_f64(first as f64 / options.rate as f64);
         std::thread::sleep(due.saturating_sub(started.elapsed()));
-        let keys: Vec<usize> =
-            (0..BATCH).map(|_| below.partition_point(|&sum| sum < rng.f64() * total)).collect();
+        let mut draw = || {
+            let drawn = rng.f64() * total;
+            below.partition_point(|&sum| sum < drawn)
+        };
+        let keys: Vec<usize> = (0..BATCH).map(|_| draw()).collect();
         let requests: Vec<_> = keys.iter().map(|key| ["GET".to_owned(), key_name(*key)].to_vec()).collect();
         let replies = client.pipeline(&requests)?;
         let missing = keys.iter().zip(&replies).filter(|(_, reply)| **reply == Value::Null);
