@@ -21,6 +21,10 @@ const EXPIRE_PERCENT_PER_EFFORT: u32 = 5;
 /// What one locked step of expiry may do: a few tens of microseconds.
 const SWEEP_STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
 
+/// Between two steps at the same place, where a big hash loses many fields: whoever waits for its shard's
+/// lock must get it before the next step takes it again.
+const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
+
 /// Pieces of big values that are freed between two looks at the clock: some hundred microseconds of work.
 const FREED_PIECES_PER_STEP: usize = 4096;
 
@@ -107,8 +111,9 @@ impl Housekeeper {
         }
     }
 
-    /// Walks on over the keyspace, removing keys and fields that are due, for its share of the round. Segments with
-    /// nothing due cost one load, so a whole walk is cheap. A walk that runs out of time goes on next round.
+    /// Walks on over the keyspace, removing keys and fields that are due, for its share of the round.
+    /// Segments with nothing due cost one load, so a whole walk is cheap. A walk that runs out of time goes
+    /// on next round.
     fn expire(&mut self, shared: &Shared) {
         let percent = (shared.settings.get().active_expire_effort * EXPIRE_PERCENT_PER_EFFORT).min(50);
         let deadline = Instant::now() + ROUND * percent / 100;
@@ -120,6 +125,9 @@ impl Housekeeper {
                 shared.samples.actively_expired_fields.add(std::mem::take(&mut swept.fields));
                 swept.expired.clear();
                 swept.emptied.clear();
+                if next == self.sweep {
+                    std::thread::sleep(SAME_PLACE_PAUSE);
+                }
                 self.sweep = next;
                 if Instant::now() >= deadline {
                     return;
