@@ -110,6 +110,24 @@ const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
          0600010101020400500018d4434f75344a61",
         "stream 1-1(f=v) 5-0(g=1 h=x) 6-0(f=z) last 6-0 deleted 1-2 added 4",
     ),
+    // Redis 8.0.2: fields that expire.
+    (
+        "190038d360ba010000c3282f122f0000000900816b02817502f40038d360ba012010048166028176e0030f0767028177020001ff0c00561b3d39b257c591",
+        "listpackex hash k=u@1900000000000 f=v@1900000000000 g=w",
+    ),
+    (
+        "180038d360ba010000020101670177000166c3094064017676e057000176760c004e6b23848dbebaf1",
+        "hashtable hash f=vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv g=w@1900000000000",
+    ),
+    // Valkey 9.1.2: the same.
+    (
+        "1603016601760038d360ba01000001670177ffffffffffffffff016b01750038d360ba01000050002e41c20d5a1ef414",
+        "listpackex hash k=u@1900000000000 f=v@1900000000000 g=w",
+    ),
+    (
+        "16020166c3094064017676e05700017676ffffffffffffffff016701770038d360ba0100005000e3a411695a2c3970",
+        "hashtable hash f=vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv g=w@1900000000000",
+    ),
     // An early Redis: a list in a ziplist, as the documentation of RESTORE has it.
     ("0a171700000012000000030000c0010004c0020004c00300ff040075233cc03b2ee9dd", "listpack list 1 2 3"),
 ];
@@ -192,7 +210,13 @@ fn told(entry: &KeyEntry) -> String {
         Object::Blob(bytes) => vec![String::from_utf8_lossy(bytes).into_owned()],
         Object::List(list) => list.iter().map(text).collect(),
         Object::Set(set) => set.iter().map(text).collect(),
-        Object::Hash(hash) => hash.iter().map(|(field, value)| pair(field, text(value))).collect(),
+        Object::Hash(hash) => hash
+            .fields()
+            .map(|field| {
+                let deadline = field.deadline_ms.map_or(String::new(), |at_ms| format!("@{at_ms}"));
+                pair(field.name, text(field.value) + &deadline)
+            })
+            .collect(),
         Object::Zset(zset) => zset.iter().map(|(member, score)| pair(member, score.to_string())).collect(),
         Object::Stream(stream) => {
             let id = |id: StreamId| format!("{}-{}", id.ms, id.seq);
@@ -320,7 +344,7 @@ fn damage_under_a_right_checksum_is_refused_or_harmless() {
 fn what_values_must_not_be_is_refused() {
     use FormatErrorKind::*;
     let hasher = hasher();
-    let kind = |digits: &str| match restore(&sealed(bytes_of(digits), 11), &rules(&hasher)) {
+    let kind = |digits: &str| match restore(&sealed(bytes_of(digits), 12), &rules(&hasher)) {
         Err(PayloadError::Format(error)) => error.kind,
         other => panic!("{digits}: {other:?}"),
     };
@@ -335,6 +359,9 @@ fn what_values_must_not_be_is_refused() {
     assert_eq!(kind("020201610161"), Duplicate);
     assert_eq!(kind("0402016101310161 0132"), Duplicate);
     assert_eq!(kind("03010161fd"), Score);
+    assert_eq!(kind("18ffffffffffffff7f010201610131"), FieldExpiry);
+    assert_eq!(kind("180000000000000000010101610131"), FieldExpiry);
+    assert_eq!(kind("1717170000000300816102813102f4ffffffffffffff7f09ff"), FieldExpiry);
     assert_eq!(kind("05010161000000000000f87f"), Score);
     assert_eq!(kind("120103"), UnknownNode);
     // Sixteen exabytes of members, a string and a listpack of them.

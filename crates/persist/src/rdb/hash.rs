@@ -1,7 +1,16 @@
-//! Hashes.
+//! Hashes, their fields with or without deadlines.
+//!
+//! ```text
+//!   hash      field value …       count before, or all in a listpack
+//!   deadlines, in Redis:          earliest i64 | count | 0, or deadline less the earliest plus 1 | field | value …
+//!                                 earliest i64 | listpack of field value deadline (0 for none) …
+//!   before 7.4 was released:      the same without the earliest, and each deadline as it is
+//!   in Valkey:                    count | field | value | deadline i64, -1 for none …
+//! ```
+//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read: written is that of Redis.
 
-use keyspace::Hash;
-use structures::listpack::element::IntText;
+use keyspace::{Expiry, Hash};
+use structures::listpack::element::{Element, IntText};
 
 use super::error::{FormatError, FormatErrorKind};
 use super::sink::{Sink, Writer};
@@ -24,7 +33,11 @@ impl<'r> Filling<'r> {
     }
 
     fn add(&mut self, field: &[u8], value: &[u8]) -> Result<(), FormatErrorKind> {
-        let new = self.hash.set(field, value, &self.rules.hash, self.rules.hasher);
+        self.add_until(field, value, Expiry::Clear)
+    }
+
+    fn add_until(&mut self, field: &[u8], value: &[u8], expiry: Expiry) -> Result<(), FormatErrorKind> {
+        let new = self.hash.set_with_expiry(field, value, expiry, &self.rules.hash, self.rules.hasher);
         if new { Ok(()) } else { Err(FormatErrorKind::Duplicate) }
     }
 }
@@ -48,6 +61,74 @@ pub(super) fn read_listpack<S: Source>(
 ) -> Result<Hash, FormatError> {
     let pack = value::read_listpack(reader)?;
     Hash::from_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
+}
+
+/// The latest deadline there can be: 48 bits, as in Redis.
+const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
+
+/// How deadlines stand among fields.
+#[derive(Clone, Copy)]
+pub(super) enum Deadlines {
+    /// Before the field, counted from the earliest, which stands before all.
+    FromEarliest,
+    /// Before the field, as they are.
+    Absolute,
+    /// Behind the value, in eight bytes.
+    Behind,
+}
+
+/// Count, fields, values and deadlines.
+pub(super) fn read_timed_fields<S: Source>(
+    deadlines: Deadlines,
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Hash, FormatError> {
+    let earliest_ms = match deadlines {
+        Deadlines::FromEarliest => reader.time_ms()?,
+        Deadlines::Absolute | Deadlines::Behind => 0,
+    };
+    let count = reader.length()?;
+    let mut filling = Filling::new(count, rules);
+    for _ in 0..count {
+        let before = match deadlines {
+            Deadlines::Behind => 0,
+            Deadlines::FromEarliest | Deadlines::Absolute => reader.length()?,
+        };
+        let field = reader.string()?;
+        let value = reader.string()?;
+        let deadline_ms = match (deadlines, i64::try_from(before)) {
+            (Deadlines::Behind, _) => Some(reader.time_ms()?).filter(|&at_ms| at_ms != -1),
+            (_, Ok(0)) => None,
+            (Deadlines::FromEarliest, Ok(more_ms)) => Some(earliest_ms.saturating_add(more_ms - 1)),
+            (Deadlines::Absolute, Ok(at_ms)) => Some(at_ms),
+            (_, Err(_)) => Some(i64::MAX),
+        };
+        let expiry = match deadline_ms {
+            None => Expiry::Clear,
+            Some(at_ms @ 1..=DEADLINE_MS_MAX) => Expiry::At(at_ms),
+            Some(_) => return Err(reader.error(FormatErrorKind::FieldExpiry)),
+        };
+        filling.add_until(&field, &value, expiry).map_err(|kind| reader.error(kind))?;
+    }
+    Ok(filling.hash)
+}
+
+/// A listpack of fields, values and deadlines, behind the earliest of them.
+pub(super) fn read_timed_listpack<S: Source>(
+    deadlines: Deadlines,
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Hash, FormatError> {
+    if matches!(deadlines, Deadlines::FromEarliest) {
+        // The first of the listpack, which is in order.
+        let _earliest_ms = reader.time_ms()?;
+    }
+    let pack = value::read_listpack(reader)?;
+    let is_too_late = |element: Element<'_>| element.as_int().is_some_and(|at_ms| at_ms > DEADLINE_MS_MAX);
+    if pack.iter().skip(2).step_by(3).any(is_too_late) {
+        return Err(reader.error(FormatErrorKind::FieldExpiry));
+    }
+    Hash::from_timed_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
 /// A ziplist of fields and values.
@@ -80,19 +161,41 @@ pub(super) fn read_zipmap<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) 
     result.map(|()| filling.hash).map_err(|kind| reader.error(kind))
 }
 
+/// The earliest deadline of a field. O(n), where there is one.
+fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
+    hash.next_deadline_ms()?;
+    hash.fields().filter_map(|field| field.deadline_ms).min()
+}
+
 /// The type in which a hash is written.
 pub(super) fn type_of(hash: &Hash) -> ValueType {
-    if hash.as_listpack().is_some() { ValueType::HashListpack } else { ValueType::Hash }
+    match (earliest_deadline_ms(hash), hash.as_timed_listpack()) {
+        (Some(_), Some(_)) => ValueType::HashListpackEx,
+        (Some(_), None) => ValueType::HashMetadata,
+        (None, _) if hash.as_listpack().is_some() => ValueType::HashListpack,
+        // Also one whose deadlines were all cleared: so any server reads it.
+        (None, _) => ValueType::Hash,
+    }
 }
 
 /// Writes a hash in the type of [`type_of`].
 pub(super) fn write<S: Sink>(writer: &mut Writer<S>, hash: &Hash) {
-    if let Some(pack) = hash.as_listpack() {
+    let earliest_ms = earliest_deadline_ms(hash);
+    if let Some(earliest_ms) = earliest_ms {
+        writer.time_ms(earliest_ms);
+        if let Some(pack) = hash.as_timed_listpack() {
+            return writer.blob(pack.as_bytes());
+        }
+    } else if let Some(pack) = hash.as_listpack() {
         return writer.blob(pack.as_bytes());
     }
     writer.length(hash.len() as u64);
-    hash.iter().for_each(|(field, value)| {
-        writer.element(field);
-        writer.element(value);
-    });
+    for field in hash.fields() {
+        if let Some(earliest_ms) = earliest_ms {
+            // None is 0, and the earliest deadline itself 1.
+            writer.length(field.deadline_ms.map_or(0, |at_ms| (at_ms - earliest_ms) as u64 + 1));
+        }
+        writer.element(field.name);
+        writer.element(field.value);
+    }
 }

@@ -6,6 +6,7 @@ use structures::intset::Intset;
 use structures::listpack::Listpack;
 
 use super::error::{FormatError, FormatErrorKind};
+use super::hash::Deadlines;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 use super::{VALKEY_VERSION, hash, list, set, stream, zset};
@@ -198,9 +199,11 @@ pub fn read_value<S: Source>(
         HashZipmap => Object::Hash(hash::read_zipmap(reader, rules)?),
         HashZiplist => Object::Hash(hash::read_ziplist(reader, rules)?),
         HashListpack => Object::Hash(hash::read_listpack(reader, rules)?),
-        HashMetadataEarly | HashListpackExEarly | HashMetadata | HashListpackEx | HashValkey => {
-            return Err(reader.error(FormatErrorKind::UnknownType(kind.number())));
-        }
+        HashMetadata => Object::Hash(hash::read_timed_fields(Deadlines::FromEarliest, reader, rules)?),
+        HashMetadataEarly => Object::Hash(hash::read_timed_fields(Deadlines::Absolute, reader, rules)?),
+        HashValkey => Object::Hash(hash::read_timed_fields(Deadlines::Behind, reader, rules)?),
+        HashListpackEx => Object::Hash(hash::read_timed_listpack(Deadlines::FromEarliest, reader, rules)?),
+        HashListpackExEarly => Object::Hash(hash::read_timed_listpack(Deadlines::Absolute, reader, rules)?),
         Zset => Object::Zset(zset::read_members(zset::Scores::Text, reader, rules)?),
         Zset2 => Object::Zset(zset::read_members(zset::Scores::Binary, reader, rules)?),
         ZsetZiplist => Object::Zset(zset::read_ziplist(reader, rules)?),
