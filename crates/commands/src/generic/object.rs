@@ -212,8 +212,8 @@ pub static MEMORY_USAGE: Command = Command {
     subcommands: &[],
     run: memory_usage,
 };
-/// MEMORY USAGE key [SAMPLES count]: bytes, null when the key is absent. Nothing is sampled: nodes know
-/// their size.
+/// MEMORY USAGE key [SAMPLES count]: bytes, null when the key is absent. A value of up to about a thousand
+/// nodes is counted, of a larger one an estimate is made from as many, whatever SAMPLES says.
 fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     for at in (3..args.len()).step_by(2) {
         if !args.is(at, "SAMPLES") || at + 1 == args.len() || args.integer(at + 1)? < 0 {
@@ -225,7 +225,7 @@ fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// The key's block, what its object owns elsewhere, its place in the table. O(nodes).
+/// The key's block, what its object owns elsewhere, its place in the table. O(1) up to a bound.
 fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         EntryView::Object(object) => object.memory_usage(),

@@ -228,6 +228,56 @@ mod tests {
         assert!((100..120).contains(&keys.len()));
     }
 
+    /// Adds or removes the element `name` of what `verb` scans.
+    fn put(db: &mut Harness, verb: &str, name: &str, present: bool) {
+        let line = match (verb, present) {
+            ("SCAN", true) => format!("SET {name} x"),
+            ("SCAN", false) => format!("DEL {name}"),
+            ("SSCAN c", true) => format!("SADD c {name}"),
+            ("SSCAN c", false) => format!("SREM c {name}"),
+            ("HSCAN c", true) => format!("HSET c {name} x"),
+            ("HSCAN c", false) => format!("HDEL c {name}"),
+            (_, true) => format!("ZADD c 1 {name}"),
+            (_, false) => format!("ZREM c {name}"),
+        };
+        db.line(&line);
+    }
+
+    #[test]
+    fn what_stays_is_returned_however_the_rest_grows_and_shrinks_meanwhile() {
+        for (seed, verb) in (0..40).zip(["SCAN", "SSCAN c", "HSCAN c", "ZSCAN c"].into_iter().cycle()) {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut db = Harness::new();
+            // From few elements, packed at first, to hundreds.
+            let stable: Vec<String> = (0..rng.usize(1..600)).map(|n| format!("stays{n}")).collect();
+            for name in &stable {
+                put(&mut db, verb, name, true);
+            }
+            let mut transient = 0;
+            let mut seen = BTreeSet::new();
+            let mut cursor = "0".to_owned();
+            loop {
+                let count = rng.usize(1..30);
+                let (next, names) = scan(&mut db, &format!("{verb} {cursor} COUNT {count}"));
+                seen.extend(names);
+                cursor = next;
+                if cursor == "0" {
+                    break;
+                }
+                // In phases, so that tables grow far and shrink far within one scan.
+                let goal = if rng.u32(..10) < 5 { rng.usize(..1500) } else { 0 };
+                while transient != goal {
+                    let grows = transient < goal;
+                    transient -= usize::from(!grows);
+                    put(&mut db, verb, &format!("goes{transient}"), grows);
+                    transient += usize::from(grows);
+                }
+            }
+            let missed = stable.iter().find(|name| !seen.contains(*name));
+            assert_eq!(missed, None, "{verb}, seed {seed}");
+        }
+    }
+
     #[test]
     fn a_few_keys_come_at_once() {
         let mut db = Harness::new();

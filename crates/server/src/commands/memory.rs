@@ -121,7 +121,7 @@ fn memory_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
             ("STATS", &["Memory figures."]),
             (
                 "USAGE <key> [SAMPLES <count>]",
-                &["Bytes that <key> and its value take; SAMPLES is accepted, the answer is exact."],
+                &["Bytes that <key> and its value take, an estimate where it is big; SAMPLES is accepted."],
             ),
         ],
     );
