@@ -206,6 +206,7 @@ fn config_resetstat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(),
     ctx.shared.samples.actively_expired.reset();
     ctx.shared.errors.reset();
     ctx.shared.samples.actively_expired_fields.reset();
+    ctx.shared.freeing.reset_stats();
     ctx.shared.rejected_connections.store(0, Relaxed);
     ctx.reply.ok();
     Ok(())
