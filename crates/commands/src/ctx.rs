@@ -200,6 +200,9 @@ pub struct ValueLimits {
     pub stream_node_max_entries: usize,
     /// `hll-sparse-max-bytes`: up to here a HyperLogLog stays sparse, its header included.
     pub hll_sparse_max_bytes: usize,
+    /// Whether OBJECT REFCOUNT shows small integers as shared. Redis does not share them where each key needs
+    /// a time or frequency of its own: under `maxmemory` with an LRU or LFU policy.
+    pub shares_integers: bool,
 }
 
 impl Default for ValueLimits {
@@ -218,6 +221,7 @@ impl Default for ValueLimits {
             stream_node_max_bytes: 4096,
             stream_node_max_entries: 100,
             hll_sparse_max_bytes: 3000,
+            shares_integers: true,
         }
     }
 }

@@ -82,8 +82,9 @@ static OBJECT_REFCOUNT: Command = Command {
 /// OBJECT REFCOUNT key: null when the key is absent, the largest 32-bit number for the small integers that
 /// Redis shares, else 1.
 fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let shares = ctx.limits.shares_integers;
     let count = ctx.db.look(args.key(2)).map(|entry| match entry.view() {
-        EntryView::Int(0..SHARED_INTEGERS) => SHARED_REFCOUNT,
+        EntryView::Int(0..SHARED_INTEGERS) if shares => SHARED_REFCOUNT,
         _ => 1,
     });
     reply_number(ctx, count);
@@ -284,6 +285,10 @@ mod tests {
             ("OBJECT REFCOUNT a", ":1|"),
             ("OBJECT ENCODE a", "-ERR unknown subcommand 'ENCODE'. Try OBJECT HELP.|"),
         ]);
+        let mut db = Harness::new();
+        db.limits.shares_integers = false;
+        db.line("SET a 9999");
+        assert_eq!(db.line("OBJECT REFCOUNT a"), ":1|");
     }
 
     #[test]

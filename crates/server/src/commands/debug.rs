@@ -197,9 +197,10 @@ fn with_entry<T>(ctx: &ServerCtx<'_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEn
 /// out.
 fn object(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let now_s = (ctx.now_ms / 1000) as u32 & 0x00FF_FFFF;
+    let shares = ctx.settings.limits.shares_integers;
     let line = with_entry(ctx, key, |entry| {
         let (refcount, bytes, extra) = match entry.view() {
-            View::Int(number @ 0..10_000) => (i32::MAX, number.to_string().len(), String::new()),
+            View::Int(number @ 0..10_000) if shares => (i32::MAX, number.to_string().len(), String::new()),
             View::Int(number) => (1, number.to_string().len(), String::new()),
             View::Bytes(bytes) => (1, bytes.len() + 1, String::new()),
             View::Object(object) => (1, object.memory_usage(), quicklist_figures(object)),

@@ -112,6 +112,8 @@ pub fn settings(store: &ConfigStore) -> Settings {
         zset_max_listpack_value: bytes("zset-max-listpack-value"),
         stream_node_max_bytes: bytes("stream-node-max-bytes"),
         stream_node_max_entries: size("stream-node-max-entries"),
+        shares_integers: store.memory("maxmemory") == 0
+            || !["-lru", "-lfu"].iter().any(|end| store.choice("maxmemory-policy").ends_with(end)),
         hll_sparse_max_bytes: bytes("hll-sparse-max-bytes"),
     };
     Settings {
