@@ -399,6 +399,10 @@ fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, KeyFl
     for spec in specs {
         let before = keys.len();
         for_each_key(&[spec], request, |at, spec| keys.push((at, actual_flags(registered, spec, request))));
+        // Of a word that stands several times the command uses the last, though all of them are locked.
+        if matches!(spec.begin, Begin::Untold { .. }) && keys.len() > before {
+            keys.drain(before..keys.len() - 1);
+        }
         // A keyword may be left out; what is at a fixed place must be there, unless no key is needed.
         let required =
             matches!(spec.begin, Begin::Index(_)) && !command.flags.contains(Flags::NO_MANDATORY_KEYS);
