@@ -8,6 +8,7 @@ use structures::table::Table;
 
 use crate::args::Args;
 use crate::error::CommandError;
+use crate::wait::{Patience, Wait};
 
 /// The function that runs a data command. It parses, calls one method of the type, replies.
 pub type Handler = fn(&mut Ctx<'_>, &Args<'_>) -> Result<(), CommandError>;
@@ -24,6 +25,8 @@ pub struct Ctx<'a> {
     pub rng: &'a mut fastrand::Rng,
     /// Limits from the configuration that shape values.
     pub limits: &'a ValueLimits,
+    /// Whether its client may wait: see [`Ctx::nothing_yet`].
+    pub patience: Patience,
 }
 
 impl Ctx<'_> {
@@ -46,6 +49,9 @@ impl Ctx<'_> {
     #[inline]
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
+        if self.db.is_followed(key) {
+            self.effects.touch(self.db.index(), key);
+        }
         if !self.effects.wanted_events.is_empty() {
             let db = self.db.index();
             // What expired on the way was first.
@@ -108,8 +114,36 @@ pub struct Effects {
     pub wanted_events: EventClass,
     /// Those that happened.
     pub events: Vec<KeyEvent>,
+    /// Changed keys of shards in which somebody follows keys.
+    pub touched: Vec<Touched>,
+    /// Followed keys that went with their database.
+    pub gone: Vec<Touched>,
+    /// Databases that changed as a whole.
+    pub db_changes: Vec<DbChange>,
+    /// What the command waits for instead of replying.
+    pub wait: Option<Wait>,
     /// What is on its way out and too big to free here: a background thread drops it.
     pub discarded: Vec<Discarded>,
+}
+
+/// A change to all keys of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DbChange {
+    /// All keys are gone.
+    Emptied(usize),
+    /// Two databases have exchanged their keys.
+    Swapped(usize, usize),
+}
+
+/// A key that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// Its database.
+    pub db: usize,
+    /// Its hash.
+    pub hash: u64,
+    /// The key.
+    pub key: Box<[u8]>,
 }
 
 /// Something whose memory a background thread gives back.
@@ -161,6 +195,12 @@ impl Effects {
     pub fn evicted(&mut self, gone: keyspace::Evicted) {
         self.raise(EventClass::EVICTED, "evicted", gone.db, gone.entry.key());
         self.discard(gone.entry);
+    }
+
+    /// Notes that a key changed that somebody may follow.
+    #[cold]
+    pub fn touch(&mut self, db: usize, key: Key<'_>) {
+        self.touched.push(Touched { db, hash: key.hash, key: key.bytes.into() });
     }
 
     /// Notes an event if somebody wants to hear of it.

@@ -15,7 +15,7 @@ use stdx::ByteQueue;
 
 use crate::keys::for_each_key;
 use crate::table::Flags;
-use crate::{Args, Command, Ctx, Effects, EventClass, KeyEvent, ValueLimits};
+use crate::{Args, Command, Ctx, Effects, EventClass, KeyEvent, Patience, ValueLimits};
 
 /// The Unix time, in milliseconds, at which every harness starts.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
@@ -89,17 +89,18 @@ impl Harness {
         }
         let moment = Moment { now_ms: self.now_ms, touch: true, access: self.access };
         let names_patterns = command.runs_alone(&args) && command.flags.contains(Flags::PATTERN_KEYS);
-        let locked = match names_patterns {
+        let mut locked = match names_patterns {
             true => self.keyspace.lock_all(),
             false => self.keyspace.lock_all_of(hashes.into_iter()),
         };
         let mark = reply.mark();
         let mut ctx = Ctx {
-            db: View::new(&self.keyspace, locked, self.db, moment, &mut self.tally),
+            db: View::new(&self.keyspace, &mut locked, self.db, moment, &mut self.tally),
             reply,
             effects: &mut self.effects,
             rng: &mut self.rng,
             limits: &self.limits,
+            patience: Patience::None,
         };
         if let Err(error) = (command.run)(&mut ctx, &args) {
             ctx.reply.truncate(mark);

@@ -21,12 +21,14 @@ pub mod set;
 pub mod stream;
 pub mod string;
 pub mod table;
+pub mod wait;
 pub mod zset;
 
 pub use args::Args;
 pub use ctx::{Ctx, Discarded, Effects, EventClass, Handler, KeyEvent, ValueLimits};
 pub use error::CommandError;
 pub use table::Command;
+pub use wait::{Awaited, AwaitedKey, EmptyReply, Patience, Wait};
 
 /// All data commands.
 pub fn all() -> impl Iterator<Item = &'static Command> {

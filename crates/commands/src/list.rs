@@ -1,9 +1,11 @@
 //! Commands on lists: what they share, and those that push and pop at the ends.
 
+mod blocking;
 mod edit;
 mod read;
 mod transfer;
 
+pub(crate) use blocking::awaited_alone;
 use keyspace::{Key, List, ListEnd, ListLimits};
 use resp::Reply;
 use structures::listpack::element::Element;
@@ -32,6 +34,11 @@ pub static COMMANDS: &[&Command] = &[
     &transfer::LMOVE,
     &transfer::RPOPLPUSH,
     &transfer::LMPOP,
+    &blocking::BLPOP,
+    &blocking::BRPOP,
+    &blocking::BLMOVE,
+    &blocking::BRPOPLPUSH,
+    &blocking::BLMPOP,
 ];
 
 /// The thresholds between encodings.

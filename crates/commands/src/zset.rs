@@ -2,6 +2,7 @@
 //! the algebra of several sets in [`algebra`].
 
 mod algebra;
+mod blocking;
 mod pop;
 mod range;
 
@@ -32,6 +33,9 @@ pub static COMMANDS: &[&Command] = &[
     &pop::ZPOPMIN,
     &pop::ZPOPMAX,
     &pop::ZMPOP,
+    &blocking::BZPOPMIN,
+    &blocking::BZPOPMAX,
+    &blocking::BZMPOP,
     &range::ZRANGE,
     &range::ZRANGESTORE,
     &range::ZREVRANGE,

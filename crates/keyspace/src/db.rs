@@ -17,6 +17,11 @@ pub struct Db {
 }
 
 impl Db {
+    /// Whether the key is in the table, expired or not. O(1).
+    pub fn contains(&self, hash: u64, key: &[u8]) -> bool {
+        self.table.get(position_of(hash), key).is_some()
+    }
+
     /// Adds a key that is not there yet. O(1) amortised.
     #[inline]
     pub fn insert(&mut self, hash: u64, entry: KeyEntry, hasher: &Hasher) -> Place {
@@ -41,9 +46,17 @@ impl Db {
 /// Database 0, which nearly everybody uses, lies in the shard itself: with its lock it is one cache line.
 pub struct Shard {
     first: Db,
-    /// Databases 1 and up, made when one of them is first written to.
-    #[expect(clippy::box_collection, reason = "one word instead of three keeps the shard within a line")]
-    others: Option<Box<Vec<Db>>>,
+    /// What most shards do without, made when it is first needed.
+    rare: Option<Box<Rare>>,
+}
+
+/// What only some shards have.
+#[derive(Default)]
+struct Rare {
+    /// Databases 1 and up.
+    others: Vec<Db>,
+    /// How often keys of this shard are followed: waited for, watched, cached by clients.
+    followers: u32,
 }
 
 // The lock's word and the shard are one line: a request's first memory access fetches both.
@@ -52,13 +65,13 @@ const _: () = assert!(size_of::<Shard>() <= 60);
 impl Shard {
     /// An empty shard, number `number` of its keyspace.
     pub fn new(number: usize) -> Self {
-        Self { first: Db { table: Table::staggered(number) }, others: None }
+        Self { first: Db { table: Table::staggered(number) }, rare: None }
     }
 
     /// One database's part, if anything was ever stored in it.
     #[inline]
     pub fn db(&self, index: usize) -> Option<&Db> {
-        if index == 0 { Some(&self.first) } else { self.others.as_ref()?.get(index - 1) }
+        if index == 0 { Some(&self.first) } else { self.rare.as_ref()?.others.get(index - 1) }
     }
 
     /// One database's part, to change.
@@ -67,7 +80,7 @@ impl Shard {
         if index == 0 {
             return &mut self.first;
         }
-        let others = self.others.get_or_insert_default();
+        let others = &mut self.rare.get_or_insert_default().others;
         if others.len() < index {
             others.resize_with(index, Db::default);
         }
@@ -92,8 +105,25 @@ impl Shard {
         }
     }
 
+    /// Whether anybody follows a key of this shard: then changes of its keys are to be told.
+    #[inline]
+    pub fn is_followed(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.followers > 0)
+    }
+
+    /// Notes that one more follows a key of this shard.
+    pub fn add_follower(&mut self) {
+        self.rare.get_or_insert_default().followers += 1;
+    }
+
+    /// Notes that one follower of a key of this shard has gone.
+    pub fn remove_follower(&mut self) {
+        let rare = self.rare.as_mut().expect("whoever leaves was added");
+        rare.followers -= 1;
+    }
+
     /// All databases' parts that exist, from database 0 on.
     pub fn dbs(&self) -> impl Iterator<Item = &Db> {
-        std::iter::once(&self.first).chain(self.others.iter().flat_map(|others| others.iter()))
+        std::iter::once(&self.first).chain(self.rare.iter().flat_map(|rare| rare.others.iter()))
     }
 }

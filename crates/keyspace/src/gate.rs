@@ -61,6 +61,8 @@ pub struct Gate {
 pub struct SharedPass<'g> {
     gate: &'g Gate,
     thread_index: usize,
+    /// This thread is the exclusive owner: the pass is kept for when it no longer is.
+    owning: bool,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
@@ -96,7 +98,7 @@ impl Gate {
         let inside = &self.inside[thread_index];
         assert!(!inside.load(Relaxed), "thread {thread_index} is already inside the gate");
         self.enter(thread_index);
-        SharedPass { gate: self, thread_index, _stays_on_its_thread: PhantomData }
+        SharedPass { gate: self, thread_index, owning: false, _stays_on_its_thread: PhantomData }
     }
 
     /// Runs `work` alone: waits for every thread to leave, and holds new ones off meanwhile. For threads
@@ -195,18 +197,34 @@ impl SharedPass<'_> {
     /// before it returns. Others may have been exclusive in between (see the module), so the caller
     /// must hold no shard's lock and nothing that it read before.
     pub fn exclusive<R>(&mut self, work: impl FnOnce(&Exclusive) -> R) -> R {
+        self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
+    }
+
+    /// Like [`exclusive`](Self::exclusive) for work of several parts, which may ask to be alone themselves:
+    /// they are, then.
+    pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        if self.owning {
+            return work(self);
+        }
         self.gate.leave(self.thread_index);
         // Comes back in last, also when `work` panics: the pass still exists and must be true.
-        let _back_inside = ComeBack(self);
-        self.gate.exclusive(work)
+        let _back_inside = ComeBack { gate: self.gate, thread_index: self.thread_index };
+        let _ownership = self.gate.own();
+        let owner = Owner(self);
+        owner.0.owning = true;
+        work(owner.0)
     }
 
     /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive waits for
     /// it, and comes back in before it returns. As with `exclusive`, the caller must hold no shard's
     /// lock and nothing that it read before.
+    /// An exclusive owner stays where it is.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        if self.owning {
+            return work();
+        }
         self.gate.leave(self.thread_index);
-        let _back_inside = ComeBack(self);
+        let _back_inside = ComeBack { gate: self.gate, thread_index: self.thread_index };
         work()
     }
 
@@ -217,11 +235,23 @@ impl SharedPass<'_> {
 }
 
 /// Enters for an existing pass when dropped.
-struct ComeBack<'p, 'g>(&'p SharedPass<'g>);
+struct ComeBack<'g> {
+    gate: &'g Gate,
+    thread_index: usize,
+}
 
-impl Drop for ComeBack<'_, '_> {
+impl Drop for ComeBack<'_> {
     fn drop(&mut self) {
-        self.0.gate.enter(self.0.thread_index);
+        self.gate.enter(self.thread_index);
+    }
+}
+
+/// A pass whose thread is the exclusive owner until this is dropped.
+struct Owner<'p, 'g>(&'p mut SharedPass<'g>);
+
+impl Drop for Owner<'_, '_> {
+    fn drop(&mut self) {
+        self.0.owning = false;
     }
 }
 
@@ -261,6 +291,15 @@ mod tests {
         assert!(gate.inside[0].load(Relaxed), "back inside");
         drop(pass);
         assert_eq!(gate.exclusive(|_| 8), 8);
+    }
+
+    #[test]
+    fn who_is_alone_may_ask_to_be_alone() {
+        let gate = Gate::new(2);
+        let mut pass = gate.shared(0);
+        assert_eq!(pass.alone(|pass| pass.exclusive(|_| 1) + pass.alone(|pass| pass.outside(|| 2))), 3);
+        assert!(gate.inside[0].load(Relaxed), "back inside");
+        assert_eq!(pass.exclusive(|_| gate.closed.load(Relaxed)), super::CLOSED);
     }
 
     #[test]

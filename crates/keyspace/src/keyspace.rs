@@ -182,6 +182,31 @@ pub struct Locked<'k> {
 }
 
 impl Locked<'_> {
+    /// The shard of this hash, if it is locked. O(log locked).
+    pub fn shard_of_mut(&mut self, hash: u64) -> Option<&mut Shard> {
+        let at = self.guards.binary_search_by_key(&shard_of(hash), |(index, _)| *index).ok()?;
+        Some(&mut self.guards[at].1)
+    }
+
+    /// Whether the shards of all these hashes are locked. O(hashes log locked).
+    pub fn holds(&self, mut hashes: impl Iterator<Item = u64>) -> bool {
+        hashes.all(|hash| self.guards.binary_search_by_key(&shard_of(hash), |(index, _)| *index).is_ok())
+    }
+
+    /// The locked shards, for one command. O(locked).
+    #[inline]
+    pub fn shards_mut(&mut self) -> ShardsMut<'_> {
+        let shards = self.guards.iter_mut().map(|(index, guard)| (*index, &mut **guard));
+        ShardsMut { shards: shards.collect() }
+    }
+}
+
+/// The shards that a command may touch, in ascending order.
+pub struct ShardsMut<'l> {
+    shards: SmallVec<[(usize, &'l mut Shard); 1]>,
+}
+
+impl ShardsMut<'_> {
     /// A locked shard, to change.
     ///
     /// # Panics
@@ -189,23 +214,23 @@ impl Locked<'_> {
     #[inline]
     pub fn shard_mut(&mut self, shard: usize) -> &mut Shard {
         let at = self.position(shard);
-        &mut self.guards[at].1
+        self.shards[at].1
     }
 
     /// A locked shard.
     ///
     /// # Panics
-    /// As [`Locked::shard_mut`].
+    /// As [`ShardsMut::shard_mut`].
     #[inline]
     pub fn shard(&self, shard: usize) -> &Shard {
-        &self.guards[self.position(shard)].1
+        self.shards[self.position(shard)].1
     }
 
     #[inline]
     fn position(&self, shard: usize) -> usize {
-        match self.guards.as_slice() {
+        match self.shards.as_slice() {
             [(only, _)] if *only == shard => 0,
-            guards => guards
+            shards => shards
                 .binary_search_by_key(&shard, |(index, _)| *index)
                 .expect("a command reaches only the keys its record declares"),
         }

@@ -8,7 +8,7 @@ use structures::table::{Borrowed, BorrowedMut, Place, Table, Thin};
 
 use crate::db::KeyEntry;
 use crate::key::Key;
-use crate::keyspace::{Keyspace, Locked};
+use crate::keyspace::{Keyspace, Locked, ShardsMut};
 use crate::object::{Blob, Object, ObjectType};
 use crate::scan::Drawn;
 use crate::string::{Str, raw, stored};
@@ -140,7 +140,7 @@ pub struct Moment {
 /// One database, as far as its shards are locked. See the module's comment.
 pub struct View<'k> {
     keyspace: &'k Keyspace,
-    locked: Locked<'k>,
+    locked: ShardsMut<'k>,
     index: usize,
     moment: Moment,
     tally: &'k mut Tally,
@@ -153,12 +153,18 @@ impl<'k> View<'k> {
     #[inline]
     pub fn new(
         keyspace: &'k Keyspace,
-        locked: Locked<'k>,
+        locked: &'k mut Locked<'_>,
         index: usize,
         moment: Moment,
         tally: &'k mut Tally,
     ) -> Self {
-        Self { keyspace, locked, index, moment, tally, created: None }
+        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, created: None }
+    }
+
+    /// Whether somebody follows keys of the shard that holds `key`.
+    #[inline]
+    pub fn is_followed(&self, key: Key<'_>) -> bool {
+        self.locked.shard(key.shard()).is_followed()
     }
 
     /// The whole keyspace, for commands that visit shards one by one. A command that has locked keys

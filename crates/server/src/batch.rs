@@ -16,6 +16,7 @@ use resp::parse::{Limits, Parsed, ProtocolError, Span, parse_request};
 
 use crate::command_table::{KeyPlan, Registered};
 use crate::dispatch::Request;
+use crate::owned_args::OwnedArgs;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -30,31 +31,9 @@ pub enum Work {
     /// Run it; its arguments are spans of the input.
     Run,
     /// Run it; its arguments were unescaped.
-    Inline(InlineArgs),
+    Inline(OwnedArgs),
     /// Its bytes are no request: answer so and close.
     Broken(ProtocolError),
-}
-
-/// Arguments that are no slices of the input.
-pub struct InlineArgs {
-    bytes: Vec<u8>,
-    spans: Vec<Span>,
-}
-
-impl InlineArgs {
-    fn new(args: &[Vec<u8>]) -> Self {
-        let mut inline = Self { bytes: Vec::new(), spans: Vec::new() };
-        for arg in args {
-            inline.spans.push(Span { start: inline.bytes.len() as u32, len: arg.len() as u32 });
-            inline.bytes.extend_from_slice(arg);
-        }
-        inline
-    }
-
-    /// The arguments.
-    pub fn args<'a>(&'a self, hasher: &'a Hasher) -> Args<'a> {
-        Args::new(&self.bytes, &self.spans, hasher)
-    }
 }
 
 /// One parsed request.
@@ -146,7 +125,7 @@ impl Batch {
                 match parse_request(&input[at..], &limits, &mut session.progress, &mut self.spans) {
                     Ok(Parsed::Request { len_bytes }) => (Work::Run, len_bytes),
                     Ok(Parsed::Inline { len_bytes, args }) => {
-                        (Work::Inline(InlineArgs::new(&args)), len_bytes)
+                        (Work::Inline(OwnedArgs::new(args.iter().map(Vec::as_slice))), len_bytes)
                     }
                     Ok(Parsed::Empty { len_bytes }) => {
                         at += len_bytes;

@@ -13,12 +13,15 @@ use keyspace::gate::Gate;
 use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions};
 use stdx::mailbox::Mailbox;
 
+use structures::lock::Lock;
+
 use crate::command_table::CommandTable;
 use crate::commands::migrate::Connections;
 use crate::config::apply::{self, NoAddress, StartOptions};
 use crate::config::value::Value;
 use crate::config::{ConfigStore, table};
 use crate::errors::ErrorCounts;
+use crate::follow::Follows;
 use crate::limits;
 use crate::listen::listen;
 use crate::session::Registry;
@@ -229,6 +232,8 @@ fn shared(
         mailbox,
         stats: ThreadStats::new(table.id_count()),
         load: 0.into(),
+        deliveries: Lock::new(Vec::new()),
+        has_deliveries: false.into(),
     });
     Shared {
         keyspace: Keyspace::new(start.databases, std::array::from_fn(|_| random_u64())),
@@ -238,6 +243,7 @@ fn shared(
         config: store.into(),
         settings: SharedSettings::new(settings),
         clients: Registry::default(),
+        follows: Follows::default(),
         pause: Pause::default(),
         samples: Samples::default(),
         started: Instant::now(),

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags};
 
 use crate::context::ServerHandler;
+use crate::transaction::Verb;
 
 /// What runs a command.
 #[derive(Clone, Copy)]
@@ -16,6 +17,8 @@ pub enum Runner {
     Data(commands::Handler),
     /// A command about the server or the connection.
     Server(ServerHandler),
+    /// A command about the session's transaction.
+    Transaction(Verb),
 }
 
 /// How dispatch finds a command's keys.

@@ -59,8 +59,8 @@ impl DataAccess<'_> {
         key: Key<'_>,
         work: impl FnOnce(&mut View<'_>, &mut Effects) -> T,
     ) -> T {
-        let locked = keyspace.lock_one(key.hash);
-        let mut view = View::new(keyspace, locked, db, self.moment, self.tally);
+        let mut locked = keyspace.lock_one(key.hash);
+        let mut view = View::new(keyspace, &mut locked, db, self.moment, self.tally);
         work(&mut view, self.effects)
     }
 

@@ -3,24 +3,25 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use commands::ctx::ValueLimits;
 use commands::error::quotable;
 use commands::keys::for_each_key;
 use commands::table::Flags;
-use commands::{Args, CommandError, Ctx, Effects};
+use commands::{Args, CommandError, Effects, Patience};
+use keyspace::Locked;
 use keyspace::gate::SharedPass;
-use keyspace::view::{Access, Moment, Tally, View};
-use keyspace::{Keyspace, Locked};
+use keyspace::view::{Access, Moment, Tally};
 use resp::Reply;
 use smallvec::SmallVec;
 use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::context::{DataAccess, ServerCtx, ServerHandler};
+use crate::execute::{Caller, Executor};
 use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::{Message, Shared};
+use crate::transaction::{self, Verb};
 
 /// A thread's part of executing requests: everything but the connections.
 pub struct Engine {
@@ -167,24 +168,33 @@ impl Engine {
                 session.flow = Flow::Closing;
                 return Outcome::Done;
             }
+            transaction::note_refusal(session, None);
             self.refuse(session, out, unknown_command(args));
             return Outcome::Done;
         };
         let (registered, refusal) = self.check(session, registered, args);
         if let Some(error) = refusal {
             self.counters(registered).rejected.add(1);
+            transaction::note_refusal(session, Some(registered));
             self.refuse(session, out, error);
             return Outcome::Done;
         }
-        if self.paused && self.holds_back(registered) {
+        if session.transaction.is_some() && transaction::is_queued(registered) {
+            self.queue(session, registered, args, out);
+            return Outcome::Done;
+        }
+        if self.paused && self.holds_back(session, registered) {
             session.flow = Flow::Postponed;
             return Outcome::Postponed;
         }
         session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         self.counters(registered).calls.add(1);
         let result = match registered.command.run {
-            Runner::Data(handler) => self.run_data(session, registered, handler, request, out, pass),
+            Runner::Data(handler) => {
+                self.run_data(session, registered, handler, request, out, pass, Patience::Waits)
+            }
             Runner::Server(handler) => self.run_server(session, registered, handler, args, out, pass),
+            Runner::Transaction(verb) => self.run_transaction(session, verb, args, out, pass),
         };
         if let Err(error) = result {
             self.counters(registered).failed.add(1);
@@ -219,11 +229,15 @@ impl Engine {
             return (registered, Some(CommandError::Line("NOAUTH Authentication required.")));
         }
         if self.settings.maxmemory_bytes > 0
-            && registered.command.flags.contains(Flags::DENYOOM)
+            && flags_of(session, registered).contains(Flags::DENYOOM)
             && !self.has_memory_for(args)
         {
             let line = "OOM command not allowed when used memory > 'maxmemory'.";
-            return (registered, Some(CommandError::Line(line)));
+            let error = match registered.command.run {
+                Runner::Transaction(_) => transaction::abort(line),
+                Runner::Data(_) | Runner::Server(_) => CommandError::Line(line),
+            };
+            return (registered, Some(error));
         }
         (registered, None)
     }
@@ -259,9 +273,9 @@ impl Engine {
     }
 
     /// Whether CLIENT PAUSE holds this command back. The commands that manage clients always run.
-    fn holds_back(&self, registered: &Registered) -> bool {
+    fn holds_back(&self, session: &Session, registered: &Registered) -> bool {
         let all = self.shared.pause.all.load(Relaxed);
-        let flags = registered.command.flags;
+        let flags = flags_of(session, registered);
         let concerns = if all { true } else { flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) };
         concerns && !registered.full_name.starts_with("client|")
     }
@@ -269,33 +283,32 @@ impl Engine {
     #[inline]
     fn run_data(
         &mut self,
-        session: &Session,
-        registered: &Registered,
+        session: &mut Session,
+        registered: &'static Registered,
         handler: commands::Handler,
         request: &Request<'_>,
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
+        patience: Patience,
     ) -> Result<(), CommandError> {
         let args = &request.args;
-        let surroundings = Surroundings {
-            keyspace: &self.shared.keyspace,
-            db: session.db,
-            moment: Moment { now_ms: self.now_ms, touch: !session.no_touch, access: self.access },
-            tally: &mut self.tally,
-            reply: Reply::new(out, session.protocol),
-            effects: &mut self.effects,
-            rng: &mut self.rng,
-            limits: &self.settings.limits,
-        };
-        let keyspace = surroundings.keyspace;
+        let caller =
+            Caller { db: session.db, protocol: session.protocol, touch: !session.no_touch, patience };
+        let mut executor = self.executor();
+        let keyspace = &executor.shared.keyspace;
         if registered.command.runs_alone(args) {
             let names_patterns = registered.command.flags.contains(Flags::PATTERN_KEYS);
             return pass.exclusive(|_alone| {
-                let locked = if names_patterns { keyspace.lock_all() } else { keyspace.lock_none() };
-                surroundings.call(locked, handler, args)
+                let mut locked = if names_patterns { keyspace.lock_all() } else { keyspace.lock_none() };
+                let result = executor.call(&mut locked, caller, handler, args, out);
+                executor.follow_db_changes();
+                if executor.concerns_others() && patience == Patience::Waits {
+                    executor.follow_up(locked, session, registered);
+                }
+                result
             });
         }
-        let locked = match registered.key_plan {
+        let mut locked = match registered.key_plan {
             KeyPlan::One(at) => keyspace.lock_one(args.key(at).hash),
             KeyPlan::None => keyspace.lock_none(),
             KeyPlan::Specs => {
@@ -304,7 +317,60 @@ impl Engine {
                 keyspace.lock_all_of(hashes.into_iter())
             }
         };
-        surroundings.call(locked, handler, args)
+        let result = executor.call(&mut locked, caller, handler, args, out);
+        if executor.concerns_others() && patience == Patience::Waits {
+            executor.follow_up(locked, session, registered);
+        }
+        result
+    }
+
+    /// Runs a command of a transaction, which owns the keyspace, and replies.
+    pub(crate) fn run_queued(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) {
+        self.counters(registered).calls.add(1);
+        let result = match registered.command.run {
+            Runner::Data(handler) => {
+                self.run_data(session, registered, handler, request, out, pass, Patience::None)
+            }
+            Runner::Server(handler) => {
+                self.run_server(session, registered, handler, &request.args, out, pass)
+            }
+            Runner::Transaction(verb) => self.run_transaction(session, verb, &request.args, out, pass),
+        };
+        if let Err(error) = result {
+            self.counters(registered).failed.add(1);
+            self.refuse(session, out, error);
+        }
+    }
+
+    /// Tells those who follow what a transaction changed.
+    pub(crate) fn tell_followers<'k>(&'k mut self, shared: &'k Shared, locked: Locked<'k>) {
+        let mut executor = Executor { shared, ..self.executor() };
+        if executor.concerns_others() {
+            executor.tell_followers(locked);
+        }
+    }
+
+    /// What runs data commands for this turn's settings.
+    #[inline]
+    pub fn executor(&mut self) -> Executor<'_> {
+        Executor {
+            shared: &self.shared,
+            thread: self.thread,
+            now_ms: self.now_ms,
+            uptime_ms: self.uptime_ms,
+            access: self.access,
+            tally: &mut self.tally,
+            effects: &mut self.effects,
+            rng: &mut self.rng,
+            limits: &self.settings.limits,
+        }
     }
 
     fn run_server(
@@ -335,6 +401,11 @@ impl Engine {
         if result.is_err() {
             ctx.reply.truncate(before);
         }
+        if !self.effects.touched.is_empty() {
+            let mut executor = self.executor();
+            let locked = executor.shared.keyspace.lock_none();
+            executor.tell_followers(locked);
+        }
         // CONFIG SET acts on the next command, which may be in the same turn.
         self.take_settings();
         result
@@ -345,7 +416,7 @@ impl Engine {
         &self.shared.threads[self.thread].stats.commands[registered.id]
     }
 
-    fn refuse(&self, session: &Session, out: &mut ByteQueue, error: CommandError) {
+    pub(crate) fn refuse(&self, session: &Session, out: &mut ByteQueue, error: CommandError) {
         self.shared.threads[self.thread].stats.errors.add(1);
         let line = error.line();
         self.shared.errors.count(&line);
@@ -353,40 +424,13 @@ impl Engine {
     }
 }
 
-/// What a data command gets besides its locked keys.
-struct Surroundings<'k> {
-    keyspace: &'k Keyspace,
-    db: usize,
-    moment: Moment,
-    tally: &'k mut Tally,
-    reply: Reply<'k>,
-    effects: &'k mut Effects,
-    rng: &'k mut fastrand::Rng,
-    limits: &'k ValueLimits,
-}
-
-impl<'k> Surroundings<'k> {
-    /// Runs the handler; a failed one has replied nothing.
-    #[inline]
-    fn call(
-        self,
-        locked: Locked<'k>,
-        handler: commands::Handler,
-        args: &Args<'_>,
-    ) -> Result<(), CommandError> {
-        let before = self.reply.mark();
-        let mut ctx = Ctx {
-            db: View::new(self.keyspace, locked, self.db, self.moment, self.tally),
-            reply: self.reply,
-            effects: self.effects,
-            rng: self.rng,
-            limits: self.limits,
-        };
-        let result = handler(&mut ctx, args);
-        if result.is_err() {
-            ctx.reply.truncate(before);
-        }
-        result
+/// A command's flags; for EXEC those of all that it will run.
+#[inline]
+fn flags_of(session: &Session, registered: &Registered) -> Flags {
+    let flags = registered.command.flags;
+    match (&session.transaction, registered.command.run) {
+        (Some(transaction), Runner::Transaction(Verb::Exec)) => flags | transaction.flags(),
+        _ => flags,
     }
 }
 

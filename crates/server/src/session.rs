@@ -12,6 +12,10 @@ use net::{Address, ConnId};
 use resp::Protocol;
 use resp::parse::Progress;
 
+use crate::follow::Waiter;
+use crate::shared::Shared;
+use crate::transaction::{Transaction, Watch};
+
 /// Whether replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyMode {
@@ -34,6 +38,8 @@ pub enum Flow {
     Postponed,
     /// Held back until the client has read its replies; its input waits.
     Stalled,
+    /// Held back until a key has what the client waits for (BLPOP); its input waits.
+    Waiting,
     /// No more: the connection closes once its replies are sent.
     Closing,
 }
@@ -62,6 +68,31 @@ pub struct Session {
     pub progress: Progress,
     /// Since when its output is over the soft limit, in milliseconds of the server's clock.
     pub soft_limit_since_ms: Option<u64>,
+    /// The transaction that is being queued.
+    pub transaction: Option<Box<Transaction>>,
+    /// Keys watched for the next transaction.
+    pub watch: Option<Box<Watch>>,
+}
+
+impl Session {
+    /// Notes what the client waits for, for others to see. Its keys are in their queues already.
+    pub fn wait(&mut self, waiter: Arc<Waiter>, shared: &Shared) {
+        self.flow = Flow::Waiting;
+        shared.follows.waiting_clients().fetch_add(1, Relaxed);
+        *self.info.waiter() = Some(waiter);
+    }
+
+    /// Takes the client out of the queues it waits in, if any. The caller holds no shard's lock.
+    pub fn end_wait(&mut self, shared: &Shared) {
+        let Some(waiter) = self.info.waiter().take() else { return };
+        shared.follows.waiting_clients().fetch_sub(1, Relaxed);
+        for (index, key) in waiter.keys.iter().enumerate() {
+            let mut shard = shared.keyspace.lock(keyspace::key::shard_of(key.hash));
+            if shared.follows.remove_waiter(&waiter, index) {
+                shard.remove_follower();
+            }
+        }
+    }
 }
 
 /// What other threads may know and ask of a client. Times are milliseconds of the server's monotonic
@@ -108,6 +139,12 @@ pub struct ClientInfo {
     pub kill_requested: AtomicBool,
     /// Held back by CLIENT PAUSE.
     pub postponed: AtomicBool,
+    /// What it waits for. Its lock is a leaf.
+    pub waiter: Mutex<Option<Arc<Waiter>>>,
+    /// Commands queued in its transaction, plus one; 0 without one.
+    pub queued: AtomicU64,
+    /// Keys it watches.
+    pub watched: AtomicU64,
     /// What rarely changes.
     pub names: Mutex<ClientNames>,
 }
@@ -174,6 +211,11 @@ impl ClientInfo {
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + size_of::<Session>();
         OWN as u64 + self.pending_input_bytes.load(Relaxed) + self.pending_output_bytes.load(Relaxed)
+    }
+
+    /// What the client waits for, to read or change.
+    pub fn waiter(&self) -> std::sync::MutexGuard<'_, Option<Arc<Waiter>>> {
+        self.waiter.lock().expect("nothing panics while a client's waiter is locked")
     }
 
     /// The names, to read or change.

@@ -9,12 +9,15 @@ use crossbeam_utils::CachePadded;
 use keyspace::Keyspace;
 use keyspace::gate::Gate;
 use net::{Address, Backend, ConnId, Listener, Socket};
+use stdx::ByteQueue;
 use stdx::mailbox::Mailbox;
+use structures::lock::Lock;
 
 use crate::command_table::CommandTable;
 use crate::commands::migrate::Connections;
 use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
+use crate::follow::Follows;
 use crate::freeing::FreeQueue;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
@@ -31,6 +34,8 @@ pub enum Message {
         /// The client's id.
         id: u64,
     },
+    /// Look at the deliveries.
+    Delivered,
     /// Look again at sessions that were held back: the pause ended.
     Resume,
     /// Listen on these too, and no longer on TCP addresses other than those to keep. For thread 0.
@@ -62,6 +67,34 @@ pub struct ThreadPort {
     pub stats: CachePadded<ThreadStats>,
     /// Its connections, those on their way to it included: accepting picks the smallest.
     pub load: AtomicUsize,
+    /// Replies for its waiting clients: at most one for each.
+    pub deliveries: Lock<Vec<Delivery>>,
+    /// Whether there are deliveries.
+    pub has_deliveries: AtomicBool,
+}
+
+/// The reply that a waiting client waited for.
+pub struct Delivery {
+    /// Its connection.
+    pub conn: ConnId,
+    /// The client's id.
+    pub client: u64,
+    /// What it waited by.
+    pub ticket: u64,
+    /// The reply.
+    pub reply: ByteQueue,
+}
+
+impl ThreadPort {
+    /// Hands a reply over to the thread of a client that waits, and wakes it. Any thread; a leaf in the
+    /// lock order.
+    pub fn deliver(&self, delivery: Delivery) {
+        self.deliveries.lock().push(delivery);
+        if !self.has_deliveries.swap(true, Ordering::SeqCst) {
+            // A full mailbox belongs to a thread that is awake: it looks at the flag each turn.
+            let _ = self.mailbox.send(Message::Delivered);
+        }
+    }
 }
 
 /// CLIENT PAUSE.
@@ -106,6 +139,8 @@ pub struct Shared {
     pub clients: Registry,
     /// One port per I/O thread.
     pub threads: Vec<ThreadPort>,
+    /// Who follows which key.
+    pub follows: Follows,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// The housekeeper's samples.

@@ -7,16 +7,18 @@
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
 //! ```
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keyspace::gate::SharedPass;
 use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId, Socket};
 use resp::parse::Progress;
 use resp::{Protocol, Reply};
+use stdx::ByteQueue;
 
 use crate::batch::{Batch, Collected, Work};
 use crate::client_eviction;
@@ -28,13 +30,22 @@ use crate::shared::{Message, Shared, ThreadPort};
 /// does not read can make the server hold, besides the last reply.
 const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
+/// Unparsed input of a client that waits for a key beyond which nothing more is received from it.
+const WAITING_INPUT_BYTES_MAX: usize = 1 << 20;
+
 /// An I/O thread.
 pub struct Worker {
     net: EventLoop,
     sessions: Vec<Option<Box<Session>>>,
     engine: Engine,
     batch: Batch,
+    /// Connections that something arrived from in this turn.
     ready: Vec<ConnId>,
+    /// Connections that were held back and go on with input that waits already. A list of its own: one that
+    /// something arrived from as well must not be in a batch twice.
+    resumed: Vec<ConnId>,
+    /// When clients stop waiting for a key, in milliseconds of the server's clock; by time and ticket.
+    timeouts: BTreeMap<(u64, u64), ConnId>,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
     /// What this thread accepts from: thread 0 does for all.
@@ -50,6 +61,8 @@ impl Worker {
             engine: Engine::new(shared, thread, seed),
             batch: Batch::default(),
             ready: Vec::new(),
+            resumed: Vec::new(),
+            timeouts: BTreeMap::new(),
             postponed: Vec::new(),
             listeners: Vec::new(),
         }
@@ -85,7 +98,8 @@ impl Worker {
         let port = &shared.threads[self.engine.thread];
         let mut events = Vec::new();
         loop {
-            let timeout = if port.mailbox.prepare_sleep() { self.timeout() } else { Some(Duration::ZERO) };
+            let may_sleep = port.mailbox.prepare_sleep() && self.resumed.is_empty();
+            let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
             let polled = self.net.poll(timeout, &mut events);
             port.mailbox.awake();
             polled?;
@@ -95,7 +109,12 @@ impl Worker {
             for event in events.drain(..) {
                 self.handle(event);
             }
-            self.run_ready(&mut pass);
+            self.end_waits();
+            let ready = std::mem::take(&mut self.ready);
+            self.ready = self.run_all(ready, &mut pass);
+            let resumed = std::mem::take(&mut self.resumed);
+            self.run_all(resumed, &mut pass);
+            self.take_deliveries();
             self.engine.end_turn();
             drop(pass);
             self.net.flush();
@@ -106,13 +125,17 @@ impl Worker {
         }
     }
 
-    /// How long to sleep: until the pause that holds sessions back ends, else until something happens.
+    /// How long to sleep: until the pause that holds sessions back ends or a client stops waiting, else until
+    /// something happens.
     fn timeout(&self) -> Option<Duration> {
-        if self.postponed.is_empty() {
-            return None;
-        }
-        let left_ms = self.engine.shared.pause.until_ms.load(Relaxed) - unix_ms();
-        Some(Duration::from_millis(left_ms.clamp(0, 1000) as u64))
+        let pause = (!self.postponed.is_empty()).then(|| {
+            let left_ms = self.engine.shared.pause.until_ms.load(Relaxed) - unix_ms();
+            Duration::from_millis(left_ms.clamp(0, 1000) as u64)
+        });
+        let wait = self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| {
+            Duration::from_millis(deadline_ms).saturating_sub(self.engine.shared.started.elapsed())
+        });
+        pause.into_iter().chain(wait).min()
     }
 
     fn take_messages(&mut self, port: &ThreadPort) {
@@ -127,7 +150,7 @@ impl Worker {
                 Message::CloseIdle => self.close_idle(),
                 Message::EvictClients => self.evict_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
-                Message::Resume | Message::EnforceMemory | Message::Stop => {}
+                Message::Delivered | Message::Resume | Message::EnforceMemory | Message::Stop => {}
             }
         }
         if !self.postponed.is_empty() && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.now_ms
@@ -225,6 +248,9 @@ impl Worker {
             no_touch: false.into(),
             kill_requested: false.into(),
             postponed: false.into(),
+            waiter: None.into(),
+            queued: 0.into(),
+            watched: 0.into(),
             names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
         });
         shared.clients.add(Arc::clone(&info));
@@ -242,6 +268,8 @@ impl Worker {
             flow: Flow::Running,
             progress: Progress::default(),
             soft_limit_since_ms: None,
+            transaction: None,
+            watch: None,
         };
         if self.sessions.len() <= conn.index() {
             self.sessions.resize_with(conn.index() + 1, || None);
@@ -263,7 +291,17 @@ impl Worker {
         if self.session(conn).is_none() {
             return;
         }
-        let Some(session) = self.sessions[conn.index()].take() else { return };
+        let Some(mut session) = self.sessions[conn.index()].take() else { return };
+        let waiter = session.info.waiter().clone();
+        if let Some(waiter) = waiter {
+            // Whoever serves it now is the last: the reply finds no client.
+            *waiter.over.lock() = true;
+            if let Some(deadline_ms) = waiter.deadline_ms {
+                self.timeouts.remove(&(deadline_ms, waiter.ticket));
+            }
+        }
+        session.end_wait(&self.engine.shared);
+        session.discard(&self.engine.shared);
         let port = &self.engine.shared.threads[self.engine.thread];
         port.load.fetch_sub(1, Relaxed);
         port.stats.clients.sub(1);
@@ -279,7 +317,81 @@ impl Worker {
         session.flow = Flow::Running;
         session.info.postponed.store(false, Relaxed);
         self.net.resume_input(conn);
-        self.ready.push(conn);
+        self.resumed.push(conn);
+    }
+
+    /// A client has begun to wait for a key: notes for how long.
+    fn settle_waiting(&mut self, conn: ConnId, unread: usize) {
+        let Some(session) = self.session(conn) else { return };
+        let waiter = session.info.waiter().clone();
+        if let Some(waiter) = waiter
+            && let Some(deadline_ms) = waiter.deadline_ms
+        {
+            self.timeouts.insert((deadline_ms, waiter.ticket), conn);
+        }
+        self.bound_waiting_input(conn, unread);
+    }
+
+    /// A waiting client is listened to, so that its end is noticed, but not without bound.
+    fn bound_waiting_input(&mut self, conn: ConnId, unread: usize) {
+        if unread > WAITING_INPUT_BYTES_MAX {
+            self.net.pause_input(conn);
+        }
+    }
+
+    /// Hands waiting clients the replies that others made for them.
+    fn take_deliveries(&mut self) {
+        let shared = Arc::clone(&self.engine.shared);
+        let port = &shared.threads[self.engine.thread];
+        if !port.has_deliveries.load(Acquire) || !port.has_deliveries.swap(false, SeqCst) {
+            return;
+        }
+        let deliveries = std::mem::take(&mut *port.deliveries.lock());
+        for delivery in deliveries {
+            let Some(session) = self.session(delivery.conn) else { continue };
+            let awaits =
+                session.info.waiter().as_ref().is_some_and(|waiter| waiter.ticket == delivery.ticket);
+            if session.id == delivery.client && awaits {
+                self.end_wait(delivery.conn, |_, out| out.append(delivery.reply));
+            }
+        }
+    }
+
+    /// Ends the waits whose time is over.
+    fn end_waits(&mut self) {
+        self.take_deliveries();
+        while let Some((&(deadline_ms, ticket), &conn)) = self.timeouts.first_key_value()
+            && deadline_ms <= self.engine.uptime_ms
+        {
+            self.timeouts.remove(&(deadline_ms, ticket));
+            let Some(session) = self.session(conn) else { continue };
+            let Some(waiter) = session.info.waiter().clone().filter(|waiter| waiter.ticket == ticket) else {
+                continue;
+            };
+            // Served at this very moment: its reply is on the way.
+            if !std::mem::replace(&mut *waiter.over.lock(), true) {
+                self.end_wait(conn, |protocol, out| waiter.write_empty(protocol, out));
+            }
+        }
+    }
+
+    /// Lets a waiting client go on, with a reply. Nobody serves it any more.
+    fn end_wait(&mut self, conn: ConnId, reply: impl FnOnce(Protocol, &mut ByteQueue)) {
+        let shared = Arc::clone(&self.engine.shared);
+        let Some(session) = self.session(conn) else { return };
+        let waiter = session.info.waiter().clone();
+        session.end_wait(&shared);
+        session.info.last_active_ms.store(shared.uptime_ms(), Relaxed);
+        let (protocol, replies) = (session.protocol, session.reply_mode == ReplyMode::On);
+        if let Some(waiter) = waiter
+            && let Some(deadline_ms) = waiter.deadline_ms
+        {
+            self.timeouts.remove(&(deadline_ms, waiter.ticket));
+        }
+        if replies {
+            reply(protocol, self.net.output(conn));
+        }
+        self.resume(conn, Flow::Waiting);
     }
 
     /// Closes those of this thread's clients that are among the largest of all while clients hold more than
@@ -321,18 +433,17 @@ impl Worker {
         }
     }
 
-    /// Runs what the ready connections sent, batch after batch.
-    fn run_ready(&mut self, pass: &mut SharedPass<'_>) {
-        if self.ready.is_empty() {
-            return;
+    /// Runs what these connections sent, batch after batch, and gives their list back, emptied.
+    fn run_all(&mut self, mut conns: Vec<ConnId>, pass: &mut SharedPass<'_>) -> Vec<ConnId> {
+        if conns.is_empty() {
+            return conns;
         }
         self.engine.shared.threads[self.engine.thread].stats.turns.add(1);
-        let mut ready = std::mem::take(&mut self.ready);
         let mut next = 0;
-        while next < ready.len() {
+        while next < conns.len() {
             self.batch.clear();
-            while next < ready.len() && !self.batch.is_full() {
-                match self.collect(ready[next]) {
+            while next < conns.len() && !self.batch.is_full() {
+                match self.collect(conns[next]) {
                     Collected::All => next += 1,
                     Collected::More => break,
                 }
@@ -340,8 +451,8 @@ impl Worker {
             self.batch.prefetch(&self.engine.shared.keyspace);
             self.execute(pass);
         }
-        ready.clear();
-        self.ready = ready;
+        conns.clear();
+        conns
     }
 
     fn collect(&mut self, conn: ConnId) -> Collected {
@@ -350,6 +461,11 @@ impl Worker {
             return Collected::All;
         };
         if session.conn != conn || session.flow != Flow::Running {
+            let waits = session.conn == conn && session.flow == Flow::Waiting;
+            if waits {
+                let unread = self.net.inputs().len_bytes(conn);
+                self.bound_waiting_input(conn, unread);
+            }
             return Collected::All;
         }
         let input = self.net.inputs().bytes(conn);
@@ -451,6 +567,7 @@ impl Worker {
         }
         match session.flow {
             Flow::Running => {}
+            Flow::Waiting => self.settle_waiting(conn, unread),
             Flow::Closing => self.net.close_after_flush(conn),
             Flow::Stalled => self.net.pause_input(conn),
             Flow::Postponed => {

@@ -73,6 +73,24 @@ impl ByteQueue {
         self.chunks.push_back(Chunk::Shared(bytes));
     }
 
+    /// Queues what `other` holds behind all that was appended so far. O(pieces) and a copy of its tail.
+    pub fn append(&mut self, mut other: ByteQueue) {
+        if other.chunks.is_empty() {
+            self.tail.extend_from_slice(&other.tail[other.sent..]);
+            return;
+        }
+        // The bytes of the first piece that were sent already would have to be skipped in the middle.
+        assert_eq!(other.sent, 0, "only a queue of which nothing was sent is appended");
+        if !self.tail.is_empty() {
+            let tail = std::mem::take(&mut self.tail);
+            self.chunks_len_bytes += tail.len();
+            self.chunks.push_back(Chunk::Owned(tail));
+        }
+        self.chunks_len_bytes += other.chunks_len_bytes;
+        self.chunks.append(&mut other.chunks);
+        self.tail = other.tail;
+    }
+
     /// Bytes not sent yet. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {

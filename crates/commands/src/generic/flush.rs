@@ -4,7 +4,7 @@
 use keyspace::key::SHARD_COUNT;
 
 use crate::args::Args;
-use crate::ctx::{Ctx, Discarded};
+use crate::ctx::{Ctx, DbChange, Discarded};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group};
 
@@ -77,6 +77,7 @@ fn flush(ctx: &mut Ctx<'_>, args: &Args<'_>, dbs: std::ops::Range<usize>) -> Res
             }
         }
     }
+    ctx.effects.db_changes.extend(dbs.map(DbChange::Emptied));
     ctx.reply.ok();
     Ok(())
 }
@@ -113,6 +114,7 @@ fn swapdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         }
     }
     ctx.effects.changes += 1;
+    ctx.effects.db_changes.push(DbChange::Swapped(first, second));
     ctx.reply.ok();
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Commands that take elements from one list of several, and move them to another.
 
+use std::ops::Range;
+
 use keyspace::{Key, List, ListEnd};
 
 use super::{bulk, limits, pop_event, push_event, remove_if_empty};
@@ -35,7 +37,10 @@ pub(super) static LMOVE: Command = Command {
 /// LMOVE source destination LEFT|RIGHT LEFT|RIGHT: the element moved, null where there is no source.
 fn lmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
-    move_one(ctx, args, from, to)
+    if !move_one(ctx, args, from, to)? {
+        ctx.reply.null();
+    }
+    Ok(())
 }
 
 pub(super) static RPOPLPUSH: Command = Command {
@@ -62,15 +67,22 @@ pub(super) static RPOPLPUSH: Command = Command {
 };
 /// RPOPLPUSH source destination: LMOVE source destination RIGHT LEFT.
 fn rpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    move_one(ctx, args, ListEnd::Back, ListEnd::Front)
+    if !move_one(ctx, args, ListEnd::Back, ListEnd::Front)? {
+        ctx.reply.null();
+    }
+    Ok(())
 }
 
-fn move_one(ctx: &mut Ctx<'_>, args: &Args<'_>, from: ListEnd, to: ListEnd) -> Result<(), CommandError> {
+/// Moves an element of the list at the first argument to the one at the second and replies with it;
+/// whether there was one.
+pub(super) fn move_one(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    from: ListEnd,
+    to: ListEnd,
+) -> Result<bool, CommandError> {
     let (source, destination, limits) = (args.key(1), args.key(2), limits(ctx));
-    let Some(list) = ctx.db.write::<List>(source)? else {
-        ctx.reply.null();
-        return Ok(());
-    };
+    let Some(list) = ctx.db.write::<List>(source)? else { return Ok(false) };
     if source.bytes == destination.bytes {
         let element = list.rotate(from, to, limits).expect("no list is empty");
         ctx.reply.bulk(&element);
@@ -87,7 +99,7 @@ fn move_one(ctx: &mut Ctx<'_>, args: &Args<'_>, from: ListEnd, to: ListEnd) -> R
     ctx.changed_by(0, EventClass::LIST, push_event(to), destination);
     ctx.changed(EventClass::LIST, pop_event(from), source);
     remove_if_empty(ctx, source);
-    Ok(())
+    Ok(true)
 }
 
 pub(super) static LMPOP: Command = Command {
@@ -114,28 +126,29 @@ pub(super) static LMPOP: Command = Command {
 /// LMPOP numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and the elements popped off the first list
 /// there is, null where there is none.
 fn lmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let request = MultiPop::parse(args)?;
-    for index in 2..2 + request.key_count {
-        let key = args.key(index);
-        if ctx.db.write::<List>(key)?.is_some() {
-            return pop_with_key(ctx, key, request.end, request.count);
-        }
+    let request = MultiPop::parse(args, 1)?;
+    if !request.pop(ctx, args)? {
+        ctx.reply.null_array();
     }
-    ctx.reply.null_array();
     Ok(())
 }
 
-/// What LMPOP was asked for.
-struct MultiPop {
+/// What LMPOP or BLMPOP was asked for.
+pub(super) struct MultiPop {
+    /// The argument that is the first key.
+    first_key: usize,
+    /// How many keys follow one another there.
     key_count: usize,
     end: ListEnd,
     count: usize,
 }
 
 impl MultiPop {
-    fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
-        let key_count = at_least_one(args, 1, "ERR numkeys should be greater than 0")?;
-        let end_index = key_count.saturating_add(2);
+    /// The request whose number of keys is argument `at`.
+    pub(super) fn parse(args: &Args<'_>, at: usize) -> Result<Self, CommandError> {
+        let key_count = at_least_one(args, at, "ERR numkeys should be greater than 0")?;
+        let first_key = at + 1;
+        let end_index = key_count.saturating_add(first_key);
         if end_index >= args.len() {
             return Err(CommandError::Syntax);
         }
@@ -152,7 +165,24 @@ impl MultiPop {
             }
             _ => return Err(CommandError::Syntax),
         };
-        Ok(Self { key_count, end, count })
+        Ok(Self { first_key, key_count, end, count })
+    }
+
+    /// The arguments that are keys.
+    pub(super) fn keys(&self) -> Range<usize> {
+        self.first_key..self.first_key + self.key_count
+    }
+
+    /// Pops off the first list there is and replies with its key and the elements; whether there was one.
+    pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
+        for index in self.keys() {
+            let key = args.key(index);
+            if ctx.db.write::<List>(key)?.is_some() {
+                pop_with_key(ctx, key, self.end, self.count)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -170,7 +200,7 @@ fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> 
 }
 
 /// The end that LEFT or RIGHT means.
-fn end_named(args: &Args<'_>, index: usize) -> Result<ListEnd, CommandError> {
+pub(super) fn end_named(args: &Args<'_>, index: usize) -> Result<ListEnd, CommandError> {
     if args.is(index, "LEFT") {
         Ok(ListEnd::Front)
     } else if args.is(index, "RIGHT") {

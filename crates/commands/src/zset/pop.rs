@@ -1,5 +1,7 @@
 //! Commands that take members from the ends of sorted sets.
 
+use std::ops::Range;
+
 use keyspace::{Key, Zset};
 use resp::Reply;
 
@@ -12,8 +14,10 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 
 /// An end of a sorted set.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
+    /// The lowest scores.
     Min,
+    /// The highest scores.
     Max,
 }
 
@@ -28,9 +32,11 @@ impl End {
 
 /// How the popped members are written.
 #[derive(Clone, Copy)]
-enum Layout {
+pub(super) enum Layout {
     /// One member and its score.
     Single,
+    /// The key, one member and its score.
+    SingleWithKey,
     /// Pairs as RESP3 has them, one after another in RESP2.
     Pairs,
     /// Pairs as arrays of two in both protocols.
@@ -38,7 +44,12 @@ enum Layout {
 }
 
 /// Pops up to `count` members into the reply, raises the events, and tells how many there were.
-fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, key: Key<'_>, wanted: Wanted) -> Result<usize, CommandError> {
+pub(super) fn pop(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    key: Key<'_>,
+    wanted: Wanted,
+) -> Result<usize, CommandError> {
     let Some(zset) = ctx.db.write::<Zset>(key)? else { return Ok(0) };
     let popped = wanted.count.min(zset.len());
     if popped == 0 {
@@ -50,7 +61,7 @@ fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, key: Key<'_>, wanted: Wanted) -> Resu
         let rank = if wanted.end == End::Min { 0 } else { zset.len() - 1 };
         zset.take_at(rank, args.hasher(), |member, score| match wanted.layout {
             Layout::Pairs => write_member(reply, member, Some(score)),
-            Layout::Single => {
+            Layout::Single | Layout::SingleWithKey => {
                 bulk(reply, member);
                 reply.double(score);
             }
@@ -71,15 +82,22 @@ fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, key: Key<'_>, wanted: Wanted) -> Resu
 
 /// What to pop, and how to tell.
 #[derive(Clone, Copy)]
-struct Wanted {
-    end: End,
-    count: usize,
-    layout: Layout,
+pub(super) struct Wanted {
+    /// Where.
+    pub(super) end: End,
+    /// How many at most.
+    pub(super) count: usize,
+    /// How to tell.
+    pub(super) layout: Layout,
 }
 
 fn begin(reply: &mut Reply<'_>, layout: Layout, key: Key<'_>, popped: usize) {
     match layout {
         Layout::Single => reply.array(2),
+        Layout::SingleWithKey => {
+            reply.array(3);
+            reply.bulk(key.bytes);
+        }
         Layout::Pairs => begin_members(reply, popped, true),
         Layout::Nested => {
             reply.array(2);
@@ -168,36 +186,61 @@ pub(super) static ZMPOP: Command = Command {
 };
 /// ZMPOP numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with scores, or null.
 fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let positive = |at: usize, line: &'static str| {
-        let number = stdx::number::parse_i64(args.get(at)).filter(|&number| number > 0);
-        number.and_then(|number| usize::try_from(number).ok()).ok_or(CommandError::Line(line))
-    };
-    let key_count = positive(1, "ERR numkeys should be greater than 0")?;
-    let at = key_count.saturating_add(2);
-    if at >= args.len() {
-        return Err(CommandError::Syntax);
+    let request = MultiPop::parse(args, 1)?;
+    if !request.pop(ctx, args)? {
+        ctx.reply.null_array();
     }
-    let end = match () {
-        () if args.is(at, "MIN") => End::Min,
-        () if args.is(at, "MAX") => End::Max,
-        () => return Err(CommandError::Syntax),
-    };
-    let count = match args.len() - at - 1 {
-        0 => 1,
-        2 if args.is(at + 1, "COUNT") => positive(at + 2, "ERR count should be greater than 0")?,
-        _ if args.is(at + 1, "COUNT") && args.len() > at + 2 => {
-            positive(at + 2, "ERR count should be greater than 0")?;
+    Ok(())
+}
+
+/// What ZMPOP or BZMPOP was asked for.
+pub(super) struct MultiPop {
+    /// The arguments that are keys.
+    pub(super) keys: Range<usize>,
+    end: End,
+    count: usize,
+}
+
+impl MultiPop {
+    /// The request whose number of keys is argument `first`.
+    pub(super) fn parse(args: &Args<'_>, first: usize) -> Result<Self, CommandError> {
+        let positive = |at: usize, line: &'static str| {
+            let number = stdx::number::parse_i64(args.get(at)).filter(|&number| number > 0);
+            number.and_then(|number| usize::try_from(number).ok()).ok_or(CommandError::Line(line))
+        };
+        let key_count = positive(first, "ERR numkeys should be greater than 0")?;
+        let at = key_count.saturating_add(first + 1);
+        if at >= args.len() {
             return Err(CommandError::Syntax);
         }
-        _ => return Err(CommandError::Syntax),
-    };
-    for key in 2..at {
-        if pop(ctx, args, args.key(key), Wanted { end, count, layout: Layout::Nested })? > 0 {
-            return Ok(());
-        }
+        let end = match () {
+            () if args.is(at, "MIN") => End::Min,
+            () if args.is(at, "MAX") => End::Max,
+            () => return Err(CommandError::Syntax),
+        };
+        let count = match args.len() - at - 1 {
+            0 => 1,
+            2 if args.is(at + 1, "COUNT") => positive(at + 2, "ERR count should be greater than 0")?,
+            _ if args.is(at + 1, "COUNT") && args.len() > at + 2 => {
+                positive(at + 2, "ERR count should be greater than 0")?;
+                return Err(CommandError::Syntax);
+            }
+            _ => return Err(CommandError::Syntax),
+        };
+        Ok(Self { keys: first + 1..at, end, count })
     }
-    ctx.reply.null_array();
-    Ok(())
+
+    /// Pops off the first sorted set there is and replies with its key and the members; whether there was
+    /// one.
+    pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
+        let wanted = Wanted { end: self.end, count: self.count, layout: Layout::Nested };
+        for index in self.keys.clone() {
+            if pop(ctx, args, args.key(index), wanted)? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 #[cfg(test)]

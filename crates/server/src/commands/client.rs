@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
 use ::commands::{Args, CommandError};
 use net::Address;
+use resp::Reply;
+use stdx::ByteQueue;
 
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
 use crate::session::{ClientInfo, Flow, ReplyMode};
-use crate::shared::{Message, Shared};
+use crate::shared::{Delivery, Message, Shared};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CLIENT];
@@ -40,6 +42,7 @@ static CLIENT: Command<Runner> = Command {
         &CLIENT_REPLY,
         &CLIENT_SETINFO,
         &CLIENT_SETNAME,
+        &CLIENT_UNBLOCK,
         &CLIENT_UNPAUSE,
     ],
     run: Runner::Server(client),
@@ -181,7 +184,8 @@ fn describe(shared: &Shared, client: &ClientInfo) -> String {
     };
     let mut flags = String::new();
     for (set, letter) in [
-        (client.postponed.load(Relaxed), 'b'),
+        (client.queued.load(Relaxed) > 0, 'x'),
+        (client.postponed.load(Relaxed) || client.waiter().is_some(), 'b'),
         (client.peer.is_unix(), 'U'),
         (client.no_evict.load(Relaxed), 'e'),
         (client.no_touch.load(Relaxed), 'T'),
@@ -200,7 +204,7 @@ fn describe(shared: &Shared, client: &ClientInfo) -> String {
     let idle_s = now.saturating_sub(client.last_active_ms.load(Relaxed)) / 1000;
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age_s} idle={idle_s} flags={flags} db={db} sub=0 \
-         psub=0 ssub=0 multi=-1 watch=0 qbuf={pending_in} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 \
+         psub=0 ssub=0 multi={queued} watch={watched} qbuf={pending_in} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 \
          obl={pending_out} oll=0 omem={pending_out} tot-mem={total} events=r cmd={command} user={user} redir=-1 \
          resp={resp} lib-name={lib_name} lib-ver={lib_ver} io-thread={thread} tot-net-in={tot_in} \
          tot-net-out={tot_out} tot-cmds={tot_cmds}\n",
@@ -210,6 +214,8 @@ fn describe(shared: &Shared, client: &ClientInfo) -> String {
         fd = client.fd,
         name = text(&names.name),
         db = client.db.load(Relaxed),
+        queued = client.queued.load(Relaxed) as i64 - 1,
+        watched = client.watched.load(Relaxed),
         total = client.memory_bytes(),
         user = text(&names.user),
         resp = client.resp.load(Relaxed),
@@ -312,6 +318,58 @@ fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) {
     if mailbox.send(Message::Kill { conn: client.conn, id: client.id }).is_err() {
         tracing::warn!(client = client.id, "its thread's mailbox is full; kill it again");
     }
+}
+
+static CLIENT_UNBLOCK: Command<Runner> = Command {
+    name: "UNBLOCK",
+    summary: "Ends the wait of a client that waits for a key.",
+    since: "5.0.0",
+    group: Group::Connection,
+    complexity: "O(log N) where N is the number of client connections",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
+    keys: &[],
+    tips: &[],
+    args: &[
+        Arg::integer("client-id"),
+        Arg::one_of("unblock-type", &[Arg::word("timeout", "TIMEOUT"), Arg::word("error", "ERROR")])
+            .optional(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(client_unblock),
+};
+/// CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: 1 if the client waited and waits no more.
+fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let with_error = match args.len() {
+        3 => false,
+        4 if args.is(3, "TIMEOUT") => false,
+        4 if args.is(3, "ERROR") => true,
+        4 => {
+            return Err(CommandError::Line("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+        _ => return Err(CommandError::WrongSubcommandArity("client", "unblock")),
+    };
+    let id = u64::try_from(args.integer(2)?).unwrap_or(0);
+    let waiter = ctx.shared.clients.get(id).and_then(|client| client.waiter().clone());
+    let ended = waiter.is_some_and(|waiter| {
+        let first = !std::mem::replace(&mut *waiter.over.lock(), true);
+        if first {
+            let mut reply = ByteQueue::new();
+            if with_error {
+                let line = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+                Reply::new(&mut reply, waiter.protocol).error(line);
+            } else {
+                waiter.write_empty(waiter.protocol, &mut reply);
+            }
+            let (conn, client, ticket) = (waiter.conn, waiter.client, waiter.ticket);
+            ctx.shared.threads[waiter.thread].deliver(Delivery { conn, client, ticket, reply });
+        }
+        first
+    });
+    ctx.reply.integer(ended.into());
+    Ok(())
 }
 
 /// What CLIENT KILL's filters ask for.

@@ -259,6 +259,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandErr
     switch_protocol(ctx, Protocol::Resp2);
     ctx.reply.set_protocol(Protocol::Resp2);
     let session = &mut *ctx.session;
+    session.discard(ctx.shared);
     session.db = 0;
     session.info.db.store(0, Relaxed);
     session.authenticated = ctx.settings.requirepass.is_empty();

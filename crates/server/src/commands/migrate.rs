@@ -197,6 +197,9 @@ impl<'a> Parcel<'a> {
             let entry = view.remove(self.key).expect("it was just looked at");
             effects.changes += 1;
             effects.raise(EventClass::GENERIC, "del", db, self.key.bytes);
+            if view.is_followed(self.key) {
+                effects.touch(db, self.key);
+            }
             effects.discard(entry);
             true
         })

@@ -1,5 +1,6 @@
 //! INFO: the server itself, its clients, threads, persistence, replication and CPU.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use super::Fields;
 use net::Address;
 
 use crate::commands::connection::REDIS_VERSION;
+use crate::session::ClientInfo;
 use crate::shared::Shared;
 use crate::worker::unix_ms;
 
@@ -59,9 +61,8 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
 /// The Clients section.
 pub fn clients(shared: &Shared, fields: &mut Fields) {
     let clients = shared.clients.all();
-    let largest = |value: fn(&crate::session::ClientInfo) -> u64| {
-        clients.iter().map(|client| value(client)).max().unwrap_or(0)
-    };
+    let largest =
+        |value: fn(&ClientInfo) -> u64| clients.iter().map(|client| value(client)).max().unwrap_or(0);
     fields.add("connected_clients", clients.len());
     fields.add("cluster_connections", 0);
     fields.add("maxclients", shared.settings.get().maxclients);
@@ -69,16 +70,19 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     let output = largest(|client| client.pending_output_bytes.load(Relaxed));
     fields.add("client_recent_max_input_buffer", input);
     fields.add("client_recent_max_output_buffer", output);
-    fields.add("blocked_clients", clients.iter().filter(|client| client.postponed.load(Relaxed)).count());
-    fields.zeros(&[
-        "tracking_clients",
-        "pubsub_clients",
-        "watching_clients",
-        "clients_in_timeout_table",
-        "total_watched_keys",
-        "total_blocking_keys",
-        "total_blocking_keys_on_nokey",
-    ]);
+    let postponed = clients.iter().filter(|client| client.postponed.load(Relaxed)).count();
+    let follows = &shared.follows;
+    fields.add("blocked_clients", postponed + follows.waiting_clients().load(Relaxed));
+    fields.zeros(&["tracking_clients", "pubsub_clients"]);
+    fields.add("watching_clients", follows.watching_clients().load(Relaxed));
+    let timed = |client: &&Arc<ClientInfo>| {
+        client.waiter().as_ref().is_some_and(|waiter| waiter.deadline_ms.is_some())
+    };
+    fields.add("clients_in_timeout_table", clients.iter().filter(timed).count());
+    let watched: u64 = clients.iter().map(|client| client.watched.load(Relaxed)).sum();
+    fields.add("total_watched_keys", watched);
+    fields.add("total_blocking_keys", follows.waited_keys());
+    fields.zeros(&["total_blocking_keys_on_nokey"]);
 }
 
 /// The Persistence section.

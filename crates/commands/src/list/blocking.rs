@@ -1,0 +1,197 @@
+//! Commands that wait for an element when there is none.
+
+use keyspace::{List, ListEnd};
+
+use super::transfer::{MultiPop, end_named, move_one};
+use super::{bulk, limits, pop_event, remove_if_empty};
+use crate::args::Args;
+use crate::ctx::{Ctx, EventClass};
+use crate::error::CommandError;
+use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
+
+pub(super) static BLPOP: Command = Command {
+    name: "BLPOP",
+    summary: "Takes the first element off the first list that has any, waiting for one where none has.",
+    since: "2.0.0",
+    group: Group::List,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::BLOCKING),
+    acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
+    subcommands: &[],
+    run: blpop,
+};
+/// BLPOP key [key ...] timeout: the key and its first element, null after the timeout.
+fn blpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop_or_wait(ctx, args, ListEnd::Front)
+}
+
+pub(super) static BRPOP: Command = Command {
+    name: "BRPOP",
+    summary: "Takes the last element off the first list that has any, waiting for one where none has.",
+    since: "2.0.0",
+    group: Group::List,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::BLOCKING),
+    acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
+    subcommands: &[],
+    run: brpop,
+};
+/// BRPOP key [key ...] timeout: the key and its last element, null after the timeout.
+fn brpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop_or_wait(ctx, args, ListEnd::Back)
+}
+
+fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandError> {
+    let timeout_at = args.len() - 1;
+    let timeout_ms = timeout_seconds(args, timeout_at)?;
+    let limits = limits(ctx);
+    for index in 1..timeout_at {
+        let key = args.key(index);
+        let Some(list) = ctx.db.write::<List>(key)? else { continue };
+        ctx.reply.array(2);
+        ctx.reply.bulk(key.bytes);
+        list.pop(end, 1, limits, |element| bulk(&mut ctx.reply, element));
+        ctx.changed(EventClass::LIST, pop_event(end), key);
+        remove_if_empty(ctx, key);
+        return Ok(());
+    }
+    ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+        let request =
+            |index| AwaitedKey::new(args.key(index), Awaited::List, &[args.get(0), args.get(index), b"0"]);
+        (1..timeout_at).map(request).collect()
+    });
+    Ok(())
+}
+
+pub(super) static BLMOVE: Command = Command {
+    name: "BLMOVE",
+    summary: "Takes an element off an end of a list, waiting for one where there is none, puts it on an end of \
+              another and returns it.",
+    since: "6.2.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(6),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
+    acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
+        KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
+    ],
+    tips: &[],
+    args: &[
+        Arg::key("source", 0),
+        Arg::key("destination", 1),
+        Arg::one_of("wherefrom", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::one_of("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::double("timeout"),
+    ],
+    subcommands: &[],
+    run: blmove,
+};
+/// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: the element moved, null after the timeout.
+fn blmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
+    move_or_wait(ctx, args, from, to)
+}
+
+pub(super) static BRPOPLPUSH: Command = Command {
+    name: "BRPOPLPUSH",
+    summary: "Takes the last element off a list, waiting for one where there is none, puts it in front of \
+              another and returns it.",
+    since: "2.2.0",
+    group: Group::List,
+    complexity: "O(1)",
+    deprecated: Some(Deprecated {
+        since: "6.2.0",
+        replaced_by: "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
+    }),
+    arity: Arity::Exactly(4),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
+    acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
+    keys: &[
+        KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
+        KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
+    ],
+    tips: &[],
+    args: &[Arg::key("source", 0), Arg::key("destination", 1), Arg::double("timeout")],
+    subcommands: &[],
+    run: brpoplpush,
+};
+/// BRPOPLPUSH source destination timeout: BLMOVE source destination RIGHT LEFT timeout.
+fn brpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    move_or_wait(ctx, args, ListEnd::Back, ListEnd::Front)
+}
+
+fn move_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, from: ListEnd, to: ListEnd) -> Result<(), CommandError> {
+    let timeout_ms = timeout_seconds(args, args.len() - 1)?;
+    if !move_one(ctx, args, from, to)? {
+        ctx.nothing_yet(timeout_ms, EmptyReply::Null, || {
+            let words: Vec<&[u8]> = args.from(0).collect();
+            vec![AwaitedKey::new(args.key(1), Awaited::List, &words)]
+        });
+    }
+    Ok(())
+}
+
+pub(super) static BLMPOP: Command = Command {
+    name: "BLMPOP",
+    summary: "Takes elements off the first list that has any, of several, waiting for one where none has.",
+    since: "7.0.0",
+    group: Group::List,
+    complexity: "O(N+M)",
+    deprecated: None,
+    arity: Arity::AtLeast(5),
+    flags: Flags::WRITE.union(Flags::BLOCKING),
+    acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
+    keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[
+        Arg::double("timeout"),
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::one_of("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: blmpop,
+};
+/// BLMPOP timeout numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and its elements, null after the
+/// timeout.
+fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let timeout_ms = timeout_seconds(args, 1)?;
+    let request = MultiPop::parse(args, 2)?;
+    if !request.pop(ctx, args)? {
+        ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+            request
+                .keys()
+                .map(|index| awaited_alone(args, index, request.keys().end, Awaited::List))
+                .collect()
+        });
+    }
+    Ok(())
+}
+
+/// What a request such as `BLMPOP timeout numkeys key [key ...] options` does once the key at `index` alone
+/// is ready; its options begin at `options_at`.
+pub(crate) fn awaited_alone(
+    args: &Args<'_>,
+    index: usize,
+    options_at: usize,
+    awaited: Awaited,
+) -> AwaitedKey {
+    let mut words: Vec<&[u8]> = vec![args.get(0), b"0", b"1", args.get(index)];
+    words.extend(args.from(options_at));
+    AwaitedKey::new(args.key(index), awaited, &words)
+}

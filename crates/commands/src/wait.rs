@@ -1,0 +1,136 @@
+//! Commands that wait for their keys (BLPOP and its kin): what they tell the server when there is nothing
+//! yet.
+//!
+//! Such a handler tries once. When it finds nothing it calls [`Ctx::nothing_yet`]: a client that may wait
+//! is then put into the queue of each key it named, still under the locks of those keys; a transaction
+//! gets the empty reply at once. When a key is written, the request that the client left for that key runs
+//! again by the same handler, which either replies or says once more that there is nothing.
+
+use keyspace::{Key, Object};
+
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+
+/// What a command does that finds nothing to reply with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Patience {
+    /// It replies so.
+    #[default]
+    None,
+    /// Its client waits.
+    Waits,
+    /// Its client waits already and goes on waiting.
+    StillWaits,
+}
+
+/// The reply when the time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmptyReply {
+    /// A null.
+    Null,
+    /// A null array (which RESP3 writes like any null).
+    NullArray,
+}
+
+/// What is waited for at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// A list.
+    List,
+    /// A sorted set.
+    Zset,
+    /// A stream.
+    Stream,
+    /// A stream with a consumer group: the end of either is told too.
+    Group,
+}
+
+impl Awaited {
+    /// Whether a request that waits for this is to run now that the key holds `object` (`None`: no
+    /// object).
+    pub fn is_met_by(self, object: Option<&Object>) -> bool {
+        match (self, object) {
+            (Awaited::List, Some(Object::List(_)))
+            | (Awaited::Zset, Some(Object::Zset(_)))
+            | (Awaited::Stream, Some(Object::Stream(_)))
+            | (Awaited::Group, _) => true,
+            (Awaited::List | Awaited::Zset | Awaited::Stream, _) => false,
+        }
+    }
+}
+
+/// One key that a client waits for.
+#[derive(Debug)]
+pub struct AwaitedKey {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// What must be there.
+    pub awaited: Awaited,
+    /// The words of the request that runs when something is: of the command that waits, about this key
+    /// alone.
+    pub request: Vec<Box<[u8]>>,
+}
+
+impl AwaitedKey {
+    /// A key with the request that runs when there is something.
+    pub fn new(key: Key<'_>, awaited: Awaited, request: &[&[u8]]) -> Self {
+        Self { key: key.bytes.into(), awaited, request: request.iter().map(|&word| word.into()).collect() }
+    }
+}
+
+/// What a waiting client is remembered by.
+#[derive(Debug)]
+pub struct Wait {
+    /// After how many milliseconds it ends; `None`: never.
+    pub timeout_ms: Option<u64>,
+    /// The reply then.
+    pub empty: EmptyReply,
+    /// What ends it before.
+    pub keys: Vec<AwaitedKey>,
+}
+
+impl Ctx<'_> {
+    /// There is nothing to reply with: the client waits for `keys`, or gets the `empty` reply where it may
+    /// not.
+    pub fn nothing_yet(
+        &mut self,
+        timeout_ms: Option<u64>,
+        empty: EmptyReply,
+        keys: impl FnOnce() -> Vec<AwaitedKey>,
+    ) {
+        match self.patience {
+            Patience::None => match empty {
+                EmptyReply::Null => self.reply.null(),
+                EmptyReply::NullArray => self.reply.null_array(),
+            },
+            Patience::Waits => self.effects.wait = Some(Wait { timeout_ms, empty, keys: keys() }),
+            Patience::StillWaits => {
+                self.effects.wait = Some(Wait { timeout_ms, empty, keys: Vec::new() });
+            }
+        }
+    }
+}
+
+/// A timeout in seconds, with fractions, in milliseconds; `None` for 0, which is for ever.
+pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
+    let seconds = stdx::number::parse_f64(args.get(index))
+        .ok_or(CommandError::Line("ERR timeout is not a float or out of range"))?;
+    let ms = (seconds * 1000.0).ceil();
+    if ms > i64::MAX as f64 {
+        return Err(CommandError::Line("ERR timeout is out of range"));
+    }
+    timeout(ms as i64)
+}
+
+/// A timeout in whole milliseconds; `None` for 0, which is for ever.
+pub fn timeout_ms(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
+    let ms = stdx::number::parse_i64(args.get(index))
+        .ok_or(CommandError::Line("ERR timeout is not an integer or out of range"))?;
+    timeout(ms)
+}
+
+fn timeout(ms: i64) -> Result<Option<u64>, CommandError> {
+    let ms = u64::try_from(ms).map_err(|_| CommandError::Line("ERR timeout is negative"))?;
+    Ok((ms > 0).then_some(ms))
+}

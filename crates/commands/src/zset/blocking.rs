@@ -1,0 +1,107 @@
+//! Commands that wait for a member when there is none.
+
+use super::pop::{End, Layout, MultiPop, Wanted, pop};
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::error::CommandError;
+use crate::list::awaited_alone;
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
+
+pub(super) static BZPOPMIN: Command = Command {
+    name: "BZPOPMIN",
+    summary: "Removes the member of the lowest score from the first sorted set that has any and returns it, \
+              waiting for one where none has.",
+    since: "5.0.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N))",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
+    subcommands: &[],
+    run: bzpopmin,
+};
+/// BZPOPMIN key [key ...] timeout: the key, its lowest member and the score, null after the timeout.
+fn bzpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop_or_wait(ctx, args, End::Min)
+}
+
+pub(super) static BZPOPMAX: Command = Command {
+    name: "BZPOPMAX",
+    summary: "Removes the member of the highest score from the first sorted set that has any and returns it, \
+              waiting for one where none has.",
+    since: "5.0.0",
+    group: Group::SortedSet,
+    complexity: "O(log(N))",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::FAST),
+    acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),
+    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
+    subcommands: &[],
+    run: bzpopmax,
+};
+/// BZPOPMAX key [key ...] timeout: the key, its highest member and the score, null after the timeout.
+fn bzpopmax(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    pop_or_wait(ctx, args, End::Max)
+}
+
+fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), CommandError> {
+    let timeout_at = args.len() - 1;
+    let timeout_ms = timeout_seconds(args, timeout_at)?;
+    let wanted = Wanted { end, count: 1, layout: Layout::SingleWithKey };
+    for index in 1..timeout_at {
+        if pop(ctx, args, args.key(index), wanted)? > 0 {
+            return Ok(());
+        }
+    }
+    ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+        let request =
+            |index| AwaitedKey::new(args.key(index), Awaited::Zset, &[args.get(0), args.get(index), b"0"]);
+        (1..timeout_at).map(request).collect()
+    });
+    Ok(())
+}
+
+pub(super) static BZMPOP: Command = Command {
+    name: "BZMPOP",
+    summary: "Removes members from an end of the first of several sorted sets that has any and returns them, \
+              waiting for one where none has.",
+    since: "7.0.0",
+    group: Group::SortedSet,
+    complexity: "O(K)+O(M*log(N)), K keys, M members",
+    deprecated: None,
+    arity: Arity::AtLeast(5),
+    flags: Flags::WRITE.union(Flags::BLOCKING),
+    acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),
+    keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
+    tips: &[],
+    args: &[
+        Arg::double("timeout"),
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: bzmpop,
+};
+/// BZMPOP timeout numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with scores, null
+/// after the timeout.
+fn bzmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let timeout_ms = timeout_seconds(args, 1)?;
+    let request = MultiPop::parse(args, 2)?;
+    if !request.pop(ctx, args)? {
+        ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
+            let keys = request.keys.clone();
+            keys.map(|index| awaited_alone(args, index, request.keys.end, Awaited::Zset)).collect()
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! Data commands on locked shards, and what follows from them while the shards are locked: watchers are
+//! marked, clients that wait for a changed key are served, oldest first.
+//!
+//! Serving runs the request that the waiting client left for the key, by its command's own handler, with
+//! the reply going to the client's thread. What it needs beyond the locked shards (BLMOVE's destination)
+//! is locked anew: the locks are given up, those of the key and of what is missing are taken in ascending
+//! order, and the queue is looked at again. All of it happens before the writer's own reply leaves.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use commands::ctx::{DbChange, Touched};
+use commands::keys::for_each_key;
+use commands::{Args, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
+use keyspace::Locked;
+use keyspace::key::shard_of;
+use keyspace::view::{Access, Moment, Tally, View};
+use resp::{Protocol, Reply};
+use smallvec::SmallVec;
+use stdx::ByteQueue;
+use structures::entry::View as EntryView;
+use structures::lock::Lock;
+
+use crate::command_table::{Registered, Runner};
+use crate::follow::{WaitedKey, Waiter};
+use crate::owned_args::OwnedArgs;
+use crate::session::Session;
+use crate::shared::{Delivery, Shared};
+
+/// Hashes of the keys of one request.
+type Hashes = SmallVec<[u64; 4]>;
+
+/// What runs data commands on an I/O thread, for the time of one request.
+pub struct Executor<'e> {
+    /// The server.
+    pub shared: &'e Shared,
+    /// Which I/O thread this is.
+    pub thread: usize,
+    /// Now, in Unix milliseconds.
+    pub now_ms: i64,
+    /// Now, in milliseconds of the server's clock.
+    pub uptime_ms: u64,
+    /// How accesses are noted.
+    pub access: Access,
+    /// What is counted and collected.
+    pub tally: &'e mut Tally,
+    /// What commands do to the data.
+    pub effects: &'e mut Effects,
+    /// Random numbers.
+    pub rng: &'e mut fastrand::Rng,
+    /// Limits that shape values.
+    pub limits: &'e ValueLimits,
+}
+
+/// On whose behalf a command runs.
+#[derive(Clone, Copy)]
+pub struct Caller {
+    /// The selected database.
+    pub db: usize,
+    /// Protocol of the reply.
+    pub protocol: Protocol,
+    /// Whether reads note accesses.
+    pub touch: bool,
+    /// Whether it may wait.
+    pub patience: Patience,
+}
+
+impl<'e> Executor<'e> {
+    /// Runs a handler on the locked shards; a failed one has replied nothing.
+    #[inline]
+    pub fn call(
+        &mut self,
+        locked: &mut Locked<'_>,
+        caller: Caller,
+        handler: commands::Handler,
+        args: &Args<'_>,
+        out: &mut ByteQueue,
+    ) -> Result<(), CommandError> {
+        let moment = Moment { now_ms: self.now_ms, touch: caller.touch, access: self.access };
+        let reply = Reply::new(out, caller.protocol);
+        let before = reply.mark();
+        let mut ctx = Ctx {
+            db: View::new(&self.shared.keyspace, locked, caller.db, moment, self.tally),
+            reply,
+            effects: self.effects,
+            rng: self.rng,
+            limits: self.limits,
+            patience: caller.patience,
+        };
+        let result = handler(&mut ctx, args);
+        if result.is_err() {
+            ctx.reply.truncate(before);
+        }
+        result
+    }
+
+    /// Whether the last command did something that [`Executor::follow_up`] is for.
+    #[inline]
+    pub fn concerns_others(&self) -> bool {
+        !self.effects.touched.is_empty() || self.effects.wait.is_some() || !self.effects.gone.is_empty()
+    }
+
+    /// Lets the client of the last command wait if it asked to, and tells those who follow what it changed.
+    #[cold]
+    pub fn follow_up(
+        &mut self,
+        mut locked: Locked<'e>,
+        session: &mut Session,
+        registered: &'static Registered,
+    ) {
+        if let Some(wait) = self.effects.wait.take() {
+            self.begin_wait(&mut locked, session, registered, wait);
+        }
+        self.tell_followers(locked);
+    }
+
+    /// Notes which followed keys a command changed that changed whole databases. For the exclusive owner of
+    /// the keyspace. O(followed keys).
+    pub fn follow_db_changes(&mut self) {
+        let keyspace = &self.shared.keyspace;
+        let hash_of = |key: &[u8]| keyspace.hasher().hash(key);
+        for change in std::mem::take(&mut self.effects.db_changes) {
+            match change {
+                // Who watches them sees that they are gone; who waits for their end must be told.
+                DbChange::Emptied(db) => {
+                    self.effects.gone.extend(self.shared.follows.keys_of(&[db], hash_of));
+                }
+                DbChange::Swapped(a, b) => {
+                    let mut keys = self.shared.follows.keys_of(&[a, b], hash_of);
+                    keys.retain(|touched| {
+                        let shard = keyspace.lock(shard_of(touched.hash));
+                        let has = |db| shard.db(db).is_some_and(|db| db.contains(touched.hash, &touched.key));
+                        has(a) || has(b)
+                    });
+                    self.effects.touched.extend(keys);
+                }
+            }
+        }
+    }
+
+    /// Puts a client into the queues of the keys that it waits for, all of which are locked.
+    fn begin_wait(
+        &mut self,
+        locked: &mut Locked<'_>,
+        session: &mut Session,
+        registered: &'static Registered,
+        wait: Wait,
+    ) {
+        let follows = &self.shared.follows;
+        let hasher = self.shared.keyspace.hasher();
+        let mut keys: Vec<WaitedKey> = Vec::with_capacity(wait.keys.len());
+        for awaited in wait.keys {
+            if keys.iter().any(|other| other.key == awaited.key) {
+                continue;
+            }
+            keys.push(WaitedKey {
+                hash: hasher.hash(&awaited.key),
+                key: awaited.key,
+                awaited: awaited.awaited,
+                request: OwnedArgs::new(awaited.request.iter().map(|word| &**word)),
+            });
+        }
+        let waiter = Arc::new(Waiter {
+            ticket: follows.next_ticket(),
+            client: session.id,
+            thread: self.thread,
+            conn: session.conn,
+            db: session.db,
+            protocol: session.protocol,
+            touch: !session.no_touch,
+            registered,
+            empty: wait.empty,
+            deadline_ms: wait.timeout_ms.map(|timeout_ms| self.uptime_ms.saturating_add(timeout_ms)),
+            keys,
+            over: Lock::new(false),
+        });
+        for (index, key) in waiter.keys.iter().enumerate() {
+            let shard = locked.shard_of_mut(key.hash).expect("a command waits for keys that it declares");
+            shard.add_follower();
+            follows.add_waiter(&waiter, index);
+        }
+        session.wait(waiter, self.shared);
+    }
+
+    /// Marks the watchers of changed keys and serves who waits for them, and for what serving changes.
+    /// Gives the locks back.
+    pub fn tell_followers(&mut self, mut locked: Locked<'e>) {
+        let keyspace = &self.shared.keyspace;
+        let mut ready: VecDeque<Touched> = std::mem::take(&mut self.effects.gone).into();
+        let mut later: VecDeque<(Touched, Hashes)> = VecDeque::new();
+        loop {
+            loop {
+                for touched in self.effects.touched.drain(..) {
+                    if self.shared.follows.touch(&touched) && !ready.contains(&touched) {
+                        ready.push_back(touched);
+                    }
+                }
+                let Some(key) = ready.pop_front() else { break };
+                if let Some(needed) = self.serve_key(&mut locked, &key) {
+                    later.push_back((key, needed));
+                }
+            }
+            let Some((key, needed)) = later.pop_front() else { return };
+            // Given up before others are taken: locks are taken in ascending order only.
+            drop(locked);
+            locked = keyspace.lock_all_of(needed.into_iter());
+            ready.push_back(key);
+        }
+    }
+
+    /// Serves who waits for a key, as far as there is something. Gives the hashes to lock first where more
+    /// is needed than is locked.
+    fn serve_key(&mut self, locked: &mut Locked<'_>, key: &Touched) -> Option<Hashes> {
+        let hasher = self.shared.keyspace.hasher();
+        if !locked.holds(std::iter::once(key.hash)) {
+            return Some(Hashes::from_slice(&[key.hash]));
+        }
+        let mut served_up_to = 0;
+        loop {
+            let exists = self.key_exists(locked, key);
+            let (waiter, index) = self.shared.follows.next_waiter(key, served_up_to, exists)?;
+            let request = waiter.keys[index].request.args(hasher);
+            let mut needed = Hashes::from_slice(&[key.hash]);
+            for_each_key(waiter.registered.command.keys, &request, |at, _| needed.push(request.key(at).hash));
+            if !locked.holds(needed.iter().copied()) {
+                return Some(needed);
+            }
+            self.serve(locked, &waiter, &waiter.keys[index]);
+            served_up_to = waiter.ticket;
+        }
+    }
+
+    fn key_exists(&mut self, locked: &mut Locked<'_>, key: &Touched) -> bool {
+        self.view(locked, key.db, |view, key| view.contains(key), key.hash, &key.key)
+    }
+
+    /// Looks at a key of locked shards.
+    fn view<R>(
+        &mut self,
+        locked: &mut Locked<'_>,
+        db: usize,
+        look: impl FnOnce(&mut View<'_>, keyspace::Key<'_>) -> R,
+        hash: u64,
+        key: &[u8],
+    ) -> R {
+        let moment = Moment { now_ms: self.now_ms, touch: false, access: self.access };
+        let mut view = View::new(&self.shared.keyspace, locked, db, moment, self.tally);
+        look(&mut view, keyspace::Key { bytes: key, hash })
+    }
+
+    /// Runs what a waiting client left for a key, unless it waits no more or the key holds something else.
+    fn serve(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) {
+        let mut over = waiter.over.lock();
+        if *over {
+            return;
+        }
+        let met = |view: &mut View<'_>, key: keyspace::Key<'_>| {
+            let entry = view.peek(key);
+            let object = entry.as_ref().and_then(|entry| match entry.view() {
+                EntryView::Object(object) => Some(object),
+                EntryView::Bytes(_) | EntryView::Int(_) => None,
+            });
+            waited.awaited.is_met_by(object)
+        };
+        if !self.view(locked, waiter.db, met, waited.hash, &waited.key) {
+            return;
+        }
+        let Runner::Data(handler) = waiter.registered.command.run else { return };
+        let caller = Caller {
+            db: waiter.db,
+            protocol: waiter.protocol,
+            touch: waiter.touch,
+            patience: Patience::StillWaits,
+        };
+        let mut out = ByteQueue::new();
+        let args = waited.request.args(self.shared.keyspace.hasher());
+        let result = self.call(locked, caller, handler, &args, &mut out);
+        if self.effects.wait.take().is_some() {
+            return;
+        }
+        if let Err(error) = result {
+            let line = error.line();
+            self.shared.errors.count(&line);
+            Reply::new(&mut out, waiter.protocol).error_bytes(&line);
+        }
+        *over = true;
+        self.shared.threads[waiter.thread].deliver(Delivery {
+            conn: waiter.conn,
+            client: waiter.client,
+            ticket: waiter.ticket,
+            reply: out,
+        });
+    }
+}

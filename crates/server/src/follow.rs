@@ -1,0 +1,250 @@
+//! Who follows which key: transactions that watch it, clients that wait for it.
+//!
+//! Beside the keyspace, one table per shard. Each is guarded by a lock of its own, taken under the shard's
+//! lock and a leaf but for it; the longest work under it is one look-up. The shard counts its followers
+//! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for all of this.
+//!
+//! **A waiting client** is one [`Waiter`], shared by the queues of all its keys. Whoever serves, times out
+//! or ends it does so under its `over` lock and sets it: one of them is first, the others find it over.
+//! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
+//! **Queues** are ordered by ticket: numbers drawn under the shard's lock, so that the client that waited
+//! for a key first is served first, on whatever thread it lives.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use commands::ctx::Touched;
+use commands::{Awaited, EmptyReply};
+use keyspace::key::{SHARD_COUNT, shard_of};
+use net::ConnId;
+use resp::{Protocol, Reply};
+use stdx::ByteQueue;
+use structures::lock::Lock;
+
+use crate::command_table::Registered;
+use crate::owned_args::OwnedArgs;
+
+/// A client that waits for its keys.
+pub struct Waiter {
+    /// Place in all queues.
+    pub ticket: u64,
+    /// The client.
+    pub client: u64,
+    /// The thread it lives on.
+    pub thread: usize,
+    /// Its connection there.
+    pub conn: ConnId,
+    /// Its selected database.
+    pub db: usize,
+    /// Protocol of the reply.
+    pub protocol: Protocol,
+    /// Whether reads note accesses.
+    pub touch: bool,
+    /// The command that waits.
+    pub registered: &'static Registered,
+    /// The reply when time is over.
+    pub empty: EmptyReply,
+    /// When time is over, in milliseconds of the server's clock.
+    pub deadline_ms: Option<u64>,
+    /// What it waits for.
+    pub keys: Vec<WaitedKey>,
+    /// It was served, or waits no more: nobody serves it again.
+    pub over: Lock<bool>,
+}
+
+impl Waiter {
+    /// Writes the reply for when there was nothing in time.
+    pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
+        let mut reply = Reply::new(out, protocol);
+        match self.empty {
+            EmptyReply::Null => reply.null(),
+            EmptyReply::NullArray => reply.null_array(),
+        }
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waiter {{ ticket: {}, client: {} }}", self.ticket, self.client)
+    }
+}
+
+/// One key that a client waits for.
+pub struct WaitedKey {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Its hash.
+    pub hash: u64,
+    /// What must be there.
+    pub awaited: Awaited,
+    /// What runs then.
+    pub request: OwnedArgs,
+}
+
+/// Who follows one key of one database.
+#[derive(Default)]
+struct Followers {
+    db: usize,
+    /// Set when the key changes, by client.
+    watchers: Vec<(u64, Arc<AtomicBool>)>,
+    /// By ticket; which of the waiter's keys it is.
+    waiters: BTreeMap<u64, (Arc<Waiter>, usize)>,
+    /// How many of the waiters want to hear of the key's end.
+    group_waiters: usize,
+}
+
+/// By key; the databases of one key are few.
+type Table = HashMap<Box<[u8]>, Vec<Followers>>;
+
+/// All followers of all keys.
+pub struct Follows {
+    tables: Box<[Lock<Option<Box<Table>>>]>,
+    tickets: AtomicU64,
+    waiting_clients: AtomicUsize,
+    waited_keys: AtomicUsize,
+    watching_clients: AtomicUsize,
+}
+
+impl Default for Follows {
+    fn default() -> Self {
+        Self {
+            tables: (0..SHARD_COUNT).map(|_| Lock::new(None)).collect(),
+            tickets: AtomicU64::new(0),
+            waiting_clients: AtomicUsize::new(0),
+            waited_keys: AtomicUsize::new(0),
+            watching_clients: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Follows {
+    /// The next place in line. The caller holds the locks of all keys that the client will wait for.
+    pub fn next_ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Clients that wait.
+    pub fn waiting_clients(&self) -> &AtomicUsize {
+        &self.waiting_clients
+    }
+
+    /// Clients that watch keys.
+    pub fn watching_clients(&self) -> &AtomicUsize {
+        &self.watching_clients
+    }
+
+    /// Keys that clients wait for, one count for each client.
+    pub fn waited_keys(&self) -> usize {
+        self.waited_keys.load(Relaxed)
+    }
+
+    /// Puts a waiter into the queue of its key number `index`. The caller holds the shard's lock and counts
+    /// the follower there.
+    pub fn add_waiter(&self, waiter: &Arc<Waiter>, index: usize) {
+        let key = &waiter.keys[index];
+        self.waited_keys.fetch_add(1, Relaxed);
+        self.with(waiter.db, &key.key, key.hash, |followers| {
+            followers.group_waiters += usize::from(key.awaited == Awaited::Group);
+            followers.waiters.insert(waiter.ticket, (Arc::clone(waiter), index));
+        });
+    }
+
+    /// Takes a waiter out of the queue of its key number `index`. As [`Follows::add_waiter`]; whether it
+    /// was there.
+    pub fn remove_waiter(&self, waiter: &Waiter, index: usize) -> bool {
+        let key = &waiter.keys[index];
+        let mut removed = false;
+        self.with(waiter.db, &key.key, key.hash, |followers| {
+            removed = followers.waiters.remove(&waiter.ticket).is_some();
+            followers.group_waiters -= usize::from(removed && key.awaited == Awaited::Group);
+        });
+        self.waited_keys.fetch_sub(usize::from(removed), Relaxed);
+        removed
+    }
+
+    /// Lets `dirty` be set when the key changes. The caller holds the shard's lock and counts the follower
+    /// there.
+    pub fn add_watcher(&self, db: usize, key: &[u8], hash: u64, client: u64, dirty: &Arc<AtomicBool>) {
+        self.with(db, key, hash, |followers| followers.watchers.push((client, Arc::clone(dirty))));
+    }
+
+    /// Ends what [`Follows::add_watcher`] began.
+    pub fn remove_watcher(&self, db: usize, key: &[u8], hash: u64, client: u64) {
+        self.with(db, key, hash, |followers| followers.watchers.retain(|(other, _)| *other != client));
+    }
+
+    /// Marks the key's watchers; whether clients wait for it. The caller holds the shard's lock.
+    pub fn touch(&self, touched: &Touched) -> bool {
+        let mut waited_for = false;
+        self.with_existing(touched.db, &touched.key, touched.hash, |followers| {
+            // Relaxed: read under the lock of the same shard.
+            followers.watchers.iter().for_each(|(_, dirty)| dirty.store(true, Relaxed));
+            waited_for = !followers.waiters.is_empty();
+        });
+        waited_for
+    }
+
+    /// The first waiter for the key behind `after`. With `exists` false only those that want to hear of
+    /// the key's end.
+    pub fn next_waiter(&self, key: &Touched, after: u64, exists: bool) -> Option<(Arc<Waiter>, usize)> {
+        let mut found = None;
+        self.with_existing(key.db, &key.key, key.hash, |followers| {
+            if exists || followers.group_waiters > 0 {
+                let mut behind = followers.waiters.range(after + 1..);
+                found = behind.next().map(|(_, (waiter, index))| (Arc::clone(waiter), *index));
+            }
+        });
+        found
+    }
+
+    /// All followed keys of these databases, as if they had changed. For the exclusive owner of the
+    /// keyspace. O(followed keys).
+    pub fn keys_of(&self, dbs: &[usize], hash_of: impl Fn(&[u8]) -> u64) -> Vec<Touched> {
+        let mut keys = Vec::new();
+        for table in &self.tables {
+            let table = table.lock();
+            for (key, followers) in table.iter().flat_map(|table| table.iter()) {
+                let concerned = followers.iter().filter(|followers| dbs.contains(&followers.db));
+                keys.extend(concerned.map(|followers| Touched {
+                    db: followers.db,
+                    hash: hash_of(key),
+                    key: key.clone(),
+                }));
+            }
+        }
+        keys
+    }
+
+    /// The followers of a key, there or made; what is empty afterwards is removed.
+    fn with(&self, db: usize, key: &[u8], hash: u64, act: impl FnOnce(&mut Followers)) {
+        let mut guard = self.tables[shard_of(hash)].lock();
+        let table = guard.get_or_insert_default();
+        if !table.contains_key(key) {
+            table.insert(key.into(), Vec::new());
+        }
+        let of_key = table.get_mut(key).expect("it was inserted above");
+        let at = of_key.iter().position(|followers| followers.db == db).unwrap_or_else(|| {
+            of_key.push(Followers { db, ..Followers::default() });
+            of_key.len() - 1
+        });
+        act(&mut of_key[at]);
+        if of_key[at].watchers.is_empty() && of_key[at].waiters.is_empty() {
+            of_key.swap_remove(at);
+        }
+        if of_key.is_empty() {
+            table.remove(key);
+        }
+    }
+
+    fn with_existing(&self, db: usize, key: &[u8], hash: u64, act: impl FnOnce(&mut Followers)) {
+        let mut table = self.tables[shard_of(hash)].lock();
+        let of_key = table.as_mut().and_then(|table| table.get_mut(key));
+        if let Some(followers) =
+            of_key.and_then(|of_key| of_key.iter_mut().find(|followers| followers.db == db))
+        {
+            act(followers);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Arguments of a request that outlive the bytes it arrived in: of a command typed inline, queued in a
+//! transaction, or waiting for a key.
+
+use commands::Args;
+use keyspace::Hasher;
+use resp::parse::Span;
+
+/// The arguments of one request, one behind the other in memory of their own.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedArgs {
+    bytes: Box<[u8]>,
+    spans: Box<[Span]>,
+}
+
+impl OwnedArgs {
+    /// A copy of these words. O(bytes).
+    pub fn new<'w>(words: impl Iterator<Item = &'w [u8]>) -> Self {
+        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        for word in words {
+            spans.push(Span { start: bytes.len() as u32, len: word.len() as u32 });
+            bytes.extend_from_slice(word);
+        }
+        Self { bytes: bytes.into_boxed_slice(), spans: spans.into_boxed_slice() }
+    }
+
+    /// The arguments.
+    pub fn args<'a>(&'a self, hasher: &'a Hasher) -> Args<'a> {
+        Args::new(&self.bytes, &self.spans, hasher)
+    }
+
+    /// What they take, in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.spans)
+    }
+}

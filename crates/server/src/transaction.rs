@@ -1,0 +1,439 @@
+//! Transactions: MULTI queues, EXEC runs all of it at once, WATCH makes EXEC depend on keys.
+//!
+//! **EXEC** on data commands that name their keys takes the union of their shards' locks (and those of
+//! watched keys) once, and runs them one after another: others work on other shards meanwhile. A
+//! transaction with anything else in it (a command about the server, one that visits all keys) runs alone,
+//! with the gate closed.
+//!
+//! **WATCH** notes whether the key exists and lets writers mark the client (`crate::follow`), under the lock
+//! of the key's shard. EXEC looks at the mark under the same locks, so a write is before it or after the
+//! whole transaction. A key that existed and is gone counts as changed however it went: deleted, expired
+//! (noticed by whomever), evicted, flushed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use commands::keys::for_each_key;
+use commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use commands::{Args, CommandError, Patience};
+use keyspace::gate::SharedPass;
+use keyspace::key::shard_of;
+use keyspace::view::{Moment, View};
+use keyspace::{Hasher, Key, Locked};
+use resp::Reply;
+use smallvec::SmallVec;
+use stdx::ByteQueue;
+
+use crate::command_table::{KeyPlan, Registered, Runner};
+use crate::dispatch::{Engine, Request};
+use crate::execute::Caller;
+use crate::owned_args::OwnedArgs;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&MULTI, &EXEC, &DISCARD, &WATCH, &UNWATCH];
+
+/// What a transaction command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Begins to queue.
+    Multi,
+    /// Runs what is queued.
+    Exec,
+    /// Forgets what is queued.
+    Discard,
+    /// Makes the next EXEC depend on keys.
+    Watch,
+    /// Forgets the keys.
+    Unwatch,
+}
+
+static MULTI: Command<Runner> = Command {
+    name: "MULTI",
+    summary: "Begins a transaction: the commands that follow are queued.",
+    since: "1.2.0",
+    group: Group::Transactions,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Transaction(Verb::Multi),
+};
+
+static EXEC: Command<Runner> = Command {
+    name: "EXEC",
+    summary: "Runs the queued commands, all at once.",
+    since: "1.2.0",
+    group: Group::Transactions,
+    complexity: "Depends on commands in the transaction",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
+    acl: Acl::TRANSACTION,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Transaction(Verb::Exec),
+};
+
+static DISCARD: Command<Runner> = Command {
+    name: "DISCARD",
+    summary: "Forgets the queued commands and the watched keys.",
+    since: "2.0.0",
+    group: Group::Transactions,
+    complexity: "O(N), when N is the number of queued commands",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Transaction(Verb::Discard),
+};
+
+static WATCH: Command<Runner> = Command {
+    name: "WATCH",
+    summary: "Makes the next transaction depend on keys: it does not run if one of them changes before.",
+    since: "2.2.0",
+    group: Group::Transactions,
+    complexity: "O(1) for every key.",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
+    tips: &[],
+    args: &[Arg::key("key", 0).multiple()],
+    subcommands: &[],
+    run: Runner::Transaction(Verb::Watch),
+};
+
+static UNWATCH: Command<Runner> = Command {
+    name: "UNWATCH",
+    summary: "Forgets the watched keys.",
+    since: "2.2.0",
+    group: Group::Transactions,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Transaction(Verb::Unwatch),
+};
+
+/// A transaction that is being queued. Thread: the client's.
+#[derive(Default)]
+pub struct Transaction {
+    queue: Vec<Queued>,
+    /// A command was refused: EXEC will be, too.
+    refused: bool,
+    /// All commands' flags together.
+    flags: Option<Flags>,
+}
+
+/// A queued command.
+struct Queued {
+    registered: &'static Registered,
+    args: OwnedArgs,
+}
+
+impl Transaction {
+    /// The flags of all queued commands together.
+    pub fn flags(&self) -> Flags {
+        self.flags.unwrap_or(Flags::empty())
+    }
+
+    /// What the queue takes, in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.queue.iter().map(|queued| queued.args.len_bytes() + size_of::<Queued>()).sum()
+    }
+
+    /// Whether all of it names its keys and can run under their locks.
+    fn names_its_keys(&self, hasher: &Hasher) -> bool {
+        self.queue.iter().all(|queued| {
+            let command = &queued.registered.command;
+            matches!(command.run, Runner::Data(_))
+                && queued.registered.key_plan != KeyPlan::None
+                && !command.runs_alone(&queued.args.args(hasher))
+        })
+    }
+}
+
+/// Keys that a client watches. Thread: the client's; `dirty` is set by whoever changes one of them.
+pub struct Watch {
+    client: u64,
+    dirty: Arc<AtomicBool>,
+    keys: Vec<WatchedKey>,
+}
+
+struct WatchedKey {
+    db: usize,
+    key: Box<[u8]>,
+    hash: u64,
+    existed: bool,
+}
+
+/// Whether a command is queued in a transaction rather than run.
+pub fn is_queued(registered: &Registered) -> bool {
+    let runs_at_once = match registered.command.run {
+        Runner::Transaction(verb) => verb != Verb::Unwatch,
+        Runner::Data(_) | Runner::Server(_) => matches!(registered.command.name, "QUIT" | "RESET"),
+    };
+    !runs_at_once
+}
+
+/// The error of an EXEC that is refused for `cause`.
+pub fn abort(cause: &str) -> CommandError {
+    CommandError::Text(format!("EXECABORT Transaction discarded because of: {cause}"))
+}
+
+/// Notes that a command was refused: the transaction that it was meant for will not run.
+pub fn note_refusal(session: &mut Session, registered: Option<&Registered>) {
+    if registered.is_some_and(|registered| !is_queued(registered)) {
+        return;
+    }
+    if let Some(transaction) = &mut session.transaction {
+        transaction.refused = true;
+    }
+}
+
+impl Session {
+    /// Forgets the watched keys. The caller holds no shard's lock.
+    pub fn unwatch(&mut self, shared: &Shared) {
+        let Some(watch) = self.watch.take() else { return };
+        shared.follows.watching_clients().fetch_sub(1, Relaxed);
+        self.info.watched.store(0, Relaxed);
+        for watched in &watch.keys {
+            let mut shard = shared.keyspace.lock(shard_of(watched.hash));
+            shared.follows.remove_watcher(watched.db, &watched.key, watched.hash, watch.client);
+            shard.remove_follower();
+        }
+    }
+
+    /// Forgets the transaction and the watched keys. The caller holds no shard's lock.
+    pub fn discard(&mut self, shared: &Shared) {
+        self.transaction = None;
+        self.info.queued.store(0, Relaxed);
+        self.unwatch(shared);
+    }
+}
+
+impl Watch {
+    /// Whether a watched key changed. Their shards are locked.
+    fn is_stale(&self, engine: &mut Engine, shared: &Shared, locked: &mut Locked<'_>) -> bool {
+        // Relaxed: set under the locks that are held here.
+        self.dirty.load(Relaxed)
+            || self.keys.iter().any(|key| key.existed && !engine.exists(shared, locked, key.db, key.as_key()))
+    }
+}
+
+impl WatchedKey {
+    fn as_key(&self) -> Key<'_> {
+        Key { bytes: &self.key, hash: self.hash }
+    }
+}
+
+impl Engine {
+    /// Queues a command in the session's transaction.
+    pub(crate) fn queue(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        args: &Args<'_>,
+        out: &mut ByteQueue,
+    ) {
+        let Some(transaction) = &mut session.transaction else { return };
+        if registered.command.flags.contains(Flags::NO_MULTI) {
+            transaction.refused = true;
+            let error = CommandError::Line("ERR Command not allowed inside a transaction");
+            return self.refuse(session, out, error);
+        }
+        transaction.flags = Some(transaction.flags() | registered.command.flags);
+        transaction.queue.push(Queued { registered, args: OwnedArgs::new(args.from(0)) });
+        session.info.queued.store(transaction.queue.len() as u64 + 1, Relaxed);
+        Reply::new(out, session.protocol).simple("QUEUED");
+    }
+
+    /// Runs a transaction command.
+    pub(crate) fn run_transaction(
+        &mut self,
+        session: &mut Session,
+        verb: Verb,
+        args: &Args<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Result<(), CommandError> {
+        match verb {
+            Verb::Multi if session.transaction.is_some() => {
+                return Err(CommandError::Line("ERR MULTI calls can not be nested"));
+            }
+            Verb::Multi => {
+                session.transaction = Some(Box::default());
+                session.info.queued.store(1, Relaxed);
+            }
+            Verb::Exec => return self.exec(session, out, pass),
+            Verb::Discard if session.transaction.is_none() => {
+                return Err(CommandError::Line("ERR DISCARD without MULTI"));
+            }
+            Verb::Discard => session.discard(&self.shared),
+            Verb::Watch if session.transaction.is_some() => {
+                return Err(CommandError::Line("ERR WATCH inside MULTI is not allowed"));
+            }
+            Verb::Watch => self.watch(session, args),
+            Verb::Unwatch => session.unwatch(&self.shared),
+        }
+        Reply::new(out, session.protocol).ok();
+        Ok(())
+    }
+
+    fn watch(&mut self, session: &mut Session, args: &Args<'_>) {
+        let shared = Arc::clone(&self.shared);
+        let watch = session.watch.get_or_insert_with(|| {
+            shared.follows.watching_clients().fetch_add(1, Relaxed);
+            Box::new(Watch { client: session.id, dirty: Arc::default(), keys: Vec::new() })
+        });
+        for index in 1..args.len() {
+            let key = args.key(index);
+            let known = |watched: &WatchedKey| watched.db == session.db && *watched.key == *key.bytes;
+            // Once it is known to fail, no more needs to be watched.
+            if watch.dirty.load(Relaxed) || watch.keys.iter().any(known) {
+                continue;
+            }
+            let mut locked = shared.keyspace.lock_one(key.hash);
+            let existed = self.exists(&shared, &mut locked, session.db, key);
+            locked.shard_of_mut(key.hash).expect("its shard was locked above").add_follower();
+            shared.follows.add_watcher(session.db, key.bytes, key.hash, watch.client, &watch.dirty);
+            watch.keys.push(WatchedKey { db: session.db, key: key.bytes.into(), hash: key.hash, existed });
+        }
+        session.info.watched.store(watch.keys.len() as u64, Relaxed);
+    }
+
+    /// Whether a key of a locked shard exists. Counts and notes nothing.
+    fn exists(&mut self, shared: &Shared, locked: &mut Locked<'_>, db: usize, key: Key<'_>) -> bool {
+        let executor = self.executor();
+        let moment = Moment { now_ms: executor.now_ms, touch: false, access: executor.access };
+        View::new(&shared.keyspace, locked, db, moment, executor.tally).contains(key)
+    }
+
+    fn exec(
+        &mut self,
+        session: &mut Session,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Result<(), CommandError> {
+        let Some(transaction) = session.transaction.take() else {
+            return Err(CommandError::Line("ERR EXEC without MULTI"));
+        };
+        session.info.queued.store(0, Relaxed);
+        let shared = Arc::clone(&self.shared);
+        if transaction.refused {
+            session.unwatch(&shared);
+            let line = "EXECABORT Transaction discarded because of previous errors.";
+            return Err(CommandError::Line(line));
+        }
+        let ran = if transaction.names_its_keys(shared.keyspace.hasher()) {
+            self.exec_locked(session, &transaction, out, &shared)
+        } else {
+            pass.alone(|pass| self.exec_alone(session, &transaction, out, &shared, pass))
+        };
+        session.unwatch(&shared);
+        if !ran {
+            Reply::new(out, session.protocol).null_array();
+        }
+        Ok(())
+    }
+
+    /// Runs a transaction under the locks of all its keys; whether it ran.
+    fn exec_locked(
+        &mut self,
+        session: &mut Session,
+        transaction: &Transaction,
+        out: &mut ByteQueue,
+        shared: &Shared,
+    ) -> bool {
+        let hasher = shared.keyspace.hasher();
+        let mut hashes: SmallVec<[u64; 16]> = SmallVec::new();
+        for queued in &transaction.queue {
+            let args = queued.args.args(hasher);
+            for_each_key(queued.registered.command.keys, &args, |at, _| hashes.push(args.key(at).hash));
+        }
+        hashes.extend(session.watch.iter().flat_map(|watch| watch.keys.iter().map(|key| key.hash)));
+        let mut locked = shared.keyspace.lock_all_of(hashes.into_iter());
+        if session.watch.as_ref().is_some_and(|watch| watch.is_stale(self, shared, &mut locked)) {
+            return false;
+        }
+        Reply::new(out, session.protocol).array(transaction.queue.len());
+        let caller = Caller {
+            db: session.db,
+            protocol: session.protocol,
+            touch: !session.no_touch,
+            patience: Patience::None,
+        };
+        for queued in &transaction.queue {
+            let Runner::Data(handler) = queued.registered.command.run else { continue };
+            self.counters(queued.registered).calls.add(1);
+            let args = queued.args.args(hasher);
+            if let Err(error) = self.executor().call(&mut locked, caller, handler, &args, out) {
+                self.counters(queued.registered).failed.add(1);
+                self.refuse(session, out, error);
+            }
+        }
+        self.tell_followers(shared, locked);
+        true
+    }
+
+    /// Runs a transaction as the exclusive owner of the keyspace; whether it ran.
+    fn exec_alone(
+        &mut self,
+        session: &mut Session,
+        transaction: &Transaction,
+        out: &mut ByteQueue,
+        shared: &Shared,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        if let Some(watch) = &session.watch {
+            let hashes = watch.keys.iter().map(|key| key.hash);
+            let mut locked = shared.keyspace.lock_all_of(hashes);
+            if watch.is_stale(self, shared, &mut locked) {
+                return false;
+            }
+        }
+        Reply::new(out, session.protocol).array(transaction.queue.len());
+        for queued in &transaction.queue {
+            let args = queued.args.args(shared.keyspace.hasher());
+            let request = Request { registered: Some(queued.registered), args };
+            self.run_queued(session, queued.registered, &request, out, pass);
+        }
+        self.tell_followers(shared, shared.keyspace.lock_none());
+        true
+    }
+}
