@@ -27,10 +27,10 @@ pub enum Patience {
 /// The reply when the time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyReply {
-    /// A null.
-    Null,
     /// A null array (which RESP3 writes like any null).
     NullArray,
+    /// A null where the client may not wait, a null array after it waited: BLMOVE, in Redis as well.
+    NullUnlessWaited,
 }
 
 /// What is waited for at a key.
@@ -101,7 +101,7 @@ impl Ctx<'_> {
     ) {
         match self.patience {
             Patience::None => match empty {
-                EmptyReply::Null => self.reply.null(),
+                EmptyReply::NullUnlessWaited => self.reply.null(),
                 EmptyReply::NullArray => self.reply.null_array(),
             },
             Patience::Waits => self.effects.wait = Some(Wait { timeout_ms, empty, keys: keys() }),

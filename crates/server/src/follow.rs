@@ -59,8 +59,7 @@ impl Waiter {
     pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
         let mut reply = Reply::new(out, protocol);
         match self.empty {
-            EmptyReply::Null => reply.null(),
-            EmptyReply::NullArray => reply.null_array(),
+            EmptyReply::NullArray | EmptyReply::NullUnlessWaited => reply.null_array(),
         }
     }
 }

@@ -103,7 +103,7 @@ pub(super) static BLMOVE: Command = Command {
 /// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: the element moved, null after the timeout.
 fn blmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
-    move_or_wait(ctx, args, from, to)
+    move_or_wait(ctx, args, (from, to), EmptyReply::NullUnlessWaited)
 }
 
 pub(super) static BRPOPLPUSH: Command = Command {
@@ -131,13 +131,18 @@ pub(super) static BRPOPLPUSH: Command = Command {
 };
 /// BRPOPLPUSH source destination timeout: BLMOVE source destination RIGHT LEFT timeout.
 fn brpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    move_or_wait(ctx, args, ListEnd::Back, ListEnd::Front)
+    move_or_wait(ctx, args, (ListEnd::Back, ListEnd::Front), EmptyReply::NullUnlessWaited)
 }
 
-fn move_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, from: ListEnd, to: ListEnd) -> Result<(), CommandError> {
+fn move_or_wait(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    (from, to): (ListEnd, ListEnd),
+    empty: EmptyReply,
+) -> Result<(), CommandError> {
     let timeout_ms = timeout_seconds(args, args.len() - 1)?;
     if !move_one(ctx, args, from, to)? {
-        ctx.nothing_yet(timeout_ms, EmptyReply::Null, || {
+        ctx.nothing_yet(timeout_ms, empty, || {
             let words: Vec<&[u8]> = args.from(0).collect();
             vec![AwaitedKey::new(args.key(1), Awaited::List, &words)]
         });
