@@ -248,6 +248,15 @@ impl Engine {
         self.memory.allows(len_bytes) || self.enforce_memory(len_bytes as u64) != Verdict::Short
     }
 
+    /// Frees what a command of this turn promised to be freed before its reply leaves: call it outside the
+    /// gate. Clients of other threads are not held up.
+    #[inline]
+    pub fn free_before_replies(&mut self) {
+        if std::mem::take(&mut self.effects.freed_before_reply) {
+            self.shared.freeing.finish();
+        }
+    }
+
     /// Frees what this turn's replies and commands took beyond the limit. What its time does not suffice
     /// for is left to the next turn.
     #[cold]

@@ -56,8 +56,6 @@ pub struct FreeQueue {
     pending_bytes: AtomicU64,
     pending_objects: AtomicU64,
     freed_objects: AtomicU64,
-    /// Clients waiting for a ticket.
-    waiters: AtomicU64,
 }
 
 impl FreeQueue {
@@ -149,9 +147,15 @@ impl FreeQueue {
         waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
     }
 
-    /// Clients that wait for a ticket: somebody has to look when tasks end.
-    pub fn waiters(&self) -> &AtomicU64 {
-        &self.waiters
+    /// Frees all that was pushed so far, together with whoever is at it already.
+    pub fn finish(&self) {
+        let ticket = self.ticket();
+        while !self.is_done(ticket) {
+            if !self.free_some(PIECES_PER_TASK) {
+                // The rest is in other hands, which put it back or end it soon.
+                std::thread::yield_now();
+            }
+        }
     }
 
     /// Bytes that wait to be freed, as estimated.

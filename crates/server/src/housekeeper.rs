@@ -44,8 +44,6 @@ pub fn run(shared: &Arc<Shared>) {
             next = Instant::now() + ROUND;
         } else if !shared.freeing.free_some(FREED_PIECES_PER_STEP) {
             shared.freeing.wait(left);
-        } else if shared.freeing.waiters().load(Relaxed) > 0 {
-            shared.broadcast(|| Message::Resume);
         }
     }
 }

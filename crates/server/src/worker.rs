@@ -117,6 +117,7 @@ impl Worker {
             self.take_deliveries();
             self.engine.end_turn();
             drop(pass);
+            self.engine.free_before_replies();
             self.net.flush();
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {

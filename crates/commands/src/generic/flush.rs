@@ -28,7 +28,7 @@ pub(super) static FLUSHDB: Command = Command {
     subcommands: &[],
     run: flushdb,
 };
-/// FLUSHDB [ASYNC | SYNC]: OK. Either way nobody waits for the memory to be freed.
+/// FLUSHDB [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
 fn flushdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let db = ctx.db.index();
     flush(ctx, args, db..db + 1)
@@ -54,7 +54,7 @@ pub(super) static FLUSHALL: Command = Command {
     subcommands: &[],
     run: flushall,
 };
-/// FLUSHALL [ASYNC | SYNC]: OK. Either way nobody waits for the memory to be freed.
+/// FLUSHALL [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
 fn flushall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let all = 0..ctx.db.keyspace().db_count();
     flush(ctx, args, all)
@@ -78,6 +78,7 @@ fn flush(ctx: &mut Ctx<'_>, args: &Args<'_>, dbs: std::ops::Range<usize>) -> Res
         }
     }
     ctx.effects.db_changes.extend(dbs.map(DbChange::Emptied));
+    ctx.effects.freed_before_reply |= args.len() == 2 && args.is(1, "SYNC");
     ctx.reply.ok();
     Ok(())
 }

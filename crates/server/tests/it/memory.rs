@@ -164,3 +164,22 @@ fn the_largest_clients_go_when_all_hold_too_much() {
         assert_eq!(list.iter().filter(|&&byte| byte == b'\n').count(), 2);
     });
 }
+
+#[test]
+fn flushing_in_step_replies_when_the_memory_is_freed() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        let before = info(&mut client, "used_memory");
+        let value = "x".repeat(1000);
+        for batch in 0..200 {
+            let request = |n: usize| vec!["SET".to_owned(), format!("k{batch}-{n}"), value.clone()];
+            let replies = client.pipeline(&(0..100).map(request).collect::<Vec<_>>());
+            assert_eq!(replies.expect("replies"), vec![ok(); 100]);
+        }
+        assert!(info(&mut client, "used_memory") > before + 20_000_000);
+        assert_eq!(client.command(&["FLUSHALL", "SYNC"]), ok());
+        assert!(info(&mut client, "used_memory") < before + 2_000_000);
+        assert_eq!(info(&mut client, "lazyfree_pending_objects"), 0);
+        assert_eq!(info(&mut client, "lazyfreed_objects"), 20_000);
+    });
+}
