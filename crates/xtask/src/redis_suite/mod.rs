@@ -38,8 +38,11 @@ const UNIT_STALL_S: u32 = 60;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The ports a unit may take for itself: those for the suite's own processes and the servers it starts.
 const PORTS_PER_UNIT: u16 = 100;
-/// Where they begin: below the kernel's own range of ports for clients.
-const PORTS_FROM: u16 = 21_500;
+/// Where they begin, below the kernel's own range of ports for clients, and how many runs at once may begin
+/// elsewhere: the process id chooses.
+const PORTS_FROM: u16 = 10_000;
+const PORTS_PER_RUN: u16 = 3_500;
+const RUNS_AT_ONCE: u32 = 6;
 /// Sets as Redis 7.0 had them: it knew no small sets of strings, and the suite looks at encodings.
 const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
 /// What the suite's own `default.conf` sets beside, for a server that is not started with it.
@@ -177,7 +180,9 @@ impl Run<'_> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
         let skip_file = folder.join("skip.txt");
         fs::write(&skip_file, skipped.iter().map(|test| format!("{test}\n")).collect::<String>())?;
-        let ports_from = PORTS_FROM + u16::try_from(at).context("so many units")? * PORTS_PER_UNIT;
+        let run = u16::try_from(std::process::id() % RUNS_AT_ONCE).context("a small number")?;
+        let unit_ports = u16::try_from(at).context("so many units")? * PORTS_PER_UNIT;
+        let ports_from = PORTS_FROM + run * PORTS_PER_RUN + unit_ports;
 
         let mut command = Command::new(&self.suite.tclsh);
         command.current_dir(&folder).arg("tests/test_helper.tcl").args(["--single", unit]);
