@@ -1,8 +1,8 @@
 //! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
 //! Each panics when its property is broken.
 
-use keyspace::{Hasher, KeyEntry, ListLimits, PackLimits, SetLimits, StreamLimits};
-use structures::entry::NewValue;
+use keyspace::{Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
+use structures::entry::{NewValue, View};
 
 use crate::dump::{dump, read_typed, restore};
 use crate::rdb::{REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType};
@@ -35,13 +35,32 @@ pub fn fuzz_dump_payload(data: &[u8]) {
     for compress in [false, true] {
         let payload = dump(&entry.view(), compress);
         let again = entry_of(restore(&payload, &rules).expect("what was written is a value"));
-        assert_eq!(dump(&again.view(), compress), payload, "a value changed on its way");
+        match (elements(&entry), elements(&again)) {
+            (None, None) => assert_eq!(dump(&again.view(), compress), payload, "a value changed on its way"),
+            (one, other) => assert_eq!(one, other, "a value changed on its way"),
+        }
     }
 }
 
 /// The same for the newest type of streams alone: nodes, figures, consumer groups.
 pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
+}
+
+/// The elements of a table, whose order depends on that in which they were added; `None` for what has order.
+fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
+    let View::Object(object) = entry.view() else { return None };
+    let mut elements: Vec<String> = match object {
+        Object::Set(set) if set.encoding_name() == "hashtable" => {
+            set.iter().map(|member| format!("{member:?}")).collect()
+        }
+        Object::Hash(hash) if hash.encoding_name() == "hashtable" => {
+            hash.fields().map(|field| format!("{field:?}")).collect()
+        }
+        _ => return None,
+    };
+    elements.sort_unstable();
+    Some(elements)
 }
 
 /// A key that holds `value`.
@@ -51,4 +70,17 @@ fn entry_of(value: Value) -> KeyEntry {
         Value::Object(object) => NewValue::Object(object.clone()),
     };
     KeyEntry::new(b"key", value, None, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fuzz_dump_payload;
+
+    /// Found by fuzzing: a table gives its elements in another order when they were added in another.
+    #[test]
+    fn a_table_may_come_back_in_another_order() {
+        let value = b"\x16\x16\x04\x01\x04\0\x01\x02\x02\x03\x01\x04\xba\x01\x03\x07\x07\x07\x07\x07\x07\x01\x01\x04\x01\0\
+            \x40\x51\0\0\0\x0a\x40\0\0\x02\0\x01\x95\0\x7e\0\0";
+        fuzz_dump_payload(value);
+    }
 }
