@@ -47,7 +47,8 @@ pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
 
-/// The elements of a table, whose order depends on that in which they were added; `None` for what has order.
+/// What is compared instead of the bytes: the elements of a table, whose order depends on that in which they
+/// were added, and of a sorted set, whose zeros may lose their sign; `None` for the rest.
 fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     let View::Object(object) = entry.view() else { return None };
     let mut elements: Vec<String> = match object {
@@ -56,6 +57,10 @@ fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
         }
         Object::Hash(hash) if hash.encoding_name() == "hashtable" => {
             hash.fields().map(|field| format!("{field:?}")).collect()
+        }
+        // Packed, a score of -0 is 0, as in Redis.
+        Object::Zset(zset) => {
+            zset.iter().map(|(member, score)| format!("{member:?} {}", score + 0.0)).collect()
         }
         _ => return None,
     };
@@ -75,6 +80,13 @@ fn entry_of(value: Value) -> KeyEntry {
 #[cfg(test)]
 mod tests {
     use super::fuzz_dump_payload;
+
+    /// Found by fuzzing.
+    #[test]
+    fn a_zero_score_may_lose_its_sign() {
+        let value = b"\0\x05\x02\0\0\0\0\0\0\0\0\x80\xc2\x06\0\0\xfe\xff\xff\xff\xff\xff\xff\xff\xc2";
+        fuzz_dump_payload(value);
+    }
 
     /// Found by fuzzing: a table gives its elements in another order when they were added in another.
     #[test]
