@@ -45,11 +45,8 @@ const PORTS_PER_RUN: u16 = 3_500;
 const RUNS_AT_ONCE: u32 = 6;
 /// Sets as Redis 7.0 had them: it knew no small sets of strings, and the suite looks at encodings.
 const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
-/// What the suite's own `default.conf` sets beside, for a server that is not started with it. One thread, since
-/// tests send on several connections without waiting and expect to be served in that order.
+/// What the suite's own `default.conf` sets beside, for a server that is not started with it.
 const SETTINGS: &[&str] = &[
-    "--io-threads",
-    "1",
     "--databases",
     "16",
     "--enable-debug-command",
