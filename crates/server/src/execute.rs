@@ -219,14 +219,20 @@ impl<'e> Executor<'e> {
         loop {
             let exists = self.key_exists(locked, key);
             let (waiter, index) = self.shared.follows.next_waiter(key, served_up_to, exists)?;
-            let request = waiter.keys[index].request.args(hasher);
+            served_up_to = waiter.ticket;
+            let waited = &waiter.keys[index];
+            // Looked at first: what cannot be served must not ask for locks, or two of them in the queue would
+            // have it begun anew for ever. One that is over has not been taken out by its thread yet.
+            if *waiter.over.lock() || !self.is_met(locked, &waiter, waited) {
+                continue;
+            }
+            let request = waited.request.args(hasher);
             let mut needed = Hashes::from_slice(&[key.hash]);
             for_each_key(waiter.registered.command.keys, &request, |at, _| needed.push(request.key(at).hash));
             if !locked.holds(needed.iter().copied()) {
                 return Some(needed);
             }
-            self.serve(locked, &waiter, &waiter.keys[index]);
-            served_up_to = waiter.ticket;
+            self.serve(locked, &waiter, waited);
         }
     }
 
@@ -248,12 +254,8 @@ impl<'e> Executor<'e> {
         look(&mut view, keyspace::Key { bytes: key, hash })
     }
 
-    /// Runs what a waiting client left for a key, unless it waits no more or the key holds something else.
-    fn serve(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) {
-        let mut over = waiter.over.lock();
-        if *over {
-            return;
-        }
+    /// Whether the key holds what a client waits for there. Its shard is locked.
+    fn is_met(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) -> bool {
         let met = |view: &mut View<'_>, key: keyspace::Key<'_>| {
             let entry = view.peek(key);
             let object = entry.as_ref().and_then(|entry| match entry.view() {
@@ -262,7 +264,13 @@ impl<'e> Executor<'e> {
             });
             waited.awaited.is_met_by(object)
         };
-        if !self.view(locked, waiter.db, met, waited.hash, &waited.key) {
+        self.view(locked, waiter.db, met, waited.hash, &waited.key)
+    }
+
+    /// Runs what a waiting client left for a key, unless it waits no more.
+    fn serve(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) {
+        let mut over = waiter.over.lock();
+        if *over {
             return;
         }
         let Runner::Data(handler) = waiter.registered.command.run else { return };
