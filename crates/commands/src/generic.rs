@@ -1,6 +1,6 @@
 //! Commands on keys whatever they hold: here what asks and deletes; times in `expire`, other names and
 //! databases in `transfer`, walks over all keys in `scan`, whole databases in `flush`, what a value costs
-//! and how it is stored in `object`, SORT in `sort`.
+//! and how it is stored in `object`, SORT in `sort`, waiting for replicas in `replicas`.
 
 use keyspace::object::type_name;
 
@@ -12,6 +12,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 mod expire;
 mod flush;
 mod object;
+mod replicas;
 mod scan;
 pub(crate) mod sort;
 mod transfer;
@@ -48,6 +49,8 @@ pub static COMMANDS: &[&Command] = &[
     &object::OBJECT,
     &sort::SORT,
     &sort::SORT_RO,
+    &replicas::WAIT,
+    &replicas::WAITAOF,
 ];
 
 static DEL: Command = Command {

@@ -7,6 +7,7 @@
 //! again by the same handler, which either replies or says once more that there is nothing.
 
 use keyspace::{Key, Object};
+use resp::Reply;
 
 use crate::args::Args;
 use crate::ctx::Ctx;
@@ -31,6 +32,33 @@ pub enum EmptyReply {
     NullArray,
     /// A null where the client may not wait, a null array after it waited: BLMOVE, in Redis as well.
     NullUnlessWaited,
+    /// The number 0: no replica (WAIT).
+    Zero,
+    /// Twice the number 0: neither this server nor a replica (WAITAOF).
+    TwoZeros,
+}
+
+impl EmptyReply {
+    /// Writes the reply of a client that may not wait.
+    pub fn write_at_once(self, reply: &mut Reply<'_>) {
+        match self {
+            Self::NullUnlessWaited => reply.null(),
+            Self::NullArray | Self::Zero | Self::TwoZeros => self.write_after_waiting(reply),
+        }
+    }
+
+    /// Writes the reply of a client that waited in vain.
+    pub fn write_after_waiting(self, reply: &mut Reply<'_>) {
+        match self {
+            Self::NullArray | Self::NullUnlessWaited => reply.null_array(),
+            Self::Zero => reply.integer(0),
+            Self::TwoZeros => {
+                reply.array(2);
+                reply.integer(0);
+                reply.integer(0);
+            }
+        }
+    }
 }
 
 /// What is waited for at a key.
@@ -100,10 +128,7 @@ impl Ctx<'_> {
         keys: impl FnOnce() -> Vec<AwaitedKey>,
     ) {
         match self.patience {
-            Patience::None => match empty {
-                EmptyReply::NullUnlessWaited => self.reply.null(),
-                EmptyReply::NullArray => self.reply.null_array(),
-            },
+            Patience::None => empty.write_at_once(&mut self.reply),
             Patience::Waits => self.effects.wait = Some(Wait { timeout_ms, empty, keys: keys() }),
             Patience::StillWaits => {
                 self.effects.wait = Some(Wait { timeout_ms, empty, keys: Vec::new() });

@@ -168,14 +168,14 @@ impl Engine {
                 session.flow = Flow::Closing;
                 return Outcome::Done;
             }
-            transaction::note_refusal(session, None);
-            self.refuse(session, out, unknown_command(args));
+            let error = transaction::note_refusal(session, None, unknown_command(args), &self.shared);
+            self.refuse(session, out, error);
             return Outcome::Done;
         };
         let (registered, refusal) = self.check(session, registered, args);
         if let Some(error) = refusal {
             self.counters(registered).rejected.add(1);
-            transaction::note_refusal(session, Some(registered));
+            let error = transaction::note_refusal(session, Some(registered), error, &self.shared);
             self.refuse(session, out, error);
             return Outcome::Done;
         }
@@ -193,7 +193,14 @@ impl Engine {
             Runner::Data(handler) => {
                 self.run_data(session, registered, handler, request, out, pass, Patience::Waits)
             }
-            Runner::Server(handler) => self.run_server(session, registered, handler, args, out, pass),
+            Runner::Server(handler) => {
+                let result = self.run_server(session, registered, handler, args, out, pass);
+                if !self.effects.touched.is_empty() {
+                    let shared = Arc::clone(&self.shared);
+                    self.tell_followers(&shared, shared.keyspace.lock_none());
+                }
+                result
+            }
             Runner::Transaction(verb) => self.run_transaction(session, verb, args, out, pass),
         };
         if let Err(error) = result {
@@ -233,11 +240,7 @@ impl Engine {
             && !self.has_memory_for(args)
         {
             let line = "OOM command not allowed when used memory > 'maxmemory'.";
-            let error = match registered.command.run {
-                Runner::Transaction(_) => transaction::abort(line),
-                Runner::Data(_) | Runner::Server(_) => CommandError::Line(line),
-            };
-            return (registered, Some(error));
+            return (registered, Some(CommandError::Line(line)));
         }
         (registered, None)
     }
@@ -410,11 +413,6 @@ impl Engine {
         if result.is_err() {
             ctx.reply.truncate(before);
         }
-        if !self.effects.touched.is_empty() {
-            let mut executor = self.executor();
-            let locked = executor.shared.keyspace.lock_none();
-            executor.tell_followers(locked);
-        }
         // CONFIG SET acts on the next command, which may be in the same turn.
         self.take_settings();
         result
@@ -449,7 +447,8 @@ fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
         ReplyMode::On => {}
         ReplyMode::Off | ReplyMode::Skip => {
             out.truncate(reply_from);
-            if session.reply_mode == ReplyMode::Skip {
+            // Who waits has its reply, which is the one to skip, still before it.
+            if session.reply_mode == ReplyMode::Skip && session.flow != Flow::Waiting {
                 session.reply_mode = ReplyMode::On;
             }
         }

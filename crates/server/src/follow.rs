@@ -57,10 +57,7 @@ pub struct Waiter {
 impl Waiter {
     /// Writes the reply for when there was nothing in time.
     pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
-        let mut reply = Reply::new(out, protocol);
-        match self.empty {
-            EmptyReply::NullArray | EmptyReply::NullUnlessWaited => reply.null_array(),
-        }
+        self.empty.write_after_waiting(&mut Reply::new(out, protocol));
     }
 }
 

@@ -211,19 +211,27 @@ pub fn is_queued(registered: &Registered) -> bool {
     !runs_at_once
 }
 
-/// The error of an EXEC that is refused for `cause`.
-pub fn abort(cause: &str) -> CommandError {
-    CommandError::Text(format!("EXECABORT Transaction discarded because of: {cause}"))
-}
-
-/// Notes that a command was refused: the transaction that it was meant for will not run.
-pub fn note_refusal(session: &mut Session, registered: Option<&Registered>) {
-    if registered.is_some_and(|registered| !is_queued(registered)) {
-        return;
+/// Notes that a command was refused: the transaction that it was meant for will not run. A refused EXEC ends
+/// its transaction. Gives the error to reply with.
+#[cold]
+pub fn note_refusal(
+    session: &mut Session,
+    registered: Option<&Registered>,
+    error: CommandError,
+    shared: &Shared,
+) -> CommandError {
+    let run = registered.map(|registered| registered.command.run);
+    if let Some(Runner::Transaction(Verb::Exec)) = run {
+        session.discard(shared);
+        let line = error.line();
+        let mut abort = b"EXECABORT Transaction discarded because of: ".to_vec();
+        abort.extend_from_slice(line.strip_prefix(b"ERR ").unwrap_or(&line));
+        return CommandError::Bytes(abort);
     }
     if let Some(transaction) = &mut session.transaction {
         transaction.refused = true;
     }
+    error
 }
 
 impl Session {

@@ -384,6 +384,9 @@ impl Worker {
         session.end_wait(&shared);
         session.info.last_active_ms.store(shared.uptime_ms(), Relaxed);
         let (protocol, replies) = (session.protocol, session.reply_mode == ReplyMode::On);
+        if session.reply_mode == ReplyMode::Skip {
+            session.reply_mode = ReplyMode::On;
+        }
         if let Some(waiter) = waiter
             && let Some(deadline_ms) = waiter.deadline_ms
         {
@@ -428,6 +431,7 @@ impl Worker {
             .sessions
             .iter()
             .flatten()
+            .filter(|session| !matches!(session.flow, Flow::Waiting | Flow::Postponed))
             .filter(|session| now.saturating_sub(session.info.last_active_ms.load(Relaxed)) > timeout_ms);
         for conn in idle.map(|session| session.conn).collect::<Vec<_>>() {
             self.close(conn);

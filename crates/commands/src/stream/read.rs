@@ -1,6 +1,6 @@
 //! Commands that read streams.
 
-use keyspace::stream::{Acknowledgement, Delivery};
+use keyspace::stream::{Acknowledgement, Delivery, IdText};
 use keyspace::{Stream, StreamId};
 use resp::{Protocol, Reply};
 
@@ -10,6 +10,7 @@ use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_ms};
 
 pub(super) static XLEN: Command = Command {
     name: "XLEN",
@@ -169,8 +170,8 @@ pub(super) static XREAD: Command = Command {
 };
 /// XREAD \[COUNT count\] \[BLOCK milliseconds\] STREAMS key [key ...] id [id ...]: per stream with entries
 /// above its ID, the key and those entries; null where there is none. `$` is the last ID there is, `+`
-/// the one before the last entry's. A client that could be served only later gets the null at once: BLOCK
-/// is read, but does not make anyone wait.
+/// the one before the last entry's. With BLOCK the client waits for an entry above one of the IDs, of which
+/// `$` and `+` are those at the beginning.
 fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Anyone)?;
     let mut after = Vec::with_capacity(request.stream_count);
@@ -179,15 +180,19 @@ fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         after.push(id_to_read_after(stream, args.get(id_at))?);
     }
     let mut served = ServedStreams::begin(&mut ctx.reply);
-    for ((key_at, _), after) in request.streams().zip(after) {
+    for ((key_at, _), &after) in request.streams().zip(&after) {
         let key = args.key(key_at);
         let Some(stream) = ctx.db.read::<Stream>(key)? else { continue };
         let Some(start) = after.next().filter(|_| stream.has_entries_after(after)) else { continue };
         served.next(&mut ctx.reply, key.bytes);
         reply_entries(&mut ctx.reply, stream.range(start, StreamId::MAX).take(request.count));
     }
-    // Here a client with BLOCK would begin to wait for what `after` asks of the keys.
-    served.end(&mut ctx.reply);
+    served.end(ctx, &request, || {
+        let awaited = request.streams().zip(&after).map(|((key_at, _), after)| {
+            request.awaited_alone(args, key_at, after.text(&mut IdText::new()), Awaited::Stream)
+        });
+        awaited.collect()
+    });
     Ok(())
 }
 
@@ -212,11 +217,21 @@ impl ServedStreams {
         reply.bulk(key);
     }
 
-    fn end(self, reply: &mut Reply<'_>) {
+    /// Ends the reply. Where there is no stream in it, a request with BLOCK waits for what `awaited` says.
+    fn end(
+        self,
+        ctx: &mut Ctx<'_>,
+        request: &ReadRequest<'_>,
+        awaited: impl FnOnce() -> Vec<AwaitedKey>,
+    ) {
+        let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {
             (0, _) => {
                 reply.truncate(self.mark);
-                reply.null_array();
+                match request.block {
+                    None => reply.null_array(),
+                    Some(timeout_ms) => ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, awaited),
+                }
             }
             (count, Protocol::Resp2) => reply.end_array(self.begun, count),
             (count, Protocol::Resp3) => reply.end_map(self.begun, count),
@@ -250,7 +265,8 @@ pub(super) static XREADGROUP: Command = Command {
 /// XREADGROUP GROUP group consumer \[COUNT count\] \[BLOCK milliseconds\] \[NOACK\] STREAMS key \[key ...\] id
 /// \[id ...\]: per stream the key and its entries, null where there is none. With `>` entries that the group
 /// was not delivered yet, else those above the ID that are pending for the consumer, which is told even if
-/// there is none. BLOCK is answered as XREAD does.
+/// there is none. With BLOCK the client waits for new entries, and for the end of the key or the group,
+/// which is an error.
 fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Group)?;
     let Some(GroupOption { group, consumer }) = request.group else {
@@ -299,8 +315,11 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             ctx.changed_silently(1);
         }
     }
-    // Here a client with BLOCK that wants new entries would begin to wait for them.
-    served.end(&mut ctx.reply);
+    // Whoever wants what is pending was told of it above: who waits wants new entries.
+    served.end(ctx, &request, || {
+        let keys = request.streams().map(|(key_at, _)| key_at);
+        keys.map(|key_at| request.awaited_alone(args, key_at, b">", Awaited::Group)).collect()
+    });
     Ok(())
 }
 
@@ -377,17 +396,20 @@ struct ReadRequest<'a> {
     stream_count: usize,
     group: Option<GroupOption<'a>>,
     acknowledgement: Acknowledgement,
+    /// BLOCK: whether to wait, and for how many milliseconds at most.
+    block: Option<Option<u64>>,
 }
 
 impl<'a> ReadRequest<'a> {
     fn parse(ctx: &Ctx<'_>, args: &Args<'a>, reader: Reader) -> Result<Self, CommandError> {
         let acknowledgement = Acknowledgement::Awaited;
-        let mut request = Self { count: 0, keys_at: 0, stream_count: 0, group: None, acknowledgement };
+        let mut request =
+            Self { count: 0, keys_at: 0, stream_count: 0, group: None, acknowledgement, block: None };
         let mut at = 1;
         while at < args.len() {
             let has_value = at + 1 < args.len();
             if has_value && args.is(at, "BLOCK") {
-                check_timeout(ctx, args, at + 1)?;
+                request.block = Some(block_timeout(ctx, args, at + 1)?);
                 at += 2;
             } else if has_value && args.is(at, "COUNT") {
                 request.count = usize::try_from(args.integer(at + 1)?).unwrap_or(0);
@@ -431,6 +453,13 @@ impl<'a> ReadRequest<'a> {
         let (keys_at, count) = (self.keys_at, self.stream_count);
         (keys_at..keys_at + count).map(move |key_at| (key_at, key_at + count))
     }
+
+    /// The same request about one stream alone, above `id`: what runs when the stream is ready.
+    fn awaited_alone(&self, args: &Args<'_>, key_at: usize, id: &[u8], awaited: Awaited) -> AwaitedKey {
+        let mut words: Vec<&[u8]> = args.from(0).take(self.keys_at).collect();
+        words.extend([args.get(key_at), id]);
+        AwaitedKey::new(args.key(key_at), awaited, &words)
+    }
 }
 
 const UNBALANCED: &str = "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must \
@@ -442,16 +471,13 @@ const GROUP_IN_XREAD: &str =
 const NOACK_IN_XREAD: &str =
     "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.";
 
-/// Refuses a BLOCK that is no time.
-fn check_timeout(ctx: &Ctx<'_>, args: &Args<'_>, index: usize) -> Result<(), CommandError> {
-    let timeout = args.integer(index);
-    let timeout = timeout.map_err(|_| CommandError::Line("ERR timeout is not an integer or out of range"))?;
-    if timeout < 0 {
-        return Err(CommandError::Line("ERR timeout is negative"));
-    }
-    match ctx.db.now_ms().checked_add(timeout) {
-        Some(_) => Ok(()),
-        None => Err(CommandError::OutOfRange("timeout")),
+/// How long BLOCK waits, in milliseconds; `None`: for ever.
+fn block_timeout(ctx: &Ctx<'_>, args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
+    let timeout = timeout_ms(args, index)?;
+    let now_ms = ctx.db.now_ms();
+    match timeout.is_none_or(|timeout| now_ms.checked_add_unsigned(timeout).is_some()) {
+        true => Ok(timeout),
+        false => Err(CommandError::OutOfRange("timeout")),
     }
 }
 
