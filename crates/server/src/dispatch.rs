@@ -55,6 +55,12 @@ pub struct Request<'a> {
     pub args: Args<'a>,
 }
 
+/// A data command's handler, and what it does that finds nothing to reply with.
+struct DataRun {
+    handler: commands::Handler,
+    patience: Patience,
+}
+
 /// What running a request led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -191,7 +197,8 @@ impl Engine {
         self.counters(registered).calls.add(1);
         let result = match registered.command.run {
             Runner::Data(handler) => {
-                self.run_data(session, registered, handler, request, out, pass, Patience::Waits)
+                let run = DataRun { handler, patience: Patience::Waits };
+                self.run_data(session, registered, run, request, out, pass)
             }
             Runner::Server(handler) => {
                 let result = self.run_server(session, registered, handler, args, out, pass);
@@ -297,11 +304,10 @@ impl Engine {
         &mut self,
         session: &mut Session,
         registered: &'static Registered,
-        handler: commands::Handler,
+        DataRun { handler, patience }: DataRun,
         request: &Request<'_>,
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
-        patience: Patience,
     ) -> Result<(), CommandError> {
         let args = &request.args;
         let caller =
@@ -348,7 +354,8 @@ impl Engine {
         self.counters(registered).calls.add(1);
         let result = match registered.command.run {
             Runner::Data(handler) => {
-                self.run_data(session, registered, handler, request, out, pass, Patience::None)
+                let run = DataRun { handler, patience: Patience::None };
+                self.run_data(session, registered, run, request, out, pass)
             }
             Runner::Server(handler) => {
                 self.run_server(session, registered, handler, &request.args, out, pass)

@@ -218,12 +218,7 @@ impl ServedStreams {
     }
 
     /// Ends the reply. Where there is no stream in it, a request with BLOCK waits for what `awaited` says.
-    fn end(
-        self,
-        ctx: &mut Ctx<'_>,
-        request: &ReadRequest<'_>,
-        awaited: impl FnOnce() -> Vec<AwaitedKey>,
-    ) {
+    fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> Vec<AwaitedKey>) {
         let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {
             (0, _) => {
