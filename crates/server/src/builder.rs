@@ -24,10 +24,12 @@ use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::limits;
 use crate::listen::listen;
+use crate::monitor::Monitors;
 use crate::session::Registry;
 use crate::settings::{Settings, SharedSettings};
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
 use crate::stats::ThreadStats;
+use crate::tracking::Tracking;
 use crate::worker::{Worker, unix_ms};
 
 /// Why a server does not start.
@@ -233,6 +235,7 @@ fn shared(
         stats: ThreadStats::new(table.id_count()),
         load: 0.into(),
         deliveries: Lock::new(Vec::new()),
+        pushes: Lock::new(Vec::new()),
         has_deliveries: false.into(),
     });
     Shared {
@@ -244,6 +247,8 @@ fn shared(
         settings: SharedSettings::new(settings),
         clients: Registry::default(),
         follows: Follows::default(),
+        tracking: Tracking::default(),
+        monitors: Monitors::default(),
         pause: Pause::default(),
         samples: Samples::default(),
         started: Instant::now(),

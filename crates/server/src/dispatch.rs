@@ -21,6 +21,7 @@ use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::{Message, Shared};
+use crate::tracking::{Mode, OwnPushes};
 use crate::transaction::{self, Verb};
 
 /// A thread's part of executing requests: everything but the connections.
@@ -45,6 +46,10 @@ pub struct Engine {
     access: Access,
     /// Whether CLIENT PAUSE may hold something back in this turn.
     paused: bool,
+    /// Whether somebody is told all commands in this turn.
+    monitored: bool,
+    /// Messages for the client whose command runs.
+    own_pushes: OwnPushes,
 }
 
 /// One request, ready to run.
@@ -87,6 +92,8 @@ impl Engine {
             memory: MemoryLimit::default(),
             access: Access::Lru { clock_s: 0 },
             paused: false,
+            monitored: false,
+            own_pushes: OwnPushes::default(),
         }
     }
 
@@ -118,12 +125,17 @@ impl Engine {
             Access::Lru { clock_s: (now_ms / 1000) as u32 }
         };
         self.paused = self.shared.pause.until_ms.load(Relaxed) > now_ms;
+        self.monitored = self.shared.monitors.any();
     }
 
     /// Hands the turn's counts and effects to those who read them.
     pub fn end_turn(&mut self) {
         if self.settings.maxmemory_bytes > 0 && !self.memory.allows(0) {
             self.enforce_at_end();
+        }
+        let keys_max = self.settings.tracking_keys_max;
+        if self.shared.tracking.keys() > keys_max {
+            self.shared.tracking.forget_beyond(&self.shared, keys_max, || self.rng.usize(..));
         }
         let stats = &self.shared.threads[self.thread].stats;
         self.effects.absorb(&mut self.tally);
@@ -153,7 +165,30 @@ impl Engine {
         if session.reply_mode != ReplyMode::On {
             silence(session, out, reply_from);
         }
+        if session.tracking {
+            self.push_to_itself(session, request, out, reply_from);
+        }
         outcome
+    }
+
+    /// Tells a client with a cache what its own command changed, and ends what CLIENT CACHING gave for it.
+    #[cold]
+    fn push_to_itself(
+        &mut self,
+        session: &Session,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        reply_from: usize,
+    ) {
+        if !self.own_pushes.ahead.is_empty() {
+            let ahead = std::mem::take(&mut self.own_pushes.ahead);
+            out.insert(reply_from, ahead.as_single().expect("keys are copied into it, not shared"));
+        }
+        out.append(std::mem::take(&mut self.own_pushes.behind));
+        let about_clients = request.registered.is_some_and(|registered| registered.full_name == "client");
+        if session.transaction.is_none() && !about_clients {
+            session.info.tracking.remove(Mode::CACHING);
+        }
     }
 
     fn run_checked(
@@ -193,6 +228,12 @@ impl Engine {
             session.flow = Flow::Postponed;
             return Outcome::Postponed;
         }
+        if self.monitored && session.monitoring && uses_keys(registered) {
+            self.counters(registered).rejected.add(1);
+            let error = CommandError::Line("ERR Replica can't interact with the keyspace");
+            self.refuse(session, out, error);
+            return Outcome::Done;
+        }
         session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         self.counters(registered).calls.add(1);
         let result = match registered.command.run {
@@ -204,12 +245,15 @@ impl Engine {
                 let result = self.run_server(session, registered, handler, args, out, pass);
                 if !self.effects.touched.is_empty() {
                     let shared = Arc::clone(&self.shared);
-                    self.tell_followers(&shared, shared.keyspace.lock_none());
+                    self.tell_followers(&shared, shared.keyspace.lock_none(), session);
                 }
                 result
             }
             Runner::Transaction(verb) => self.run_transaction(session, verb, args, out, pass),
         };
+        if self.monitored {
+            self.tell_monitors(session, registered, args);
+        }
         if let Err(error) = result {
             self.counters(registered).failed.add(1);
             self.refuse(session, out, error);
@@ -319,9 +363,13 @@ impl Engine {
             return pass.exclusive(|_alone| {
                 let mut locked = if names_patterns { keyspace.lock_all() } else { keyspace.lock_none() };
                 let result = executor.call(&mut locked, caller, handler, args, out);
-                executor.follow_db_changes();
-                if executor.concerns_others() && patience == Patience::Waits {
-                    executor.follow_up(locked, session, registered);
+                executor.follow_db_changes(session.id);
+                if executor.concerns_others(session) {
+                    if patience == Patience::Waits {
+                        executor.follow_up(locked, session, registered, args);
+                    } else {
+                        executor.note(&mut locked, session, registered, args);
+                    }
                 }
                 result
             });
@@ -336,10 +384,22 @@ impl Engine {
             }
         };
         let result = executor.call(&mut locked, caller, handler, args, out);
-        if executor.concerns_others() && patience == Patience::Waits {
-            executor.follow_up(locked, session, registered);
+        if executor.concerns_others(session) {
+            if patience == Patience::Waits {
+                executor.follow_up(locked, session, registered, args);
+            } else {
+                executor.note(&mut locked, session, registered, args);
+            }
         }
         result
+    }
+
+    /// Tells monitors a command that is not one on keys: those are told under their locks.
+    #[cold]
+    fn tell_monitors(&self, session: &Session, registered: &Registered, args: &Args<'_>) {
+        if !matches!(registered.command.run, Runner::Data(_)) {
+            self.shared.monitors.tell(&self.shared, session, registered, args);
+        }
     }
 
     /// Runs a command of a transaction, which owns the keyspace, and replies.
@@ -362,6 +422,9 @@ impl Engine {
             }
             Runner::Transaction(verb) => self.run_transaction(session, verb, &request.args, out, pass),
         };
+        if self.monitored {
+            self.tell_monitors(session, registered, &request.args);
+        }
         if let Err(error) = result {
             self.counters(registered).failed.add(1);
             self.refuse(session, out, error);
@@ -369,10 +432,15 @@ impl Engine {
     }
 
     /// Tells those who follow what a transaction changed.
-    pub(crate) fn tell_followers<'k>(&'k mut self, shared: &'k Shared, locked: Locked<'k>) {
+    pub(crate) fn tell_followers<'k>(
+        &'k mut self,
+        shared: &'k Shared,
+        locked: Locked<'k>,
+        session: &Session,
+    ) {
         let mut executor = Executor { shared, ..self.executor() };
-        if executor.concerns_others() {
-            executor.tell_followers(locked);
+        if executor.concerns_others(session) {
+            executor.tell_followers(locked, session.id);
         }
     }
 
@@ -389,6 +457,8 @@ impl Engine {
             effects: &mut self.effects,
             rng: &mut self.rng,
             limits: &self.settings.limits,
+            own: &mut self.own_pushes,
+            monitored: self.monitored,
         }
     }
 
@@ -446,6 +516,11 @@ fn flags_of(session: &Session, registered: &Registered) -> Flags {
         (Some(transaction), Runner::Transaction(Verb::Exec)) => flags | transaction.flags(),
         _ => flags,
     }
+}
+
+/// Whether a command reads or writes keys: a monitor may run none of these.
+fn uses_keys(registered: &Registered) -> bool {
+    registered.command.flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
 /// Takes a reply back that the client does not want, and steps its wish forward.

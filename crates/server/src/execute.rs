@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use commands::ctx::{DbChange, Touched};
 use commands::keys::for_each_key;
+use commands::table::Flags;
 use commands::{Args, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
-use keyspace::Locked;
 use keyspace::key::shard_of;
 use keyspace::view::{Access, Moment, Tally, View};
+use keyspace::{Key, Locked};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
 use stdx::ByteQueue;
@@ -26,6 +27,7 @@ use crate::follow::{WaitedKey, Waiter};
 use crate::owned_args::OwnedArgs;
 use crate::session::Session;
 use crate::shared::{Delivery, Shared};
+use crate::tracking::{Mode, OwnPushes, Writer};
 
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[u64; 4]>;
@@ -50,6 +52,10 @@ pub struct Executor<'e> {
     pub rng: &'e mut fastrand::Rng,
     /// Limits that shape values.
     pub limits: &'e ValueLimits,
+    /// Messages for the client whose command runs.
+    pub own: &'e mut OwnPushes,
+    /// Somebody is told all commands.
+    pub monitored: bool,
 }
 
 /// On whose behalf a command runs.
@@ -96,8 +102,33 @@ impl<'e> Executor<'e> {
 
     /// Whether the last command did something that [`Executor::follow_up`] is for.
     #[inline]
-    pub fn concerns_others(&self) -> bool {
-        !self.effects.touched.is_empty() || self.effects.wait.is_some() || !self.effects.gone.is_empty()
+    pub fn concerns_others(&self, session: &Session) -> bool {
+        !self.effects.touched.is_empty()
+            || self.effects.wait.is_some()
+            || !self.effects.gone.is_empty()
+            || !self.tally.expired.is_empty()
+            || session.tracking
+            || self.monitored
+    }
+
+    /// What follows a command at once, in a transaction too: its changes are noted, its reads remembered for
+    /// the client's cache, and monitors are told.
+    #[cold]
+    pub fn note(
+        &mut self,
+        locked: &mut Locked<'_>,
+        session: &Session,
+        registered: &'static Registered,
+        args: &Args<'_>,
+    ) {
+        self.note_expired(locked, session.id);
+        self.note_touched(locked, session.id);
+        if session.tracking && registered.command.flags.contains(Flags::READONLY) {
+            self.remember_reads(locked, session, registered, args);
+        }
+        if self.monitored {
+            self.shared.monitors.tell(self.shared, session, registered, args);
+        }
     }
 
     /// Lets the client of the last command wait if it asked to, and tells those who follow what it changed.
@@ -107,17 +138,77 @@ impl<'e> Executor<'e> {
         mut locked: Locked<'e>,
         session: &mut Session,
         registered: &'static Registered,
+        args: &Args<'_>,
     ) {
+        self.note(&mut locked, session, registered, args);
         if let Some(wait) = self.effects.wait.take() {
             self.begin_wait(&mut locked, session, registered, wait);
         }
-        self.tell_followers(locked);
+        self.tell_followers(locked, session.id);
+    }
+
+    /// Tells clients with a cache what expired when the command looked at it.
+    fn note_expired(&mut self, locked: &mut Locked<'_>, writer: u64) {
+        if self.tally.expired.is_empty() {
+            return;
+        }
+        let tracking = &self.shared.tracking;
+        if tracking.is_used() {
+            let hasher = self.shared.keyspace.hasher();
+            let mut writer = Writer { client: writer, own: self.own };
+            for expired in &self.tally.expired {
+                let key = hasher.key(expired.entry.key());
+                tracking.changed(self.shared, Some(locked), key, &mut writer);
+            }
+        }
+        self.effects.absorb(self.tally);
+    }
+
+    /// Tells clients with a cache which followed keys changed, marks their watchers, and leaves those that
+    /// clients wait for in `effects.gone`.
+    fn note_touched(&mut self, locked: &mut Locked<'_>, writer: u64) {
+        let mut writer = Writer { client: writer, own: self.own };
+        for touched in self.effects.touched.drain(..) {
+            if self.shared.tracking.is_used() {
+                let key = Key { bytes: &touched.key, hash: touched.hash };
+                self.shared.tracking.changed(self.shared, Some(locked), key, &mut writer);
+            }
+            if self.shared.follows.touch(&touched) && !self.effects.gone.contains(&touched) {
+                self.effects.gone.push(touched);
+            }
+        }
+    }
+
+    /// Remembers which keys a command read for its client's cache.
+    fn remember_reads(
+        &mut self,
+        locked: &mut Locked<'_>,
+        session: &Session,
+        registered: &'static Registered,
+        args: &Args<'_>,
+    ) {
+        let mode = session.info.tracking.mode();
+        let given = mode.contains(Mode::CACHING);
+        let opted_out = (mode.contains(Mode::OPTIN) && !given) || (mode.contains(Mode::OPTOUT) && given);
+        if mode.contains(Mode::BCAST) || opted_out {
+            return;
+        }
+        for_each_key(registered.command.keys, args, |at, _| {
+            let key = args.key(at);
+            if let Some(shard) = locked.shard_of_mut(key.hash) {
+                self.shared.tracking.remember(shard, key, &session.info);
+            }
+        });
     }
 
     /// Notes which followed keys a command changed that changed whole databases. For the exclusive owner of
     /// the keyspace. O(followed keys).
-    pub fn follow_db_changes(&mut self) {
+    pub fn follow_db_changes(&mut self, writer: u64) {
         let keyspace = &self.shared.keyspace;
+        if self.effects.db_changes.iter().any(|change| matches!(change, DbChange::Emptied(_))) {
+            let mut writer = Writer { client: writer, own: self.own };
+            self.shared.tracking.flushed(self.shared, &mut writer);
+        }
         let hash_of = |key: &[u8]| keyspace.hasher().hash(key);
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
@@ -184,15 +275,17 @@ impl<'e> Executor<'e> {
 
     /// Marks the watchers of changed keys and serves who waits for them, and for what serving changes.
     /// Gives the locks back.
-    pub fn tell_followers(&mut self, mut locked: Locked<'e>) {
+    pub fn tell_followers(&mut self, mut locked: Locked<'e>, writer: u64) {
         let keyspace = &self.shared.keyspace;
-        let mut ready: VecDeque<Touched> = std::mem::take(&mut self.effects.gone).into();
+        let mut ready: VecDeque<Touched> = VecDeque::new();
         let mut later: VecDeque<(Touched, Hashes)> = VecDeque::new();
         loop {
             loop {
-                for touched in self.effects.touched.drain(..) {
-                    if self.shared.follows.touch(&touched) && !ready.contains(&touched) {
-                        ready.push_back(touched);
+                self.note_expired(&mut locked, writer);
+                self.note_touched(&mut locked, writer);
+                for key in self.effects.gone.drain(..) {
+                    if !ready.contains(&key) {
+                        ready.push_back(key);
                     }
                 }
                 let Some(key) = ready.pop_front() else { break };
@@ -245,18 +338,18 @@ impl<'e> Executor<'e> {
         &mut self,
         locked: &mut Locked<'_>,
         db: usize,
-        look: impl FnOnce(&mut View<'_>, keyspace::Key<'_>) -> R,
+        look: impl FnOnce(&mut View<'_>, Key<'_>) -> R,
         hash: u64,
         key: &[u8],
     ) -> R {
         let moment = Moment { now_ms: self.now_ms, touch: false, access: self.access };
         let mut view = View::new(&self.shared.keyspace, locked, db, moment, self.tally);
-        look(&mut view, keyspace::Key { bytes: key, hash })
+        look(&mut view, Key { bytes: key, hash })
     }
 
     /// Whether the key holds what a client waits for there. Its shard is locked.
     fn is_met(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) -> bool {
-        let met = |view: &mut View<'_>, key: keyspace::Key<'_>| {
+        let met = |view: &mut View<'_>, key: Key<'_>| {
             let entry = view.peek(key);
             let object = entry.as_ref().and_then(|entry| match entry.view() {
                 EntryView::Object(object) => Some(object),

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use keyspace::key::SHARD_COUNT;
-use keyspace::{SweepPoint, Swept};
+use keyspace::{KeyEntry, SweepPoint, Swept};
 use structures::table::SweepBudget;
 
 use crate::shared::{Message, Shared};
+use crate::tracking::{OwnPushes, Writer};
 use crate::worker::unix_ms;
 
 /// Between two rounds.
@@ -121,6 +122,7 @@ impl Housekeeper {
             while let Some(next) = shared.keyspace.sweep_due(self.sweep, SWEEP_STEP, &mut swept) {
                 shared.samples.actively_expired.add(swept.expired.len() as u64);
                 shared.samples.actively_expired_fields.add(std::mem::take(&mut swept.fields));
+                tell_trackers(shared, swept.expired.iter().chain(&swept.emptied));
                 swept.expired.clear();
                 swept.emptied.clear();
                 if next == self.sweep {
@@ -134,4 +136,18 @@ impl Housekeeper {
             self.sweep = SweepPoint { shard: (self.sweep.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 };
         }
     }
+}
+
+/// Tells clients with a cache which keys went. No shard's lock is held.
+fn tell_trackers<'k>(shared: &Shared, gone: impl Iterator<Item = &'k KeyEntry>) {
+    if !shared.tracking.is_used() {
+        return;
+    }
+    let mut own = OwnPushes::default();
+    let mut writer = Writer { client: 0, own: &mut own };
+    for entry in gone {
+        let key = shared.keyspace.hasher().key(entry.key());
+        shared.tracking.changed(shared, None, key, &mut writer);
+    }
+    shared.tracking.broadcast(shared);
 }

@@ -33,12 +33,15 @@ pub mod limits;
 mod listen;
 pub mod logging;
 pub mod memory_limit;
+pub mod monitor;
 pub mod owned_args;
 pub mod process;
+pub mod push;
 pub mod session;
 pub mod settings;
 pub mod shared;
 pub mod stats;
+pub mod tracking;
 pub mod transaction;
 pub mod worker;
 

@@ -27,6 +27,7 @@ use structures::alloc;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::stats::ThreadStats;
+use crate::tracking::{OwnPushes, Writer};
 
 /// Keys evicted between two looks at the clock.
 const EVICTED_PER_LOOK: u64 = 16;
@@ -142,6 +143,9 @@ impl MemoryLimit {
                 self.stuck = true;
                 return verdict_without_room;
             };
+            if at.shared.tracking.is_used() {
+                tell_trackers(at.shared, gone.entry.key());
+            }
             at.effects.evicted(gone);
             at.stats.evicted_keys.add(1);
             evicted += 1;
@@ -154,6 +158,13 @@ impl MemoryLimit {
             }
         }
     }
+}
+
+/// Tells clients with a cache that a key is gone. No shard's lock is held.
+#[cold]
+fn tell_trackers(shared: &Shared, key: &[u8]) {
+    let mut writer = Writer { client: 0, own: &mut OwnPushes::default() };
+    shared.tracking.changed(shared, None, shared.keyspace.hasher().key(key), &mut writer);
 }
 
 /// How long one round of eviction may take; none for as long as it needs.

@@ -14,6 +14,7 @@ use resp::parse::Progress;
 
 use crate::follow::Waiter;
 use crate::shared::Shared;
+use crate::tracking::TrackingState;
 use crate::transaction::{Transaction, Watch};
 
 /// Whether replies are sent.
@@ -68,6 +69,12 @@ pub struct Session {
     pub progress: Progress,
     /// Since when its output is over the soft limit, in milliseconds of the server's clock.
     pub soft_limit_since_ms: Option<u64>,
+    /// It tracks keys for its cache, in whatever mode.
+    pub tracking: bool,
+    /// It is told all commands (MONITOR).
+    pub monitoring: bool,
+    /// Its transaction runs.
+    pub in_exec: bool,
     /// The transaction that is being queued.
     pub transaction: Option<Box<Transaction>>,
     /// Keys watched for the next transaction.
@@ -75,6 +82,17 @@ pub struct Session {
 }
 
 impl Session {
+    /// Ends what only a connection that asked for it is told: invalidations, MONITOR. The caller holds no
+    /// shard's lock.
+    pub fn stop_listening(&mut self, shared: &Shared) {
+        if std::mem::take(&mut self.tracking) {
+            shared.tracking.disable(shared, &self.info);
+        }
+        if std::mem::take(&mut self.monitoring) {
+            shared.monitors.remove(&self.info);
+        }
+    }
+
     /// Notes what the client waits for, for others to see. Its keys are in their queues already.
     pub fn wait(&mut self, waiter: Arc<Waiter>, shared: &Shared) {
         self.flow = Flow::Waiting;
@@ -139,6 +157,12 @@ pub struct ClientInfo {
     pub kill_requested: AtomicBool,
     /// Held back by CLIENT PAUSE.
     pub postponed: AtomicBool,
+    /// What it tracks for its cache.
+    pub tracking: TrackingState,
+    /// It is told all commands (MONITOR).
+    pub monitoring: AtomicBool,
+    /// Bytes of messages that wait for it in its thread's inbox.
+    pub waiting_push_bytes: AtomicU64,
     /// What it waits for. Its lock is a leaf.
     pub waiter: Mutex<Option<Arc<Waiter>>>,
     /// Commands queued in its transaction, plus one; 0 without one.
@@ -205,12 +229,60 @@ impl Registry {
     }
 }
 
+/// Where a client is served.
+pub struct Place {
+    /// The thread.
+    pub thread: usize,
+    /// The connection there.
+    pub conn: ConnId,
+    /// The file descriptor, for display.
+    pub fd: i32,
+}
+
 impl ClientInfo {
+    /// A client that has just connected, with the addresses of both ends.
+    pub fn new(id: u64, at: Place, (peer, local): (Address, Address), now_ms: u64) -> Self {
+        Self {
+            id,
+            thread: at.thread,
+            conn: at.conn,
+            fd: at.fd,
+            peer,
+            local,
+            connected_ms: now_ms,
+            last_active_ms: now_ms.into(),
+            last_command: 0.into(),
+            commands: 0.into(),
+            input_bytes: 0.into(),
+            output_bytes: 0.into(),
+            pending_input_bytes: 0.into(),
+            pending_output_bytes: 0.into(),
+            db: 0.into(),
+            resp: 2.into(),
+            no_evict: false.into(),
+            no_touch: false.into(),
+            kill_requested: false.into(),
+            postponed: false.into(),
+            tracking: TrackingState::default(),
+            monitoring: false.into(),
+            waiting_push_bytes: 0.into(),
+            waiter: None.into(),
+            queued: 0.into(),
+            watched: 0.into(),
+            names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
+        }
+    }
+
     /// Bytes the client makes the server hold: its own structures, input that is not consumed, output that
     /// is not sent.
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + size_of::<Session>();
         OWN as u64 + self.pending_input_bytes.load(Relaxed) + self.pending_output_bytes.load(Relaxed)
+    }
+
+    /// Whether messages to it are written in RESP3.
+    pub fn speaks_resp3(&self) -> bool {
+        self.resp.load(Relaxed) == 3
     }
 
     /// What the client waits for, to read or change.

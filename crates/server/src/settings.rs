@@ -55,6 +55,10 @@ pub struct Settings {
     pub maxmemory_clients_bytes: u64,
     /// `client-output-buffer-limit normal`.
     pub output_limit: OutputLimit,
+    /// `client-output-buffer-limit replica`, which holds for monitors.
+    pub monitor_output_limit: OutputLimit,
+    /// `tracking-table-max-keys`: keys remembered for clients' caches at most.
+    pub tracking_keys_max: usize,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,
     /// `hz`.
@@ -81,6 +85,12 @@ impl Default for Settings {
             query_buffer_bytes_max: 1 << 30,
             maxmemory_clients_bytes: 0,
             output_limit: OutputLimit::default(),
+            monitor_output_limit: OutputLimit {
+                hard_bytes: 256 << 20,
+                soft_bytes: 64 << 20,
+                soft_seconds: 60,
+            },
+            tracking_keys_max: 1_000_000,
             active_expire_effort: 1,
             hz: 10,
         }

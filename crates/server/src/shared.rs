@@ -19,9 +19,12 @@ use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::freeing::FreeQueue;
+use crate::monitor::Monitors;
+use crate::push::Push;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
 use crate::stats::{Counter, ThreadStats};
+use crate::tracking::Tracking;
 
 /// A message to an I/O thread.
 pub enum Message {
@@ -69,7 +72,9 @@ pub struct ThreadPort {
     pub load: AtomicUsize,
     /// Replies for its waiting clients: at most one for each.
     pub deliveries: Lock<Vec<Delivery>>,
-    /// Whether there are deliveries.
+    /// Messages for its clients, in order; see `crate::push` for their limit.
+    pub pushes: Lock<Vec<Push>>,
+    /// Whether there are deliveries or messages.
     pub has_deliveries: AtomicBool,
 }
 
@@ -141,6 +146,10 @@ pub struct Shared {
     pub threads: Vec<ThreadPort>,
     /// Who follows which key.
     pub follows: Follows,
+    /// What clients cache.
+    pub tracking: Tracking,
+    /// Who is told all commands.
+    pub monitors: Monitors,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// The housekeeper's samples.

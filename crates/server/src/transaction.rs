@@ -410,12 +410,17 @@ impl Engine {
             let Runner::Data(handler) = queued.registered.command.run else { continue };
             self.counters(queued.registered).calls.add(1);
             let args = queued.args.args(hasher);
-            if let Err(error) = self.executor().call(&mut locked, caller, handler, &args, out) {
+            let mut executor = self.executor();
+            let result = executor.call(&mut locked, caller, handler, &args, out);
+            if executor.concerns_others(session) {
+                executor.note(&mut locked, session, queued.registered, &args);
+            }
+            if let Err(error) = result {
                 self.counters(queued.registered).failed.add(1);
                 self.refuse(session, out, error);
             }
         }
-        self.tell_followers(shared, locked);
+        self.tell_followers(shared, locked, session);
         true
     }
 
@@ -436,12 +441,14 @@ impl Engine {
             }
         }
         Reply::new(out, session.protocol).array(transaction.queue.len());
+        session.in_exec = true;
         for queued in &transaction.queue {
             let args = queued.args.args(shared.keyspace.hasher());
             let request = Request { registered: Some(queued.registered), args };
             self.run_queued(session, queued.registered, &request, out, pass);
         }
-        self.tell_followers(shared, shared.keyspace.lock_none());
+        session.in_exec = false;
+        self.tell_followers(shared, shared.keyspace.lock_none(), session);
         true
     }
 }

@@ -23,7 +23,8 @@ use stdx::ByteQueue;
 use crate::batch::{Batch, Collected, Work};
 use crate::client_eviction;
 use crate::dispatch::{Engine, Outcome, Request};
-use crate::session::{ClientInfo, ClientNames, Flow, ReplyMode, Session};
+use crate::push::Push;
+use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
 use crate::shared::{Message, Shared, ThreadPort};
 
 /// Unsent replies from which on a client's requests wait until it has read some: what one client that
@@ -114,6 +115,7 @@ impl Worker {
             self.ready = self.run_all(ready, &mut pass);
             let resumed = std::mem::take(&mut self.resumed);
             self.run_all(resumed, &mut pass);
+            shared.tracking.broadcast(&shared);
             self.take_deliveries();
             self.engine.end_turn();
             drop(pass);
@@ -228,32 +230,9 @@ impl Worker {
         };
         let id = shared.clients.next_id();
         let fd = self.net.fd(conn).map_or(-1, |fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
-        let info = Arc::new(ClientInfo {
-            id,
-            thread: self.engine.thread,
-            conn,
-            fd,
-            peer,
-            local,
-            connected_ms: shared.uptime_ms(),
-            last_active_ms: shared.uptime_ms().into(),
-            last_command: 0.into(),
-            commands: 0.into(),
-            input_bytes: 0.into(),
-            output_bytes: 0.into(),
-            pending_input_bytes: 0.into(),
-            pending_output_bytes: 0.into(),
-            db: 0.into(),
-            resp: 2.into(),
-            no_evict: false.into(),
-            no_touch: false.into(),
-            kill_requested: false.into(),
-            postponed: false.into(),
-            waiter: None.into(),
-            queued: 0.into(),
-            watched: 0.into(),
-            names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
-        });
+        let now_ms = shared.uptime_ms();
+        let place = Place { thread: self.engine.thread, conn, fd };
+        let info = Arc::new(ClientInfo::new(id, place, (peer, local), now_ms));
         shared.clients.add(Arc::clone(&info));
         port.stats.connections.add(1);
         port.stats.clients.add(1);
@@ -269,6 +248,9 @@ impl Worker {
             flow: Flow::Running,
             progress: Progress::default(),
             soft_limit_since_ms: None,
+            tracking: false,
+            monitoring: false,
+            in_exec: false,
             transaction: None,
             watch: None,
         };
@@ -303,6 +285,7 @@ impl Worker {
         }
         session.end_wait(&self.engine.shared);
         session.discard(&self.engine.shared);
+        session.stop_listening(&self.engine.shared);
         let port = &self.engine.shared.threads[self.engine.thread];
         port.load.fetch_sub(1, Relaxed);
         port.stats.clients.sub(1);
@@ -347,6 +330,7 @@ impl Worker {
         if !port.has_deliveries.load(Acquire) || !port.has_deliveries.swap(false, SeqCst) {
             return;
         }
+        self.take_pushes(port);
         let deliveries = std::mem::take(&mut *port.deliveries.lock());
         for delivery in deliveries {
             let Some(session) = self.session(delivery.conn) else { continue };
@@ -354,6 +338,22 @@ impl Worker {
                 session.info.waiter().as_ref().is_some_and(|waiter| waiter.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
                 self.end_wait(delivery.conn, |_, out| out.append(delivery.reply));
+            }
+        }
+    }
+
+    /// Appends messages to the output of their connections, and closes those that read too slowly.
+    fn take_pushes(&mut self, port: &ThreadPort) {
+        let pushes = std::mem::take(&mut *port.pushes.lock());
+        for Push { conn, client, bytes } in pushes {
+            client.waiting_push_bytes.fetch_sub(bytes.len() as u64, Relaxed);
+            if self.session(conn).is_none_or(|session| session.id != client.id) {
+                continue;
+            }
+            self.net.output(conn).tail_mut().extend_from_slice(&bytes);
+            client.output_bytes.fetch_add(bytes.len() as u64, Relaxed);
+            if self.exceeds_output_limit(conn) {
+                self.close(conn);
             }
         }
     }
@@ -532,35 +532,42 @@ impl Worker {
         timed.end(&self.engine);
     }
 
-    /// After a connection's requests ran: acts on what they made of its flow, and enforces its limits.
-    fn settle(&mut self, conn: ConnId) {
+    /// Whether a connection must be closed for what it has not read. Notes how much that is.
+    fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let unsent = self.net.split().1.len_bytes(conn);
-        let unread = self.net.inputs().len_bytes(conn);
-        let (limit, query_max) =
-            (self.engine.settings.output_limit, self.engine.settings.query_buffer_bytes_max);
+        let settings = &self.engine.settings;
         let now = self.engine.uptime_ms;
-        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
-        session.info.pending_input_bytes.store(unread as u64, Relaxed);
+        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return false };
+        let limit = if session.monitoring { settings.monitor_output_limit } else { settings.output_limit };
         session.info.pending_output_bytes.store(unsent as u64, Relaxed);
-        let stats = &self.engine.shared.threads[self.engine.thread].stats;
-        if limit.hard_bytes > 0 && unsent as u64 > limit.hard_bytes {
-            stats.output_limit_disconnections.add(1);
-            tracing::warn!(
-                client = session.id,
-                unsent,
-                "client closed: its unsent replies exceed the output limit"
-            );
-            return self.close(conn);
-        }
-        if limit.soft_bytes > 0 && unsent as u64 > limit.soft_bytes {
+        let exceeds = if limit.hard_bytes > 0 && unsent as u64 > limit.hard_bytes {
+            true
+        } else if limit.soft_bytes > 0 && unsent as u64 > limit.soft_bytes {
             let since = *session.soft_limit_since_ms.get_or_insert(now);
-            if now - since > limit.soft_seconds * 1000 {
-                stats.output_limit_disconnections.add(1);
-                return self.close(conn);
-            }
+            now - since > limit.soft_seconds * 1000
         } else {
             session.soft_limit_since_ms = None;
+            false
+        };
+        if exceeds {
+            let stats = &self.engine.shared.threads[self.engine.thread].stats;
+            stats.output_limit_disconnections.add(1);
+            let client = session.id;
+            tracing::warn!(client, unsent, "client closed: its unsent replies exceed the output limit");
         }
+        exceeds
+    }
+
+    /// After a connection's requests ran: acts on what they made of its flow, and enforces its limits.
+    fn settle(&mut self, conn: ConnId) {
+        if self.exceeds_output_limit(conn) {
+            return self.close(conn);
+        }
+        let unread = self.net.inputs().len_bytes(conn);
+        let query_max = self.engine.settings.query_buffer_bytes_max;
+        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
+        session.info.pending_input_bytes.store(unread as u64, Relaxed);
+        let stats = &self.engine.shared.threads[self.engine.thread].stats;
         if unread as u64 > query_max && session.flow == Flow::Running {
             stats.query_limit_disconnections.add(1);
             tracing::warn!(

@@ -1,5 +1,7 @@
 //! CLIENT: what connections are there, and what becomes of them.
 
+mod tracking;
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
@@ -8,10 +10,12 @@ use net::Address;
 use resp::Reply;
 use stdx::ByteQueue;
 
+use self::tracking::{CLIENT_CACHING, CLIENT_GETREDIR, CLIENT_TRACKING, CLIENT_TRACKINGINFO};
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
 use crate::session::{ClientInfo, Flow, ReplyMode};
 use crate::shared::{Delivery, Message, Shared};
+use crate::tracking::Mode;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CLIENT];
@@ -30,7 +34,9 @@ static CLIENT: Command<Runner> = Command {
     tips: &[],
     args: &[],
     subcommands: &[
+        &CLIENT_CACHING,
         &CLIENT_GETNAME,
+        &CLIENT_GETREDIR,
         &CLIENT_HELP,
         &CLIENT_ID,
         &CLIENT_INFO,
@@ -42,6 +48,8 @@ static CLIENT: Command<Runner> = Command {
         &CLIENT_REPLY,
         &CLIENT_SETINFO,
         &CLIENT_SETNAME,
+        &CLIENT_TRACKING,
+        &CLIENT_TRACKINGINFO,
         &CLIENT_UNBLOCK,
         &CLIENT_UNPAUSE,
     ],
@@ -101,7 +109,9 @@ fn client_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
         ctx,
         "CLIENT",
         &[
+            ("CACHING (YES|NO)", &["Whether the keys of the next command are tracked (OPTIN, OPTOUT)."]),
             ("GETNAME", &["The name of this connection."]),
+            ("GETREDIR", &["The id of the client that hears of changes for this one."]),
             ("ID", &["The id of this connection."]),
             ("INFO", &["The line CLIENT LIST has of this connection."]),
             ("KILL <ip:port>", &["Closes the connection from this address."]),
@@ -122,6 +132,15 @@ fn client_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
             ("REPLY (ON|OFF|SKIP)", &["Turns replies to this connection on or off."]),
             ("SETINFO <option> <value>", &["Notes LIB-NAME or LIB-VER of the client's library."]),
             ("SETNAME <name>", &["Names this connection."]),
+            (
+                "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+                &[
+                    "         [OPTIN] [OPTOUT] [NOLOOP]",
+                    "Tells this connection which keys it read were changed.",
+                ],
+            ),
+            ("TRACKINGINFO", &["How this connection tracks keys."]),
+            ("UNBLOCK <clientid> [TIMEOUT|ERROR]", &["Ends the wait of a client that waits for a key."]),
             ("UNPAUSE", &["Ends a pause."]),
         ],
     );
@@ -182,14 +201,19 @@ fn describe(shared: &Shared, client: &ClientInfo) -> String {
         0 => "NULL",
         id => shared.table.by_id(id as usize - 1).full_name,
     };
+    let tracking = client.tracking.mode();
     let mut flags = String::new();
     for (set, letter) in [
+        (client.monitoring.load(Relaxed), 'O'),
         (client.queued.load(Relaxed) > 0, 'x'),
         (client.postponed.load(Relaxed) || client.waiter().is_some(), 'b'),
+        (tracking.contains(Mode::ON), 't'),
+        (tracking.contains(Mode::BROKEN), 'R'),
+        (tracking.contains(Mode::BCAST), 'B'),
+        (client.kill_requested.load(Relaxed), 'A'),
         (client.peer.is_unix(), 'U'),
         (client.no_evict.load(Relaxed), 'e'),
         (client.no_touch.load(Relaxed), 'T'),
-        (client.kill_requested.load(Relaxed), 'A'),
     ] {
         if set {
             flags.push(letter);
@@ -205,7 +229,7 @@ fn describe(shared: &Shared, client: &ClientInfo) -> String {
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age_s} idle={idle_s} flags={flags} db={db} sub=0 \
          psub=0 ssub=0 multi={queued} watch={watched} qbuf={pending_in} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 \
-         obl={pending_out} oll=0 omem={pending_out} tot-mem={total} events=r cmd={command} user={user} redir=-1 \
+         obl={pending_out} oll=0 omem={pending_out} tot-mem={total} events=r cmd={command} user={user} redir={redir} \
          resp={resp} lib-name={lib_name} lib-ver={lib_ver} io-thread={thread} tot-net-in={tot_in} \
          tot-net-out={tot_out} tot-cmds={tot_cmds}\n",
         id = client.id,
@@ -218,6 +242,7 @@ fn describe(shared: &Shared, client: &ClientInfo) -> String {
         watched = client.watched.load(Relaxed),
         total = client.memory_bytes(),
         user = text(&names.user),
+        redir = if tracking.contains(Mode::ON) { client.tracking.redirect() as i64 } else { -1 },
         resp = client.resp.load(Relaxed),
         lib_name = text(&names.lib_name),
         lib_ver = text(&names.lib_version),

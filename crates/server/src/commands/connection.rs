@@ -260,6 +260,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandErr
     ctx.reply.set_protocol(Protocol::Resp2);
     let session = &mut *ctx.session;
     session.discard(ctx.shared);
+    session.stop_listening(ctx.shared);
     session.db = 0;
     session.info.db.store(0, Relaxed);
     session.authenticated = ctx.settings.requirepass.is_empty();

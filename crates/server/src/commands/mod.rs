@@ -27,6 +27,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         memory::COMMANDS,
         migrate::COMMANDS,
         server::COMMANDS,
+        crate::monitor::COMMANDS,
         crate::transaction::COMMANDS,
     ]
     .into_iter()

@@ -133,7 +133,12 @@ pub fn settings(store: &ConfigStore) -> Settings {
         lfu_decay_minutes: small("lfu-decay-time"),
         query_buffer_bytes_max: store.memory("client-query-buffer-limit"),
         maxmemory_clients_bytes: clients_limit(store),
-        output_limit: normal_output_limit(store.words("client-output-buffer-limit")),
+        output_limit: output_limit(store.words("client-output-buffer-limit"), 0),
+        monitor_output_limit: output_limit(store.words("client-output-buffer-limit"), 1),
+        tracking_keys_max: match store.integer("tracking-table-max-keys") {
+            0 => usize::MAX,
+            keys => usize::try_from(keys).unwrap_or(usize::MAX),
+        },
         active_expire_effort: small("active-expire-effort"),
         hz: small("hz"),
     }
@@ -148,11 +153,11 @@ fn clients_limit(store: &ConfigStore) -> u64 {
     }
 }
 
-/// The limit of the class `normal`, from the canonical words.
-fn normal_output_limit(words: &[Vec<u8>]) -> OutputLimit {
+/// The limit of a class, 0 for `normal` and 1 for `replica`, from the canonical words.
+fn output_limit(words: &[Vec<u8>], class: usize) -> OutputLimit {
     let number = |at: usize| -> u64 {
         // Amounts beyond 2^63 mean the same as no limit, and do not print as such.
-        words.get(at).and_then(|word| parse_i64(word)).map_or(0, |number| number as u64)
+        words.get(4 * class + at).and_then(|word| parse_i64(word)).map_or(0, |number| number as u64)
     };
     OutputLimit { hard_bytes: number(1), soft_bytes: number(2), soft_seconds: number(3) }
 }

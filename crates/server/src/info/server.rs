@@ -73,7 +73,8 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     let postponed = clients.iter().filter(|client| client.postponed.load(Relaxed)).count();
     let follows = &shared.follows;
     fields.add("blocked_clients", postponed + follows.waiting_clients().load(Relaxed));
-    fields.zeros(&["tracking_clients", "pubsub_clients"]);
+    fields.add("tracking_clients", shared.tracking.clients());
+    fields.zeros(&["pubsub_clients"]);
     fields.add("watching_clients", follows.watching_clients().load(Relaxed));
     let timed = |client: &&Arc<ClientInfo>| {
         client.waiter().as_ref().is_some_and(|waiter| waiter.deadline_ms.is_some())

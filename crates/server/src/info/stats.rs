@@ -49,11 +49,11 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
         "active_defrag_key_misses",
         "total_active_defrag_time",
         "current_active_defrag_time",
-        "tracking_total_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
-        "unexpected_error_replies",
     ]);
+    fields.add("tracking_total_keys", shared.tracking.keys());
+    fields.add("tracking_total_items", shared.tracking.items());
+    fields.add("tracking_total_prefixes", shared.tracking.prefix_count());
+    fields.zeros(&["unexpected_error_replies"]);
     fields.add("total_error_replies", shared.sum(|stats| &stats.errors));
     fields.add("dump_payload_sanitizations", 0);
     fields.add("total_reads_processed", turns);

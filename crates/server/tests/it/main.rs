@@ -8,6 +8,8 @@ mod hostile;
 mod linearizability;
 mod memory;
 mod migrate;
+mod monitor;
 mod requests;
 mod scripts;
 mod support;
+mod tracking;

@@ -1,6 +1,5 @@
 //! Options about clients.
 
-use super::NO_TRACKING;
 use crate::config::option::{ANY, INT, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
@@ -20,7 +19,7 @@ pub static OPTIONS: &[Opt] = &[
         Kind::Words(&words::OUTPUT_LIMITS),
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
         "When a client that does not read its replies is closed: per class (`normal`, `replica`, `pubsub`) a hard \
-         limit in bytes, and a soft limit with the seconds it may be exceeded. Acts for `normal`.",
+         limit in bytes, and a soft limit with the seconds it may be exceeded. Acts for `normal`, and as `replica` for clients that MONITOR.",
     ),
     Opt::memory(
         "client-query-buffer-limit",
@@ -41,6 +40,11 @@ pub static OPTIONS: &[Opt] = &[
         "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit. \
          Above it the largest clients are closed, except those that asked for CLIENT NO-EVICT.",
     ),
-    Opt::integer("tracking-table-max-keys", "1000000", ANY, "Keys remembered for clients' caches.")
-        .accepted(NO_TRACKING),
+    Opt::integer(
+        "tracking-table-max-keys",
+        "1000000",
+        ANY,
+        "Keys remembered for clients' caches; 0 for any number. Beyond it clients are told that some of them \
+         changed.",
+    ),
 ];

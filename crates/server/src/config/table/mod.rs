@@ -58,8 +58,6 @@ const NO_TLS: &str = "there is no TLS so far";
 const NO_SCRIPTS: &str = "there are no scripts so far";
 /// Why options of ACL do nothing.
 const NO_ACL: &str = "there are no users besides `default` so far";
-/// Why options of client tracking do nothing.
-const NO_TRACKING: &str = "there is no client-side caching so far";
 /// Why options about measuring do nothing.
 const NOT_MEASURED: &str = "single commands are not timed so far";
 /// Why options that tune another design do nothing.

@@ -1,0 +1,56 @@
+//! Messages for connections that did not ask for them just now: invalidations of cached keys, lines of
+//! MONITOR. Any thread hands them to the thread of the connection, which appends them in the order in which
+//! they came.
+//!
+//! What waits in an inbox is counted per client; a client that lets more than [`WAITING_BYTES_MAX`] wait
+//! there is closed by its thread, since it would miss messages. Past the inbox the client's output limit
+//! holds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use net::ConnId;
+
+use crate::session::ClientInfo;
+use crate::shared::{Message, Shared, ThreadPort};
+
+/// Bytes that may wait in an inbox for one client. An inbox is emptied every turn.
+pub const WAITING_BYTES_MAX: u64 = 64 << 20;
+
+/// A message for one connection.
+pub struct Push {
+    /// The connection.
+    pub conn: ConnId,
+    /// The client.
+    pub client: Arc<ClientInfo>,
+    /// What is sent, in the client's protocol.
+    pub bytes: Arc<[u8]>,
+}
+
+/// Hands bytes to the thread of a client, and wakes it. Any thread; a leaf in the lock order. O(1).
+pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
+    let len_bytes = bytes.len() as u64;
+    // Relaxed: a count of its own; the inbox's lock orders the messages.
+    let before = client.waiting_push_bytes.fetch_add(len_bytes, Relaxed);
+    let port = &shared.threads[client.thread];
+    if before > WAITING_BYTES_MAX {
+        client.waiting_push_bytes.fetch_sub(len_bytes, Relaxed);
+        if !client.kill_requested.swap(true, Relaxed) {
+            tracing::warn!(client = client.id, "client closed: too many messages wait for it");
+            // A full mailbox: the next message that finds no room asks for no other end.
+            let _ = port.mailbox.send(Message::Kill { conn: client.conn, id: client.id });
+        }
+        return;
+    }
+    port.push(Push { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) });
+}
+
+impl ThreadPort {
+    fn push(&self, push: Push) {
+        self.pushes.lock().push(push);
+        if !self.has_deliveries.swap(true, SeqCst) {
+            // A full mailbox belongs to a thread that is awake: it looks at the flag each turn.
+            let _ = self.mailbox.send(Message::Delivered);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! MONITOR: all commands of all connections, in the order in which they ran.
+
+use testkit::{Client, Value};
+
+use crate::support::{connect, on_each_back_end};
+
+/// The next line behind its time and address: the arguments.
+fn line(monitor: &mut Client) -> String {
+    let Value::Simple(line) = monitor.read().expect("a line") else { panic!("a status") };
+    let line = String::from_utf8(line).expect("escaped text");
+    let (stamp, rest) = line.split_once(" [").expect("a time");
+    let (seconds, micros) = stamp.split_once('.').expect("microseconds");
+    assert!(seconds.parse::<u64>().is_ok() && micros.len() == 6, "{stamp}");
+    rest.split_once("] ").expect("an address").1.to_owned()
+}
+
+#[test]
+fn writes_to_one_key_are_told_in_the_order_in_which_they_ran() {
+    on_each_back_end(|server| {
+        let mut monitor = connect(server);
+        assert_eq!(monitor.command(&["MONITOR"]), Value::Simple(b"OK".to_vec()));
+        let writers: Vec<_> = (0..4).map(|_| connect(server)).collect();
+        std::thread::scope(|scope| {
+            for (index, mut writer) in writers.into_iter().enumerate() {
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        writer.command(&["RPUSH", "l", &format!("{index}-{n}")]);
+                    }
+                });
+            }
+        });
+        let told: Vec<String> =
+            (0..800).map(|_| line(&mut monitor).replace("\"RPUSH\" \"l\" ", "").replace('"', "")).collect();
+        let Value::Array(list) = connect(server).command(&["LRANGE", "l", "0", "-1"]) else {
+            panic!("a list")
+        };
+        let list: Vec<String> = list
+            .into_iter()
+            .map(|item| match item {
+                Value::Bulk(bytes) => String::from_utf8(bytes).expect("text"),
+                other => panic!("{other}"),
+            })
+            .collect();
+        assert_eq!(told, list);
+    });
+}
+
+#[test]
+fn transactions_are_told_when_they_run_and_secrets_are_not() {
+    on_each_back_end(|server| {
+        let mut monitor = connect(server);
+        monitor.command(&["MONITOR"]);
+        let mut client = connect(server);
+        client.command(&["AUTH", "default", "secret"]);
+        client.command(&["HELLO", "2", "AUTH", "default", "secret"]);
+        client.command(&["CONFIG", "GET", "port"]);
+        client.command(&["GET"]);
+        client.command(&["MULTI"]);
+        client.command(&["SET", "a\0", "\"1\""]);
+        client.command(&["ECHO", "x"]);
+        client.command(&["EXEC"]);
+        let expected = [
+            r#""AUTH" "(redacted)" "(redacted)""#,
+            r#""HELLO" "2" "AUTH" "(redacted)" "(redacted)""#,
+            r#""MULTI""#,
+            r#""SET" "a\x00" "\"1\"""#,
+            r#""ECHO" "x""#,
+            r#""EXEC""#,
+        ];
+        for words in expected {
+            assert_eq!(line(&mut monitor), words);
+        }
+    });
+}
+
+#[test]
+fn a_monitor_that_does_not_read_is_closed_by_the_limit_of_its_class() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        client.command(&["CONFIG", "SET", "client-output-buffer-limit", "replica 1mb 0 0"]);
+        let mut monitor = connect(server);
+        monitor.command(&["MONITOR"]);
+        let argument = "x".repeat(1 << 20);
+        for _ in 0..64 {
+            client.command(&["ECHO", &argument]);
+            let Value::Bulk(list) = client.command(&["CLIENT", "LIST"]) else { panic!("a list") };
+            if String::from_utf8_lossy(&list).lines().count() == 1 {
+                return;
+            }
+        }
+        panic!("the monitor is still there");
+    });
+}
