@@ -151,6 +151,14 @@ pub struct ClientInfo {
     pub resp: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
+    /// Pieces of unsent output ahead of the last.
+    pub pending_output_chunks: AtomicU64,
+    /// Bytes of its transaction's queue.
+    pub queued_bytes: AtomicU64,
+    /// CLIENT CAPA REDIRECT.
+    pub handles_redirects: AtomicBool,
+    /// CLIENT IMPORT-SOURCE.
+    pub import_source: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
     /// Somebody asked for its end; its thread closes it.
@@ -257,6 +265,10 @@ impl ClientInfo {
             output_bytes: 0.into(),
             pending_input_bytes: 0.into(),
             pending_output_bytes: 0.into(),
+            pending_output_chunks: 0.into(),
+            queued_bytes: 0.into(),
+            handles_redirects: false.into(),
+            import_source: false.into(),
             db: 0.into(),
             resp: 2.into(),
             no_evict: false.into(),
@@ -274,10 +286,13 @@ impl ClientInfo {
     }
 
     /// Bytes the client makes the server hold: its own structures, input that is not consumed, output that
-    /// is not sent.
+    /// is not sent, a transaction that is queued.
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + size_of::<Session>();
-        OWN as u64 + self.pending_input_bytes.load(Relaxed) + self.pending_output_bytes.load(Relaxed)
+        OWN as u64
+            + self.pending_input_bytes.load(Relaxed)
+            + self.pending_output_bytes.load(Relaxed)
+            + self.queued_bytes.load(Relaxed)
     }
 
     /// Whether messages to it are written in RESP3.

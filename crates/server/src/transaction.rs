@@ -251,6 +251,7 @@ impl Session {
     pub fn discard(&mut self, shared: &Shared) {
         self.transaction = None;
         self.info.queued.store(0, Relaxed);
+        self.info.queued_bytes.store(0, Relaxed);
         self.unwatch(shared);
     }
 }
@@ -288,6 +289,9 @@ impl Engine {
         transaction.flags = Some(transaction.flags() | registered.command.flags);
         transaction.queue.push(Queued { registered, args: OwnedArgs::new(args.from(0)) });
         session.info.queued.store(transaction.queue.len() as u64 + 1, Relaxed);
+        let len_bytes =
+            size_of::<Queued>() + transaction.queue.last().map_or(0, |last| last.args.len_bytes());
+        session.info.queued_bytes.fetch_add(len_bytes as u64, Relaxed);
         Reply::new(out, session.protocol).simple("QUEUED");
     }
 
@@ -362,6 +366,7 @@ impl Engine {
             return Err(CommandError::Line("ERR EXEC without MULTI"));
         };
         session.info.queued.store(0, Relaxed);
+        session.info.queued_bytes.store(0, Relaxed);
         let shared = Arc::clone(&self.shared);
         if transaction.refused {
             session.unwatch(&shared);

@@ -31,6 +31,9 @@ use crate::shared::{Message, Shared, ThreadPort};
 /// does not read can make the server hold, besides the last reply.
 const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
+/// Unsent replies from which on they are shown as waiting: less fits the socket's buffer.
+const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
+
 /// Unparsed input of a client that waits for a key beyond which nothing more is received from it.
 const WAITING_INPUT_BYTES_MAX: usize = 1 << 20;
 
@@ -169,7 +172,7 @@ impl Worker {
             Event::Accepted { socket, .. } => self.place(socket),
             Event::AcceptFailed { error, .. } => tracing::warn!(%error, "accepting a client failed"),
             Event::Data(conn) => self.ready.push(conn),
-            Event::Drained(conn) => self.resume(conn, Flow::Stalled),
+            Event::Drained(conn) => self.drained(conn),
             Event::Closed(conn, _) => self.forget(conn),
             Event::Woken => {}
         }
@@ -304,6 +307,15 @@ impl Worker {
         self.resumed.push(conn);
     }
 
+    /// A connection has sent all its output.
+    fn drained(&mut self, conn: ConnId) {
+        if let Some(session) = self.session(conn) {
+            session.info.pending_output_bytes.store(0, Relaxed);
+            session.info.pending_output_chunks.store(0, Relaxed);
+        }
+        self.resume(conn, Flow::Stalled);
+    }
+
     /// A client has begun to wait for a key: notes for how long.
     fn settle_waiting(&mut self, conn: ConnId, unread: usize) {
         let Some(session) = self.session(conn) else { return };
@@ -431,7 +443,7 @@ impl Worker {
             .sessions
             .iter()
             .flatten()
-            .filter(|session| !matches!(session.flow, Flow::Waiting | Flow::Postponed))
+            .filter(|session| !session.monitoring && !matches!(session.flow, Flow::Waiting | Flow::Postponed))
             .filter(|session| now.saturating_sub(session.info.last_active_ms.load(Relaxed)) > timeout_ms);
         for conn in idle.map(|session| session.conn).collect::<Vec<_>>() {
             self.close(conn);
@@ -534,12 +546,17 @@ impl Worker {
 
     /// Whether a connection must be closed for what it has not read. Notes how much that is.
     fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
-        let unsent = self.net.split().1.len_bytes(conn);
+        let outputs = self.net.split().1;
+        let unsent = outputs.len_bytes(conn);
+        let pieces = outputs.piece_count(conn);
         let settings = &self.engine.settings;
         let now = self.engine.uptime_ms;
         let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return false };
         let limit = if session.monitoring { settings.monitor_output_limit } else { settings.output_limit };
-        session.info.pending_output_bytes.store(unsent as u64, Relaxed);
+        // What is less leaves at the end of this turn: nobody has to see it as waiting.
+        let waiting = if unsent < OUTPUT_SHOWN_BYTES_MIN { 0 } else { unsent };
+        session.info.pending_output_bytes.store(waiting as u64, Relaxed);
+        session.info.pending_output_chunks.store(if waiting == 0 { 0 } else { pieces as u64 }, Relaxed);
         let exceeds = if limit.hard_bytes > 0 && unsent as u64 > limit.hard_bytes {
             true
         } else if limit.soft_bytes > 0 && unsent as u64 > limit.soft_bytes {

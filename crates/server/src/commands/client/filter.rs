@@ -1,0 +1,247 @@
+//! The filters of CLIENT LIST and CLIENT KILL, those of Valkey with their NOT- forms included. A client is
+//! chosen if all of them fit it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::commands::{Args, CommandError};
+use net::Address;
+
+use super::list::{address_text, flags};
+use crate::context::ServerCtx;
+use crate::session::ClientInfo;
+
+/// What clients are asked for.
+pub(super) struct Filter<'a> {
+    conditions: Vec<Condition<'a>>,
+    skip_me: bool,
+}
+
+/// One filter.
+struct Condition<'a> {
+    what: What<'a>,
+    /// It is one of the NOT- forms: it must not fit.
+    negated: bool,
+}
+
+/// What a filter looks at.
+enum What<'a> {
+    Ids(Vec<u64>),
+    Type(ClientType),
+    User(&'a [u8]),
+    Peer(&'a [u8]),
+    Local(&'a [u8]),
+    Ip(&'a [u8]),
+    Name(&'a [u8]),
+    LibName(&'a [u8]),
+    LibVersion(&'a [u8]),
+    Db(u64),
+    Flags(&'a [u8]),
+    Capabilities(&'a [u8]),
+    AgeAtLeast(u64),
+    IdleAtLeast(u64),
+}
+
+/// What kind of client a connection is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClientType {
+    Normal,
+    Other,
+}
+
+/// Letters that FLAGS may ask for.
+const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIN";
+
+impl<'a> Filter<'a> {
+    /// The filters of CLIENT LIST.
+    pub(super) fn of_list(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
+        let no_id = |text: &[u8]| match stdx::number::parse_i64(text) {
+            // No client has a number below 1, but asking for one is no error.
+            Some(id) => Ok(u64::try_from(id).unwrap_or(0)),
+            None => Err(CommandError::Line("ERR Invalid client ID")),
+        };
+        Self::parse(ctx, args, no_id, false)
+    }
+
+    /// The filters of CLIENT KILL, which spares its own connection unless told otherwise.
+    pub(super) fn of_kill(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
+        Self::parse(ctx, args, |text| positive(text, "ERR client-id should be greater than 0"), true)
+    }
+
+    /// Clients that connected from this address.
+    pub(super) fn of_address(address: &'a [u8]) -> Self {
+        let condition = Condition { what: What::Peer(address), negated: false };
+        Self { conditions: vec![condition], skip_me: false }
+    }
+
+    fn parse(
+        ctx: &ServerCtx<'_, '_>,
+        args: &Args<'a>,
+        id: impl Fn(&[u8]) -> Result<u64, CommandError>,
+        skip_me: bool,
+    ) -> Result<Self, CommandError> {
+        let mut filter = Self { conditions: Vec::new(), skip_me };
+        let mut at = 2;
+        while at < args.len() {
+            let option = args.get(at).to_ascii_lowercase();
+            let value = args.try_get(at + 1).ok_or(CommandError::Syntax)?;
+            at += 2;
+            let plain = option.strip_prefix(b"not-");
+            let (name, negated) = (plain.unwrap_or(&option), plain.is_some());
+            let what = match name {
+                b"id" => {
+                    let mut ids = vec![id(value)?];
+                    // More of them may follow, up to the next filter.
+                    while at < args.len() && !(is_filter(args.get(at)) && at + 1 < args.len()) {
+                        ids.push(id(args.get(at))?);
+                        at += 1;
+                    }
+                    What::Ids(ids)
+                }
+                b"skipme" if !negated => {
+                    filter.skip_me = match value.to_ascii_lowercase().as_slice() {
+                        b"yes" => true,
+                        b"no" => false,
+                        _ => return Err(CommandError::Syntax),
+                    };
+                    continue;
+                }
+                b"maxage" if !negated => What::AgeAtLeast(seconds(value, "maxage")?),
+                b"idle" if !negated => What::IdleAtLeast(seconds(value, "idle")?),
+                name => What::parse(ctx, name, value, negated)?,
+            };
+            filter.conditions.push(Condition { what, negated });
+        }
+        Ok(filter)
+    }
+
+    /// Whether all filters fit a client.
+    pub(super) fn fits(&self, ctx: &ServerCtx<'_, '_>, client: &ClientInfo) -> bool {
+        if self.skip_me && client.id == ctx.session.id {
+            return false;
+        }
+        let now_ms = ctx.shared.uptime_ms();
+        self.conditions.iter().all(|condition| condition.what.fits(client, now_ms) != condition.negated)
+    }
+}
+
+impl<'a> What<'a> {
+    /// The filters that have a NOT- form, but for ID.
+    fn parse(
+        ctx: &ServerCtx<'_, '_>,
+        name: &[u8],
+        value: &'a [u8],
+        negated: bool,
+    ) -> Result<Self, CommandError> {
+        let unknown = |what: &str, option: &str| {
+            let option = if negated { format!("NOT-{option}") } else { "provided".to_owned() };
+            let value = String::from_utf8_lossy(value);
+            Err(CommandError::Text(format!("ERR Unknown {what} found in the {option} filter: {value}")))
+        };
+        Ok(match name {
+            b"type" => What::Type(client_type(value)?),
+            b"user" if value == b"default" => What::User(value),
+            b"user" => return Err(CommandError::quoting("ERR No such user '", value, "'")),
+            b"addr" => What::Peer(value),
+            b"laddr" => What::Local(value),
+            b"ip" => What::Ip(value),
+            b"name" => What::Name(value),
+            b"lib-name" => What::LibName(value),
+            b"lib-ver" => What::LibVersion(value),
+            b"flags" if value.iter().all(|letter| FLAG_LETTERS.contains(letter)) => What::Flags(value),
+            b"flags" => return unknown("flags", "FLAGS"),
+            b"capa" if value.iter().all(|&letter| letter == b'r') => What::Capabilities(value),
+            b"capa" => return unknown("capa", "CAPA"),
+            b"db" => What::Db(db_index(ctx, value, if negated { "NOT-DB" } else { "DB" })?),
+            _ => return Err(CommandError::Syntax),
+        })
+    }
+
+    fn fits(&self, client: &ClientInfo, now_ms: u64) -> bool {
+        let same = |wanted: &[u8], address: &Address| address_text(address).as_bytes() == wanted;
+        let for_seconds = |since_ms: u64, s: u64| now_ms.saturating_sub(since_ms) / 1000 >= s;
+        match *self {
+            What::Ids(ref ids) => ids.contains(&client.id),
+            What::Type(kind) => kind == ClientType::Normal,
+            What::User(user) => client.names().user == user,
+            What::Peer(peer) => same(peer, &client.peer),
+            What::Local(local) => same(local, &client.local),
+            What::Ip(ip) => match &client.peer {
+                Address::Tcp(address) => address.ip().to_string().as_bytes() == ip,
+                Address::Unix(_) => false,
+            },
+            What::Name(name) => !client.names().name.is_empty() && client.names().name == name,
+            What::LibName(name) => !client.names().lib_name.is_empty() && client.names().lib_name == name,
+            What::LibVersion(version) => {
+                !client.names().lib_version.is_empty() && client.names().lib_version == version
+            }
+            What::Db(index) => client.db.load(Relaxed) == index,
+            What::Flags(wanted) => {
+                let has = flags(client);
+                let fits =
+                    |letter: u8| has.contains(char::from(letter)) || (letter == b'N' && has.is_empty());
+                wanted.iter().all(|&letter| fits(letter))
+            }
+            What::Capabilities(wanted) => wanted.is_empty() || client.handles_redirects.load(Relaxed),
+            What::AgeAtLeast(age_s) => for_seconds(client.connected_ms, age_s),
+            What::IdleAtLeast(idle_s) => for_seconds(client.last_active_ms.load(Relaxed), idle_s),
+        }
+    }
+}
+
+/// Whether a word behind an id begins the next filter.
+fn is_filter(word: &[u8]) -> bool {
+    let word = word.to_ascii_lowercase();
+    let name = word.strip_prefix(b"not-").unwrap_or(&word);
+    let names: &[&[u8]] = &[
+        b"id",
+        b"type",
+        b"user",
+        b"addr",
+        b"laddr",
+        b"skipme",
+        b"maxage",
+        b"idle",
+        b"flags",
+        b"name",
+        b"lib-name",
+        b"lib-ver",
+        b"db",
+        b"capa",
+        b"ip",
+    ];
+    names.contains(&name)
+}
+
+fn positive(text: &[u8], line: &'static str) -> Result<u64, CommandError> {
+    let number = stdx::number::parse_i64(text).and_then(|number| u64::try_from(number).ok());
+    number.filter(|&number| number > 0).ok_or(CommandError::Line(line))
+}
+
+/// A time in seconds of the filter called `name`.
+fn seconds(text: &[u8], name: &str) -> Result<u64, CommandError> {
+    match stdx::number::parse_i64(text) {
+        None => Err(CommandError::Text(format!("ERR {name} is not an integer or out of range"))),
+        Some(number) if number <= 0 => {
+            Err(CommandError::Text(format!("ERR {name} should be greater than 0")))
+        }
+        Some(number) => Ok(number as u64),
+    }
+}
+
+fn db_index(ctx: &ServerCtx<'_, '_>, text: &[u8], option: &str) -> Result<u64, CommandError> {
+    let last = ctx.shared.keyspace.db_count() as u64 - 1;
+    match stdx::number::parse_i64(text).map(u64::try_from) {
+        None => Err(CommandError::Text(format!("ERR {option} is not an integer or out of range"))),
+        Some(Ok(index)) if index <= last => Ok(index),
+        Some(_) => Err(CommandError::Text(format!("ERR {option} number should be between 0 and {last}"))),
+    }
+}
+
+/// The kind called `name`.
+fn client_type(name: &[u8]) -> Result<ClientType, CommandError> {
+    match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(ClientType::Normal),
+        b"master" | b"primary" | b"slave" | b"replica" | b"pubsub" => Ok(ClientType::Other),
+        _ => Err(CommandError::quoting("ERR Unknown client type '", name, "'")),
+    }
+}

@@ -1,0 +1,244 @@
+//! CLIENT LIST and KILL: connections described, chosen by filters, closed.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+use net::Address;
+
+use super::filter::Filter;
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+use crate::session::{ClientInfo, Flow};
+use crate::shared::Message;
+use crate::tracking::Mode;
+
+pub(super) static CLIENT_LIST: Command<Runner> = Command {
+    name: "LIST",
+    summary: "Describes all connections, or those asked for.",
+    since: "2.4.0",
+    group: Group::Connection,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
+    keys: &[],
+    tips: &["nondeterministic_output"],
+    args: &[
+        Arg::one_of(
+            "client-type",
+            &[
+                Arg::word("normal", "NORMAL"),
+                Arg::word("master", "MASTER"),
+                Arg::word("replica", "REPLICA"),
+                Arg::word("pubsub", "PUBSUB"),
+            ],
+        )
+        .token("TYPE")
+        .since("5.0.0")
+        .optional(),
+        Arg::integer("client-id").token("ID").since("6.2.0").optional().multiple(),
+        Arg::string("username").token("USER").optional(),
+        Arg::string("addr").shown_as("ip:port").token("ADDR").optional(),
+        Arg::string("laddr").shown_as("ip:port").token("LADDR").optional(),
+        Arg::one_of("skipme", &[Arg::word("yes", "YES"), Arg::word("no", "NO")]).token("SKIPME").optional(),
+        Arg::integer("maxage").token("MAXAGE").optional(),
+        Arg::integer("idle").token("IDLE").optional(),
+        Arg::string("flags").token("FLAGS").optional(),
+        Arg::string("name").token("NAME").optional(),
+        Arg::string("lib-name").token("LIB-NAME").optional(),
+        Arg::string("lib-version").token("LIB-VER").optional(),
+        Arg::integer("db").token("DB").optional(),
+        Arg::string("capa").token("CAPA").optional(),
+        Arg::string("ip").token("IP").optional(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(client_list),
+};
+/// CLIENT LIST [filter ...]: those that all filters fit.
+fn client_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let filter = Filter::of_list(ctx, args)?;
+    let mut lines = String::new();
+    for client in ctx.shared.clients.all() {
+        if filter.fits(ctx, &client) {
+            lines += &describe(ctx, &client, args);
+        }
+    }
+    ctx.reply.verbatim(*b"txt", lines.as_bytes());
+    Ok(())
+}
+
+/// One client as CLIENT LIST shows it, the line's end included. `args` are those of the command that asks.
+pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args<'_>) -> String {
+    let shared = ctx.shared;
+    let now = shared.uptime_ms();
+    let names = client.names().clone();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let command = match client.last_command.load(Relaxed) {
+        0 => "NULL",
+        id => shared.table.by_id(id as usize - 1).full_name,
+    };
+    let mut flags = flags(client);
+    if flags.is_empty() {
+        flags.push('N');
+    }
+    // The client that asks still has its request in the buffer; what others sent has run, or waits there.
+    let own: Vec<&[u8]> = if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
+    let argument_bytes: usize = own.iter().map(|word| word.len()).sum();
+    let mut request = Vec::new();
+    if !own.is_empty() {
+        resp::encode_request(&own, &mut request);
+    }
+    let unread = client.pending_input_bytes.load(Relaxed) + request.len() as u64;
+    let (unsent, chunks) =
+        (client.pending_output_bytes.load(Relaxed), client.pending_output_chunks.load(Relaxed));
+    let (in_buffer, in_list) = if chunks > 0 { (0, unsent) } else { (unsent, 0) };
+    let tracks = client.tracking.mode().contains(Mode::ON);
+    let capabilities = if client.handles_redirects.load(Relaxed) { "r" } else { "" };
+    format!(
+        "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age_s} idle={idle_s} flags={flags} db={db} sub=0 \
+         psub=0 ssub=0 multi={queued} watch={watched} qbuf={unread} qbuf-free=0 argv-mem={argument_bytes} \
+         multi-mem={queued_bytes} rbs=0 rbp=0 obl={in_buffer} oll={chunks} omem={in_list} tot-mem={total} \
+         events={events} cmd={command} user={user} redir={redir} resp={resp} lib-name={lib_name} \
+         lib-ver={lib_ver} io-thread={thread} tot-net-in={tot_in} tot-net-out={tot_out} tot-cmds={tot_cmds} \
+         capa={capabilities}\n",
+        id = client.id,
+        addr = address_text(&client.peer),
+        laddr = address_text(&client.local),
+        fd = client.fd,
+        name = text(&names.name),
+        age_s = now.saturating_sub(client.connected_ms) / 1000,
+        idle_s = now.saturating_sub(client.last_active_ms.load(Relaxed)) / 1000,
+        db = client.db.load(Relaxed),
+        queued = client.queued.load(Relaxed) as i64 - 1,
+        watched = client.watched.load(Relaxed),
+        queued_bytes = client.queued_bytes.load(Relaxed),
+        total = client.memory_bytes() + (argument_bytes + request.len()) as u64,
+        events = if unsent > 0 { "rw" } else { "r" },
+        user = text(&names.user),
+        redir = if tracks { client.tracking.redirect() as i64 } else { -1 },
+        resp = client.resp.load(Relaxed),
+        lib_name = text(&names.lib_name),
+        lib_ver = text(&names.lib_version),
+        thread = client.thread,
+        tot_in = client.input_bytes.load(Relaxed),
+        tot_out = client.output_bytes.load(Relaxed),
+        tot_cmds = client.commands.load(Relaxed),
+    )
+}
+
+/// The letters for what a client is and does; none where Redis shows `N`.
+pub(super) fn flags(client: &ClientInfo) -> String {
+    let tracking = client.tracking.mode();
+    let letters = [
+        (client.monitoring.load(Relaxed), 'O'),
+        (client.queued.load(Relaxed) > 0, 'x'),
+        (client.postponed.load(Relaxed) || client.waiter().is_some(), 'b'),
+        (tracking.contains(Mode::ON), 't'),
+        (tracking.contains(Mode::BROKEN), 'R'),
+        (tracking.contains(Mode::BCAST), 'B'),
+        (client.kill_requested.load(Relaxed), 'A'),
+        (client.peer.is_unix(), 'U'),
+        (client.no_evict.load(Relaxed), 'e'),
+        (client.no_touch.load(Relaxed), 'T'),
+        (client.import_source.load(Relaxed), 'I'),
+    ];
+    letters.iter().filter(|(set, _)| *set).map(|(_, letter)| letter).collect()
+}
+
+/// An address as Redis writes it: `ip:port`, `[ip6]:port`, `/path:0`.
+pub(super) fn address_text(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => format!("{}:0", path.display()),
+    }
+}
+
+pub(super) static CLIENT_KILL: Command<Runner> = Command {
+    name: "KILL",
+    summary: "Closes connections.",
+    since: "2.4.0",
+    group: Group::Connection,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
+    keys: &[],
+    tips: &[],
+    args: &[Arg::one_of(
+        "filter",
+        &[
+            Arg::string("old-format").shown_as("ip:port"),
+            Arg::one_of(
+                "new-format",
+                &[
+                    Arg::integer("client-id").token("ID").since("2.8.12").optional(),
+                    Arg::one_of(
+                        "client-type",
+                        &[
+                            Arg::word("normal", "NORMAL"),
+                            Arg::word("master", "MASTER").since("3.2.0"),
+                            Arg::word("slave", "SLAVE"),
+                            Arg::word("replica", "REPLICA").since("5.0.0"),
+                            Arg::word("pubsub", "PUBSUB"),
+                        ],
+                    )
+                    .token("TYPE")
+                    .since("2.8.12")
+                    .optional(),
+                    Arg::string("username").token("USER").optional(),
+                    Arg::string("addr").shown_as("ip:port").token("ADDR").optional(),
+                    Arg::string("laddr").shown_as("ip:port").token("LADDR").since("6.2.0").optional(),
+                    Arg::one_of("skipme", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])
+                        .token("SKIPME")
+                        .optional(),
+                    Arg::integer("maxage").token("MAXAGE").since("7.4.0").optional(),
+                    Arg::integer("idle").token("IDLE").optional(),
+                    Arg::string("flags").token("FLAGS").optional(),
+                    Arg::string("name").token("NAME").optional(),
+                    Arg::string("lib-name").token("LIB-NAME").optional(),
+                    Arg::string("lib-version").token("LIB-VER").optional(),
+                    Arg::integer("db").token("DB").optional(),
+                    Arg::string("capa").token("CAPA").optional(),
+                    Arg::string("ip").token("IP").optional(),
+                ],
+            )
+            .multiple(),
+        ],
+    )],
+    subcommands: &[],
+    run: Runner::Server(client_kill),
+};
+/// CLIENT KILL addr, or CLIENT KILL with filters, all of which must fit.
+fn client_kill(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let old_form = args.len() == 3;
+    let filter = if old_form { Filter::of_address(args.get(2)) } else { Filter::of_kill(ctx, args)? };
+    let mut killed = 0;
+    for client in ctx.shared.clients.all() {
+        if filter.fits(ctx, &client) {
+            kill(ctx, &client);
+            killed += 1;
+        }
+    }
+    match (old_form, killed) {
+        (true, 0) => return Err(CommandError::Line("ERR No such client")),
+        (true, _) => ctx.reply.ok(),
+        (false, _) => ctx.reply.integer(killed),
+    }
+    Ok(())
+}
+
+/// Closes a client: the own connection after its reply, another by a message to its thread.
+fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) {
+    if client.id == ctx.session.id {
+        ctx.session.flow = Flow::Closing;
+        return;
+    }
+    client.kill_requested.store(true, Relaxed);
+    let mailbox = &ctx.shared.threads[client.thread].mailbox;
+    if mailbox.send(Message::Kill { conn: client.conn, id: client.id }).is_err() {
+        tracing::warn!(client = client.id, "its thread's mailbox is full; kill it again");
+    }
+}

@@ -1,0 +1,135 @@
+//! CLIENT PAUSE, UNPAUSE and UNBLOCK: commands and clients that are held back.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+use resp::Reply;
+use stdx::ByteQueue;
+
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+use crate::shared::{Delivery, Message};
+
+pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
+    name: "PAUSE",
+    summary: "Holds commands back for a time.",
+    since: "3.0.0",
+    group: Group::Connection,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
+    keys: &[],
+    tips: &[],
+    args: &[
+        Arg::integer("timeout"),
+        Arg::one_of("mode", &[Arg::word("write", "WRITE"), Arg::word("all", "ALL")])
+            .since("6.2.0")
+            .optional(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(client_pause),
+};
+/// CLIENT PAUSE timeout [WRITE|ALL]: a longer or stricter pause already in force stays.
+fn client_pause(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let all = match args.try_get(3) {
+        None => true,
+        Some(mode) if mode.eq_ignore_ascii_case(b"all") => true,
+        Some(mode) if mode.eq_ignore_ascii_case(b"write") => false,
+        Some(_) => return Err(CommandError::Line("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let timeout_ms = stdx::number::parse_i64(args.get(2));
+    let timeout_ms = timeout_ms.ok_or(CommandError::Line("ERR timeout is not an integer or out of range"))?;
+    if timeout_ms < 0 {
+        return Err(CommandError::Line("ERR timeout is negative"));
+    }
+    let until_ms = ctx.now_ms.checked_add(timeout_ms);
+    let until_ms = until_ms.ok_or(CommandError::Line("ERR timeout is out of range"))?;
+    let pause = &ctx.shared.pause;
+    let in_force = pause.until_ms.load(Relaxed) > ctx.now_ms;
+    pause.all.store(all || (in_force && pause.all.load(Relaxed)), Relaxed);
+    // Relaxed: a thread notices a turn earlier or later; the exclusive step below is what orders it.
+    pause.until_ms.fetch_max(until_ms, Relaxed);
+    // Once this returns no turn that began before the pause is still running: no write is in flight.
+    ctx.pass.exclusive(|_alone| ());
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
+    name: "UNPAUSE",
+    summary: "Lets commands that were held back run.",
+    since: "6.2.0",
+    group: Group::Connection,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(client_unpause),
+};
+/// CLIENT UNPAUSE.
+fn client_unpause(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.pause.until_ms.store(0, Relaxed);
+    ctx.shared.broadcast(|| Message::Resume);
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(super) static CLIENT_UNBLOCK: Command<Runner> = Command {
+    name: "UNBLOCK",
+    summary: "Ends the wait of a client that waits for a key.",
+    since: "5.0.0",
+    group: Group::Connection,
+    complexity: "O(log N) where N is the number of client connections",
+    deprecated: None,
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
+    keys: &[],
+    tips: &[],
+    args: &[
+        Arg::integer("client-id"),
+        Arg::one_of("unblock-type", &[Arg::word("timeout", "TIMEOUT"), Arg::word("error", "ERROR")])
+            .optional(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(client_unblock),
+};
+/// CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: 1 if the client waited and waits no more.
+fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let with_error = match args.len() {
+        3 => false,
+        4 if args.is(3, "TIMEOUT") => false,
+        4 if args.is(3, "ERROR") => true,
+        4 => {
+            return Err(CommandError::Line("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+        _ => return Err(CommandError::WrongSubcommandArity("client", "unblock")),
+    };
+    let id = u64::try_from(args.integer(2)?).unwrap_or(0);
+    let waiter = ctx.shared.clients.get(id).and_then(|client| client.waiter().clone());
+    let ended = waiter.is_some_and(|waiter| {
+        let first = !std::mem::replace(&mut *waiter.over.lock(), true);
+        if first {
+            let mut reply = ByteQueue::new();
+            if with_error {
+                let line = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+                Reply::new(&mut reply, waiter.protocol).error(line);
+            } else {
+                waiter.write_empty(waiter.protocol, &mut reply);
+            }
+            let (conn, client, ticket) = (waiter.conn, waiter.client, waiter.ticket);
+            ctx.shared.threads[waiter.thread].deliver(Delivery { conn, client, ticket, reply });
+        }
+        first
+    });
+    ctx.reply.integer(ended.into());
+    Ok(())
+}
