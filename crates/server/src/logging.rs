@@ -1,15 +1,20 @@
-//! The log: one line per event, in the form that tools for Redis read.
+//! The log: one line per event, in the form that `log-format` and `log-timestamp-format` choose.
 //!
 //! ```text
 //! 4711:M 21 Nov 2026 01:07:06.209 * Ready to accept connections tcp
+//! pid=4711 role=primary timestamp="2026-11-21T01:07:06.209+00:00" level=notice message="Ready to accept …"
+//! {"pid":4711,"role":"primary","timestamp":1795223226209,"level":"notice","message":"Ready to accept …"}
 //! ```
-//! The process, the role (always `M`), the time (UTC), the level (`.` debug, `-` verbose, `*` notice, `#`
-//! warning), the message. Fields of an event follow it as `name=value`.
+//! `legacy` is what tools for Redis read: the process, the role (always `M`), the time, the level (`.` debug,
+//! `-` verbose, `*` notice, `#` warning), the message. `logfmt` has Valkey's names and order; `json` has the
+//! same names, one object a line. The fields of an event follow its message, under their own names. Times are
+//! in UTC. Level and forms may change while the server runs: each line reads them anew.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,8 +29,17 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, reload};
 
+/// The words of `log-format`.
+pub const FORMATS: &[&str] = &["legacy", "logfmt", "json"];
+/// The words of `log-timestamp-format`.
+pub const TIME_FORMATS: &[&str] = &["legacy", "iso8601", "milliseconds"];
+
 /// The filter of the process's log, once there is one.
 static FILTER: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+/// The places of the current forms in [`FORMATS`] and [`TIME_FORMATS`]. Relaxed: a line written while they
+/// change may have either.
+static FORMAT: AtomicU8 = AtomicU8::new(0);
+static TIME_FORMAT: AtomicU8 = AtomicU8::new(0);
 
 /// Starts logging to `file`, or to standard output, from `loglevel` on. Once per process; an embedded
 /// server leaves it to its host.
@@ -53,6 +67,13 @@ pub fn set_level(loglevel: &str) {
     }
 }
 
+/// Takes over `log-format` and `log-timestamp-format`. A word that neither knows means the first, `legacy`.
+pub fn set_forms(format: &str, time_format: &str) {
+    let place = |words: &[&str], word: &str| words.iter().position(|known| *known == word).unwrap_or(0) as u8;
+    FORMAT.store(place(FORMATS, format), Relaxed);
+    TIME_FORMAT.store(place(TIME_FORMATS, time_format), Relaxed);
+}
+
 /// The least important level that `loglevel` lets through.
 fn level_filter(loglevel: &str) -> LevelFilter {
     match loglevel {
@@ -78,53 +99,213 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mark = match *event.metadata().level() {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut line = Line::new(*event.metadata().level(), since.as_millis() as u64);
+        event.record(&mut line);
+        let time_format = TIME_FORMATS[usize::from(TIME_FORMAT.load(Relaxed))];
+        writeln!(writer, "{}", line.text(FORMATS[usize::from(FORMAT.load(Relaxed))], time_format))
+    }
+}
+
+/// The value of an event's field.
+enum Worth {
+    /// A number or a truth value: it stands without quotes.
+    Plain(String),
+    /// Bytes that somebody may have chosen: quoted wherever the form has quotes.
+    Text(String),
+    /// The text of an error or the like, as its type writes it.
+    Shown(String),
+}
+
+/// One event on its way to the log.
+struct Line {
+    level: Level,
+    unix_ms: u64,
+    message: String,
+    fields: Vec<(&'static str, Worth)>,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.take(field, Worth::Shown(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.take(field, Worth::Text(value.to_owned()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.take(field, Worth::Plain(value.to_string()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.take(field, Worth::Plain(value.to_string()));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.take(field, Worth::Plain(value.to_string()));
+    }
+}
+
+impl Line {
+    fn new(level: Level, unix_ms: u64) -> Self {
+        Self { level, unix_ms, message: String::new(), fields: Vec::new() }
+    }
+
+    fn take(&mut self, field: &Field, value: Worth) {
+        match value {
+            Worth::Plain(text) | Worth::Text(text) | Worth::Shown(text) if field.name() == "message" => {
+                self.message = text;
+            }
+            value => self.fields.push((field.name(), value)),
+        }
+    }
+
+    /// The line in one of [`FORMATS`], its time in one of [`TIME_FORMATS`].
+    fn text(&self, format: &str, time_format: &str) -> String {
+        let time = match time_format {
+            "iso8601" => iso_time(self.unix_ms),
+            "milliseconds" => self.unix_ms.to_string(),
+            _ => time_text(self.unix_ms),
+        };
+        match format {
+            "logfmt" => self.logfmt(&time),
+            "json" => self.json(&time, time_format == "milliseconds"),
+            _ => self.legacy(&time),
+        }
+    }
+
+    fn legacy(&self, time: &str) -> String {
+        let mark = match self.level {
             Level::TRACE => '.',
             Level::DEBUG => '-',
             Level::INFO => '*',
             Level::WARN | Level::ERROR => '#',
         };
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = time_text(since.as_millis() as u64);
-        let mut text = Text::default();
-        event.record(&mut text);
-        writeln!(writer, "{}:M {time} {mark} {}{}", std::process::id(), text.message, text.fields)
+        let mut line = format!("{}:M {time} {mark} {}", std::process::id(), self.message);
+        for (name, value) in &self.fields {
+            // Writing to a String cannot fail, here and below.
+            let _ = match value {
+                Worth::Text(text) => write!(line, " {name}={text:?}"),
+                Worth::Plain(text) | Worth::Shown(text) => write!(line, " {name}={text}"),
+            };
+        }
+        line
     }
-}
 
-/// An event's message and its other fields, as text.
-#[derive(Default)]
-struct Text {
-    message: String,
-    fields: String,
-}
+    fn logfmt(&self, time: &str) -> String {
+        let (pid, level) = (std::process::id(), self.level_name());
+        let mut line = format!("pid={pid} role=primary timestamp=\"{time}\" level={level} message=");
+        push_quoted(&mut line, &self.message);
+        for (name, value) in &self.fields {
+            let _ = write!(line, " {name}=");
+            push_worth(&mut line, value);
+        }
+        line
+    }
 
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.message = format!("{value:?}");
-        } else {
-            self.fields += &format!(" {}={value:?}", field.name());
+    fn json(&self, time: &str, time_is_number: bool) -> String {
+        let (pid, level) = (std::process::id(), self.level_name());
+        let mut line = format!("{{\"pid\":{pid},\"role\":\"primary\",\"timestamp\":");
+        match time_is_number {
+            true => line.push_str(time),
+            false => push_quoted(&mut line, time),
+        }
+        let _ = write!(line, ",\"level\":\"{level}\",\"message\":");
+        push_quoted(&mut line, &self.message);
+        for (name, value) in &self.fields {
+            let _ = write!(line, ",\"{name}\":");
+            push_worth(&mut line, value);
+        }
+        line.push('}');
+        line
+    }
+
+    /// The level as `loglevel` names it.
+    fn level_name(&self) -> &'static str {
+        match self.level {
+            Level::TRACE => "debug",
+            Level::DEBUG => "verbose",
+            Level::INFO => "notice",
+            Level::WARN | Level::ERROR => "warning",
         }
     }
 }
 
-/// `21 Nov 2026 01:07:06.209`, in UTC. The days are counted from 1 March 0000, so that a leap day is a
-/// year's last day (Howard Hinnant, "chrono-compatible low-level date algorithms").
-fn time_text(unix_ms: u64) -> String {
-    const MONTHS: [&str; 12] =
-        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
+fn push_worth(line: &mut String, value: &Worth) {
+    match value {
+        Worth::Plain(text) => line.push_str(text),
+        Worth::Text(text) | Worth::Shown(text) => push_quoted(line, text),
+    }
+}
+
+/// `text` in quotes, escaped as JSON wants it and readers of logfmt take it: no byte of it ends the line or
+/// the quotes.
+fn push_quoted(line: &mut String, text: &str) {
+    line.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            // Writing to a String cannot fail.
+            control if control < ' ' || control == '\u{7f}' => {
+                let _ = write!(line, "\\u{:04x}", u32::from(control));
+            }
+            other => line.push(other),
+        }
+    }
+    line.push('"');
+}
+
+/// A moment in the calendar, in UTC.
+struct Moment {
+    year: u64,
+    /// From 1.
+    month: u64,
+    day: u64,
+    hour: u64,
+    minute: u64,
+    second: u64,
+    ms: u64,
+}
+
+/// The days are counted from 1 March 0000, so that a leap day is a year's last day (Howard Hinnant,
+/// "chrono-compatible low-level date algorithms").
+fn moment(unix_ms: u64) -> Moment {
     const DAYS_TO_1970: u64 = 719_468;
     let (days, ms) = (unix_ms / 86_400_000 + DAYS_TO_1970, unix_ms % 86_400_000);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let year = era * 400 + year_of_era + u64::from(month >= 10);
+    let months_since_march = (5 * day_of_year + 2) / 153;
     let (seconds, ms) = (ms / 1000, ms % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{day:02} {} {year} {hour:02}:{minute:02}:{second:02}.{ms:03}", MONTHS[month as usize])
+    Moment {
+        year: era * 400 + year_of_era + u64::from(months_since_march >= 10),
+        month: (months_since_march + 2) % 12 + 1,
+        day: day_of_year - (153 * months_since_march + 2) / 5 + 1,
+        hour: seconds / 3600,
+        minute: seconds / 60 % 60,
+        second: seconds % 60,
+        ms,
+    }
+}
+
+/// `21 Nov 2026 01:07:06.209`.
+fn time_text(unix_ms: u64) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let Moment { year, month, day, hour, minute, second, ms } = moment(unix_ms);
+    let month = MONTHS[month as usize - 1];
+    format!("{day:02} {month} {year} {hour:02}:{minute:02}:{second:02}.{ms:03}")
+}
+
+/// `2026-11-21T01:07:06.209+00:00`.
+fn iso_time(unix_ms: u64) -> String {
+    let Moment { year, month, day, hour, minute, second, ms } = moment(unix_ms);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}+00:00")
 }
 
 #[cfg(test)]
@@ -139,11 +320,38 @@ mod tests {
         assert_eq!(time_text(1_795_223_226_209), "21 Nov 2026 01:07:06.209");
         assert_eq!(time_text(4_107_542_399_000), "28 Feb 2100 23:59:59.000");
         assert_eq!(time_text(4_107_542_400_000), "01 Mar 2100 00:00:00.000");
+        assert_eq!(iso_time(1_795_223_226_209), "2026-11-21T01:07:06.209+00:00");
+        assert_eq!(iso_time(1_767_225_599_999), "2025-12-31T23:59:59.999+00:00");
     }
 
     #[test]
     fn levels_follow_the_option() {
         let order = ["nothing", "warning", "notice", "verbose", "debug"].map(level_filter);
         assert!(order.is_sorted());
+    }
+
+    #[test]
+    fn a_line_has_the_chosen_form() {
+        let mut line = Line::new(Level::WARN, 1_795_223_226_209);
+        line.message = "a \"quoted\"\nmessage".to_owned();
+        line.fields = vec![
+            ("reason", Worth::Shown("no space".to_owned())),
+            ("name", Worth::Text("a b\u{1}".to_owned())),
+            ("thread", Worth::Plain("3".to_owned())),
+        ];
+        let check = |format: &str, time_format: &str, expected: &str| {
+            let expected = expected.replace("PID", &std::process::id().to_string());
+            assert_eq!(line.text(format, time_format), expected);
+        };
+        let legacy = "PID:M 21 Nov 2026 01:07:06.209 # a \"quoted\"\nmessage reason=no space \
+                      name=\"a b\\u{1}\" thread=3";
+        check("legacy", "legacy", legacy);
+        let logfmt = "pid=PID role=primary timestamp=\"2026-11-21T01:07:06.209+00:00\" level=warning \
+                      message=\"a \\\"quoted\\\"\\nmessage\" reason=\"no space\" name=\"a b\\u0001\" thread=3";
+        check("logfmt", "iso8601", logfmt);
+        let json = "{\"pid\":PID,\"role\":\"primary\",\"timestamp\":1795223226209,\"level\":\"warning\",\
+                    \"message\":\"a \\\"quoted\\\"\\nmessage\",\"reason\":\"no space\",\"name\":\"a b\\u0001\",\
+                    \"thread\":3}";
+        check("json", "milliseconds", json);
     }
 }

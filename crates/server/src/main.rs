@@ -83,6 +83,7 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     let logfile = Some(store.text("logfile")).filter(|path| !path.is_empty()).map(apply::path);
+    logging::set_forms(store.choice("log-format"), store.choice("log-timestamp-format"));
     logging::start(store.choice("loglevel"), logfile.as_deref())
         .map_err(|error| format!("Can't open the log file: {error}"))?;
     let folder = apply::path(store.text("dir"));

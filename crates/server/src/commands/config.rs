@@ -174,6 +174,9 @@ fn take_effect(
     if has("loglevel") {
         logging::set_level(new.choice("loglevel"));
     }
+    if has("log-format") || has("log-timestamp-format") {
+        logging::set_forms(new.choice("log-format"), new.choice("log-timestamp-format"));
+    }
     Ok(())
 }
 

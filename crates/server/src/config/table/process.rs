@@ -4,6 +4,7 @@ use super::OTHER_DESIGN;
 use crate::config::option::{INT, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
+use crate::logging::{FORMATS, TIME_FORMATS};
 
 /// What a signal may ask for.
 const SHUTDOWN: &[&str] = &["default", "save", "nosave", "now", "force"];
@@ -19,15 +20,8 @@ pub static OPTIONS: &[Opt] = &[
         "The least important lines of the log.",
     ),
     Opt::text("logfile", "", "The file of the log; empty for standard output.").at_start(),
-    Opt::choice("log-format", "legacy", &["legacy", "logfmt"], "How lines of the log are written.")
-        .accepted("lines have one form"),
-    Opt::choice(
-        "log-timestamp-format",
-        "legacy",
-        &["legacy", "iso8601", "milliseconds"],
-        "How times are written in the log.",
-    )
-    .accepted("lines have one form"),
+    Opt::choice("log-format", "legacy", FORMATS, "How lines of the log are written."),
+    Opt::choice("log-timestamp-format", "legacy", TIME_FORMATS, "How times are written in the log, in UTC."),
     Opt::flag("syslog-enabled", "no", "Log to the system's log.").at_start().accepted(NO_SYSLOG),
     Opt::text("syslog-ident", "saker", "The name in the system's log.").at_start().accepted(NO_SYSLOG),
     Opt::choice(
