@@ -1,7 +1,7 @@
 //! Building and starting a server.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
@@ -24,6 +24,7 @@ use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::limits;
 use crate::listen::listen;
+use crate::metrics;
 use crate::monitor::Monitors;
 use crate::session::Registry;
 use crate::settings::{Settings, SharedSettings};
@@ -179,6 +180,7 @@ impl Builder {
         if let Some(port) = port {
             self.store.put(table::known("port"), Value::Integer(port.into()));
         }
+        let metrics = listen_for_scrapes(&start)?;
         let (ready_sender, ready) = mpsc::channel();
         let (handout, mut threads) = (Handout::new(start.io_threads), Vec::new());
         for index in 0..start.io_threads {
@@ -204,8 +206,18 @@ impl Builder {
         let body = move || crate::housekeeper::run(&keeper);
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
+        if !metrics.is_empty() {
+            threads.push(metrics::start(metrics, Arc::clone(&shared)).map_err(StartError::Thread)?);
+        }
         Ok(Server { shared, threads, backend })
     }
+}
+
+/// The listeners of the metrics endpoint, none when it is off.
+fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartError> {
+    let Some(port) = start.metrics_port else { return Ok(Vec::new()) };
+    metrics::listen(&start.metrics_addresses, port)
+        .map_err(|(address, error)| StartError::Listen { address: address.to_string(), error })
 }
 
 /// Raises the limit of open files for `maxclients`, or lowers `maxclients` to what is possible.

@@ -33,6 +33,7 @@ pub mod limits;
 mod listen;
 pub mod logging;
 pub mod memory_limit;
+pub mod metrics;
 pub mod monitor;
 pub mod owned_args;
 pub mod process;

@@ -94,7 +94,7 @@ fn tcp_once(addresses: &[BindAddress], port: u16, backlog: u32) -> Result<(Vec<L
 }
 
 /// Whether the machine does not have the address, or not even its family.
-fn is_missing(error: &io::Error) -> bool {
+pub fn is_missing(error: &io::Error) -> bool {
     let missing = [
         Errno::ADDRNOTAVAIL,
         Errno::AFNOSUPPORT,

@@ -1,6 +1,7 @@
 //! What the kernel knows of this process and machine. Linux tells it in /proc; elsewhere the figures are
 //! zero.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -20,6 +21,31 @@ pub fn cpu_time() -> (Duration, Duration) {
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse().ok()).unwrap_or(0.0);
     let seconds = |ticks: f64| Duration::from_secs_f64(ticks / TICKS_PER_SECOND);
     (seconds(ticks(11)), seconds(ticks(12)))
+}
+
+/// How much processor time threads had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// On a core.
+    pub running: Duration,
+    /// Ready to run, waiting for one.
+    pub ready: Duration,
+}
+
+/// The time of this process's threads so far, by their names; those of one name together.
+pub fn thread_times() -> BTreeMap<String, ThreadTime> {
+    let mut times: BTreeMap<String, ThreadTime> = BTreeMap::new();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        // A thread may end meanwhile: its files are empty then.
+        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let (name, schedstat) = (read("comm"), read("schedstat"));
+        let mut nanos = schedstat.split_whitespace().map(|field| field.parse().unwrap_or(0));
+        let mut next = || Duration::from_nanos(nanos.next().unwrap_or(0));
+        let time = times.entry(name.trim_end().to_owned()).or_default();
+        time.running += next();
+        time.ready += next();
+    }
+    times
 }
 
 /// Resident memory of the process, in bytes.
@@ -57,5 +83,20 @@ mod tests {
         assert!(resident_bytes() > 100_000);
         assert!(system_memory_bytes() > resident_bytes());
         assert!(cpu_time().0 < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn threads_are_timed_by_name() {
+        let body = || {
+            while thread_times().get("busy").is_none_or(|time| time.running.is_zero()) {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::Builder::new()
+            .name("busy".to_owned())
+            .spawn(body)
+            .expect("a thread")
+            .join()
+            .expect("ends");
     }
 }

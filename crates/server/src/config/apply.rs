@@ -21,6 +21,10 @@ pub struct StartOptions {
     pub port: Option<u16>,
     /// Where to listen.
     pub addresses: Vec<BindAddress>,
+    /// The port of the metrics endpoint; `None` for none.
+    pub metrics_port: Option<u16>,
+    /// Where the metrics endpoint listens.
+    pub metrics_addresses: Vec<BindAddress>,
     /// A Unix socket, with its permission bits.
     pub unix_socket: Option<(PathBuf, Option<u32>)>,
     /// Connections that may wait to be accepted.
@@ -77,6 +81,8 @@ pub fn start_options(store: &ConfigStore, any_port: bool) -> Result<StartOptions
     Ok(StartOptions {
         port: (port != 0 || any_port).then_some(port),
         addresses: bind_addresses(store.words("bind"))?,
+        metrics_port: Some(store.integer("metrics-port") as u16).filter(|&port| port != 0),
+        metrics_addresses: bind_addresses(store.words("metrics-bind"))?,
         unix_socket: (!socket.is_empty()).then(|| (path(socket), mode)),
         tcp_backlog: store.integer("tcp-backlog") as u32,
         io_threads: store.integer("io-threads") as usize,

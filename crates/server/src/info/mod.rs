@@ -64,6 +64,17 @@ impl Fields {
     }
 }
 
+/// Visits all fields of all sections: the section's name, the field's, its value.
+pub fn each_field(shared: &Shared, mut visit: impl FnMut(&str, &str, &str)) {
+    for section in SECTIONS {
+        let mut fields = Fields::default();
+        (section.write)(shared, &mut fields);
+        for (name, value) in fields.0.lines().filter_map(|line| line.split_once(':')) {
+            visit(section.name, name, value);
+        }
+    }
+}
+
 /// INFO's text for the asked sections (lower case); none for the default ones.
 pub fn text(shared: &Shared, asked: &[String]) -> String {
     let has = |word: &str| asked.iter().any(|name| name == word);

@@ -7,6 +7,7 @@ mod dump;
 mod hostile;
 mod linearizability;
 mod memory;
+mod metrics;
 mod migrate;
 mod monitor;
 mod requests;

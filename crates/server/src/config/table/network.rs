@@ -15,6 +15,15 @@ pub static OPTIONS: &[Opt] = &[
         "The addresses to listen on, at most 16; `*` and `::*` mean all, and one that begins with `-` may be \
          missing on this machine.",
     ),
+    Opt::integer("metrics-port", "0", PORT, "The port of the metrics endpoint; 0 for none. Saker only.")
+        .at_start(),
+    Opt::new(
+        "metrics-bind",
+        Kind::Words(&words::ADDRESSES),
+        "127.0.0.1 -::1",
+        "The addresses of the metrics endpoint, as in `bind`; it asks for no password. Saker only.",
+    )
+    .at_start(),
     Opt::text("unixsocket", "", "The path of a Unix socket to listen on.").at_start(),
     Opt::new("unixsocketperm", Kind::Octal, "0", "Permission bits of the Unix socket; 0 leaves the umask's.")
         .at_start(),

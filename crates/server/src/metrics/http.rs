@@ -1,0 +1,291 @@
+//! As much HTTP as a scraper needs: one GET per connection, answered and closed.
+//!
+//! One thread serves all visitors by polling, so a slow one keeps nobody waiting. What a visitor may take is
+//! limited on each side: [`REQUEST_BYTES_MAX`] of request, [`VISIT_TIME_MAX`] from its first byte to our
+//! last, and one of [`VISITS_MAX`] places, of which a newcomer takes the oldest when all are taken: whoever
+//! fills all places by standing still does not lock a scraper out.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Bytes of a request's line and headers.
+const REQUEST_BYTES_MAX: usize = 8 * 1024;
+/// Headers of a request.
+const HEADERS_MAX: usize = 64;
+/// From accepting to the end of a visit.
+const VISIT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Connections at once.
+const VISITS_MAX: usize = 16;
+/// Bytes that are read and thrown away after the answer, so that closing does not take the answer back.
+const REST_BYTES_MAX: usize = 64 * 1024;
+/// Between two looks at whether to stop.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// After an error that will be there again at once.
+const RETRY: Duration = Duration::from_millis(100);
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Answers requests for `/metrics` with `page` until `stopping`.
+pub fn serve(listeners: &[TcpListener], mut page: impl FnMut() -> String, stopping: impl Fn() -> bool) {
+    let mut visits: VecDeque<Visit> = VecDeque::new();
+    while !stopping() {
+        if let Err(error) = wait(listeners, &visits) {
+            tracing::warn!(%error, "waiting for requests of metrics failed");
+            std::thread::sleep(RETRY);
+        }
+        for listener in listeners {
+            accept(listener, &mut visits);
+        }
+        visits.retain_mut(|visit| visit.goes_on(&mut page));
+    }
+}
+
+/// Sleeps until somebody comes or goes on, or until it is time to look whether to stop.
+fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
+    let mut fds: Vec<PollFd<'_>> =
+        listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
+    fds.extend(visits.iter().map(|visit| PollFd::new(&visit.stream, visit.awaited())));
+    match poll(&mut fds, Some(&LOOK)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes in at most as many newcomers as there are places, so that those who are here get on.
+fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
+    for _ in 0..VISITS_MAX {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                // A stream that cannot be made non-blocking would hold up everybody: it is dropped.
+                if stream.set_nonblocking(true).is_ok() {
+                    if visits.len() == VISITS_MAX {
+                        visits.pop_front();
+                    }
+                    visits.push_back(Visit::new(stream));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => {
+                // Out of files, say: the visitor stays in the queue, and polling would return at once.
+                tracing::debug!(%error, "a request for metrics cannot be accepted");
+                std::thread::sleep(RETRY);
+                return;
+            }
+        }
+    }
+}
+
+/// How far a visit is.
+enum Stage {
+    /// The request so far.
+    Asking(Vec<u8>),
+    /// The answer, and how much of it is sent.
+    Answering(Vec<u8>, usize),
+    /// The answer is out; what still comes is thrown away, so many bytes up to now.
+    Leaving(usize),
+}
+
+struct Visit {
+    stream: TcpStream,
+    came: Instant,
+    stage: Stage,
+}
+
+impl Visit {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, came: Instant::now(), stage: Stage::Asking(Vec::new()) }
+    }
+
+    fn awaited(&self) -> PollFlags {
+        match self.stage {
+            Stage::Answering(..) => PollFlags::OUT,
+            Stage::Asking(_) | Stage::Leaving(_) => PollFlags::IN,
+        }
+    }
+
+    /// Does what can be done without waiting. Whether the visit is to go on.
+    fn goes_on(&mut self, page: &mut impl FnMut() -> String) -> bool {
+        if self.came.elapsed() > VISIT_TIME_MAX {
+            return false;
+        }
+        match self.step(page) {
+            Ok(more) => more,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn step(&mut self, page: &mut impl FnMut() -> String) -> io::Result<bool> {
+        let mut piece = [0; 4096];
+        loop {
+            match &mut self.stage {
+                Stage::Asking(request) => {
+                    let len_bytes = self.stream.read(&mut piece)?;
+                    if len_bytes == 0 {
+                        return Ok(false);
+                    }
+                    request.extend_from_slice(&piece[..len_bytes]);
+                    if let Some(answer) = answer(request, page) {
+                        self.stage = Stage::Answering(answer, 0);
+                    }
+                }
+                Stage::Answering(answer, sent) => {
+                    if *sent == answer.len() {
+                        self.stream.shutdown(Shutdown::Write)?;
+                        self.stage = Stage::Leaving(0);
+                    } else {
+                        *sent += self.stream.write(&answer[*sent..])?;
+                    }
+                }
+                Stage::Leaving(thrown_away) => {
+                    let len_bytes = self.stream.read(&mut piece)?;
+                    *thrown_away += len_bytes;
+                    return Ok(len_bytes > 0 && *thrown_away < REST_BYTES_MAX);
+                }
+            }
+        }
+    }
+}
+
+/// The answer to `request`, none while it is not whole.
+fn answer(request: &[u8], page: &mut impl FnMut() -> String) -> Option<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(request) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) if request.len() < REQUEST_BYTES_MAX => return None,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Some(response("431 Request Header Fields Too Large", PLAIN, "", "too long\n", true));
+        }
+        Err(error) => {
+            return Some(response("400 Bad Request", PLAIN, "", &format!("{error}\n"), true));
+        }
+    }
+    let path = parsed.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    Some(match (parsed.method.unwrap_or_default(), path) {
+        (method @ ("GET" | "HEAD"), "/metrics") => {
+            response("200 OK", OPEN_METRICS, "", &page(), method == "GET")
+        }
+        (method @ ("GET" | "HEAD"), _) => {
+            response("404 Not Found", PLAIN, "", "metrics are at /metrics\n", method == "GET")
+        }
+        _ => response("405 Method Not Allowed", PLAIN, "Allow: GET, HEAD\r\n", "GET only\n", true),
+    })
+}
+
+/// A whole response; one to HEAD is `with_body` false.
+fn response(status: &str, kind: &str, headers: &str, body: &str, with_body: bool) -> Vec<u8> {
+    let len_bytes = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len_bytes}\r\n{headers}Connection: close\r\n\r\n"
+    );
+    let body = if with_body { body } else { "" };
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    /// Does `test` with an endpoint whose page is `page`.
+    fn with_endpoint(page: &str, test: impl FnOnce(SocketAddr)) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve(&[listener], || page.to_owned(), || stop.load(Relaxed)));
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(address)));
+            stop.store(true, Relaxed);
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    }
+
+    fn ask(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+        // The endpoint may have enough before all is sent.
+        let _ = stream.write_all(request);
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer and the end");
+        text
+    }
+
+    #[test]
+    fn a_scrape_gets_the_page_and_the_end() {
+        with_endpoint("saker_up 1\n", |address| {
+            let text = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+            assert!(text.contains(OPEN_METRICS) && text.contains("Content-Length: 11\r\n"), "{text}");
+            assert!(text.ends_with("\r\n\r\nsaker_up 1\n"), "{text}");
+            let head = ask(address, b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n");
+            assert!(head.contains("Content-Length: 11\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        });
+    }
+
+    #[test]
+    fn a_page_larger_than_the_sockets_buffers_arrives_whole() {
+        let page = "x".repeat(20 << 20);
+        with_endpoint(&page, |address| {
+            let text = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+            assert_eq!(text.split_once("\r\n\r\n").expect("a head").1.len(), page.len());
+        });
+    }
+
+    #[test]
+    fn what_is_no_scrape_is_refused() {
+        let long_line = [b"GET /", &[b'a'; 100_000][..]].concat();
+        let many = [b"GET /metrics HTTP/1.1\r\n".to_vec(), b"A: b\r\n".repeat(65)].concat();
+        with_endpoint("", |address| {
+            let check = |request: &[u8], status: &str| {
+                let text = ask(address, request);
+                assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
+            };
+            check(b"GET / HTTP/1.1\r\n\r\n", "404");
+            check(b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405");
+            check(b"\x16\x03\x01\x02\x00\x01", "400");
+            check(b"*1\r\n$4\r\nPING\r\n", "400");
+            check(&long_line, "431");
+            check(&many, "431");
+        });
+    }
+
+    #[test]
+    fn who_stands_still_locks_nobody_out() {
+        with_endpoint("saker_up 1\n", |address| {
+            let idle: Vec<TcpStream> = (0..VISITS_MAX * 3)
+                .map(|at| {
+                    let mut stream = TcpStream::connect(address).expect("it listens");
+                    if at % 2 == 0 {
+                        stream.write_all(b"GET /met").expect("it is open");
+                    }
+                    stream
+                })
+                .collect();
+            assert!(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("saker_up 1\n"));
+            drop(idle);
+        });
+    }
+
+    #[test]
+    fn a_visit_that_takes_too_long_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = listener.accept().expect("a client");
+        stream.set_nonblocking(true).expect("a socket");
+        let mut visit = Visit::new(stream);
+        assert!(visit.goes_on(&mut String::new));
+        let past = Instant::now().checked_sub(VISIT_TIME_MAX + Duration::from_secs(1));
+        visit.came = past.expect("the machine runs for longer");
+        assert!(!visit.goes_on(&mut String::new));
+        drop(client);
+    }
+}
