@@ -38,9 +38,18 @@ const HELP_PIECES: usize = 256;
 /// not grow with the data (regions per size class and thread, huge pages), so above it is a small part.
 const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 
+/// The part of a limit that may be such free memory.
+const SHELF_PART: u64 = 12;
+
 /// Whether resident memory is kept close to used memory under this limit.
 pub fn is_tight(limit: u64) -> bool {
     (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
+}
+
+/// How much free memory in large blocks may be kept for the next of their size, where resident memory is kept
+/// close to used memory.
+pub fn shelf_bytes_max(limit: u64) -> Option<usize> {
+    is_tight(limit).then_some((limit / SHELF_PART) as usize)
 }
 
 /// What may be over the limit for a moment: memory that waits to be freed, a large command's arguments.

@@ -107,7 +107,7 @@ pub struct SharedSettings {
 impl SharedSettings {
     /// Shares the settings the server starts with.
     pub fn new(settings: Settings) -> Self {
-        alloc::keep_resident_close(memory_limit::is_tight(settings.maxmemory_bytes));
+        alloc::keep_resident_close(memory_limit::shelf_bytes_max(settings.maxmemory_bytes));
         Self { current: RwLock::new(Arc::new(settings)), version: AtomicU64::new(1) }
     }
 
@@ -118,7 +118,7 @@ impl SharedSettings {
 
     /// Replaces the settings; threads notice at their next turn.
     pub fn set(&self, settings: Settings) {
-        alloc::keep_resident_close(memory_limit::is_tight(settings.maxmemory_bytes));
+        alloc::keep_resident_close(memory_limit::shelf_bytes_max(settings.maxmemory_bytes));
         *self.current.write().expect("nothing panics while settings are locked") = Arc::new(settings);
         // Release: a thread that sees the new version finds the new settings; pairs with `version`.
         self.version.fetch_add(1, Ordering::Release);

@@ -28,9 +28,12 @@
 //! Cost over bare mimalloc: a few instructions, under 1 ns a call (see the ignored test
 //! `what_counting_costs`).
 
+mod shelf;
+
 use crate::size_class::size_class;
 use crossbeam_utils::CachePadded;
 use libmimalloc_sys as mi;
+use shelf::Shelf;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -51,8 +54,9 @@ const SMALL_MAX_BYTES: usize = 1024;
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
 /// Up to here blocks always share pages with others of their class.
 const SHARED_PAGE_MAX_BYTES: usize = 16 * 1024;
-/// From this alignment on mimalloc gives each block pages of its own.
-const OWN_PAGES_ALIGN: usize = 128 * 1024;
+/// What is asked for so that a block gets pages of its own: the smallest that is no size class. What is not
+/// written to is address space, not memory.
+const APART_LEN_BYTES: usize = CLASSES_MAX_BYTES + 1;
 /// The granularity of those larger blocks.
 const PAGE_BYTES: usize = 4096;
 /// What `stats_text` holds at most; the rest is cut off.
@@ -62,6 +66,7 @@ static COUNTERS: [CachePadded<AtomicI64>; COUNTERS_MAX] =
     [const { CachePadded::new(AtomicI64::new(0)) }; COUNTERS_MAX];
 static THREADS_SEEN: AtomicUsize = AtomicUsize::new(0);
 static LARGE_APART: AtomicBool = AtomicBool::new(false);
+static SHELF: Shelf = Shelf::new();
 static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -78,30 +83,66 @@ fn is_plain(layout: Layout) -> bool {
     layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size() && layout.size() <= SHARED_PAGE_MAX_BYTES
 }
 
-/// What mimalloc is asked for: the layout's own alignment, or one that gives a large block pages of its own.
+/// Whether a block of this layout is given pages of its own.
 #[inline]
-fn alignment_for(layout: Layout) -> usize {
-    // Relaxed: a preference.
-    let apart = layout.size() > SHARED_PAGE_MAX_BYTES
-        && layout.size() <= CLASSES_MAX_BYTES
-        && LARGE_APART.load(Relaxed);
-    if apart { layout.align().max(OWN_PAGES_ALIGN) } else { layout.align() }
+fn goes_apart(layout: Layout) -> bool {
+    (SHARED_PAGE_MAX_BYTES + 1..=CLASSES_MAX_BYTES).contains(&layout.size())
+        && layout.align() <= PLAIN_ALIGN
+        // Relaxed: a preference.
+        && LARGE_APART.load(Relaxed)
 }
 
-/// Whether resident memory should follow used memory closely: for a server that keeps to a memory limit.
-/// Large blocks then get pages of their own, which are the system's again when they are freed, and
-/// smaller free ranges are given back. Otherwise blocks of 16 KiB to half a mebibyte share regions of up
-/// to 4 MiB, one per size class and thread, that stay while one block in them does: faster by a system call
-/// or two for each such block, and up to 60 % more resident memory under a mix of sizes
-/// (docs/performance.md). Acts on what is allocated from now on.
-pub fn keep_resident_close(close: bool) {
+/// Whether this block of ours, allocated for `layout`, has pages of its own: then it may grow in place to
+/// [`CLASSES_MAX_BYTES`].
+///
+/// # Safety
+/// `block` is a live block of mimalloc's.
+unsafe fn is_apart(block: *mut u8, layout: Layout) -> bool {
+    // SAFETY: the caller passes a live block.
+    goes_apart(layout) && unsafe { mi::mi_usable_size(block.cast()) } > CLASSES_MAX_BYTES
+}
+
+/// A block for what is not plain, not counted.
+#[inline(never)]
+fn allocate_large(layout: Layout) -> *mut c_void {
+    if goes_apart(layout) {
+        if let Some(block) = SHELF.take(size_class(layout.size())) {
+            return block.cast();
+        }
+        // SAFETY: any size is allowed; a block is aligned to `PLAIN_ALIGN` at least.
+        return unsafe { mi::mi_malloc(APART_LEN_BYTES) };
+    }
+    // SAFETY: a layout's alignment is a power of two, all that is asked.
+    unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()) }
+}
+
+/// Frees what [`Shelf`] gives up.
+fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
+    // SAFETY: only `dealloc` puts blocks there: live ones of mimalloc's, which nobody else has.
+    unsafe { mi::mi_free(block.cast()) }
+}
+
+/// Makes resident memory follow used memory closely, for a server that keeps to a memory limit, or, with
+/// `None`, no longer. Blocks of 16 KiB to half a mebibyte then get pages of their own, which are the
+/// system's again when they are freed, except for `shelf_bytes_max` of them that are kept for the next of
+/// their size; smaller free ranges are given back at once. Otherwise such blocks share regions of up to
+/// 4 MiB, one per size class and thread, that stay while one block in them does: up to 100 % more resident
+/// memory under a mix of sizes (docs/performance.md). Acts on what is allocated from now on.
+pub fn keep_resident_close(shelf_bytes_max: Option<usize>) {
+    let close = shelf_bytes_max.is_some();
     LARGE_APART.store(close, Relaxed);
+    SHELF.resize(shelf_bytes_max.unwrap_or(0), free_displaced);
     let purged_kib = if close { PURGED_KIB_MIN_CLOSE } else { PURGED_KIB_MIN };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_MINIMAL_PURGE_SIZE, purged_kib) }
     let candidates = if close { PAGE_CANDIDATES_CLOSE } else { PAGE_CANDIDATES };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PAGE_MAX_CANDIDATES, candidates) }
+    // A range that waits may be used again for something smaller, and what it does not write to stays
+    // resident as long as that lives: hence at once.
+    let delay_ms = if close { 0 } else { PURGE_DELAY_MS };
+    // SAFETY: no precondition.
+    unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, delay_ms) }
 }
 
 /// The classes of the sizes that are asked for most, by how many 16 bytes they begin: a load is half the
@@ -167,8 +208,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
             // SAFETY: any size is allowed. A block of at least its alignment, up to 16, is so aligned.
             unsafe { mi::mi_malloc(layout.size()) }
         } else {
-            // SAFETY: a layout's alignment is a power of two, all that is asked.
-            unsafe { mi::mi_malloc_aligned(layout.size(), alignment_for(layout)) }
+            allocate_large(layout)
         };
         if !block.is_null() {
             count(counted_bytes(layout.size()) as i64);
@@ -181,9 +221,16 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let block = if is_plain(layout) {
             // SAFETY: as in `alloc`.
             unsafe { mi::mi_zalloc(layout.size()) }
+        } else if goes_apart(layout) {
+            let block = allocate_large(layout);
+            if !block.is_null() {
+                // SAFETY: the block has at least the layout's size. All of it would be more than is used.
+                unsafe { block.cast::<u8>().write_bytes(0, layout.size()) }
+            }
+            block
         } else {
-            // SAFETY: as in `alloc`.
-            unsafe { mi::mi_zalloc_aligned(layout.size(), alignment_for(layout)) }
+            // SAFETY: a layout's alignment is a power of two, all that is asked.
+            unsafe { mi::mi_zalloc_aligned(layout.size(), layout.align()) }
         };
         if !block.is_null() {
             count(counted_bytes(layout.size()) as i64);
@@ -194,6 +241,10 @@ unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(-(counted_bytes(layout.size()) as i64));
+        // SAFETY: the caller passes a live block of ours.
+        if layout.size() > SHARED_PAGE_MAX_BYTES && unsafe { is_apart(block, layout) } {
+            return SHELF.put(block, size_class(layout.size()), free_displaced);
+        }
         // SAFETY: the caller passes a block of ours, once; all of ours are mimalloc's, and one free
         // takes back plain and aligned blocks alike.
         unsafe { mi::mi_free(block.cast()) }
@@ -201,13 +252,11 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size_new: usize) -> *mut u8 {
-        let moved = if size_new > SHARED_PAGE_MAX_BYTES {
-            // mimalloc keeps a block in place where that wastes less than half of it.
-            let align = alignment_for(Layout::from_size_align(size_new, layout.align()).unwrap_or(layout));
-            // SAFETY: the caller passes a block of ours; the alignment is `OWN_PAGES_ALIGN` or a layout's
-            // own, a power of two.
-            unsafe { mi::mi_realloc_aligned(block.cast(), size_new, align) }
-        } else if layout.align() <= PLAIN_ALIGN && layout.align() <= size_new {
+        if layout.size().max(size_new) > SHARED_PAGE_MAX_BYTES && LARGE_APART.load(Relaxed) {
+            // SAFETY: the caller passes a block of ours and a size that makes a layout with its alignment.
+            return unsafe { reallocate_large(block, layout, size_new) };
+        }
+        let moved = if layout.align() <= PLAIN_ALIGN && layout.align() <= size_new {
             // SAFETY: the caller passes a block of ours; a new block is aligned as in `alloc`, and one
             // kept in place has the alignment that the caller already relies on.
             unsafe { mi::mi_realloc(block.cast(), size_new) }
@@ -220,6 +269,33 @@ unsafe impl GlobalAlloc for CountingAllocator {
         }
         moved.cast()
     }
+}
+
+/// `realloc` where large blocks have pages of their own. A block stays where it is if that leaves no more than
+/// half of it unused.
+///
+/// # Safety
+/// As for `realloc`.
+unsafe fn reallocate_large(block: *mut u8, layout: Layout, size_new: usize) -> *mut u8 {
+    // SAFETY: the caller passes a live block of ours.
+    let usable = unsafe { mi::mi_usable_size(block.cast()) };
+    let moves_apart = size_new > SHARED_PAGE_MAX_BYTES && layout.size() <= SHARED_PAGE_MAX_BYTES;
+    if size_new <= usable && size_new >= layout.size() / 2 && !moves_apart {
+        count(counted_bytes(size_new) as i64 - counted_bytes(layout.size()) as i64);
+        return block;
+    }
+    // SAFETY: the caller passes a size that makes a layout with the alignment.
+    let layout_new = unsafe { Layout::from_size_align_unchecked(size_new, layout.align()) };
+    // SAFETY: sizes are not zero.
+    let moved = unsafe { CountingAllocator.alloc(layout_new) };
+    if moved.is_null() {
+        return moved;
+    }
+    // SAFETY: two blocks of at least that many bytes, of which one is new.
+    unsafe { std::ptr::copy_nonoverlapping(block, moved, layout.size().min(size_new)) };
+    // SAFETY: the caller gives the block up if we return another.
+    unsafe { CountingAllocator.dealloc(block, layout) };
+    moved
 }
 
 /// The bytes handed out and not yet freed, by all threads together. O(threads ever started, at most

@@ -1,0 +1,214 @@
+//! A shelf of large free blocks: what keeps the system out of overwriting large values.
+//!
+//! ```text
+//!   class 20 KiB   [block][block][  -  ] …     16 places per size class
+//!   class 24 KiB   [  -  ][block][  -  ] …     together at most `bytes_max`
+//! ```
+//! Where resident memory is to follow used memory, a large block has memory pages of its own that are the
+//! system's again once it is free: a system call, and a page fault for every 4 KiB when they are needed
+//! again. Under a load that frees such blocks as fast as it asks for them, a few of each size, kept as they
+//! are, serve most requests. Blocks of a class only serve that class, so what is resident of them is used.
+//!
+//! Any thread puts and takes: a place is one atomic pointer, and nobody waits. A full shelf gives up the
+//! blocks of other places in turn, so sizes nobody asks for any more do not stay.
+//! Invariant: a block on the shelf is free, in one place, and counted in `kept_bytes`. Bounded work: a put
+//! or take looks at the places of one class, and a put on a full shelf at all 336 at worst.
+
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+/// Log of the size above which the classes are kept here: 16 KiB.
+const SMALLEST_LOG2: u32 = 14;
+/// Size classes from there to half a mebibyte, four to a doubling.
+const CLASSES: usize = 21;
+/// Places of each.
+const PLACES: usize = 16;
+
+/// The blocks that are kept. See the module's comment.
+pub struct Shelf {
+    places: [AtomicPtr<u8>; CLASSES * PLACES],
+    kept_bytes: AtomicUsize,
+    bytes_max: AtomicUsize,
+    /// The place whose block goes next where there is no room.
+    next: AtomicUsize,
+}
+
+/// The places of a size class of mimalloc's between 16 KiB and half a mebibyte.
+fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
+    let log2 = class_len_bytes.ilog2();
+    let quarter = class_len_bytes >> (log2 - 2) & 3;
+    let class = (log2 - SMALLEST_LOG2) as usize * 4 + quarter;
+    class * PLACES..(class + 1) * PLACES
+}
+
+impl Shelf {
+    /// An empty shelf that keeps nothing.
+    pub const fn new() -> Self {
+        Self {
+            places: [const { AtomicPtr::new(ptr::null_mut()) }; CLASSES * PLACES],
+            kept_bytes: AtomicUsize::new(0),
+            bytes_max: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sets how much is kept from now on, and hands what is more to `free`.
+    pub fn resize(&self, bytes_max: usize, free: impl FnMut(*mut u8, usize)) {
+        // Relaxed, here and for the other counts: a thread that has not seen it yet keeps a block more.
+        self.bytes_max.store(bytes_max, Relaxed);
+        self.make_room(bytes_max, free);
+    }
+
+    /// Gives up blocks until no more than `bytes_max` are kept, or each place was looked at.
+    fn make_room(&self, bytes_max: usize, mut free: impl FnMut(*mut u8, usize)) {
+        for _ in 0..self.places.len() {
+            if self.kept_bytes.load(Relaxed) <= bytes_max {
+                return;
+            }
+            let at = self.next.fetch_add(1, Relaxed) % self.places.len();
+            let class_len_bytes = Self::class_at(at);
+            if let Some(block) = self.take_at(at, class_len_bytes) {
+                free(block, class_len_bytes);
+            }
+        }
+    }
+
+    /// The size class of a place.
+    fn class_at(at: usize) -> usize {
+        let class = at / PLACES;
+        (4 + class % 4) << (SMALLEST_LOG2 - 2 + (class / 4) as u32)
+    }
+
+    fn take_at(&self, at: usize, class_len_bytes: usize) -> Option<*mut u8> {
+        let place = &self.places[at];
+        // Relaxed: only a hint, so that empty places are not written to.
+        if place.load(Relaxed).is_null() {
+            return None;
+        }
+        // Acquire: pairs with the Release in `put`, so that the last owner's writes are over.
+        let block = place.swap(ptr::null_mut(), Acquire);
+        if block.is_null() {
+            return None;
+        }
+        self.kept_bytes.fetch_sub(class_len_bytes, Relaxed);
+        Some(block)
+    }
+
+    /// A block of this class, if there is one. O(1).
+    pub fn take(&self, class_len_bytes: usize) -> Option<*mut u8> {
+        places_of(class_len_bytes).find_map(|at| self.take_at(at, class_len_bytes))
+    }
+
+    /// Keeps a free block of this class, or hands it, or others it displaces, to `free`. O(1).
+    pub fn put(&self, block: *mut u8, class_len_bytes: usize, mut free: impl FnMut(*mut u8, usize)) {
+        let bytes_max = self.bytes_max.load(Relaxed);
+        if class_len_bytes > bytes_max {
+            return free(block, class_len_bytes);
+        }
+        self.make_room(bytes_max - class_len_bytes, &mut free);
+        // Counted first: a thread that takes it at once must find it counted.
+        self.kept_bytes.fetch_add(class_len_bytes, Relaxed);
+        for at in places_of(class_len_bytes) {
+            // Release: see `take_at`.
+            if self.places[at].compare_exchange(ptr::null_mut(), block, Release, Relaxed).is_ok() {
+                return;
+            }
+        }
+        self.kept_bytes.fetch_sub(class_len_bytes, Relaxed);
+        free(block, class_len_bytes);
+    }
+
+    #[cfg(test)]
+    fn kept_bytes(&self) -> usize {
+        self.kept_bytes.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size_class::size_class;
+
+    /// Addresses stand for blocks: the shelf never looks inside.
+    fn block(number: usize) -> *mut u8 {
+        ptr::without_provenance_mut(number * 4096)
+    }
+
+    #[test]
+    fn every_class_has_places_of_its_own() {
+        let mut class = size_class((16 << 10) + 1);
+        let mut last = 0;
+        while class <= 512 << 10 {
+            let places = places_of(class);
+            assert!(places.start >= last && places.end <= CLASSES * PLACES, "{class}: {places:?}");
+            assert_eq!(Shelf::class_at(places.start), class);
+            last = places.end;
+            class = size_class(class + 1);
+        }
+        assert_eq!(last, CLASSES * PLACES);
+    }
+
+    #[test]
+    fn a_block_serves_its_class_once() {
+        let shelf = Shelf::new();
+        shelf.resize(1 << 20, |_, _| unreachable!("nothing was kept"));
+        shelf.put(block(1), 20 << 10, |_, _| unreachable!("there is room"));
+        assert_eq!(shelf.take(24 << 10), None);
+        assert_eq!(shelf.kept_bytes(), 20 << 10);
+        assert_eq!(shelf.take(20 << 10), Some(block(1)));
+        assert_eq!((shelf.take(20 << 10), shelf.kept_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn a_full_shelf_gives_up_other_blocks_in_turn() {
+        let shelf = Shelf::new();
+        let mut freed = Vec::new();
+        shelf.put(block(1), 32 << 10, |block, _| freed.push(block));
+        assert_eq!(freed, [block(1)], "at first it keeps nothing");
+        shelf.resize(100 << 10, |_, _| unreachable!("nothing was kept"));
+        for number in 2..=5 {
+            shelf.put(block(number), 32 << 10, |block, _| freed.push(block));
+        }
+        assert_eq!((freed.len(), shelf.kept_bytes()), (2, 96 << 10));
+        shelf.put(block(6), 128 << 10, |block, _| freed.push(block));
+        assert_eq!(freed.last(), Some(&block(6)), "it is larger than the shelf");
+        shelf.resize(0, |block, _| freed.push(block));
+        freed.sort();
+        assert_eq!(freed, (1..=6).map(block).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn threads_lose_no_block_and_get_none_twice() {
+        let shelf = Shelf::new();
+        shelf.resize(400 << 10, |_, _| unreachable!("nothing was kept"));
+        let held = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|thread| {
+                    let shelf = &shelf;
+                    scope.spawn(move || {
+                        let mut mine: Vec<_> =
+                            (0..50).map(|n| block(1 + thread * 50 + n).expose_provenance()).collect();
+                        for round in 0..20_000 {
+                            let class = [20 << 10, 64 << 10][round % 2];
+                            if round % 3 == 0 {
+                                let taken = shelf.take(class);
+                                mine.extend(taken.map(|block| block.expose_provenance()));
+                            } else if let Some(block) = mine.pop() {
+                                let block = ptr::with_exposed_provenance_mut(block);
+                                shelf.put(block, class, |block, _| mine.push(block.expose_provenance()));
+                            }
+                        }
+                        mine
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("it ended well")).collect::<Vec<_>>()
+        });
+        let mut all = held;
+        shelf.resize(0, |block, _| all.push(block.expose_provenance()));
+        all.sort_unstable();
+        assert_eq!(all, (1..=200).map(|n| block(n).expose_provenance()).collect::<Vec<_>>());
+        assert_eq!(shelf.kept_bytes(), 0);
+    }
+}
