@@ -12,5 +12,6 @@ mod migrate;
 mod monitor;
 mod requests;
 mod scripts;
+mod stalls;
 mod support;
 mod tracking;

@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
          |---|--:|--:|--:|--:|--:|--:|"
     );
     for name in options.servers.names() {
-        measure(options, name)?;
+        measure(options, &name)?;
     }
     Ok(())
 }

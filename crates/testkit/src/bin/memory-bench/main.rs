@@ -40,9 +40,9 @@ enum What {
 /// The servers to measure.
 #[derive(Args)]
 struct Servers {
-    /// I/O threads of Saker.
-    #[arg(long, default_value_t = 2)]
-    io_threads: usize,
+    /// I/O threads of Saker; it is measured with each of these numbers.
+    #[arg(long, value_delimiter = ',', default_value = "2")]
+    io_threads: Vec<usize>,
     /// `NAME=COMMAND`: a server to compare with.
     #[arg(long)]
     peer: Vec<String>,
@@ -52,16 +52,21 @@ struct Servers {
 }
 
 impl Servers {
-    /// Their names, Saker's first.
-    fn names(&self) -> Vec<&str> {
-        let saker = (!self.only_peers).then_some("saker");
-        saker.into_iter().chain(self.peer.iter().map(|peer| peer.split('=').next().unwrap_or(peer))).collect()
+    /// Their names, Saker's first: with its number of threads where there are several.
+    fn names(&self) -> Vec<String> {
+        let saker = self.io_threads.iter().filter(|_| !self.only_peers).map(|threads| match self.io_threads[..] {
+            [_] => "saker".to_owned(),
+            _ => format!("saker {threads}"),
+        });
+        let peers = self.peer.iter().map(|peer| peer.split('=').next().unwrap_or(peer).to_owned());
+        saker.chain(peers).collect()
     }
 
     /// Starts the server of this name.
     fn start(&self, name: &str) -> io::Result<ServerProcess> {
-        if name == "saker" {
-            return saker::start(&["--io-threads", &self.io_threads.to_string()]);
+        if let Some(threads) = name.strip_prefix("saker") {
+            let threads = if threads.is_empty() { self.io_threads[0].to_string() } else { threads.trim().into() };
+            return saker::start(&["--io-threads", &threads]);
         }
         let command = self.peer.iter().find_map(|peer| peer.strip_prefix(name)?.strip_prefix('='));
         peer::start_command(command.unwrap_or(name))

@@ -17,6 +17,9 @@ pub struct Options {
     /// Elements of the value.
     #[arg(long, default_value_t = 1_000_000)]
     elements: usize,
+    /// Ways to go to try, by their names in the table; all of them if none is given.
+    #[arg(long, value_delimiter = ',')]
+    ways: Vec<String>,
     /// Types to try.
     #[arg(long, value_delimiter = ',', default_value = "set,hash,zset,list")]
     types: Vec<String>,
@@ -26,12 +29,16 @@ pub struct Options {
 const ELEMENTS_PER_REQUEST: usize = 10;
 /// Requests sent together while the value grows.
 const BATCH: usize = 10;
+/// Elements of each of the small values that are written with as many elements as the big one: what the load
+/// alone does.
+const SMALL: usize = 1000;
 /// How long the reader goes on after a value is gone: freeing it in the background may disturb, too.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 
 /// What makes the value go, each with its requests.
 const WAYS: &[(&str, &[&[&str]])] = &[
     ("deleted", &[&["DEL", "big"]]),
+    ("unlinked", &[&["UNLINK", "big"]]),
     ("expired", &[&["PEXPIRE", "big", "1"]]),
     ("overwritten", &[&["SET", "big", "x"], &["DEL", "big"]]),
     ("renamed over", &[&["SET", "other", "x"], &["RENAME", "other", "big"], &["DEL", "big"]]),
@@ -76,18 +83,24 @@ fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<(String, f64
                 longest_ns.fetch_max(started.elapsed().as_nanos() as u64, Relaxed);
             }
         });
+        let wanted = |way: &str| options.ways.is_empty() || options.ways.iter().any(|wanted| wanted == way);
         let take = || longest_ns.swap(0, Relaxed) as f64 / 1e6;
         let result = (|| {
             let mut waits: Vec<(String, f64)> = Vec::new();
             std::thread::sleep(AFTERMATH);
             waits.push(("idle".into(), take()));
-            for (number, (way, requests)) in WAYS.iter().enumerate() {
+            fill(&mut client, kind, options.elements, SMALL)?;
+            waits.push(("growing as many small ones".into(), take()));
+            client.request(&["FLUSHALL"])?;
+            client.request(&["SET", "small", "value"])?;
+            std::thread::sleep(AFTERMATH);
+            for (number, (way, requests)) in WAYS.iter().filter(|(way, _)| wanted(way)).enumerate() {
                 take();
-                fill(&mut client, kind, options.elements)?;
+                fill(&mut client, kind, options.elements, options.elements)?;
+                let grown = take();
                 if number == 0 {
-                    waits.push(("growing".into(), take()));
+                    waits.push(("growing".into(), grown));
                 }
-                take();
                 if requests.is_empty() {
                     evict(&mut client)?;
                 }
@@ -100,9 +113,9 @@ fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<(String, f64
                 std::thread::sleep(AFTERMATH);
                 waits.push(((*way).to_owned(), take()));
             }
-            if kind != "hash" {
+            if wanted("shrinking") {
                 take();
-                fill(&mut client, kind, options.elements)?;
+                fill(&mut client, kind, options.elements, options.elements)?;
                 take();
                 shrink(&mut client, kind, options.elements)?;
                 waits.push(("shrinking".into(), take()));
@@ -124,7 +137,8 @@ fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
     set_option(client, "maxmemory", "0")
 }
 
-fn fill(client: &mut Client, kind: &str, elements: usize) -> Result<(), Box<dyn Error>> {
+/// Writes so many elements, each `per_key` of them to a key of their own: the first is `big`.
+fn fill(client: &mut Client, kind: &str, elements: usize, per_key: usize) -> Result<(), Box<dyn Error>> {
     let mut next = 0;
     while next < elements {
         let requests: Vec<Vec<String>> = (0..BATCH)
@@ -137,7 +151,11 @@ fn fill(client: &mut Client, kind: &str, elements: usize) -> Result<(), Box<dyn 
                     "zset" => ("ZADD", true, false),
                     _ => ("RPUSH", false, false),
                 };
-                let mut request = vec![verb.to_owned(), "big".to_owned()];
+                let key = match range.start / per_key {
+                    0 => "big".to_owned(),
+                    number => format!("small:{number}"),
+                };
+                let mut request = vec![verb.to_owned(), key];
                 for n in range {
                     // Scores in no order, as the members' names.
                     let scattered = (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24;
@@ -158,12 +176,21 @@ fn fill(client: &mut Client, kind: &str, elements: usize) -> Result<(), Box<dyn 
 fn shrink(client: &mut Client, kind: &str, elements: usize) -> Result<(), Box<dyn Error>> {
     let verb = match kind {
         "set" => "SPOP",
+        "hash" => "HDEL",
         "zset" => "ZPOPMIN",
         _ => "LPOP",
     };
-    let request: Vec<String> = [verb, "big", &ELEMENTS_PER_REQUEST.to_string()].map(String::from).into();
-    let requests = vec![request; BATCH];
-    for _ in 0..elements.div_ceil(BATCH * ELEMENTS_PER_REQUEST) {
+    let request = |first: usize| -> Vec<String> {
+        let mut request = vec![verb.to_owned(), "big".to_owned()];
+        match kind {
+            "hash" => request.extend((first..first + ELEMENTS_PER_REQUEST).map(|n| format!("element:{n}"))),
+            _ => request.push(ELEMENTS_PER_REQUEST.to_string()),
+        }
+        request
+    };
+    for batch in 0..elements.div_ceil(BATCH * ELEMENTS_PER_REQUEST) {
+        let requests: Vec<_> =
+            (0..BATCH).map(|at| request((batch * BATCH + at) * ELEMENTS_PER_REQUEST)).collect();
         client.pipeline(&requests)?;
     }
     Ok(())

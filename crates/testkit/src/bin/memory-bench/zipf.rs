@@ -56,11 +56,11 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     println!("| policy | server | hit rate, percent (each run) | keys at the end |\n|---|---|--:|--:|");
     for policy in &options.policies {
-        let mut rows: Vec<(&str, Vec<String>, usize)> =
+        let mut rows: Vec<(String, Vec<String>, usize)> =
             options.servers.names().into_iter().map(|name| (name, Vec::new(), 0)).collect();
         for round in 0..options.rounds {
             for (name, rates, keys) in &mut rows {
-                let (rate, held) = measure(options, name, policy, &below, round)?;
+                let (rate, held) = measure(options, &name, policy, &below, round)?;
                 rates.push(format!("{rate:.2}"));
                 *keys = held;
             }
