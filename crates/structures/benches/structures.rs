@@ -332,3 +332,44 @@ mod quicklist {
         each(bencher, &[VALUE; BATCH], |value| list.insert(MANY / 2, *value));
     }
 }
+
+mod hyperloglog {
+    use super::*;
+    use structures::hll::{self, Hll, HllMut, Observation};
+
+    fn ours(len: usize) -> Vec<u8> {
+        let mut bytes = hll::empty();
+        let mut hll = HllMut::of(&mut bytes).expect("it was made here");
+        for element in (0..len).map(name) {
+            hll.add(Observation::of(&element), 3000).expect("it is whole");
+        }
+        bytes
+    }
+
+    /// To a dense one, of which few registers change.
+    #[divan::bench]
+    fn add_ours(bencher: Bencher<'_, '_>) {
+        let mut bytes = ours(MANY);
+        let mut hll = HllMut::of(&mut bytes).expect("it was made here");
+        each(bencher, &scattered(), |element| {
+            black_box(hll.add(Observation::of(element), 3000).is_ok());
+        });
+    }
+
+    /// The exact answer, at 17 bytes and a table entry for each element.
+    #[divan::bench]
+    fn add_std(bencher: Bencher<'_, '_>) {
+        let mut set: HashSet<Vec<u8>> = (0..MANY).map(name).collect();
+        each(bencher, &scattered(), |element| {
+            black_box(set.insert(element.clone()));
+        });
+    }
+
+    #[divan::bench]
+    fn count_ours(bencher: Bencher<'_, '_>) {
+        let bytes = ours(MANY);
+        each(bencher, &[()], |()| {
+            black_box(Hll::of(&bytes).expect("it was made here").count().is_ok());
+        });
+    }
+}
