@@ -54,10 +54,11 @@ struct Servers {
 impl Servers {
     /// Their names, Saker's first: with its number of threads where there are several.
     fn names(&self) -> Vec<String> {
-        let saker = self.io_threads.iter().filter(|_| !self.only_peers).map(|threads| match self.io_threads[..] {
-            [_] => "saker".to_owned(),
-            _ => format!("saker {threads}"),
-        });
+        let saker =
+            self.io_threads.iter().filter(|_| !self.only_peers).map(|threads| match self.io_threads[..] {
+                [_] => "saker".to_owned(),
+                _ => format!("saker {threads}"),
+            });
         let peers = self.peer.iter().map(|peer| peer.split('=').next().unwrap_or(peer).to_owned());
         saker.chain(peers).collect()
     }
@@ -65,7 +66,8 @@ impl Servers {
     /// Starts the server of this name.
     fn start(&self, name: &str) -> io::Result<ServerProcess> {
         if let Some(threads) = name.strip_prefix("saker") {
-            let threads = if threads.is_empty() { self.io_threads[0].to_string() } else { threads.trim().into() };
+            let threads =
+                if threads.is_empty() { self.io_threads[0].to_string() } else { threads.trim().into() };
             return saker::start(&["--io-threads", &threads]);
         }
         let command = self.peer.iter().find_map(|peer| peer.strip_prefix(name)?.strip_prefix('='));
