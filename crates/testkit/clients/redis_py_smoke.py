@@ -250,6 +250,102 @@ def pipelines(r, _):
 
 
 @check
+def transactions(r, connect):
+    with r.pipeline(transaction=True) as pipe:
+        pipe.set("n", 1).incr("n").lpush("n", "x").get("n")
+        replies = pipe.execute(raise_on_error=False)
+    equal([replies[0], replies[1], replies[3]], [True, 2, b"2"])
+    assert isinstance(replies[2], redis.ResponseError), replies
+    with r.pipeline(transaction=True) as pipe:
+        pipe.set("unseen", 1).execute_command("NOSUCHCOMMAND")
+        raises(redis.ResponseError, "unknown command", pipe.execute)
+    equal(r.exists("unseen"), 0)
+    with connect() as other, r.pipeline() as pipe:
+        pipe.watch("n")
+        seen = int(pipe.get("n"))
+        other.set("n", 100)
+        pipe.multi()
+        pipe.set("n", seen + 1)
+        raises(redis.WatchError, "", pipe.execute)
+    equal(r.get("n"), b"100")
+
+
+@check
+def optimistic_counters_lose_nothing(r, connect):
+    def count():
+        with connect() as own:
+            for _ in range(50):
+                own.transaction(lambda pipe: increment(pipe), "counter")
+
+    def increment(pipe):
+        value = int(pipe.get("counter") or 0)
+        pipe.multi()
+        pipe.set("counter", value + 1)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    equal(r.get("counter"), b"200")
+
+
+@check
+def waiting(r, connect):
+    got = []
+
+    def wait(call):
+        with connect() as own:
+            got.append(call(own))
+
+    def served(call, push):
+        thread = threading.Thread(target=wait, args=[call])
+        thread.start()
+        while r.info("clients")["blocked_clients"] == 0:
+            pass
+        push()
+        thread.join()
+        return got.pop()
+
+    equal(list(served(lambda own: own.blpop(["a", "b"], 20), lambda: r.rpush("b", "x", "y"))), [b"b", b"x"])
+    equal(served(lambda own: own.blmove("l", "m", 20), lambda: r.rpush("l", "z")), b"z")
+    equal(r.lrange("m", 0, -1), [b"z"])
+    popped = served(lambda own: own.bzpopmin("z", 20), lambda: r.zadd("z", {"low": 1, "high": 2}))
+    equal([popped[0], popped[1], float(popped[2])], [b"z", b"low", 1.0])
+    read = served(lambda own: own.xread({"x": "$"}, block=20_000), lambda: r.xadd("x", {"f": "v"}, id="1-1"))
+    equal(b"1-1" in str(read).encode(), True)
+    r.xgroup_create("x", "g", id="$")
+    read = served(
+        lambda own: own.xreadgroup("g", "me", {"x": ">"}, block=20_000), lambda: r.xadd("x", {"f": "w"}, id="2-1")
+    )
+    equal(b"2-1" in str(read).encode(), True)
+    equal(r.xack("x", "g", "2-1"), 1)
+    equal(r.blpop("none", 0.01), None)
+
+
+@check
+def cached_reads_follow_changes(r, connect):
+    if r.connection_pool.connection_kwargs["protocol"] != 3:
+        return
+    from redis.cache import CacheConfig
+
+    with connect(cache_config=CacheConfig()) as cached:
+        equal(cached.get("k"), None)
+        for value in (b"1", b"2"):
+            r.set("k", value)
+            # The push that drops the cached reply is on its way by another connection.
+            deadline = time.time() + 5
+            while cached.get("k") != value and time.time() < deadline:
+                pass
+            equal(cached.get("k"), value)
+            assert cached.get_cache().size >= 1
+        reads = r.info("commandstats")["cmdstat_get"]["calls"]
+        for _ in range(100):
+            equal(cached.get("k"), b"2")
+        assert r.info("commandstats")["cmdstat_get"]["calls"] - reads <= 2, "the cache is not used"
+
+
+@check
 def databases(r, connect):
     r.set("here", "9")
     other = connect(db=10)

@@ -66,6 +66,8 @@ var checks = []struct {
 	{"sorted sets", sortedSets},
 	{"streams", streams},
 	{"pipelines", pipelines},
+	{"transactions", transactions},
+	{"waiting", waiting},
 	{"many connections", manyConnections},
 }
 
@@ -212,6 +214,53 @@ func pipelines(r *redis.Client) {
 	fails(refused.Err(), "WRONGTYPE")
 	is[int64](incremented, 2)
 	is[string](last, "2")
+}
+
+func transactions(r *redis.Client) {
+	pipe := r.TxPipeline()
+	pipe.Set(ctx, "a", 1, 0)
+	incremented := pipe.Incr(ctx, "a")
+	_, err := pipe.Exec(ctx)
+	fits(err)
+	is[int64](incremented, 2)
+	interrupted := r.Watch(ctx, func(tx *redis.Tx) error {
+		is[string](tx.Get(ctx, "a"), "2")
+		fits(r.Set(ctx, "a", "other", 0).Err())
+		_, err := tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+			return pipe.Set(ctx, "a", "mine", 0).Err()
+		})
+		return err
+	}, "a")
+	if interrupted != redis.TxFailedErr {
+		panic(fmt.Sprintf("a changed key did not stop the transaction: %v", interrupted))
+	}
+	is[string](r.Get(ctx, "a"), "other")
+}
+
+func waiting(r *redis.Client) {
+	served := make(chan []string)
+	go func() { served <- r.BLPop(ctx, 20*time.Second, "l", "m").Val() }()
+	time.AfterFunc(20*time.Millisecond, func() { r.RPush(ctx, "m", "x") })
+	if got := fmt.Sprint(<-served); got != "[m x]" {
+		panic("BLPOP got " + got)
+	}
+	entries := make(chan []redis.XStream)
+	go func() {
+		entries <- r.XRead(ctx, &redis.XReadArgs{Streams: []string{"s", "0"}, Block: 20 * time.Second}).Val()
+	}()
+	time.AfterFunc(20*time.Millisecond, func() {
+		r.XAdd(ctx, &redis.XAddArgs{Stream: "s", ID: "1-1", Values: []string{"f", "v"}})
+	})
+	if got := fmt.Sprint(<-entries); got != "[{s [{1-1 map[f:v]}]}]" {
+		panic("XREAD got " + got)
+	}
+}
+
+// fits ends the check unless err is nil.
+func fits(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 func manyConnections(r *redis.Client) {

@@ -20,6 +20,7 @@ import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.StreamEntryID;
+import redis.clients.jedis.Transaction;
 import redis.clients.jedis.args.ListDirection;
 import redis.clients.jedis.args.ListPosition;
 import redis.clients.jedis.exceptions.JedisDataException;
@@ -31,6 +32,7 @@ import redis.clients.jedis.params.ZParams;
 import redis.clients.jedis.resps.ScanResult;
 import redis.clients.jedis.resps.StreamEntry;
 import redis.clients.jedis.resps.Tuple;
+import redis.clients.jedis.util.KeyValue;
 
 public class Round {
     static final Map<String, Consumer<Jedis>> CHECKS = new LinkedHashMap<>();
@@ -45,6 +47,7 @@ public class Round {
         CHECKS.put("sorted sets", Round::sortedSets);
         CHECKS.put("streams", Round::streams);
         CHECKS.put("pipelines", Round::pipelines);
+        CHECKS.put("transactions", Round::transactions);
     }
 
     /** Fails the running check unless the reply is the wanted one. */
@@ -206,6 +209,32 @@ public class Round {
         }
     }
 
+    static void transactions(Jedis r) {
+        Transaction first = r.multi();
+        first.set("a", "1");
+        Response<Long> incremented = first.incr("a");
+        first.exec();
+        equal(incremented.get(), 2L);
+        r.watch("a");
+        r.set("a", "changed");
+        Transaction second = r.multi();
+        second.set("a", "mine");
+        equal(second.exec(), null);
+        equal(r.get("a"), "changed");
+        equal(r.blpop(0.01, "none"), null);
+    }
+
+    /** A client that waits is served by another that pushes. */
+    static void waiting(HostAndPort address, DefaultJedisClientConfig config) throws InterruptedException {
+        try (Jedis waits = new Jedis(address, config); Jedis pushes = new Jedis(address, config)) {
+            Thread pusher = new Thread(() -> pushes.rpush("m", "x"));
+            pusher.start();
+            KeyValue<String, String> popped = waits.blpop(20.0, "l", "m");
+            equal(popped, new KeyValue<>("m", "x"));
+            pusher.join();
+        }
+    }
+
     /** One client that several threads use, over a pool of connections. */
     static void manyThreads(HostAndPort address, DefaultJedisClientConfig config) throws InterruptedException {
         try (JedisPooled pooled = new JedisPooled(address, config)) {
@@ -243,8 +272,9 @@ public class Round {
                     r.flushDB();
                 }
             }
+            waiting(address, config);
             manyThreads(address, config);
         }
-        System.out.println("Jedis: " + (CHECKS.size() + 1) + " checks passed, on RESP2 and RESP3");
+        System.out.println("Jedis: " + (CHECKS.size() + 2) + " checks passed, on RESP2 and RESP3");
     }
 }

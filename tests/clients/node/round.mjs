@@ -119,6 +119,30 @@ const checks = {
     equal(await r.xtrim("s", "MAXLEN", 0), 1);
   },
 
+  async transactions(r) {
+    const replies = await r.multi().set("a", "1").incr("a").lpush("a", "x").get("a").exec();
+    equal(replies.map(([error]) => error?.message?.split(" ")[0] ?? null), [null, null, "WRONGTYPE", null]);
+    equal(replies[3][1], "2");
+    const other = r.duplicate();
+    await r.watch("a");
+    await other.set("a", "other");
+    equal(await r.multi().set("a", "mine").exec(), null);
+    equal(await r.get("a"), "other");
+    other.disconnect();
+  },
+
+  async waiting(r) {
+    const other = r.duplicate();
+    const popped = other.blpop("l", "m", 20);
+    await r.rpush("m", "x");
+    equal(await popped, ["m", "x"]);
+    const read = other.xread("BLOCK", 20_000, "STREAMS", "s", "0");
+    await r.xadd("s", "1-1", "f", "v");
+    equal(await read, [["s", [["1-1", ["f", "v"]]]]]);
+    equal(await other.bzpopmin("none", 0.01), null);
+    other.disconnect();
+  },
+
   async pipelines(r) {
     const replies = await r.pipeline().set("a", "1").incr("a").lpush("a", "x").get("a").exec();
     equal(replies.map(([error]) => error?.message?.split(" ")[0] ?? null), [null, null, "WRONGTYPE", null]);

@@ -19,6 +19,8 @@ const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
 const PASSWORD: &str = "correct-horse";
 /// redis-py, at the release the checks were written with.
 const REDIS_PY: &str = "redis==8.1.0";
+/// A queue of jobs whose workers need no Lua, which rq, dramatiq and asynq do; likewise at a fixed release.
+const HUEY: &str = "huey==2.5.3";
 /// For one client's whole run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(180);
 
@@ -118,6 +120,21 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
+/// A queue of jobs, end to end: a thousand jobs, and workers that are killed.
+pub fn huey(session: &Session) -> Result<Outcome> {
+    let python = match python_with_redis(session)? {
+        Ok(python) => python,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    let script = session.root.join("tests/clients/python/huey_jobs.py");
+    on_each_back_end(session, |server| {
+        let mut command = Command::new(&python);
+        command.arg(&script).arg(server.port().to_string());
+        shell::run_logged(session, "huey", &mut command, CLIENT_LIMIT)?;
+        Ok(())
+    })
+}
+
 /// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
 pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
     let program = release::build(session)?;
@@ -174,11 +191,11 @@ fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()>
     Ok(())
 }
 
-/// A Python with redis-py in a virtual environment below the target folder; the inner error says what is missing.
+/// A Python with redis-py and huey in a virtual environment below the target folder; the inner error says what is missing.
 fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("venv");
     let python = folder.join("bin/python");
-    let has_redis = || shell::succeeds(Command::new(&python).args(["-c", "import redis"]));
+    let has_redis = || shell::succeeds(Command::new(&python).args(["-c", "import redis, huey"]));
     if has_redis() {
         return Ok(Ok(python));
     }
@@ -194,10 +211,10 @@ fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
         ensure!(create(), "python3 -m venv fails");
     }
     let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY]);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY, HUEY]);
     if shell::run_logged(session, "pip", &mut pip, CLIENT_LIMIT).is_err() || !has_redis() {
         return Ok(Err(format!(
-            "pip could not install {REDIS_PY}; see {}",
+            "pip could not install {REDIS_PY} and {HUEY}; see {}",
             session.log_path("pip").display()
         )));
     }

@@ -91,6 +91,12 @@ pub const STEPS: &[Step] = &[
         run: clients::redis_py,
     },
     Step {
+        name: "huey",
+        about: "a queue of jobs in Python, a thousand jobs, workers killed, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: clients::huey,
+    },
+    Step {
         name: "go-redis",
         about: "go-redis over every type, RESP2 and RESP3, on each back end",
         remedy: CLIENT_REMEDY,
