@@ -260,6 +260,7 @@ fn shared(
         clients: Registry::default(),
         follows: Follows::default(),
         tracking: Tracking::default(),
+        push_bytes: 0.into(),
         monitors: Monitors::default(),
         pause: Pause::default(),
         samples: Samples::default(),

@@ -18,6 +18,7 @@
 //! Memory that waits in the background to be freed counts as free while it is little. When used memory is
 //! over the limit all the same, by more than [`slack`], a thread short of memory first helps freeing it.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use commands::Effects;
@@ -137,7 +138,7 @@ impl MemoryLimit {
             if used > limit + slack && pending > 0 && at.shared.freeing.free_some(HELP_PIECES) {
                 used = self.sum(limit, at.shared.threads.len());
             }
-            let held = used.saturating_sub(pending);
+            let held = used.saturating_sub(pending).saturating_sub(at.shared.push_bytes.load(Relaxed));
             if held + reserve_bytes <= limit {
                 return Verdict::Fits;
             }
@@ -191,7 +192,8 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     let limit = settings.maxmemory_bytes;
     limit > 0
         && settings.eviction.is_some()
-        && alloc::used_memory_bytes() as u64 > limit + shared.freeing.pending_bytes()
+        && alloc::used_memory_bytes() as u64
+            > limit + shared.freeing.pending_bytes() + shared.push_bytes.load(Relaxed)
 }
 
 #[cfg(test)]

@@ -42,7 +42,21 @@ pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
         }
         return;
     }
+    // Relaxed: a figure for the memory limit.
+    shared.push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
     port.push(Push { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) });
+}
+
+/// What a message of this length takes at most: its block is rounded up, the list of messages grows twofold.
+fn counted_bytes(len_bytes: usize) -> u64 {
+    (len_bytes + len_bytes / 4 + 2 * size_of::<Push>() + 32) as u64
+}
+
+impl Push {
+    /// What it adds to `Shared::push_bytes`.
+    pub fn counted_bytes(&self) -> u64 {
+        counted_bytes(self.bytes.len())
+    }
 }
 
 impl ThreadPort {

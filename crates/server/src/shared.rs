@@ -148,6 +148,9 @@ pub struct Shared {
     pub follows: Follows,
     /// What clients cache.
     pub tracking: Tracking,
+    /// Bytes of messages between a thread's inbox and the network. The memory limit leaves them out: else the
+    /// news of evicted keys would make more keys be evicted.
+    pub push_bytes: AtomicU64,
     /// Who is told all commands.
     pub monitors: Monitors,
     /// CLIENT PAUSE.

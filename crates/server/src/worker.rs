@@ -50,6 +50,8 @@ pub struct Worker {
     resumed: Vec<ConnId>,
     /// When clients stop waiting for a key, in milliseconds of the server's clock; by time and ticket.
     timeouts: BTreeMap<(u64, u64), ConnId>,
+    /// What of `Shared::push_bytes` leaves with this turn's replies.
+    pushed_bytes: u64,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
     /// What this thread accepts from: thread 0 does for all.
@@ -67,6 +69,7 @@ impl Worker {
             ready: Vec::new(),
             resumed: Vec::new(),
             timeouts: BTreeMap::new(),
+            pushed_bytes: 0,
             postponed: Vec::new(),
             listeners: Vec::new(),
         }
@@ -124,6 +127,9 @@ impl Worker {
             drop(pass);
             self.engine.free_before_replies();
             self.net.flush();
+            if self.pushed_bytes > 0 {
+                shared.push_bytes.fetch_sub(std::mem::take(&mut self.pushed_bytes), Relaxed);
+            }
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {
                 return Ok(());
@@ -357,6 +363,7 @@ impl Worker {
     /// Appends messages to the output of their connections, and closes those that read too slowly.
     fn take_pushes(&mut self, port: &ThreadPort) {
         let pushes = std::mem::take(&mut *port.pushes.lock());
+        self.pushed_bytes += pushes.iter().map(Push::counted_bytes).sum::<u64>();
         for Push { conn, client, bytes } in pushes {
             client.waiting_push_bytes.fetch_sub(bytes.len() as u64, Relaxed);
             if self.session(conn).is_none_or(|session| session.id != client.id) {
