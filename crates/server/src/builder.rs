@@ -259,6 +259,7 @@ fn shared(
         settings: SharedSettings::new(settings),
         clients: Registry::default(),
         follows: Follows::default(),
+        pubsub: crate::pubsub::PubSub::new(start.io_threads),
         tracking: Tracking::default(),
         push_bytes: 0.into(),
         monitors: Monitors::default(),

@@ -10,7 +10,7 @@ use commands::{Args, CommandError, Effects, Patience};
 use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::{Access, Moment, Tally};
-use resp::Reply;
+use resp::{Protocol, Reply};
 use smallvec::SmallVec;
 use stdx::ByteQueue;
 
@@ -148,6 +148,16 @@ impl Engine {
         self.effects.events.clear();
         if !self.effects.discarded.is_empty() {
             self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
+        }
+    }
+
+    /// Appends what was published to the output of this thread's subscribers; lists those in `over` whose
+    /// output may be over a limit.
+    #[inline]
+    pub fn deliver_publications(&self, outputs: &mut net::Outputs, over: &mut Vec<net::ConnId>) {
+        if self.shared.pubsub.has_messages(self.thread) {
+            let limit_bytes = self.settings.pubsub_output_limit.first_bytes();
+            self.shared.pubsub.deliver(&self.shared, self.thread, outputs, limit_bytes, over);
         }
     }
 
@@ -292,6 +302,9 @@ impl Engine {
         {
             let line = "OOM command not allowed when used memory > 'maxmemory'.";
             return (registered, Some(CommandError::Line(line)));
+        }
+        if session.subscriptions.is_some() && session.protocol == Protocol::Resp2 {
+            return (registered, subscriber_refusal(registered));
         }
         (registered, None)
     }
@@ -506,6 +519,30 @@ impl Engine {
         self.shared.errors.count(&line);
         Reply::new(out, session.protocol).error_bytes(&line);
     }
+}
+
+/// Whether a subscriber that speaks RESP2 may run a command: replies must differ from messages.
+#[cold]
+fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
+    let allowed = matches!(
+        registered.full_name,
+        "ping"
+            | "quit"
+            | "reset"
+            | "subscribe"
+            | "psubscribe"
+            | "ssubscribe"
+            | "unsubscribe"
+            | "punsubscribe"
+            | "sunsubscribe"
+    );
+    (!allowed).then(|| {
+        CommandError::Text(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+             this context",
+            registered.full_name
+        ))
+    })
 }
 
 /// A command's flags; for EXEC those of all that it will run.

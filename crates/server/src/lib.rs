@@ -37,6 +37,7 @@ pub mod metrics;
 pub mod monitor;
 pub mod owned_args;
 pub mod process;
+pub mod pubsub;
 pub mod push;
 pub mod session;
 pub mod settings;

@@ -13,6 +13,7 @@ use resp::Protocol;
 use resp::parse::Progress;
 
 use crate::follow::Waiter;
+use crate::pubsub::Subscriptions;
 use crate::shared::Shared;
 use crate::tracking::TrackingState;
 use crate::transaction::{Transaction, Watch};
@@ -41,6 +42,8 @@ pub enum Flow {
     Stalled,
     /// Held back until a key has what the client waits for (BLPOP); its input waits.
     Waiting,
+    /// Held back until threads have taken the messages that it and others published; its input waits.
+    Crowded,
     /// No more: the connection closes once its replies are sent.
     Closing,
 }
@@ -79,6 +82,8 @@ pub struct Session {
     pub transaction: Option<Box<Transaction>>,
     /// Keys watched for the next transaction.
     pub watch: Option<Box<Watch>>,
+    /// Channels it listens to; `None` for none.
+    pub subscriptions: Option<Box<Subscriptions>>,
 }
 
 impl Session {
@@ -175,6 +180,8 @@ pub struct ClientInfo {
     pub waiter: Mutex<Option<Arc<Waiter>>>,
     /// Commands queued in its transaction, plus one; 0 without one.
     pub queued: AtomicU64,
+    /// Its subscriptions: channels, patterns, shard channels.
+    pub subscriptions: [AtomicU64; 3],
     /// Keys it watches.
     pub watched: AtomicU64,
     /// What rarely changes.
@@ -248,6 +255,11 @@ pub struct Place {
 }
 
 impl ClientInfo {
+    /// Whether it has subscriptions: what CLIENT LIST calls a client of type `pubsub`.
+    pub fn is_subscriber(&self) -> bool {
+        self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
+    }
+
     /// A client that has just connected, with the addresses of both ends.
     pub fn new(id: u64, at: Place, (peer, local): (Address, Address), now_ms: u64) -> Self {
         Self {
@@ -280,6 +292,7 @@ impl ClientInfo {
             waiting_push_bytes: 0.into(),
             waiter: None.into(),
             queued: 0.into(),
+            subscriptions: Default::default(),
             watched: 0.into(),
             names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
         }

@@ -18,6 +18,14 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
+impl OutputLimit {
+    /// Up to here neither limit is exceeded.
+    pub fn first_bytes(&self) -> u64 {
+        let limits = [self.hard_bytes, self.soft_bytes];
+        limits.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(u64::MAX)
+    }
+}
+
 /// The values of options that act.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -57,6 +65,8 @@ pub struct Settings {
     pub output_limit: OutputLimit,
     /// `client-output-buffer-limit replica`, which holds for monitors.
     pub monitor_output_limit: OutputLimit,
+    /// `client-output-buffer-limit pubsub`.
+    pub pubsub_output_limit: OutputLimit,
     /// `tracking-table-max-keys`: keys remembered for clients' caches at most.
     pub tracking_keys_max: usize,
     /// `active-expire-effort`, 1 to 10.
@@ -90,6 +100,7 @@ impl Default for Settings {
                 soft_bytes: 64 << 20,
                 soft_seconds: 60,
             },
+            pubsub_output_limit: OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
             tracking_keys_max: 1_000_000,
             active_expire_effort: 1,
             hz: 10,

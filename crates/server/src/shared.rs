@@ -20,6 +20,7 @@ use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::freeing::FreeQueue;
 use crate::monitor::Monitors;
+use crate::pubsub::PubSub;
 use crate::push::Push;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
@@ -153,6 +154,8 @@ pub struct Shared {
     pub push_bytes: AtomicU64,
     /// Who is told all commands.
     pub monitors: Monitors,
+    /// Who listens to which channel.
+    pub pubsub: PubSub,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// The housekeeper's samples.

@@ -54,6 +54,10 @@ pub struct Worker {
     pushed_bytes: u64,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
+    /// Sessions held back because they publish faster than threads take it.
+    crowded: Vec<ConnId>,
+    /// Subscribers whose output may be over a limit.
+    slow_subscribers: Vec<ConnId>,
     /// What this thread accepts from: thread 0 does for all.
     listeners: Vec<(ListenerId, Address)>,
 }
@@ -71,6 +75,8 @@ impl Worker {
             timeouts: BTreeMap::new(),
             pushed_bytes: 0,
             postponed: Vec::new(),
+            crowded: Vec::new(),
+            slow_subscribers: Vec::new(),
             listeners: Vec::new(),
         }
     }
@@ -113,6 +119,7 @@ impl Worker {
             let mut pass = shared.gate.shared(self.engine.thread);
             self.engine.begin_turn(unix_ms());
             self.take_messages(port);
+            self.take_publications();
             for event in events.drain(..) {
                 self.handle(event);
             }
@@ -123,6 +130,7 @@ impl Worker {
             self.run_all(resumed, &mut pass);
             shared.tracking.broadcast(&shared);
             self.take_deliveries();
+            self.take_publications();
             self.engine.end_turn();
             drop(pass);
             self.engine.free_before_replies();
@@ -169,6 +177,23 @@ impl Worker {
         {
             for conn in std::mem::take(&mut self.postponed) {
                 self.resume(conn, Flow::Postponed);
+            }
+        }
+    }
+
+    /// Hands this thread's subscribers what was published, ends those that do not read, and lets publishers
+    /// go on that waited for room.
+    fn take_publications(&mut self) {
+        let outputs = self.net.split().1;
+        self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
+        for conn in std::mem::take(&mut self.slow_subscribers) {
+            if self.session(conn).is_some() && self.exceeds_output_limit(conn) {
+                self.close(conn);
+            }
+        }
+        if !self.crowded.is_empty() && !self.engine.shared.pubsub.is_crowded() {
+            for conn in std::mem::take(&mut self.crowded) {
+                self.resume(conn, Flow::Crowded);
             }
         }
     }
@@ -262,6 +287,7 @@ impl Worker {
             in_exec: false,
             transaction: None,
             watch: None,
+            subscriptions: None,
         };
         if self.sessions.len() <= conn.index() {
             self.sessions.resize_with(conn.index() + 1, || None);
@@ -294,6 +320,7 @@ impl Worker {
         }
         session.end_wait(&self.engine.shared);
         session.discard(&self.engine.shared);
+        session.unsubscribe_all(&self.engine.shared);
         session.stop_listening(&self.engine.shared);
         let port = &self.engine.shared.threads[self.engine.thread];
         port.load.fetch_sub(1, Relaxed);
@@ -506,7 +533,7 @@ impl Worker {
             let Some(session) = self.sessions[conn.index()].as_deref_mut() else { continue };
             let (inputs, outputs) = self.net.split();
             let input = inputs.bytes(conn);
-            let out = outputs.queue(conn);
+            let mut out = outputs.queue(conn);
             let pending_before = out.len_bytes();
             let mut done_bytes = 0;
             let mut ran = 0;
@@ -530,6 +557,11 @@ impl Worker {
                     }
                 };
                 timed.at(&self.engine, parsed.registered);
+                if session.subscriptions.is_some() {
+                    // What was published before, by itself too, comes before the next reply.
+                    self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
+                    out = outputs.queue(conn);
+                }
                 // A pass through the gate that became exclusive must hold no lock: none is held here.
                 if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
                     break;
@@ -559,7 +591,13 @@ impl Worker {
         let settings = &self.engine.settings;
         let now = self.engine.uptime_ms;
         let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return false };
-        let limit = if session.monitoring { settings.monitor_output_limit } else { settings.output_limit };
+        let limit = if session.monitoring {
+            settings.monitor_output_limit
+        } else if session.subscriptions.is_some() {
+            settings.pubsub_output_limit
+        } else {
+            settings.output_limit
+        };
         // What is less leaves at the end of this turn: nobody has to see it as waiting.
         let waiting = if unsent < OUTPUT_SHOWN_BYTES_MIN { 0 } else { unsent };
         session.info.pending_output_bytes.store(waiting as u64, Relaxed);
@@ -606,6 +644,10 @@ impl Worker {
             Flow::Waiting => self.settle_waiting(conn, unread),
             Flow::Closing => self.net.close_after_flush(conn),
             Flow::Stalled => self.net.pause_input(conn),
+            Flow::Crowded => {
+                self.crowded.push(conn);
+                self.net.pause_input(conn);
+            }
             Flow::Postponed => {
                 session.info.postponed.store(true, Relaxed);
                 self.postponed.push(conn);

@@ -177,6 +177,7 @@ fn switch_protocol(ctx: &mut ServerCtx<'_, '_>, protocol: Protocol) {
     ctx.session.protocol = protocol;
     let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
     ctx.session.info.resp.store(version, Relaxed);
+    ctx.session.resubscribe(ctx.shared);
 }
 
 static PING: Command<Runner> = Command {
@@ -198,6 +199,12 @@ static PING: Command<Runner> = Command {
 /// PING [message].
 fn ping(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
+        1 | 2 if ctx.session.subscriptions.is_some() && ctx.session.protocol == Protocol::Resp2 => {
+            // Shaped like a message, so that clients that expect those only can read it.
+            ctx.reply.array(2);
+            ctx.reply.bulk(b"pong");
+            ctx.reply.bulk(args.try_get(1).unwrap_or_default());
+        }
         1 => ctx.reply.simple("PONG"),
         2 => ctx.reply.bulk(args.get(1)),
         _ => return Err(CommandError::WrongArity("ping")),
@@ -260,6 +267,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandErr
     ctx.reply.set_protocol(Protocol::Resp2);
     let session = &mut *ctx.session;
     session.discard(ctx.shared);
+    session.unsubscribe_all(ctx.shared);
     session.stop_listening(ctx.shared);
     session.db = 0;
     session.info.db.store(0, Relaxed);

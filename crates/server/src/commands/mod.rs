@@ -13,6 +13,7 @@ pub mod debug;
 pub mod dump;
 pub mod memory;
 pub mod migrate;
+pub mod pubsub;
 pub mod server;
 
 /// All server commands.
@@ -26,6 +27,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         dump::COMMANDS,
         memory::COMMANDS,
         migrate::COMMANDS,
+        pubsub::COMMANDS,
         server::COMMANDS,
         crate::monitor::COMMANDS,
         crate::transaction::COMMANDS,

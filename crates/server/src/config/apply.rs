@@ -141,6 +141,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
         maxmemory_clients_bytes: clients_limit(store),
         output_limit: output_limit(store.words("client-output-buffer-limit"), 0),
         monitor_output_limit: output_limit(store.words("client-output-buffer-limit"), 1),
+        pubsub_output_limit: output_limit(store.words("client-output-buffer-limit"), 2),
         tracking_keys_max: match store.integer("tracking-table-max-keys") {
             0 => usize::MAX,
             keys => usize::try_from(keys).unwrap_or(usize::MAX),
@@ -159,7 +160,7 @@ fn clients_limit(store: &ConfigStore) -> u64 {
     }
 }
 
-/// The limit of a class, 0 for `normal` and 1 for `replica`, from the canonical words.
+/// The limit of a class, 0 for `normal`, 1 for `replica`, 2 for `pubsub`, from the canonical words.
 fn output_limit(words: &[Vec<u8>], class: usize) -> OutputLimit {
     let number = |at: usize| -> u64 {
         // Amounts beyond 2^63 mean the same as no limit, and do not print as such.

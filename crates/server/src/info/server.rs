@@ -74,7 +74,7 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     let follows = &shared.follows;
     fields.add("blocked_clients", postponed + follows.waiting_clients().load(Relaxed));
     fields.add("tracking_clients", shared.tracking.clients());
-    fields.zeros(&["pubsub_clients"]);
+    fields.add("pubsub_clients", shared.pubsub.client_count());
     fields.add("watching_clients", follows.watching_clients().load(Relaxed));
     let timed = |client: &&Arc<ClientInfo>| {
         client.waiter().as_ref().is_some_and(|waiter| waiter.deadline_ms.is_some())

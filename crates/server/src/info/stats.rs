@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Fields;
+use crate::pubsub::Kind;
 use crate::shared::Shared;
 
 /// The Stats section.
@@ -35,10 +36,10 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     ]);
     fields.add("keyspace_hits", shared.sum(|stats| &stats.hits));
     fields.add("keyspace_misses", shared.sum(|stats| &stats.misses));
+    fields.add("pubsub_channels", shared.pubsub.channel_count(Kind::Channel));
+    fields.add("pubsub_patterns", shared.pubsub.pattern_count());
+    fields.add("pubsubshard_channels", shared.pubsub.channel_count(Kind::Shard));
     fields.zeros(&[
-        "pubsub_channels",
-        "pubsub_patterns",
-        "pubsubshard_channels",
         "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",

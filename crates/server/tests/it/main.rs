@@ -10,6 +10,7 @@ mod memory;
 mod metrics;
 mod migrate;
 mod monitor;
+mod pubsub;
 mod requests;
 mod scripts;
 mod stalls;

@@ -45,7 +45,14 @@ enum What<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientType {
     Normal,
+    Pubsub,
     Other,
+}
+
+impl ClientType {
+    fn of(client: &ClientInfo) -> Self {
+        if client.is_subscriber() { ClientType::Pubsub } else { ClientType::Normal }
+    }
 }
 
 /// Letters that FLAGS may ask for.
@@ -161,7 +168,7 @@ impl<'a> What<'a> {
         let for_seconds = |since_ms: u64, s: u64| now_ms.saturating_sub(since_ms) / 1000 >= s;
         match *self {
             What::Ids(ref ids) => ids.contains(&client.id),
-            What::Type(kind) => kind == ClientType::Normal,
+            What::Type(kind) => kind == ClientType::of(client),
             What::User(user) => client.names().user == user,
             What::Peer(peer) => same(peer, &client.peer),
             What::Local(local) => same(local, &client.local),
@@ -241,7 +248,8 @@ fn db_index(ctx: &ServerCtx<'_, '_>, text: &[u8], option: &str) -> Result<u64, C
 fn client_type(name: &[u8]) -> Result<ClientType, CommandError> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(ClientType::Normal),
-        b"master" | b"primary" | b"slave" | b"replica" | b"pubsub" => Ok(ClientType::Other),
+        b"pubsub" => Ok(ClientType::Pubsub),
+        b"master" | b"primary" | b"slave" | b"replica" => Ok(ClientType::Other),
         _ => Err(CommandError::quoting("ERR Unknown client type '", name, "'")),
     }
 }

@@ -97,12 +97,15 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
     let tracks = client.tracking.mode().contains(Mode::ON);
     let capabilities = if client.handles_redirects.load(Relaxed) { "r" } else { "" };
     format!(
-        "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age_s} idle={idle_s} flags={flags} db={db} sub=0 \
-         psub=0 ssub=0 multi={queued} watch={watched} qbuf={unread} qbuf-free=0 argv-mem={argument_bytes} \
+        "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age_s} idle={idle_s} flags={flags} db={db} sub={sub} \
+         psub={psub} ssub={ssub} multi={queued} watch={watched} qbuf={unread} qbuf-free=0 argv-mem={argument_bytes} \
          multi-mem={queued_bytes} rbs=0 rbp=0 obl={in_buffer} oll={chunks} omem={in_list} tot-mem={total} \
          events={events} cmd={command} user={user} redir={redir} resp={resp} lib-name={lib_name} \
          lib-ver={lib_ver} io-thread={thread} tot-net-in={tot_in} tot-net-out={tot_out} tot-cmds={tot_cmds} \
          capa={capabilities}\n",
+        sub = client.subscriptions[0].load(Relaxed),
+        psub = client.subscriptions[1].load(Relaxed),
+        ssub = client.subscriptions[2].load(Relaxed),
         id = client.id,
         addr = address_text(&client.peer),
         laddr = address_text(&client.local),
@@ -133,6 +136,7 @@ pub(super) fn flags(client: &ClientInfo) -> String {
     let tracking = client.tracking.mode();
     let letters = [
         (client.monitoring.load(Relaxed), 'O'),
+        (client.is_subscriber(), 'P'),
         (client.queued.load(Relaxed) > 0, 'x'),
         (client.postponed.load(Relaxed) || client.waiter().is_some(), 'b'),
         (tracking.contains(Mode::ON), 't'),

@@ -1,0 +1,426 @@
+//! Commands to publish and to subscribe.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use ::commands::{Args, CommandError};
+
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+use crate::pubsub::{Kind, write_subscription};
+use crate::session::Flow;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[
+    &PSUBSCRIBE,
+    &PUBLISH,
+    &PUBSUB,
+    &PUNSUBSCRIBE,
+    &SPUBLISH,
+    &SSUBSCRIBE,
+    &SUBSCRIBE,
+    &SUNSUBSCRIBE,
+    &UNSUBSCRIBE,
+];
+
+/// Subscribes to each argument and confirms each.
+fn subscribe_to(
+    ctx: &mut ServerCtx<'_, '_>,
+    args: &Args<'_>,
+    kind: Kind,
+    word: &str,
+) -> Result<(), CommandError> {
+    for name in args.from(1) {
+        ctx.session.subscribe(ctx.shared, kind, name);
+        write_subscription(&mut ctx.reply, word, Some(name), ctx.session.subscription_count(kind));
+    }
+    Ok(())
+}
+
+/// Takes back the subscription to each argument, or all of the kind, and confirms each.
+fn unsubscribe_from(
+    ctx: &mut ServerCtx<'_, '_>,
+    args: &Args<'_>,
+    kind: Kind,
+    word: &str,
+) -> Result<(), CommandError> {
+    let names: Vec<Box<[u8]>> = match &ctx.session.subscriptions {
+        _ if args.len() > 1 => args.from(1).map(Into::into).collect(),
+        Some(all) => all.names(kind).map(Into::into).collect(),
+        None => Vec::new(),
+    };
+    for name in &names {
+        ctx.session.unsubscribe(ctx.shared, kind, name);
+        write_subscription(&mut ctx.reply, word, Some(name), ctx.session.subscription_count(kind));
+    }
+    if names.is_empty() {
+        write_subscription(&mut ctx.reply, word, None, ctx.session.subscription_count(kind));
+    }
+    Ok(())
+}
+
+/// Publishes and replies how many get it. A client that crowds an inbox waits before its next request.
+fn publish_to(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
+    let published = ctx.shared.pubsub.publish(ctx.shared, Some(ctx.thread), kind, args.get(1), args.get(2));
+    if published.crowded && ctx.session.flow == Flow::Running {
+        ctx.session.flow = Flow::Crowded;
+    }
+    ctx.reply.integer(published.receivers as i64);
+    Ok(())
+}
+
+fn list_channels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
+    if args.len() > 3 {
+        return Err(CommandError::Text(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{}'. Try PUBSUB HELP.",
+            String::from_utf8_lossy(args.get(1))
+        )));
+    }
+    let channels = ctx.shared.pubsub.channels(kind, args.try_get(2));
+    ctx.reply.array(channels.len());
+    for channel in channels {
+        ctx.reply.bulk(&channel);
+    }
+    Ok(())
+}
+
+fn count_subscribers(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
+    ctx.reply.array((args.len() - 2) * 2);
+    for channel in args.from(2) {
+        ctx.reply.bulk(channel);
+        ctx.reply.integer(ctx.shared.pubsub.subscriber_count(kind, channel) as i64);
+    }
+    Ok(())
+}
+
+static SUBSCRIBE: Command<Runner> = Command {
+    name: "SUBSCRIBE",
+    summary: "Listens to messages published to channels.",
+    since: "2.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::string("channel").multiple()],
+    subcommands: &[],
+    run: Runner::Server(subscribe),
+};
+/// SUBSCRIBE channel [channel …].
+fn subscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    subscribe_to(ctx, args, Kind::Channel, "subscribe")
+}
+
+static PSUBSCRIBE: Command<Runner> = Command {
+    name: "PSUBSCRIBE",
+    summary: "Listens to messages published to channels that match patterns.",
+    since: "2.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::pattern("pattern").multiple()],
+    subcommands: &[],
+    run: Runner::Server(psubscribe),
+};
+/// PSUBSCRIBE pattern [pattern …].
+fn psubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    subscribe_to(ctx, args, Kind::Pattern, "psubscribe")
+}
+
+static SSUBSCRIBE: Command<Runner> = Command {
+    name: "SSUBSCRIBE",
+    summary: "Listens to messages published to shard channels.",
+    since: "7.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
+    tips: &[],
+    args: &[Arg::string("shardchannel").multiple()],
+    subcommands: &[],
+    run: Runner::Server(ssubscribe),
+};
+/// SSUBSCRIBE shardchannel [shardchannel …].
+fn ssubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    subscribe_to(ctx, args, Kind::Shard, "ssubscribe")
+}
+
+static UNSUBSCRIBE: Command<Runner> = Command {
+    name: "UNSUBSCRIBE",
+    summary: "Stops listening to channels, to all when none is named.",
+    since: "2.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::string("channel").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(unsubscribe),
+};
+/// UNSUBSCRIBE [channel …].
+fn unsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    unsubscribe_from(ctx, args, Kind::Channel, "unsubscribe")
+}
+
+static PUNSUBSCRIBE: Command<Runner> = Command {
+    name: "PUNSUBSCRIBE",
+    summary: "Stops listening to patterns, to all when none is named.",
+    since: "2.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::pattern("pattern").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(punsubscribe),
+};
+/// PUNSUBSCRIBE [pattern …].
+fn punsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    unsubscribe_from(ctx, args, Kind::Pattern, "punsubscribe")
+}
+
+static SUNSUBSCRIBE: Command<Runner> = Command {
+    name: "SUNSUBSCRIBE",
+    summary: "Stops listening to shard channels, to all when none is named.",
+    since: "7.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
+    tips: &[],
+    args: &[Arg::string("shardchannel").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(sunsubscribe),
+};
+/// SUNSUBSCRIBE [shardchannel …].
+fn sunsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    unsubscribe_from(ctx, args, Kind::Shard, "sunsubscribe")
+}
+
+static PUBLISH: Command<Runner> = Command {
+    name: "PUBLISH",
+    summary: "Sends a message to the subscribers of a channel.",
+    since: "2.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N+M)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::string("channel"), Arg::string("message")],
+    subcommands: &[],
+    run: Runner::Server(publish),
+};
+/// PUBLISH channel message: how many get it.
+fn publish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    publish_to(ctx, args, Kind::Channel)
+}
+
+static SPUBLISH: Command<Runner> = Command {
+    name: "SPUBLISH",
+    summary: "Sends a message to the subscribers of a shard channel.",
+    since: "7.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
+    acl: Acl::PUBSUB,
+    keys: &[KeySpec::at(1, KeyFlags::NOT_KEY)],
+    tips: &[],
+    args: &[Arg::string("shardchannel"), Arg::string("message")],
+    subcommands: &[],
+    run: Runner::Server(spublish),
+};
+/// SPUBLISH shardchannel message: how many get it.
+fn spublish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    publish_to(ctx, args, Kind::Shard)
+}
+
+static PUBSUB: Command<Runner> = Command {
+    name: "PUBSUB",
+    summary: "Commands about channels and their subscribers.",
+    since: "2.8.0",
+    group: Group::Pubsub,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[
+        &PUBSUB_CHANNELS,
+        &PUBSUB_HELP,
+        &PUBSUB_NUMPAT,
+        &PUBSUB_NUMSUB,
+        &PUBSUB_SHARDCHANNELS,
+        &PUBSUB_SHARDNUMSUB,
+    ],
+    run: Runner::Server(pubsub),
+};
+/// PUBSUB without a known subcommand: dispatch has answered.
+fn pubsub(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::WrongArity("pubsub"))
+}
+
+static PUBSUB_CHANNELS: Command<Runner> = Command {
+    name: "CHANNELS",
+    summary: "Lists the channels that have subscribers.",
+    since: "2.8.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::pattern("pattern").optional()],
+    subcommands: &[],
+    run: Runner::Server(pubsub_channels),
+};
+/// PUBSUB CHANNELS [pattern].
+fn pubsub_channels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    list_channels(ctx, args, Kind::Channel)
+}
+
+static PUBSUB_NUMSUB: Command<Runner> = Command {
+    name: "NUMSUB",
+    summary: "Counts the subscribers of channels.",
+    since: "2.8.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::string("channel").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(pubsub_numsub),
+};
+/// PUBSUB NUMSUB [channel …]: pairs, as a flat array.
+fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    count_subscribers(ctx, args, Kind::Channel)
+}
+
+static PUBSUB_NUMPAT: Command<Runner> = Command {
+    name: "NUMPAT",
+    summary: "Counts the patterns that have subscribers.",
+    since: "2.8.0",
+    group: Group::Pubsub,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(pubsub_numpat),
+};
+/// PUBSUB NUMPAT.
+fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.integer(ctx.shared.pubsub.pattern_count() as i64);
+    Ok(())
+}
+
+static PUBSUB_SHARDCHANNELS: Command<Runner> = Command {
+    name: "SHARDCHANNELS",
+    summary: "Lists the shard channels that have subscribers.",
+    since: "7.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::pattern("pattern").optional()],
+    subcommands: &[],
+    run: Runner::Server(pubsub_shardchannels),
+};
+/// PUBSUB SHARDCHANNELS [pattern].
+fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    list_channels(ctx, args, Kind::Shard)
+}
+
+static PUBSUB_SHARDNUMSUB: Command<Runner> = Command {
+    name: "SHARDNUMSUB",
+    summary: "Counts the subscribers of shard channels.",
+    since: "7.0.0",
+    group: Group::Pubsub,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::PUBSUB,
+    keys: &[],
+    tips: &[],
+    args: &[Arg::string("shardchannel").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(pubsub_shardnumsub),
+};
+/// PUBSUB SHARDNUMSUB [shardchannel …]: pairs, as a flat array.
+fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    count_subscribers(ctx, args, Kind::Shard)
+}
+
+static PUBSUB_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
+    since: "6.2.0",
+    group: Group::Pubsub,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(pubsub_help),
+};
+/// PUBSUB HELP.
+fn pubsub_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    super::help(
+        ctx,
+        "PUBSUB",
+        &[
+            ("CHANNELS [<pattern>]", &["The channels that have subscribers and match (default: '*')."]),
+            ("NUMPAT", &["How many patterns have subscribers."]),
+            ("NUMSUB [<channel> ...]", &["How many subscribers these channels have."]),
+            ("SHARDCHANNELS [<pattern>]", &["The shard channels that have subscribers and match."]),
+            ("SHARDNUMSUB [<shardchannel> ...]", &["How many subscribers these shard channels have."]),
+        ],
+    );
+    Ok(())
+}

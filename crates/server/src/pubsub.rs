@@ -1,0 +1,530 @@
+//! Publish and subscribe: who listens to which channel, and how a message gets there.
+//!
+//! ```text
+//!   PUBLISH ─► directory: channel ─► count per thread     (one lock of many, by the channel's hash)
+//!                  └► inbox of each thread that listens   (one counted message, whatever the subscribers)
+//!                         └► table: channel ─► connections (the thread's own)  ─► output queues
+//! ```
+//!
+//! **Order.** A message enters all inboxes under the lock of its channel, so all subscribers of a channel
+//! see one order, and messages of one publisher, on whatever channels, keep theirs. An inbox numbers its
+//! messages; a subscription begins at a number read under the channel's lock, so that nobody gets what was
+//! published before. A thread empties its inbox when a turn begins and ends, and around each request of a
+//! client that has subscriptions: what a client publishes to itself comes right behind the reply.
+//!
+//! **Bounds.** An inbox that holds more than [`INBOX_BYTES_MAX`] is crowded: who adds to it is held back
+//! (`Flow::Crowded`) until it was emptied, which its thread does every turn, whether subscribers read or not.
+//! A subscriber that does not read is closed by its output limit.
+//!
+//! **Cost.** PUBLISH is one lock and one look-up, plus one push for each listening thread and, while there
+//! are patterns, a comparison with each. A delivery is one copy of a frame that was encoded once for all
+//! connections of its protocol, or a reference to it when it is big.
+//!
+//! Locks: a part of a directory, then the patterns, then an inbox; all are leaves otherwise and may be taken
+//! under shard locks, which is how keyspace events keep the order of the commands. A table's lock is taken by
+//! its own thread alone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use crossbeam_utils::CachePadded;
+use net::ConnId;
+use resp::{Protocol, Reply};
+use smallvec::SmallVec;
+use stdx::ByteQueue;
+use stdx::glob::glob_match;
+use structures::lock::Lock;
+
+use crate::session::Session;
+use crate::shared::{Message, Shared};
+
+/// Bytes of messages in a thread's inbox from which on publishers are held back.
+pub const INBOX_BYTES_MAX: usize = 1 << 20;
+
+/// Frames from this size on are sent by reference.
+const SHARED_FRAME_BYTES_MIN: usize = 16 * 1024;
+
+/// Locks of a directory.
+const PARTS: usize = 64;
+
+/// What a subscription names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A channel.
+    Channel,
+    /// Channels by a glob pattern.
+    Pattern,
+    /// A channel of a cluster's shard.
+    Shard,
+}
+
+/// Subscribers of something by thread.
+type Counts = SmallVec<[u32; 8]>;
+
+/// Channels that have subscribers.
+struct Directory {
+    parts: Box<[Lock<HashMap<Box<[u8]>, Counts>>]>,
+    len: AtomicUsize,
+}
+
+impl Directory {
+    fn new() -> Self {
+        let parts = (0..PARTS).map(|_| Lock::new(HashMap::new())).collect();
+        Self { parts, len: AtomicUsize::new(0) }
+    }
+}
+
+/// A published message.
+struct Publication {
+    kind: Kind,
+    channel: Arc<[u8]>,
+    /// The pattern that the channel matched, for subscribers of patterns.
+    pattern: Option<Box<[u8]>>,
+    payload: Arc<[u8]>,
+}
+
+impl Publication {
+    fn len_bytes(&self) -> usize {
+        size_of::<Self>() + self.channel.len() + self.payload.len()
+    }
+
+    fn subscribed(&self) -> &[u8] {
+        self.pattern.as_deref().unwrap_or(&self.channel)
+    }
+
+    fn encode(&self, protocol: Protocol) -> ByteQueue {
+        let mut out = ByteQueue::new();
+        let mut reply = Reply::new(&mut out, protocol);
+        match (&self.pattern, self.kind) {
+            (Some(pattern), _) => {
+                reply.push(4);
+                reply.bulk(b"pmessage");
+                reply.bulk(pattern);
+            }
+            (None, Kind::Shard) => {
+                reply.push(3);
+                reply.bulk(b"smessage");
+            }
+            (None, _) => {
+                reply.push(3);
+                reply.bulk(b"message");
+            }
+        }
+        reply.bulk(&self.channel);
+        reply.bulk(&self.payload);
+        out
+    }
+}
+
+#[derive(Default)]
+struct Messages {
+    waiting: Vec<(u64, Arc<Publication>)>,
+    next: u64,
+}
+
+/// A subscriber on its own thread.
+struct Subscriber {
+    conn: ConnId,
+    protocol: Protocol,
+    /// The first message that is meant for it.
+    since: u64,
+}
+
+/// Subscribers of one thread, by what they subscribed to and by client.
+type Table = HashMap<Box<[u8]>, BTreeMap<u64, Subscriber>>;
+
+/// What a thread hears, and who listens there.
+#[derive(Default)]
+struct Inbox {
+    messages: Lock<Messages>,
+    bytes: AtomicUsize,
+    has_messages: AtomicBool,
+    tables: [Lock<Table>; 3],
+}
+
+/// Where a message went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// How many subscribers get it; a client gets it once for its channel and once for each pattern.
+    pub receivers: u64,
+    /// Whether an inbox is crowded: the publisher must wait.
+    pub crowded: bool,
+}
+
+/// All subscriptions of all threads.
+pub struct PubSub {
+    channels: Directory,
+    shard_channels: Directory,
+    patterns: Lock<BTreeMap<Box<[u8]>, Counts>>,
+    pattern_count: AtomicUsize,
+    clients: AtomicUsize,
+    inboxes: Box<[CachePadded<Inbox>]>,
+    crowded: AtomicUsize,
+    hasher: ahash::RandomState,
+}
+
+impl PubSub {
+    /// No subscriptions yet, for this many threads.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            channels: Directory::new(),
+            shard_channels: Directory::new(),
+            patterns: Lock::new(BTreeMap::new()),
+            pattern_count: AtomicUsize::new(0),
+            clients: AtomicUsize::new(0),
+            inboxes: (0..threads).map(|_| CachePadded::new(Inbox::default())).collect(),
+            crowded: AtomicUsize::new(0),
+            hasher: ahash::RandomState::new(),
+        }
+    }
+
+    fn directory(&self, kind: Kind) -> &Directory {
+        if kind == Kind::Shard { &self.shard_channels } else { &self.channels }
+    }
+
+    fn part(&self, kind: Kind, channel: &[u8]) -> &Lock<HashMap<Box<[u8]>, Counts>> {
+        &self.directory(kind).parts[self.hasher.hash_one(channel) as usize % PARTS]
+    }
+
+    /// Channels with subscribers. Patterns do not count.
+    pub fn channel_count(&self, kind: Kind) -> usize {
+        self.directory(kind).len.load(Relaxed)
+    }
+
+    /// Patterns with subscribers.
+    pub fn pattern_count(&self) -> usize {
+        self.pattern_count.load(Relaxed)
+    }
+
+    /// Clients with subscriptions.
+    pub fn client_count(&self) -> usize {
+        self.clients.load(Relaxed)
+    }
+
+    /// Whether publishers must wait.
+    pub fn is_crowded(&self) -> bool {
+        self.crowded.load(Relaxed) > 0
+    }
+
+    /// The channels with subscribers that match `pattern`. O(channels).
+    pub fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        let mut found = Vec::new();
+        for part in &self.directory(kind).parts {
+            let part = part.lock();
+            let fits =
+                |channel: &&Box<[u8]>| pattern.is_none_or(|pattern| glob_match(pattern, channel, false));
+            found.extend(part.keys().filter(fits).cloned());
+        }
+        found
+    }
+
+    /// Subscribers of a channel, those of patterns not counted.
+    pub fn subscriber_count(&self, kind: Kind, channel: &[u8]) -> u64 {
+        self.part(kind, channel).lock().get(channel).map_or(0, total)
+    }
+
+    /// Publishes a message; `from` is the I/O thread that does, which looks into its inbox without being
+    /// woken.
+    pub fn publish(
+        &self,
+        shared: &Shared,
+        from: Option<usize>,
+        kind: Kind,
+        channel: &[u8],
+        payload: &[u8],
+    ) -> Published {
+        let mut published = Published { receivers: 0, crowded: false };
+        let patterns = kind == Kind::Channel && self.pattern_count() > 0;
+        if self.channel_count(kind) == 0 && !patterns {
+            return published;
+        }
+        let mut wake: SmallVec<[usize; 8]> = SmallVec::new();
+        {
+            let part = self.part(kind, channel).lock();
+            let mut words: Option<(Arc<[u8]>, Arc<[u8]>)> = None;
+            let mut tell = |counts: &Counts, pattern: Option<&[u8]>| {
+                let (channel, payload) = words.get_or_insert_with(|| (channel.into(), payload.into()));
+                let kind = if pattern.is_some() { Kind::Pattern } else { kind };
+                let publication = Arc::new(Publication {
+                    kind,
+                    channel: Arc::clone(channel),
+                    pattern: pattern.map(Into::into),
+                    payload: Arc::clone(payload),
+                });
+                published.receivers += total(counts);
+                for (thread, _) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+                    let (is_first, is_crowded) = self.push(thread, Arc::clone(&publication));
+                    published.crowded |= is_crowded;
+                    if is_first && from != Some(thread) {
+                        wake.push(thread);
+                    }
+                }
+            };
+            if let Some(counts) = part.get(channel) {
+                tell(counts, None);
+            }
+            if patterns {
+                for (pattern, counts) in &*self.patterns.lock() {
+                    if glob_match(pattern, channel, false) {
+                        tell(counts, Some(pattern));
+                    }
+                }
+            }
+        }
+        for thread in wake {
+            // A full mailbox belongs to a thread that is awake: it looks at its inbox each turn.
+            let _ = shared.threads[thread].mailbox.send(Message::Delivered);
+        }
+        published
+    }
+
+    /// Puts a message into an inbox: whether its thread is to be woken, and whether the inbox is crowded.
+    fn push(&self, thread: usize, publication: Arc<Publication>) -> (bool, bool) {
+        let inbox = &self.inboxes[thread];
+        let len_bytes = publication.len_bytes();
+        let mut messages = inbox.messages.lock();
+        let number = messages.next;
+        messages.next += 1;
+        messages.waiting.push((number, publication));
+        // Under the inbox's lock, as all changes of it; so the count of crowded inboxes is exact.
+        let before = inbox.bytes.fetch_add(len_bytes, Relaxed);
+        if before <= INBOX_BYTES_MAX && before + len_bytes > INBOX_BYTES_MAX {
+            self.crowded.fetch_add(1, Relaxed);
+        }
+        drop(messages);
+        let is_first = !inbox.has_messages.swap(true, SeqCst);
+        (is_first, before + len_bytes > INBOX_BYTES_MAX)
+    }
+
+    /// Whether messages wait for `thread`.
+    #[inline]
+    pub fn has_messages(&self, thread: usize) -> bool {
+        self.inboxes[thread].has_messages.load(SeqCst)
+    }
+
+    /// Appends what waits for `thread` to its subscribers' queues, and lists those whose queue then holds
+    /// more than `limit_bytes`. That thread only. O(deliveries).
+    pub fn deliver(
+        &self,
+        shared: &Shared,
+        thread: usize,
+        outputs: &mut net::Outputs,
+        limit_bytes: u64,
+        over: &mut Vec<ConnId>,
+    ) {
+        let inbox = &self.inboxes[thread];
+        if !inbox.has_messages.swap(false, SeqCst) {
+            return;
+        }
+        let (messages, was_crowded) = {
+            let mut messages = inbox.messages.lock();
+            let bytes = inbox.bytes.swap(0, Relaxed);
+            (std::mem::take(&mut messages.waiting), bytes > INBOX_BYTES_MAX)
+        };
+        if was_crowded {
+            self.crowded.fetch_sub(1, Relaxed);
+            shared.broadcast(|| Message::Resume);
+        }
+        for (number, publication) in messages {
+            let table = inbox.tables[publication.kind as usize].lock();
+            let Some(subscribers) = table.get(publication.subscribed()) else { continue };
+            let mut frames = [const { None::<Frame> }; 2];
+            for subscriber in subscribers.values().filter(|subscriber| subscriber.since <= number) {
+                let frame = frames[usize::from(subscriber.protocol == Protocol::Resp3)]
+                    .get_or_insert_with(|| Frame::new(publication.encode(subscriber.protocol)));
+                frame.append_to(outputs.queue(subscriber.conn));
+                if outputs.len_bytes(subscriber.conn) as u64 > limit_bytes {
+                    over.push(subscriber.conn);
+                }
+            }
+        }
+        over.sort_unstable_by_key(|conn| conn.to_u64());
+        over.dedup();
+    }
+
+    /// Adds a subscriber on its own thread.
+    fn add(&self, kind: Kind, name: &[u8], session: &Session) {
+        let thread = session.info.thread;
+        let since = match kind {
+            Kind::Pattern => {
+                let mut patterns = self.patterns.lock();
+                if count_in(patterns.entry(name.into()).or_default(), thread) {
+                    self.pattern_count.fetch_add(1, SeqCst);
+                }
+                self.inboxes[thread].messages.lock().next
+            }
+            Kind::Channel | Kind::Shard => {
+                let mut part = self.part(kind, name).lock();
+                if count_in(part.entry(name.into()).or_default(), thread) {
+                    self.directory(kind).len.fetch_add(1, SeqCst);
+                }
+                self.inboxes[thread].messages.lock().next
+            }
+        };
+        let subscriber = Subscriber { conn: session.conn, protocol: session.protocol, since };
+        let mut table = self.inboxes[thread].tables[kind as usize].lock();
+        table.entry(name.into()).or_default().insert(session.id, subscriber);
+    }
+
+    /// Takes a subscriber out, on its own thread.
+    fn remove(&self, kind: Kind, name: &[u8], session: &Session) {
+        let thread = session.info.thread;
+        let is_last = |counts: &mut Counts| {
+            counts[thread] -= 1;
+            counts.iter().all(|count| *count == 0)
+        };
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.lock();
+            if patterns.get_mut(name).is_some_and(is_last) {
+                patterns.remove(name);
+                self.pattern_count.fetch_sub(1, SeqCst);
+            }
+        } else {
+            let mut part = self.part(kind, name).lock();
+            if part.get_mut(name).is_some_and(is_last) {
+                part.remove(name);
+                self.directory(kind).len.fetch_sub(1, SeqCst);
+            }
+        }
+        let mut table = self.inboxes[thread].tables[kind as usize].lock();
+        if let Some(subscribers) = table.get_mut(name) {
+            subscribers.remove(&session.id);
+            if subscribers.is_empty() {
+                table.remove(name);
+            }
+        }
+    }
+}
+
+/// An encoded message.
+enum Frame {
+    Small(Vec<u8>),
+    Big(Arc<Vec<u8>>),
+}
+
+impl Frame {
+    fn new(mut encoded: ByteQueue) -> Self {
+        let bytes = std::mem::take(encoded.tail_mut());
+        if bytes.len() < SHARED_FRAME_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
+    }
+
+    #[inline]
+    fn append_to(&self, out: &mut ByteQueue) {
+        match self {
+            Frame::Small(bytes) => out.tail_mut().extend_from_slice(bytes),
+            Frame::Big(bytes) => out.push_shared(Arc::clone(bytes) as stdx::SharedBytes),
+        }
+    }
+}
+
+fn total(counts: &Counts) -> u64 {
+    counts.iter().map(|&count| u64::from(count)).sum()
+}
+
+/// Counts a subscriber of `thread`; whether it is the first of all.
+fn count_in(counts: &mut Counts, thread: usize) -> bool {
+    let is_first = counts.iter().all(|count| *count == 0);
+    if counts.len() <= thread {
+        counts.resize(thread + 1, 0);
+    }
+    counts[thread] += 1;
+    is_first
+}
+
+/// What a client subscribed to. Thread: the client's.
+#[derive(Default)]
+pub struct Subscriptions {
+    names: [BTreeSet<Box<[u8]>>; 3],
+}
+
+impl Subscriptions {
+    /// All of one kind.
+    pub fn names(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
+        self.names[kind as usize].iter().map(|name| &**name)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.iter().all(BTreeSet::is_empty)
+    }
+}
+
+impl Session {
+    /// Subscribes; nothing happens where it has already.
+    pub fn subscribe(&mut self, shared: &Shared, kind: Kind, name: &[u8]) {
+        let is_first = self.subscriptions.is_none();
+        let subscriptions = self.subscriptions.get_or_insert_default();
+        if !subscriptions.names[kind as usize].insert(name.into()) {
+            return;
+        }
+        if is_first {
+            shared.pubsub.clients.fetch_add(1, Relaxed);
+        }
+        shared.pubsub.add(kind, name, self);
+        self.show_subscriptions();
+    }
+
+    /// Takes a subscription back, if there is one.
+    pub fn unsubscribe(&mut self, shared: &Shared, kind: Kind, name: &[u8]) {
+        let Some(subscriptions) = &mut self.subscriptions else { return };
+        if !subscriptions.names[kind as usize].remove(name) {
+            return;
+        }
+        if subscriptions.is_empty() {
+            self.subscriptions = None;
+            shared.pubsub.clients.fetch_sub(1, Relaxed);
+        }
+        shared.pubsub.remove(kind, name, self);
+        self.show_subscriptions();
+    }
+
+    /// Takes all subscriptions back.
+    pub fn unsubscribe_all(&mut self, shared: &Shared) {
+        let Some(subscriptions) = self.subscriptions.take() else { return };
+        shared.pubsub.clients.fetch_sub(1, Relaxed);
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            for name in subscriptions.names(kind) {
+                shared.pubsub.remove(kind, name, self);
+            }
+        }
+        self.show_subscriptions();
+    }
+
+    /// Lets messages come in the session's present protocol.
+    pub fn resubscribe(&mut self, shared: &Shared) {
+        let Some(subscriptions) = &self.subscriptions else { return };
+        let inbox = &shared.pubsub.inboxes[self.info.thread];
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            let mut table = inbox.tables[kind as usize].lock();
+            for name in subscriptions.names(kind) {
+                let found = table.get_mut(name).and_then(|subscribers| subscribers.get_mut(&self.id));
+                found.expect("a subscription stands in its thread's table").protocol = self.protocol;
+            }
+        }
+    }
+
+    /// How many subscriptions a reply about this kind names: those to channels and patterns count together.
+    pub fn subscription_count(&self, kind: Kind) -> usize {
+        let count = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len());
+        if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }
+    }
+
+    /// Tells others how many there are.
+    fn show_subscriptions(&self) {
+        for (index, shown) in self.info.subscriptions.iter().enumerate() {
+            let count = self.subscriptions.as_ref().map_or(0, |all| all.names[index].len());
+            shown.store(count as u64, Relaxed);
+        }
+    }
+}
+
+/// The first word of replies to commands that subscribe and unsubscribe.
+pub fn write_subscription(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {
+    reply.push(3);
+    reply.bulk(word.as_bytes());
+    match name {
+        Some(name) => reply.bulk(name),
+        None => reply.null(),
+    }
+    reply.integer(count as i64);
+}

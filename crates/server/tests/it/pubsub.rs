@@ -1,0 +1,109 @@
+//! Publish and subscribe over several I/O threads.
+
+use std::thread;
+
+use net::BackendChoice;
+use server::Server;
+use testkit::{Client, Protocol, Value};
+
+use crate::support::{connect, on_each_back_end, speaking};
+
+const PUBLISHERS: usize = 4;
+const MESSAGES: usize = 300;
+
+/// The payload of the next message.
+fn payload(subscriber: &mut Client) -> String {
+    let (Value::Array(items) | Value::Push(items)) = subscriber.read().expect("a message") else {
+        panic!("a message is an array or a push")
+    };
+    match items.last() {
+        Some(Value::Bulk(bytes)) => String::from_utf8(bytes.clone()).expect("text"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn all_see_one_order(server: &Server) {
+    let subscribers: Vec<Client> = (0..6)
+        .map(|index| {
+            let protocol = if index % 2 == 0 { Protocol::Resp2 } else { Protocol::Resp3 };
+            let mut subscriber = speaking(server, protocol);
+            if index < 3 {
+                subscriber.command(&["SUBSCRIBE", "news"]);
+            } else {
+                subscriber.command(&["PSUBSCRIBE", "ne*"]);
+            }
+            subscriber
+        })
+        .collect();
+    let publishers: Vec<Client> = (0..PUBLISHERS).map(|_| connect(server)).collect();
+    let seen: Vec<Vec<String>> = thread::scope(|scope| {
+        let readers: Vec<_> = subscribers
+            .into_iter()
+            .map(|mut subscriber| {
+                let read = move || (0..PUBLISHERS * MESSAGES).map(|_| payload(&mut subscriber)).collect();
+                scope.spawn(read)
+            })
+            .collect();
+        for (index, mut publisher) in publishers.into_iter().enumerate() {
+            scope.spawn(move || {
+                for n in 0..MESSAGES {
+                    let reply = publisher.command(&["PUBLISH", "news", &format!("{index}:{n}")]);
+                    assert_eq!(reply, Value::Integer(6));
+                }
+            });
+        }
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).collect()
+    });
+    for other in &seen[1..] {
+        assert_eq!(seen[0], *other);
+    }
+    for index in 0..PUBLISHERS {
+        let of_one: Vec<&String> =
+            seen[0].iter().filter(|payload| payload.starts_with(&format!("{index}:"))).collect();
+        let expected: Vec<String> = (0..MESSAGES).map(|n| format!("{index}:{n}")).collect();
+        assert!(of_one.into_iter().eq(&expected), "publisher {index}");
+    }
+}
+
+#[test]
+fn all_subscribers_see_one_order_and_lose_nothing() {
+    for backend in [BackendChoice::Epoll, BackendChoice::Auto] {
+        for threads in [1, 2, 4] {
+            let server = Server::builder().port(0).io_threads(threads).backend(backend).start();
+            all_see_one_order(&server.expect("the server starts"));
+        }
+    }
+}
+
+#[test]
+fn what_a_client_publishes_to_itself_comes_behind_the_reply() {
+    on_each_back_end(|server| {
+        let mut client = speaking(server, Protocol::Resp3);
+        client.command(&["SUBSCRIBE", "c"]);
+        client.send(b"PUBLISH c hello\r\nECHO x\r\n").expect("sends");
+        assert_eq!(client.read().expect("a reply"), Value::Integer(1));
+        assert_eq!(payload(&mut client), "hello");
+        assert_eq!(client.read().expect("a reply"), Value::Bulk(b"x".to_vec()));
+    });
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_is_closed_and_others_go_on() {
+    on_each_back_end(|server| {
+        let mut admin = connect(server);
+        admin.command(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 0 0"]);
+        let mut slow = connect(server);
+        slow.command(&["SUBSCRIBE", "big"]);
+        let mut other = connect(server);
+        other.command(&["SUBSCRIBE", "small"]);
+        let payload_sent = "x".repeat(100_000);
+        // What the sockets hold comes on top of the limit.
+        let left = (0..1000).find(|_| {
+            admin.command(&["PUBLISH", "big", &payload_sent]);
+            admin.command(&["PUBSUB", "NUMSUB", "big"]).to_string().contains('0')
+        });
+        assert!(left.is_some(), "the slow subscriber was closed");
+        assert_eq!(admin.command(&["PUBLISH", "small", "hello"]), Value::Integer(1));
+        assert_eq!(payload(&mut other), "hello");
+    });
+}
