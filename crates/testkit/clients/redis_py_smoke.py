@@ -325,7 +325,9 @@ def waiting(r, connect):
 
 @check
 def cached_reads_follow_changes(r, connect):
-    if r.connection_pool.connection_kwargs["protocol"] != 3:
+    options = r.connection_pool.connection_kwargs
+    # redis-py caches on RESP3, and over TCP only.
+    if options["protocol"] != 3 or "path" in options:
         return
     from redis.cache import CacheConfig
 
