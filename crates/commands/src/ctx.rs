@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 use keyspace::view::Tally;
-use keyspace::{Key, View};
+use keyspace::{Key, ListLimits, View};
 use resp::Reply;
 use structures::table::Table;
 
@@ -220,6 +220,9 @@ pub struct ValueLimits {
     pub string_len_bytes_max: u64,
     /// `list-max-listpack-size`: entries of a list node, or a size class when negative.
     pub list_max_listpack_size: i64,
+    /// Strings of so many bytes get a list node of their own even where they are not too long for others:
+    /// DEBUG QUICKLIST-PACKED-THRESHOLD, [`u32::MAX`] for none.
+    pub list_plain_len_min: u32,
     /// `list-compress-depth`: accepted; nodes are never compressed.
     pub list_compress_depth: i64,
     /// `hash-max-listpack-entries`.
@@ -247,11 +250,19 @@ pub struct ValueLimits {
     pub shares_integers: bool,
 }
 
+impl ValueLimits {
+    /// The limits of lists.
+    pub const fn list(&self) -> ListLimits {
+        ListLimits::from_option(self.list_max_listpack_size).with_plain_from(self.list_plain_len_min)
+    }
+}
+
 impl Default for ValueLimits {
     fn default() -> Self {
         Self {
             string_len_bytes_max: 512 << 20,
             list_max_listpack_size: -2,
+            list_plain_len_min: u32::MAX,
             list_compress_depth: 0,
             hash_max_listpack_entries: 512,
             hash_max_listpack_value: 64,

@@ -44,7 +44,7 @@ pub static COMMANDS: &[&Command] = &[
 /// The thresholds between encodings.
 #[inline]
 pub(crate) fn limits(ctx: &Ctx<'_>) -> ListLimits {
-    ListLimits::from_option(ctx.limits.list_max_listpack_size)
+    ctx.limits.list()
 }
 
 /// An element as a bulk string.

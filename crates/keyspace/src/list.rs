@@ -29,6 +29,11 @@ impl ListLimits {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }
 
+    /// The same limits, but strings of `len_bytes` or more get a node of their own.
+    pub const fn with_plain_from(self, len_bytes: u32) -> Self {
+        Self { node: self.node.with_plain_from(len_bytes) }
+    }
+
     /// What one node of a list holds.
     pub const fn node(self) -> NodeLimit {
         self.node

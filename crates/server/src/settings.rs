@@ -1,7 +1,7 @@
 //! The options that act, as typed values. Threads keep a copy and look for a newer one once per turn.
 
 use crate::memory_limit;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use structures::alloc;
 
@@ -113,13 +113,16 @@ impl Default for Settings {
 pub struct SharedSettings {
     current: RwLock<Arc<Settings>>,
     version: AtomicU64,
+    /// [`ValueLimits::list_plain_len_min`], which is no option.
+    list_plain_len_min: AtomicU32,
 }
 
 impl SharedSettings {
     /// Shares the settings the server starts with.
     pub fn new(settings: Settings) -> Self {
         alloc::keep_resident_close(memory_limit::shelf_bytes_max(settings.maxmemory_bytes));
-        Self { current: RwLock::new(Arc::new(settings)), version: AtomicU64::new(1) }
+        Self { current: RwLock::new(Arc::new(settings)), version: AtomicU64::new(1),
+            list_plain_len_min: u32::MAX.into() }
     }
 
     /// The current settings.
@@ -128,11 +131,20 @@ impl SharedSettings {
     }
 
     /// Replaces the settings; threads notice at their next turn.
-    pub fn set(&self, settings: Settings) {
+    pub fn set(&self, mut settings: Settings) {
+        // Relaxed: DEBUG sets it and then the settings.
+        settings.limits.list_plain_len_min = self.list_plain_len_min.load(Ordering::Relaxed);
         alloc::keep_resident_close(memory_limit::shelf_bytes_max(settings.maxmemory_bytes));
         *self.current.write().expect("nothing panics while settings are locked") = Arc::new(settings);
         // Release: a thread that sees the new version finds the new settings; pairs with `version`.
         self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives strings of `len_bytes` and more a list node of their own, [`u32::MAX`] for only the too long:
+    /// DEBUG QUICKLIST-PACKED-THRESHOLD.
+    pub fn set_list_plain_from(&self, len_bytes: u32) {
+        self.list_plain_len_min.store(len_bytes, Ordering::Relaxed);
+        self.set(Settings::clone(&self.get()));
     }
 
     /// Changes whenever the settings do.

@@ -45,6 +45,8 @@ pub struct NodeLimit {
     count_max: u32,
     /// Limits of a whole listpack as the option means them.
     listpack_len_max: u32,
+    /// Strings this long or longer are plain nodes.
+    plain_len_min: u32,
     counted: bool,
 }
 
@@ -67,7 +69,14 @@ impl NodeLimit {
 
     const fn new(listpack_len_max: u32, count_max: u32, counted: bool) -> Self {
         let run_len_max = listpack_len_max - OVERHEAD_LEN_BYTES as u32;
-        Self { run_len_max, count_max, listpack_len_max, counted }
+        Self { run_len_max, count_max, listpack_len_max, plain_len_min: listpack_len_max + 1, counted }
+    }
+
+    /// The same limit, but shorter strings get a node of their own too: those of `len_bytes` or more. For
+    /// tests of lists that consist of such nodes.
+    pub const fn with_plain_from(self, len_bytes: u32) -> Self {
+        let plain_len_min = if len_bytes < self.plain_len_min { len_bytes } else { self.plain_len_min };
+        Self { plain_len_min, ..self }
     }
 
     /// Whether a listpack of this length and count is within the limit. O(1).
@@ -87,7 +96,7 @@ impl NodeLimit {
 
     /// Whether `element` has to be a plain node.
     fn is_big(self, element: Element<'_>) -> bool {
-        matches!(element, Element::Bytes(bytes) if bytes.len() > self.listpack_len_max as usize)
+        matches!(element, Element::Bytes(bytes) if bytes.len() >= self.plain_len_min as usize)
     }
 }
 
@@ -937,6 +946,25 @@ mod tests {
         listpack.extend_back(&[Element::Int(1), Element::Bytes(b"b"), Element::Int(3)]).expect("small");
         assert!(Iter::from(listpack.iter()).eq(listpack.iter()));
         assert!(RevIter::from(listpack.iter()).eq(listpack.iter().rev()));
+    }
+
+    #[test]
+    fn strings_from_the_length_asked_for_on_are_plain_nodes() {
+        let mut list = Quicklist::new(NodeLimit::default().with_plain_from(3));
+        ["a", "bb", "ccc", "d"].iter().for_each(|word| list.push_back(Element::Bytes(word.as_bytes())));
+        let plain = |list: &Quicklist| {
+            list.nodes().map(|node| matches!(node, NodeView::Plain(_))).collect::<Vec<_>>()
+        };
+        assert_eq!(plain(&list), [false, true, false]);
+        list.replace(0, Element::Bytes(b"long"));
+        assert_eq!(plain(&list), [true, false, true, false]);
+        list.replace(2, Element::Bytes(b"e"));
+        let texts: Vec<_> = list.iter().map(|element| {
+            let mut text = Vec::new();
+            element.append_to(&mut text);
+            text
+        }).collect();
+        assert_eq!(texts, [b"long".to_vec(), b"bb".to_vec(), b"e".to_vec(), b"d".to_vec()]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use keyspace::string::{encoding_name, stored};
 use keyspace::{Access, Key, KeyEntry, ListView, Object};
 use net::Address;
 use resp::Protocol;
+use stdx::glob::glob_match;
+use stdx::memory_size::parse_memory;
 use structures::entry::View;
 
 use crate::command_table::Runner;
@@ -79,7 +81,9 @@ fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
         }
         (b"reload", _) => return reload(ctx, args),
         (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
-        (b"quicklist-packed-threshold" | b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
+        (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
+        (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
+        (b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
         (b"segfault" | b"panic" | b"assert" | b"oom" | b"leak" | b"restart" | b"crash-and-recover", _) => {
             return Err(CommandError::Line(REFUSED));
         }
@@ -98,7 +102,7 @@ const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-
     configuration file, and then restart the server.";
 const NOT_ON_DISK: &str = "ERR this server keeps its data in memory only: there is nothing to load";
 const RELOAD_OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
-const FIXED: &str = "ERR this server's tables and list nodes have no such switch";
+const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
 
 /// Whether `enable-debug-command` lets this client in.
@@ -149,6 +153,10 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
                 ],
             ),
             (
+                "QUICKLIST-PACKED-THRESHOLD <size>",
+                &["Strings of this size get a list node of their own; 0 for only those too long for others."],
+            ),
+            (
                 "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
                 &[
                     "Writes every key out and reads it in again, in memory. Not with NOSAVE: there is no file.",
@@ -156,8 +164,35 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
             ),
             ("SET-ACTIVE-EXPIRE <0|1>", &["Whether expired keys are removed before somebody asks for them."]),
             ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
+            (
+                "STRINGMATCH-LEN <len> <pattern>",
+                &["Matches <len> bytes of x against <pattern>; answers 1 if they match."],
+            ),
         ],
     );
+}
+
+/// DEBUG QUICKLIST-PACKED-THRESHOLD size: for lists made from now on, on each thread from its next turn.
+fn packed_threshold(ctx: &mut ServerCtx<'_, '_>, size: &[u8]) -> Result<(), CommandError> {
+    let refused = CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
+    let size = parse_memory(size).and_then(|bytes| u32::try_from(bytes).ok()).ok_or(refused)?;
+    ctx.shared.settings.set_list_plain_from(if size == 0 { u32::MAX } else { size });
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The longest text that DEBUG STRINGMATCH-LEN makes.
+const MATCHED_LEN_BYTES_MAX: i64 = 1 << 20;
+
+/// DEBUG STRINGMATCH-LEN len pattern: how long a pattern takes on a long text.
+fn match_length(ctx: &mut ServerCtx<'_, '_>, len: &[u8], pattern: &[u8]) -> Result<(), CommandError> {
+    let len = stdx::number::parse_i64(len).ok_or(CommandError::NotAnInteger)?;
+    if !(0..=MATCHED_LEN_BYTES_MAX).contains(&len) {
+        return Err(CommandError::OutOfRange("value"));
+    }
+    let matches = glob_match(pattern, &vec![b'x'; len as usize], false);
+    ctx.reply.integer(matches.into());
+    Ok(())
 }
 
 /// How long DEBUG SLEEP sleeps before it looks whether the server stops.

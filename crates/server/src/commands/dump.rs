@@ -6,7 +6,7 @@
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError, Ctx, EventClass, ValueLimits};
-use keyspace::{Access, Expiry, Hasher, Key, ListLimits, PackLimits, SetLimits, StreamLimits};
+use keyspace::{Access, Expiry, Hasher, Key, PackLimits, SetLimits, StreamLimits};
 use persist::dump::{self, PayloadError};
 use persist::rdb::{Rules, Value};
 
@@ -133,7 +133,7 @@ pub(super) fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
     let pack = |entries_max, value_len_bytes_max| PackLimits { entries_max, value_len_bytes_max };
     Rules {
         hasher,
-        list: ListLimits::from_option(limits.list_max_listpack_size),
+        list: limits.list(),
         set: SetLimits {
             intset_entries_max: limits.set_max_intset_entries,
             pack: pack(limits.set_max_listpack_entries, limits.set_max_listpack_value),

@@ -108,6 +108,8 @@ pub fn settings(store: &ConfigStore) -> Settings {
     let limits = ValueLimits {
         string_len_bytes_max: store.memory("proto-max-bulk-len"),
         list_max_listpack_size: store.integer("list-max-listpack-size"),
+        // No option: DEBUG sets it, and `SharedSettings` keeps it.
+        list_plain_len_min: u32::MAX,
         list_compress_depth: store.integer("list-compress-depth"),
         hash_max_listpack_entries: size("hash-max-listpack-entries"),
         hash_max_listpack_value: bytes("hash-max-listpack-value"),
