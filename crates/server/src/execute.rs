@@ -13,7 +13,7 @@ use commands::ctx::{DbChange, Touched};
 use commands::keys::for_each_key;
 use commands::table::Flags;
 use commands::{Args, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
-use keyspace::key::shard_of;
+use keyspace::key::{position_of, shard_of};
 use keyspace::view::{Access, Moment, Tally, View};
 use keyspace::{Key, Locked};
 use resp::{Protocol, Reply};
@@ -210,6 +210,7 @@ impl<'e> Executor<'e> {
             self.shared.tracking.flushed(self.shared, &mut writer);
         }
         let hash_of = |key: &[u8]| keyspace.hasher().hash(key);
+        let now_ms = self.now_ms;
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
                 // Who watches them sees that they are gone; who waits for their end must be told.
@@ -220,7 +221,13 @@ impl<'e> Executor<'e> {
                     let mut keys = self.shared.follows.keys_of(&[a, b], hash_of);
                     keys.retain(|touched| {
                         let shard = keyspace.lock(shard_of(touched.hash));
-                        let has = |db| shard.db(db).is_some_and(|db| db.contains(touched.hash, &touched.key));
+                        // An expired key is none, whether it has been removed or not.
+                        let has = |db: usize| {
+                            let table = shard.db(db).map(|db| &db.table);
+                            let entry =
+                                table.and_then(|table| table.get(position_of(touched.hash), &touched.key));
+                            entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at| at > now_ms))
+                        };
                         has(a) || has(b)
                     });
                     self.effects.touched.extend(keys);
@@ -381,7 +388,7 @@ impl<'e> Executor<'e> {
         }
         if let Err(error) = result {
             let line = error.line();
-            self.shared.errors.count(&line);
+            self.shared.count_failure(self.thread, waiter.registered, &line);
             Reply::new(&mut out, waiter.protocol).error_bytes(&line);
         }
         *over = true;

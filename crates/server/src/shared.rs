@@ -13,7 +13,7 @@ use stdx::ByteQueue;
 use stdx::mailbox::Mailbox;
 use structures::lock::Lock;
 
-use crate::command_table::CommandTable;
+use crate::command_table::{CommandTable, Registered};
 use crate::commands::migrate::Connections;
 use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
@@ -222,6 +222,14 @@ impl Shared {
     /// Sums a counter over all threads.
     pub fn sum(&self, counter: impl Fn(&ThreadStats) -> &Counter) -> u64 {
         self.threads.iter().map(|port| counter(&port.stats).get()).fold(0, u64::wrapping_add)
+    }
+
+    /// Counts an error reply to a client that waited, on the I/O thread that ended its wait.
+    pub fn count_failure(&self, thread: usize, registered: &Registered, line: &[u8]) {
+        let stats = &self.threads[thread].stats;
+        stats.errors.add(1);
+        stats.commands[registered.id].failed.add(1);
+        self.errors.count(line);
     }
 
     /// Asks all threads to stop. Returns at once.

@@ -121,6 +121,7 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
             let mut reply = ByteQueue::new();
             if with_error {
                 let line = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+                ctx.shared.count_failure(ctx.thread, waiter.registered, line.as_bytes());
                 Reply::new(&mut reply, waiter.protocol).error(line);
             } else {
                 waiter.write_empty(waiter.protocol, &mut reply);
