@@ -121,8 +121,11 @@ impl SharedSettings {
     /// Shares the settings the server starts with.
     pub fn new(settings: Settings) -> Self {
         alloc::keep_resident_close(memory_limit::shelf_bytes_max(settings.maxmemory_bytes));
-        Self { current: RwLock::new(Arc::new(settings)), version: AtomicU64::new(1),
-            list_plain_len_min: u32::MAX.into() }
+        Self {
+            current: RwLock::new(Arc::new(settings)),
+            version: AtomicU64::new(1),
+            list_plain_len_min: u32::MAX.into(),
+        }
     }
 
     /// The current settings.

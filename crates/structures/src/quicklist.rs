@@ -959,11 +959,14 @@ mod tests {
         list.replace(0, Element::Bytes(b"long"));
         assert_eq!(plain(&list), [true, false, true, false]);
         list.replace(2, Element::Bytes(b"e"));
-        let texts: Vec<_> = list.iter().map(|element| {
-            let mut text = Vec::new();
-            element.append_to(&mut text);
-            text
-        }).collect();
+        let texts: Vec<_> = list
+            .iter()
+            .map(|element| {
+                let mut text = Vec::new();
+                element.append_to(&mut text);
+                text
+            })
+            .collect();
         assert_eq!(texts, [b"long".to_vec(), b"bb".to_vec(), b"e".to_vec(), b"d".to_vec()]);
     }
 

@@ -174,7 +174,8 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
 
 /// DEBUG QUICKLIST-PACKED-THRESHOLD size: for lists made from now on, on each thread from its next turn.
 fn packed_threshold(ctx: &mut ServerCtx<'_, '_>, size: &[u8]) -> Result<(), CommandError> {
-    let refused = CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
+    let refused =
+        CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
     let size = parse_memory(size).and_then(|bytes| u32::try_from(bytes).ok()).ok_or(refused)?;
     ctx.shared.settings.set_list_plain_from(if size == 0 { u32::MAX } else { size });
     ctx.reply.ok();
