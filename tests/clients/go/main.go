@@ -65,6 +65,12 @@ var checks = []struct {
 	{"sets", sets},
 	{"sorted sets", sortedSets},
 	{"streams", streams},
+	{"stream groups", streamGroups},
+	{"bitmaps", bitmaps},
+	{"hyperloglogs", hyperLogLogs},
+	{"geo", geo},
+	{"sorting", sorting},
+	{"hash field expiry", hashFieldExpiry},
 	{"pipelines", pipelines},
 	{"transactions", transactions},
 	{"waiting", waiting},
@@ -201,6 +207,78 @@ func streams(r *redis.Client) {
 	is[[]redis.XStream](r.XRead(ctx, read), []redis.XStream{{Stream: "s", Messages: []redis.XMessage{second}}})
 	is[int64](r.XDel(ctx, "s", "1-1"), 1)
 	is[int64](r.XTrimMaxLen(ctx, "s", 0), 1)
+}
+
+func streamGroups(r *redis.Client) {
+	for _, id := range []string{"1-1", "1-2"} {
+		is[string](r.XAdd(ctx, &redis.XAddArgs{Stream: "s", ID: id, Values: []string{"f", id}}), id)
+	}
+	is[string](r.XGroupCreate(ctx, "s", "g", "0"), "OK")
+	fails(r.XGroupCreate(ctx, "s", "g", "0").Err(), "BUSYGROUP")
+	read, err := r.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: "g", Consumer: "alice", Streams: []string{"s", ">"}, Block: -1,
+	}).Result()
+	equal(err, nil, nil)
+	equal(len(read[0].Messages), nil, 2)
+	is[int64](r.XAck(ctx, "s", "g", "1-1"), 1)
+	claim := &redis.XClaimArgs{Stream: "s", Group: "g", Consumer: "bob", Messages: []string{"1-2"}}
+	is[[]redis.XMessage](r.XClaim(ctx, claim), []redis.XMessage{{ID: "1-2", Values: map[string]any{"f": "1-2"}}})
+	pending, err := r.XPending(ctx, "s", "g").Result()
+	equal(pending.Consumers, err, map[string]int64{"bob": 1})
+	is[int64](r.XGroupDelConsumer(ctx, "s", "g", "bob"), 1)
+	is[int64](r.XGroupDestroy(ctx, "s", "g"), 1)
+}
+
+func bitmaps(r *redis.Client) {
+	is[int64](r.SetBit(ctx, "b", 7, 1), 0)
+	is[int64](r.GetBit(ctx, "b", 7), 1)
+	is[int64](r.BitCount(ctx, "b", nil), 1)
+	is[int64](r.BitPos(ctx, "b", 1), 7)
+	is[string](r.Set(ctx, "c", "\x81", 0), "OK")
+	is[int64](r.BitOpAnd(ctx, "d", "b", "c"), 1)
+	is[string](r.Get(ctx, "d"), "\x01")
+	is[[]int64](r.BitField(ctx, "b", "SET", "u8", 8, 255, "INCRBY", "u8", 8, 10), []int64{0, 9})
+}
+
+func hyperLogLogs(r *redis.Client) {
+	is[int64](r.PFAdd(ctx, "p", "a", "b", "c"), 1)
+	is[int64](r.PFAdd(ctx, "q", "c", "d"), 1)
+	is[int64](r.PFCount(ctx, "p", "q"), 4)
+	is[string](r.PFMerge(ctx, "all", "p", "q"), "OK")
+	is[int64](r.PFCount(ctx, "all"), 4)
+}
+
+func geo(r *redis.Client) {
+	palermo := &redis.GeoLocation{Name: "Palermo", Longitude: 13.361389, Latitude: 38.115556}
+	catania := &redis.GeoLocation{Name: "Catania", Longitude: 15.087269, Latitude: 37.502669}
+	is[int64](r.GeoAdd(ctx, "g", palermo, catania), 2)
+	distance, err := r.GeoDist(ctx, "g", "Palermo", "Catania", "km").Result()
+	equal(math.Abs(distance-166.2742) < 0.001, err, true)
+	is[[]string](r.GeoHash(ctx, "g", "Palermo"), []string{"sqc8b49rny0"})
+	near := &redis.GeoSearchQuery{Longitude: 15, Latitude: 37, Radius: 100, RadiusUnit: "km"}
+	is[[]string](r.GeoSearch(ctx, "g", near), []string{"Catania"})
+	box := redis.GeoSearchQuery{Member: "Palermo", BoxWidth: 400, BoxHeight: 400, BoxUnit: "km"}
+	is[int64](r.GeoSearchStore(ctx, "g", "h", &redis.GeoSearchStoreQuery{GeoSearchQuery: box}), 2)
+}
+
+func sorting(r *redis.Client) {
+	is[int64](r.RPush(ctx, "l", 3, 1, 2), 3)
+	is[[]string](r.Sort(ctx, "l", &redis.Sort{Order: "DESC"}), []string{"3", "2", "1"})
+	is[string](r.MSet(ctx, "w1", 9, "w2", 5, "w3", 7, "n2", "two", "n3", "three"), "OK")
+	by := &redis.Sort{By: "w*", Get: []string{"#", "n*"}, Count: 2}
+	is[[]string](r.Sort(ctx, "l", by), []string{"2", "two", "3", "three"})
+	is[int64](r.SortStore(ctx, "l", "sorted", &redis.Sort{}), 3)
+}
+
+func hashFieldExpiry(r *redis.Client) {
+	is[int64](r.HSet(ctx, "h", "f", 1, "g", 2), 2)
+	is[[]int64](r.HExpire(ctx, "h", 100*time.Second, "f", "none"), []int64{1, -2})
+	is[[]int64](r.HTTL(ctx, "h", "f", "g"), []int64{100, -1})
+	is[[]int64](r.HPersist(ctx, "h", "f"), []int64{1})
+	is[[]int64](r.HPExpire(ctx, "h", time.Millisecond, "g"), []int64{1})
+	for r.HExists(ctx, "h", "g").Val() {
+	}
+	is[int64](r.HLen(ctx, "h"), 1)
 }
 
 func pipelines(r *redis.Client) {

@@ -13,6 +13,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.function.Consumer;
 import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.GeoCoordinate;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisPooled;
@@ -21,12 +22,17 @@ import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.StreamEntryID;
 import redis.clients.jedis.Transaction;
+import redis.clients.jedis.args.BitOP;
+import redis.clients.jedis.args.GeoUnit;
 import redis.clients.jedis.args.ListDirection;
 import redis.clients.jedis.args.ListPosition;
 import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.params.ScanParams;
 import redis.clients.jedis.params.SetParams;
 import redis.clients.jedis.params.XAddParams;
+import redis.clients.jedis.params.SortingParams;
+import redis.clients.jedis.params.XClaimParams;
+import redis.clients.jedis.params.XReadGroupParams;
 import redis.clients.jedis.params.XReadParams;
 import redis.clients.jedis.params.ZParams;
 import redis.clients.jedis.resps.ScanResult;
@@ -46,6 +52,12 @@ public class Round {
         CHECKS.put("sets", Round::sets);
         CHECKS.put("sorted sets", Round::sortedSets);
         CHECKS.put("streams", Round::streams);
+        CHECKS.put("stream groups", Round::streamGroups);
+        CHECKS.put("bitmaps", Round::bitmaps);
+        CHECKS.put("hyperloglogs", Round::hyperLogLogs);
+        CHECKS.put("geo", Round::geo);
+        CHECKS.put("sorting", Round::sorting);
+        CHECKS.put("hash field expiry", Round::hashFieldExpiry);
         CHECKS.put("pipelines", Round::pipelines);
         CHECKS.put("transactions", Round::transactions);
     }
@@ -194,6 +206,72 @@ public class Round {
         equal(read.get(0).getValue().get(0).getID(), second);
         equal(r.xdel("s", first), 1L);
         equal(r.xtrim("s", 0, false), 1L);
+    }
+
+    static void streamGroups(Jedis r) {
+        StreamEntryID first = new StreamEntryID(1, 1);
+        StreamEntryID second = new StreamEntryID(1, 2);
+        for (StreamEntryID id : List.of(first, second)) {
+            equal(r.xadd("s", Map.of("f", "v"), XAddParams.xAddParams().id(id)), id);
+        }
+        equal(r.xgroupCreate("s", "g", new StreamEntryID(0, 0), false), "OK");
+        fails(() -> r.xgroupCreate("s", "g", new StreamEntryID(0, 0), false), "BUSYGROUP");
+        List<Map.Entry<String, List<StreamEntry>>> read = r.xreadGroup("g", "alice",
+                XReadGroupParams.xReadGroupParams(), Map.of("s", StreamEntryID.XREADGROUP_UNDELIVERED_ENTRY));
+        equal(read.get(0).getValue().size(), 2);
+        equal(r.xack("s", "g", first), 1L);
+        equal(r.xclaim("s", "g", "bob", 0, XClaimParams.xClaimParams(), second).get(0).getID(), second);
+        equal(r.xpending("s", "g").getConsumerMessageCount(), Map.of("bob", 1L));
+        equal(r.xgroupDelConsumer("s", "g", "bob"), 1L);
+        equal(r.xgroupDestroy("s", "g"), 1L);
+    }
+
+    static void bitmaps(Jedis r) {
+        equal(r.setbit("b", 7, true), false);
+        equal(r.getbit("b", 7), true);
+        equal(r.bitcount("b"), 1L);
+        equal(r.bitpos("b", true), 7L);
+        equal(r.setbit("c", 0, true), false);
+        equal(r.bitop(BitOP.OR, "d", "b", "c"), 1L);
+        equal(r.bitcount("d"), 2L);
+        equal(r.bitfield("b", "SET", "u8", "8", "255", "INCRBY", "u8", "8", "10"), List.of(0L, 9L));
+    }
+
+    static void hyperLogLogs(Jedis r) {
+        equal(r.pfadd("p", "a", "b", "c"), 1L);
+        equal(r.pfadd("q", "c", "d"), 1L);
+        equal(r.pfcount("p", "q"), 4L);
+        equal(r.pfmerge("all", "p", "q"), "OK");
+        equal(r.pfcount("all"), 4L);
+    }
+
+    static void geo(Jedis r) {
+        equal(r.geoadd("g", 13.361389, 38.115556, "Palermo"), 1L);
+        equal(r.geoadd("g", 15.087269, 37.502669, "Catania"), 1L);
+        equal(Math.abs(r.geodist("g", "Palermo", "Catania", GeoUnit.KM) - 166.2742) < 0.001, true);
+        equal(r.geohash("g", "Palermo"), List.of("sqc8b49rny0"));
+        equal(r.geosearch("g", new GeoCoordinate(15, 37), 100, GeoUnit.KM).get(0).getMemberByString(), "Catania");
+        equal(r.geosearchStore("h", "g", "Palermo", 400, 400, GeoUnit.KM), 2L);
+    }
+
+    static void sorting(Jedis r) {
+        equal(r.rpush("l", "3", "1", "2"), 3L);
+        equal(r.sort("l", new SortingParams().desc()), List.of("3", "2", "1"));
+        r.mset("w1", "9", "w2", "5", "w3", "7", "n2", "two", "n3", "three");
+        SortingParams by = new SortingParams().by("w*").limit(0, 2).get("#", "n*");
+        equal(r.sort("l", by), List.of("2", "two", "3", "three"));
+        equal(r.sort("l", "sorted"), 3L);
+    }
+
+    static void hashFieldExpiry(Jedis r) {
+        equal(r.hset("h", Map.of("f", "1", "g", "2")), 2L);
+        equal(r.hexpire("h", 100, "f", "none"), List.of(1L, -2L));
+        equal(r.httl("h", "f", "g"), List.of(100L, -1L));
+        equal(r.hpersist("h", "f"), List.of(1L));
+        equal(r.hpexpire("h", 1, "g"), List.of(1L));
+        while (r.hexists("h", "g")) {
+        }
+        equal(r.hgetAll("h"), Map.of("f", "1"));
     }
 
     static void pipelines(Jedis r) {

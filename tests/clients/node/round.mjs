@@ -143,6 +143,64 @@ const checks = {
     other.disconnect();
   },
 
+  async streamGroups(r) {
+    for (const id of ["1-1", "1-2"]) equal(await r.xadd("s", id, "f", id), id);
+    equal(await r.xgroup("CREATE", "s", "g", "0"), "OK");
+    await assert.rejects(r.xgroup("CREATE", "s", "g", "0"), /BUSYGROUP/);
+    const [[, entries]] = await r.xreadgroup("GROUP", "g", "alice", "STREAMS", "s", ">");
+    equal(entries, [["1-1", ["f", "1-1"]], ["1-2", ["f", "1-2"]]]);
+    equal(await r.xack("s", "g", "1-1"), 1);
+    equal(await r.xclaim("s", "g", "bob", 0, "1-2"), [["1-2", ["f", "1-2"]]]);
+    equal(await r.xpending("s", "g"), [1, "1-2", "1-2", [["bob", "1"]]]);
+    equal(await r.xgroup("DELCONSUMER", "s", "g", "bob"), 1);
+    equal(await r.xgroup("DESTROY", "s", "g"), 1);
+  },
+
+  async bitmaps(r) {
+    equal(await r.setbit("b", 7, 1), 0);
+    equal(await r.getbit("b", 7), 1);
+    equal(await r.bitcount("b"), 1);
+    equal(await r.bitpos("b", 1), 7);
+    await r.set("c", Buffer.from([0x81]));
+    equal(await r.bitop("AND", "d", "b", "c"), 1);
+    equal(await r.getBuffer("d"), Buffer.from([1]));
+    equal(await r.bitfield("b", "SET", "u8", 8, 255, "INCRBY", "u8", 8, 10), [0, 9]);
+  },
+
+  async hyperLogLogs(r) {
+    equal(await r.pfadd("p", "a", "b", "c"), 1);
+    equal(await r.pfadd("q", "c", "d"), 1);
+    equal(await r.pfcount("p", "q"), 4);
+    equal(await r.pfmerge("all", "p", "q"), "OK");
+    equal(await r.pfcount("all"), 4);
+  },
+
+  async geo(r) {
+    equal(await r.geoadd("g", 13.361389, 38.115556, "Palermo", 15.087269, 37.502669, "Catania"), 2);
+    equal(await r.geodist("g", "Palermo", "Catania", "km"), "166.2742");
+    equal(await r.geohash("g", "Palermo"), ["sqc8b49rny0"]);
+    equal(await r.geosearch("g", "FROMLONLAT", 15, 37, "BYRADIUS", 100, "km"), ["Catania"]);
+    equal(await r.geosearchstore("h", "g", "FROMMEMBER", "Palermo", "BYBOX", 400, 400, "km"), 2);
+  },
+
+  async sorting(r) {
+    equal(await r.rpush("l", 3, 1, 2), 3);
+    equal(await r.sort("l", "DESC"), ["3", "2", "1"]);
+    await r.mset({ w1: 9, w2: 5, w3: 7, n2: "two", n3: "three" });
+    equal(await r.sort("l", "BY", "w*", "LIMIT", 0, 2, "GET", "#", "GET", "n*"), ["2", "two", "3", "three"]);
+    equal(await r.sort("l", "STORE", "sorted"), 3);
+  },
+
+  async hashFieldExpiry(r) {
+    await r.hset("h", { f: "1", g: "2" });
+    equal(await r.call("HEXPIRE", "h", 100, "FIELDS", 2, "f", "none"), [1, -2]);
+    equal(await r.call("HTTL", "h", "FIELDS", 2, "f", "g"), [100, -1]);
+    equal(await r.call("HPERSIST", "h", "FIELDS", 1, "f"), [1]);
+    equal(await r.call("HPEXPIRE", "h", 1, "FIELDS", 1, "g"), [1]);
+    while (await r.hexists("h", "g"));
+    equal(await r.hgetall("h"), { f: "1" });
+  },
+
   async pipelines(r) {
     const replies = await r.pipeline().set("a", "1").incr("a").lpush("a", "x").get("a").exec();
     equal(replies.map(([error]) => error?.message?.split(" ")[0] ?? null), [null, null, "WRONGTYPE", null]);
