@@ -62,9 +62,12 @@ pub enum Kind {
 /// Subscribers of something by thread.
 type Counts = SmallVec<[u32; 8]>;
 
+/// Channels by name, a part of all.
+type Part = Lock<HashMap<Box<[u8]>, Counts>>;
+
 /// Channels that have subscribers.
 struct Directory {
-    parts: Box<[Lock<HashMap<Box<[u8]>, Counts>>]>,
+    parts: Box<[Part]>,
     len: AtomicUsize,
 }
 
@@ -212,9 +215,8 @@ impl PubSub {
         let mut found = Vec::new();
         for part in &self.directory(kind).parts {
             let part = part.lock();
-            let fits =
-                |channel: &&Box<[u8]>| pattern.is_none_or(|pattern| glob_match(pattern, channel, false));
-            found.extend(part.keys().filter(fits).cloned());
+            let fits = |channel: &[u8]| pattern.is_none_or(|pattern| glob_match(pattern, channel, false));
+            found.extend(part.keys().filter(|channel| fits(channel)).cloned());
         }
         found
     }
@@ -242,9 +244,9 @@ impl PubSub {
         let mut wake: SmallVec<[usize; 8]> = SmallVec::new();
         {
             let part = self.part(kind, channel).lock();
-            let mut words: Option<(Arc<[u8]>, Arc<[u8]>)> = None;
+            let mut words: Option<[Arc<[u8]>; 2]> = None;
             let mut tell = |counts: &Counts, pattern: Option<&[u8]>| {
-                let (channel, payload) = words.get_or_insert_with(|| (channel.into(), payload.into()));
+                let [channel, payload] = words.get_or_insert_with(|| [channel.into(), payload.into()]);
                 let kind = if pattern.is_some() { Kind::Pattern } else { kind };
                 let publication = Arc::new(Publication {
                     kind,

@@ -60,7 +60,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             options.servers.names().into_iter().map(|name| (name, Vec::new(), 0)).collect();
         for round in 0..options.rounds {
             for (name, rates, keys) in &mut rows {
-                let (rate, held) = measure(options, &name, policy, &below, round)?;
+                let (rate, held) = measure(options, name, policy, &below, round)?;
                 rates.push(format!("{rate:.2}"));
                 *keys = held;
             }
