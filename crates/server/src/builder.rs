@@ -273,6 +273,7 @@ fn shared(
         backend,
         listening: listening.into(),
         startup_memory_bytes: 0.into(),
+        command_logs: crate::slowlog::CommandLogs::default(),
         errors: ErrorCounts::default(),
         stopping: false.into(),
         active_expire: true.into(),

@@ -68,6 +68,8 @@ pub struct Registered {
     pub key_plan: KeyPlan,
     /// Where the member is that it looks for.
     pub member_plan: MemberPlan,
+    /// One call with few arguments cannot take long by itself: it is timed with its neighbours.
+    pub is_short: bool,
     /// Its subcommands.
     pub subcommands: Vec<&'static Registered>,
 }
@@ -121,6 +123,7 @@ impl CommandTable {
             full_name,
             key_plan: key_plan(&command),
             member_plan: member_plan(&command),
+            is_short: is_short(&command),
             subcommands,
         }));
         self.by_id.push(registered);
@@ -176,11 +179,27 @@ impl Registered {
         self.subcommands.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name)).copied()
     }
 
+    /// The subcommand that a request means, the command itself where there is none. O(subcommands).
+    #[inline]
+    pub fn called_by(&'static self, args: &commands::Args<'_>) -> &'static Registered {
+        if self.subcommands.is_empty() || args.len() < 2 {
+            return self;
+        }
+        self.subcommand(args.get(1)).unwrap_or(self)
+    }
+
     /// Whether it is allowed before authentication.
     #[inline]
     pub fn needs_auth(&self) -> bool {
         !self.command.flags.contains(Flags::NO_AUTH)
     }
+}
+
+/// Whether a command's own work is O(1) or O(log n).
+fn is_short(command: &Command<Runner>) -> bool {
+    matches!(command.run, Runner::Data(_))
+        && (command.flags.contains(Flags::FAST) || command.complexity == "O(1)")
+        && command.subcommands.is_empty()
 }
 
 fn key_plan(command: &Command<Runner>) -> KeyPlan {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use commands::error::quotable;
 use commands::keys::for_each_key;
@@ -21,6 +22,7 @@ use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::{Message, Shared};
+use crate::timing::Ran;
 use crate::tracking::{Mode, OwnPushes};
 use crate::transaction::{self, Verb};
 
@@ -44,6 +46,8 @@ pub struct Engine {
     tally: Tally,
     memory: MemoryLimit,
     access: Access,
+    /// Whether the last request ran a command, rather than being refused or queued.
+    pub called: bool,
     /// Whether CLIENT PAUSE may hold something back in this turn.
     paused: bool,
     /// Whether somebody is told all commands in this turn.
@@ -91,6 +95,7 @@ impl Engine {
             tally: Tally::with_seed(seed),
             memory: MemoryLimit::default(),
             access: Access::Lru { clock_s: 0 },
+            called: false,
             paused: false,
             monitored: false,
             own_pushes: OwnPushes::default(),
@@ -246,6 +251,7 @@ impl Engine {
         }
         session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         self.counters(registered).calls.add(1);
+        self.called = true;
         let result = match registered.command.run {
             Runner::Data(handler) => {
                 let run = DataRun { handler, patience: Patience::Waits };
@@ -424,6 +430,7 @@ impl Engine {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) {
+        let (since, replied) = (Instant::now(), out.len_bytes());
         self.counters(registered).calls.add(1);
         let result = match registered.command.run {
             Runner::Data(handler) => {
@@ -442,6 +449,9 @@ impl Engine {
             self.counters(registered).failed.add(1);
             self.refuse(session, out, error);
         }
+        let args = &request.args;
+        let bytes = [args.from(0).map(<[u8]>::len).sum(), out.len_bytes().saturating_sub(replied)];
+        self.note_queued(session, &Ran { registered, args, bytes }, since);
     }
 
     /// Tells those who follow what a transaction changed.

@@ -7,6 +7,8 @@ use structures::alloc;
 
 use commands::ValueLimits;
 
+use crate::timing::Thresholds;
+
 /// A client class's output limit: `client-output-buffer-limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OutputLimit {
@@ -71,6 +73,8 @@ pub struct Settings {
     pub tracking_keys_max: usize,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,
+    /// `slowlog-*`, `commandlog-*` and `latency-tracking`.
+    pub thresholds: Thresholds,
     /// `hz`.
     pub hz: u32,
 }
@@ -103,6 +107,7 @@ impl Default for Settings {
             pubsub_output_limit: OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
             tracking_keys_max: 1_000_000,
             active_expire_effort: 1,
+            thresholds: Thresholds::default(),
             hz: 10,
         }
     }

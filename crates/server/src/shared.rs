@@ -19,11 +19,13 @@ use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::freeing::FreeQueue;
+use crate::latency::Times;
 use crate::monitor::Monitors;
 use crate::pubsub::PubSub;
 use crate::push::Push;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
+use crate::slowlog::CommandLogs;
 use crate::stats::{Counter, ThreadStats};
 use crate::tracking::Tracking;
 
@@ -170,6 +172,8 @@ pub struct Shared {
     pub listening: Mutex<Vec<Address>>,
     /// Memory in use when the server had started.
     pub startup_memory_bytes: AtomicU64,
+    /// Slow commands, large requests, large replies.
+    pub command_logs: CommandLogs,
     /// Error replies by code.
     pub errors: ErrorCounts,
     /// 40 hex digits that name this run.
@@ -217,6 +221,11 @@ impl Shared {
     /// Milliseconds since the server started, monotonic.
     pub fn uptime_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
+    }
+
+    /// The times of the command with this id on all threads.
+    pub fn times_of(&self, id: usize) -> Times {
+        Times::of(self.threads.iter().filter_map(|port| port.stats.commands[id].times.get()))
     }
 
     /// Sums a counter over all threads.

@@ -1,8 +1,11 @@
 //! Counters: each thread writes its own, readers sum them. No shared cache line on the request's path.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
+
+use crate::latency::Histogram;
 
 /// A counter with one writer.
 #[derive(Debug, Default)]
@@ -37,9 +40,10 @@ impl Counter {
 pub struct CommandCounters {
     /// Runs.
     pub calls: Counter,
-    /// Time spent, in nanoseconds. Measured per run of like commands within a batch, so that a clock is
-    /// read per run and not per command; the sum over a run is exact.
+    /// Time spent, in nanoseconds. `crate::timing` says how they are measured.
     pub nanos: Counter,
+    /// How often they took how long; made by the first run.
+    pub times: OnceLock<Histogram>,
     /// Refused before they ran.
     pub rejected: Counter,
     /// Ended in an error.
@@ -112,6 +116,7 @@ impl ThreadStats {
         for command in &self.commands {
             let counters = [&command.calls, &command.nanos, &command.rejected, &command.failed];
             counters.into_iter().for_each(Counter::reset);
+            command.times.get().into_iter().for_each(Histogram::reset);
         }
     }
 

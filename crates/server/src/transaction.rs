@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use commands::keys::for_each_key;
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
@@ -30,6 +31,7 @@ use crate::execute::Caller;
 use crate::owned_args::OwnedArgs;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::timing::Ran;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&MULTI, &EXEC, &DISCARD, &WATCH, &UNWATCH];
@@ -413,6 +415,7 @@ impl Engine {
         };
         for queued in &transaction.queue {
             let Runner::Data(handler) = queued.registered.command.run else { continue };
+            let (since, replied) = (Instant::now(), out.len_bytes());
             self.counters(queued.registered).calls.add(1);
             let args = queued.args.args(hasher);
             let mut executor = self.executor();
@@ -424,6 +427,8 @@ impl Engine {
                 self.counters(queued.registered).failed.add(1);
                 self.refuse(session, out, error);
             }
+            let bytes = [queued.args.len_bytes(), out.len_bytes() - replied];
+            self.note_queued(session, &Ran { registered: queued.registered, args: &args, bytes }, since);
         }
         self.tell_followers(shared, locked, session);
         true

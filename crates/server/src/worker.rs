@@ -12,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use keyspace::gate::SharedPass;
 use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId, Socket};
@@ -26,6 +26,7 @@ use crate::dispatch::{Engine, Outcome, Request};
 use crate::push::Push;
 use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
 use crate::shared::{Message, Shared, ThreadPort};
+use crate::timing::Timing;
 
 /// Unsent replies from which on a client's requests wait until it has read some: what one client that
 /// does not read can make the server hold, besides the last reply.
@@ -538,7 +539,8 @@ impl Worker {
             let mut done_bytes = 0;
             let mut ran = 0;
             let range = self.batch.turns[turn].requests.clone();
-            for parsed in &self.batch.requests[range] {
+            let mut requests = self.batch.requests[range].iter().peekable();
+            while let Some(parsed) = requests.next() {
                 if session.flow != Flow::Running {
                     break;
                 }
@@ -556,16 +558,19 @@ impl Worker {
                         break;
                     }
                 };
-                timed.at(&self.engine, parsed.registered);
                 if session.subscriptions.is_some() {
                     // What was published before, by itself too, comes before the next reply.
                     self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
                     out = outputs.queue(conn);
                 }
+                let replied = out.len_bytes();
                 // A pass through the gate that became exclusive must hold no lock: none is held here.
                 if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
                     break;
                 }
+                let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
+                let next = requests.peek().and_then(|next| next.registered);
+                timed.ran(&mut self.engine, session, &request, bytes, next);
                 done_bytes = parsed.start + parsed.len_bytes;
                 ran += 1;
                 if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX {
@@ -580,7 +585,6 @@ impl Worker {
             self.net.consume(conn, done_bytes);
             self.settle(conn);
         }
-        timed.end(&self.engine);
     }
 
     /// Whether a connection must be closed for what it has not read. Notes how much that is.
@@ -672,40 +676,6 @@ fn note_activity(engine: &Engine, session: &Session, ran: u64, input_bytes: usiz
     stats.processed.add(ran);
     stats.input_bytes.add(input_bytes as u64);
     stats.output_bytes.add(output_bytes as u64);
-}
-
-/// Attributes a batch's time to commands: the clock is read when the command changes, so a run of like
-/// commands costs two readings.
-struct Timing {
-    since: Instant,
-    command: Option<&'static crate::command_table::Registered>,
-}
-
-impl Timing {
-    fn start() -> Self {
-        Self { since: Instant::now(), command: None }
-    }
-
-    #[inline]
-    fn at(&mut self, engine: &Engine, command: Option<&'static crate::command_table::Registered>) {
-        let same = match (self.command, command) {
-            (Some(old), Some(new)) => std::ptr::eq(old, new),
-            (None, None) => true,
-            _ => false,
-        };
-        if !same {
-            self.end(engine);
-            self.command = command;
-        }
-    }
-
-    fn end(&mut self, engine: &Engine) {
-        let now = Instant::now();
-        if let Some(command) = self.command.take() {
-            engine.counters(command).nanos.add((now - self.since).as_nanos() as u64);
-        }
-        self.since = now;
-    }
 }
 
 /// What a client outside the loopback is told in protected mode.

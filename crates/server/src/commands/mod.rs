@@ -11,10 +11,12 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod dump;
+pub mod latency;
 pub mod memory;
 pub mod migrate;
 pub mod pubsub;
 pub mod server;
+pub mod slowlog;
 
 /// All server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
@@ -25,10 +27,12 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         connection::COMMANDS,
         debug::COMMANDS,
         dump::COMMANDS,
+        latency::COMMANDS,
         memory::COMMANDS,
         migrate::COMMANDS,
         pubsub::COMMANDS,
         server::COMMANDS,
+        slowlog::COMMANDS,
         crate::monitor::COMMANDS,
         crate::transaction::COMMANDS,
     ]

@@ -13,6 +13,7 @@ use super::store::ConfigStore;
 use super::table;
 use super::value::Value;
 use crate::settings::{OutputLimit, Settings};
+use crate::timing::Thresholds;
 
 /// What is decided when a server starts.
 #[derive(Clone, Debug)]
@@ -149,7 +150,29 @@ pub fn settings(store: &ConfigStore) -> Settings {
             keys => usize::try_from(keys).unwrap_or(usize::MAX),
         },
         active_expire_effort: small("active-expire-effort"),
+        thresholds: thresholds(store),
         hz: small("hz"),
+    }
+}
+
+/// What makes a command notable; a negative threshold turns its log off.
+fn thresholds(store: &ConfigStore) -> Thresholds {
+    let from = |name: &str, unit: u64| {
+        u64::try_from(store.integer(name)).map_or(u64::MAX, |value| value.saturating_mul(unit))
+    };
+    let len = |name: &str| usize::try_from(store.integer(name)).unwrap_or(usize::MAX);
+    Thresholds {
+        from: [
+            from("slowlog-log-slower-than", 1000),
+            from("commandlog-request-larger-than", 1),
+            from("commandlog-reply-larger-than", 1),
+        ],
+        len_max: [
+            len("slowlog-max-len"),
+            len("commandlog-large-request-max-len"),
+            len("commandlog-large-reply-max-len"),
+        ],
+        histograms: store.flag("latency-tracking"),
     }
 }
 

@@ -110,6 +110,28 @@ pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     }
 }
 
+/// The Latencystats section: percentiles of the times of each command that was run.
+pub fn latencystats(shared: &Shared, fields: &mut Fields) {
+    if !shared.settings.get().thresholds.histograms {
+        return;
+    }
+    let words = shared.config().words("latency-tracking-info-percentiles").to_vec();
+    let percentiles: Vec<f64> =
+        words.iter().filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect();
+    for id in 0..shared.table.id_count() {
+        let times = shared.times_of(id);
+        if times.calls == 0 || percentiles.is_empty() {
+            continue;
+        }
+        let shown: Vec<String> = percentiles
+            .iter()
+            .map(|&percent| format!("p{percent}={:.3}", times.percentile_nanos(percent) as f64 / 1000.0))
+            .collect();
+        let name = format!("latency_percentiles_usec_{}", shared.table.by_id(id).full_name);
+        fields.add(&name, shown.join(","));
+    }
+}
+
 /// The Errorstats section: error replies by their first word.
 pub fn errorstats(shared: &Shared, fields: &mut Fields) {
     for (code, count) in shared.errors.by_code() {

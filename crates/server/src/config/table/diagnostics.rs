@@ -30,29 +30,23 @@ pub static OPTIONS: &[Opt] = &[
         OFF_OR_ANY,
         "Microseconds from which on a command is noted.",
     )
-    .also(&["commandlog-execution-slower-than"])
-    .accepted(NOT_MEASURED),
+    .also(&["commandlog-execution-slower-than"]),
     Opt::integer("slowlog-max-len", "128", ANY, "Slow commands that are remembered.")
-        .also(&["commandlog-slow-execution-max-len"])
-        .accepted(NOT_MEASURED),
+        .also(&["commandlog-slow-execution-max-len"]),
     Opt::integer(
         "commandlog-request-larger-than",
         "1048576",
         OFF_OR_ANY,
         "Bytes from which on a request is noted.",
-    )
-    .accepted(NOT_MEASURED),
-    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Large requests that are remembered.")
-        .accepted(NOT_MEASURED),
+    ),
+    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Large requests that are remembered."),
     Opt::integer(
         "commandlog-reply-larger-than",
         "1048576",
         OFF_OR_ANY,
         "Bytes from which on a reply is noted.",
-    )
-    .accepted(NOT_MEASURED),
-    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Large replies that are remembered.")
-        .accepted(NOT_MEASURED),
+    ),
+    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Large replies that are remembered."),
     Opt::integer(
         "latency-monitor-threshold",
         "0",
@@ -60,14 +54,13 @@ pub static OPTIONS: &[Opt] = &[
         "Milliseconds from which on an event is noted; 0 for off.",
     )
     .accepted(NOT_MEASURED),
-    Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times.").accepted(NOT_MEASURED),
+    Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times."),
     Opt::new(
         "latency-tracking-info-percentiles",
         Kind::Words(&words::PERCENTILES),
         "50 99 99.9",
         "The percentiles that INFO latencystats shows.",
-    )
-    .accepted(NOT_MEASURED),
+    ),
     Opt::new(
         "hz",
         Kind::Clamped { min: 1, max: 500 },

@@ -1,0 +1,315 @@
+//! SLOWLOG and COMMANDLOG: the logs of notable commands. The first shows the slow ones only.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+use crate::slowlog::Kind;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&COMMANDLOG, &SLOWLOG];
+
+/// Flags of the subcommands.
+const FLAGS: Flags = Flags::ADMIN.union(Flags::LOADING).union(Flags::STALE);
+/// Categories of the subcommands.
+const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
+/// Entries that SLOWLOG GET shows unless told otherwise.
+const SHOWN: usize = 10;
+
+/// The kinds, as an argument.
+const TYPE: Arg =
+    Arg::one_of("type", &[Arg::string("slow"), Arg::string("large-request"), Arg::string("large-reply")]);
+
+static COMMANDLOG: Command<Runner> = Command {
+    name: "COMMANDLOG",
+    summary: "Commands about the logs of slow commands, large requests and large replies.",
+    since: "8.1.0",
+    group: Group::Server,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[&COMMANDLOG_GET, &COMMANDLOG_HELP, &COMMANDLOG_LEN, &COMMANDLOG_RESET],
+    run: Runner::Server(container),
+};
+
+/// A container without a known subcommand: dispatch has answered.
+fn container(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::WrongArity(ctx.registered.full_name))
+}
+
+/// Argument `at` as the kind of a log.
+fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
+    match args.get(at).to_ascii_lowercase().as_slice() {
+        b"slow" => Ok(Kind::Slow),
+        b"large-request" => Ok(Kind::LargeRequest),
+        b"large-reply" => Ok(Kind::LargeReply),
+        _ => Err(CommandError::Line(
+            "ERR type should be one of the following: slow, large-request, large-reply",
+        )),
+    }
+}
+
+/// Argument `at` as a number of entries, -1 for all.
+fn count(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
+    match args.integer(at) {
+        Ok(-1) => Ok(usize::MAX),
+        Ok(count @ 0..) => Ok(count as usize),
+        _ => Err(CommandError::Line("ERR count should be greater than or equal to -1")),
+    }
+}
+
+/// Replies with a log's newest entries.
+fn show(ctx: &mut ServerCtx<'_, '_>, kind: Kind, count: usize) {
+    let entries = ctx.shared.command_logs.newest(kind, count);
+    ctx.reply.array(entries.len());
+    for entry in entries {
+        ctx.reply.array(6);
+        ctx.reply.integer(entry.id as i64);
+        ctx.reply.integer(entry.unix_s);
+        ctx.reply.integer(entry.value as i64);
+        ctx.reply.array(entry.args.len());
+        for arg in &entry.args {
+            ctx.reply.bulk(arg);
+        }
+        ctx.reply.bulk(entry.peer.as_bytes());
+        ctx.reply.bulk(&entry.name);
+    }
+}
+
+static COMMANDLOG_GET: Command<Runner> = Command {
+    name: "GET",
+    summary: "Returns the newest entries of a log.",
+    since: "8.1.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(4),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "nondeterministic_output"],
+    args: &[Arg::integer("count"), TYPE],
+    subcommands: &[],
+    run: Runner::Server(commandlog_get),
+};
+/// COMMANDLOG GET count type.
+fn commandlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let count = count(args, 2)?;
+    show(ctx, kind(args, 3)?, count);
+    Ok(())
+}
+
+static COMMANDLOG_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
+    since: "8.1.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(commandlog_help),
+};
+/// COMMANDLOG HELP.
+fn commandlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    super::help(
+        ctx,
+        "COMMANDLOG",
+        &[
+            (
+                "GET <count> <type>",
+                &[
+                    "The newest <count> entries of a log, -1 for all: id, Unix time, value, arguments,",
+                    "client address, client name. The value of type slow is in microseconds, that of",
+                    "large-request and large-reply in bytes.",
+                ],
+            ),
+            ("LEN <type>", &["The number of entries of a log."]),
+            ("RESET <type>", &["Forgets the entries of a log."]),
+        ],
+    );
+    Ok(())
+}
+
+static COMMANDLOG_LEN: Command<Runner> = Command {
+    name: "LEN",
+    summary: "Returns the number of entries of a log.",
+    since: "8.1.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
+    args: &[TYPE],
+    subcommands: &[],
+    run: Runner::Server(commandlog_len),
+};
+/// COMMANDLOG LEN type.
+fn commandlog_len(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let len = ctx.shared.command_logs.len(kind(args, 2)?);
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+static COMMANDLOG_RESET: Command<Runner> = Command {
+    name: "RESET",
+    summary: "Forgets the entries of a log.",
+    since: "8.1.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[TYPE],
+    subcommands: &[],
+    run: Runner::Server(commandlog_reset),
+};
+/// COMMANDLOG RESET type.
+fn commandlog_reset(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.command_logs.reset(kind(args, 2)?);
+    ctx.reply.ok();
+    Ok(())
+}
+
+static SLOWLOG: Command<Runner> = Command {
+    name: "SLOWLOG",
+    summary: "Commands about the log of slow commands.",
+    since: "2.2.12",
+    group: Group::Server,
+    complexity: "",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[&SLOWLOG_GET, &SLOWLOG_HELP, &SLOWLOG_LEN, &SLOWLOG_RESET],
+    run: Runner::Server(container),
+};
+
+static SLOWLOG_GET: Command<Runner> = Command {
+    name: "GET",
+    summary: "Returns the newest slow commands.",
+    since: "2.2.12",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "nondeterministic_output"],
+    args: &[Arg::integer("count").optional()],
+    subcommands: &[],
+    run: Runner::Server(slowlog_get),
+};
+/// SLOWLOG GET [count].
+fn slowlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.len() > 3 {
+        let line = "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.";
+        let name = String::from_utf8_lossy(args.get(1));
+        return Err(CommandError::Text(line.replace("{}", &name)));
+    }
+    let count = if args.len() == 3 { count(args, 2)? } else { SHOWN };
+    show(ctx, Kind::Slow, count);
+    Ok(())
+}
+
+static SLOWLOG_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
+    since: "6.2.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(slowlog_help),
+};
+/// SLOWLOG HELP.
+fn slowlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    super::help(
+        ctx,
+        "SLOWLOG",
+        &[
+            (
+                "GET [<count>]",
+                &[
+                    "The newest <count> slow commands (default: 10, -1 for all): id, Unix time,",
+                    "microseconds, arguments, client address, client name.",
+                ],
+            ),
+            ("LEN", &["The number of slow commands that are remembered."]),
+            ("RESET", &["Forgets them."]),
+        ],
+    );
+    Ok(())
+}
+
+static SLOWLOG_LEN: Command<Runner> = Command {
+    name: "LEN",
+    summary: "Returns the number of slow commands that are remembered.",
+    since: "2.2.12",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(slowlog_len),
+};
+/// SLOWLOG LEN.
+fn slowlog_len(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.integer(ctx.shared.command_logs.len(Kind::Slow) as i64);
+    Ok(())
+}
+
+static SLOWLOG_RESET: Command<Runner> = Command {
+    name: "RESET",
+    summary: "Forgets the slow commands.",
+    since: "2.2.12",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(slowlog_reset),
+};
+/// SLOWLOG RESET.
+fn slowlog_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.command_logs.reset(Kind::Slow);
+    ctx.reply.ok();
+    Ok(())
+}

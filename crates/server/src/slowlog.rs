@@ -1,0 +1,176 @@
+//! The logs of notable commands: slow ones, large requests, large replies (SLOWLOG, COMMANDLOG).
+//!
+//! One ring for each kind, shared by all threads. Only a command beyond its kind's threshold takes a ring's
+//! lock; the rest pays the comparison. Arguments are cut as Redis cuts them, so an entry takes at most
+//! 32 × 160 bytes.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+
+use commands::Args;
+
+/// What made a command notable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It ran for long; the value is in microseconds.
+    Slow = 0,
+    /// Its request was large; the value is in bytes.
+    LargeRequest = 1,
+    /// Its reply was large; the value is in bytes.
+    LargeReply = 2,
+}
+
+/// Arguments that an entry keeps at most; the last says how many are missing.
+const ARGS_MAX: usize = 32;
+
+/// Bytes of an argument that an entry keeps at most, before the remark how many are missing.
+const ARG_LEN_BYTES_MAX: usize = 128;
+
+/// A notable command.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Counts up for each kind.
+    pub id: u64,
+    /// When it ended, Unix seconds.
+    pub unix_s: i64,
+    /// Microseconds or bytes, by kind.
+    pub value: u64,
+    /// Its arguments, cut.
+    pub args: Vec<Vec<u8>>,
+    /// The client's address.
+    pub peer: String,
+    /// The client's name.
+    pub name: Vec<u8>,
+}
+
+/// A kind's newest entries.
+#[derive(Debug, Default)]
+struct Ring {
+    entries: VecDeque<Entry>,
+    next_id: u64,
+}
+
+/// The three logs. Each has a lock, a leaf, under which at most one entry is moved or the asked ones are
+/// copied.
+#[derive(Debug, Default)]
+pub struct CommandLogs([Mutex<Ring>; 3]);
+
+impl CommandLogs {
+    /// Adds an entry, whose id is given here, and forgets the oldest beyond `len_max`.
+    pub fn add(&self, kind: Kind, len_max: usize, mut entry: Entry) {
+        let mut ring = self.ring(kind);
+        entry.id = ring.next_id;
+        ring.next_id += 1;
+        ring.entries.push_front(entry);
+        ring.entries.truncate(len_max);
+    }
+
+    /// The newest `count` entries, newest first.
+    pub fn newest(&self, kind: Kind, count: usize) -> Vec<Entry> {
+        self.ring(kind).entries.iter().take(count).cloned().collect()
+    }
+
+    /// Number of entries.
+    pub fn len(&self, kind: Kind) -> usize {
+        self.ring(kind).entries.len()
+    }
+
+    /// Forgets all entries; ids go on.
+    pub fn reset(&self, kind: Kind) {
+        self.ring(kind).entries.clear();
+    }
+
+    fn ring(&self, kind: Kind) -> MutexGuard<'_, Ring> {
+        self.0[kind as usize].lock().expect("nothing panics while a log is locked")
+    }
+}
+
+/// A copy of a request's arguments, cut to what an entry keeps. What Redis hides, the words behind AUTH and
+/// the values of CONFIG SET that are secret, is hidden.
+pub fn kept_args(args: &Args<'_>) -> Vec<Vec<u8>> {
+    let len = args.len();
+    let shown = if len > ARGS_MAX { ARGS_MAX - 1 } else { len };
+    let mut kept: Vec<Vec<u8>> = (0..shown)
+        .map(|at| if is_secret(args, at) { b"(redacted)".to_vec() } else { cut(args.get(at)) })
+        .collect();
+    if shown < len {
+        kept.push(format!("... ({} more arguments)", len - shown).into_bytes());
+    }
+    kept
+}
+
+fn cut(arg: &[u8]) -> Vec<u8> {
+    if arg.len() <= ARG_LEN_BYTES_MAX {
+        return arg.to_vec();
+    }
+    let mut kept = arg[..ARG_LEN_BYTES_MAX].to_vec();
+    kept.extend_from_slice(format!("... ({} more bytes)", arg.len() - ARG_LEN_BYTES_MAX).as_bytes());
+    kept
+}
+
+/// Whether argument `at` is one that no log may show.
+fn is_secret(args: &Args<'_>, at: usize) -> bool {
+    let is = |at: usize, word: &str| args.get(at).eq_ignore_ascii_case(word.as_bytes());
+    if at == 0 {
+        return false;
+    }
+    if is(0, "AUTH") {
+        return true;
+    }
+    if is(0, "HELLO") {
+        return at > 2 && ((is(at - 1, "AUTH")) || (at > 3 && is(at - 2, "AUTH")));
+    }
+    if is(0, "MIGRATE") {
+        return at > 5 && (is(at - 1, "AUTH") || is(at - 1, "AUTH2") || is(at - 2, "AUTH2"));
+    }
+    let secrets =
+        ["requirepass", "masterauth", "primaryauth", "masteruser", "primaryuser", "tls-key-file-pass"];
+    is(0, "CONFIG") && at > 2 && at % 2 == 1 && secrets.iter().any(|option| is(at - 1, option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owned_args::OwnedArgs;
+    use keyspace::Hasher;
+
+    fn kept(words: &[&str]) -> Vec<String> {
+        let owned = OwnedArgs::new(words.iter().map(|word| word.as_bytes()));
+        let hasher = Hasher::with_seed([1, 2, 3, 4]);
+        let kept = kept_args(&owned.args(&hasher));
+        kept.into_iter().map(|arg| String::from_utf8_lossy(&arg).into_owned()).collect()
+    }
+
+    #[test]
+    fn arguments_are_cut_as_redis_cuts_them() {
+        let long = "x".repeat(130);
+        assert_eq!(kept(&["set", "k", &long])[2], format!("{}... (2 more bytes)", "x".repeat(128)));
+        assert_eq!(kept(&vec!["a"; 32]).len(), 32);
+        let many = kept(&vec!["a"; 40]);
+        assert_eq!((many.len(), many[31].as_str()), (32, "... (9 more arguments)"));
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(kept(&["auth", "secret"])[1], "(redacted)");
+        assert_eq!(kept(&["hello", "3", "auth", "me", "pw"])[3..], ["(redacted)", "(redacted)"]);
+        assert_eq!(
+            kept(&["config", "set", "requirepass", "pw", "hz", "10"])[2..],
+            ["requirepass", "(redacted)", "hz", "10"]
+        );
+    }
+
+    #[test]
+    fn a_log_keeps_the_newest_and_its_ids_go_on() {
+        let logs = CommandLogs::default();
+        let entry =
+            |value| Entry { id: 0, unix_s: 0, value, args: vec![], peer: String::new(), name: vec![] };
+        (0..5).for_each(|value| logs.add(Kind::Slow, 3, entry(value)));
+        let ids =
+            |logs: &CommandLogs| logs.newest(Kind::Slow, 9).iter().map(|entry| entry.id).collect::<Vec<_>>();
+        assert_eq!(ids(&logs), [4, 3, 2]);
+        logs.reset(Kind::Slow);
+        logs.add(Kind::Slow, 3, entry(9));
+        assert_eq!((ids(&logs), logs.len(Kind::LargeReply)), (vec![5], 0));
+    }
+}
