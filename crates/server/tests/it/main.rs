@@ -13,6 +13,7 @@ mod monitor;
 mod pubsub;
 mod requests;
 mod scripts;
+mod sessions;
 mod stalls;
 mod support;
 mod tracking;

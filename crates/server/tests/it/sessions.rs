@@ -1,0 +1,199 @@
+//! Several clients at once, step by step: transactions, and clients that wait for keys. What they get stands in
+//! tests/sessions and holds on both back ends, with 1, 2 and 4 I/O threads, and on a real Redis where there
+//! is one. `SAKER_RECORD_SESSIONS=1` writes the replies of that Redis into the files.
+//!
+//! A file is a list of scenes, each of which begins with no keys and no connections:
+//!
+//! ```text
+//! ## first_come_first_served     a scene
+//! a& BLPOP list 0                client a sends, and is seen to wait
+//! b: LPUSH list x                client b sends and reads the reply
+//! = :1                           which is this
+//! a?                             a reads a reply
+//! a+ PING                        a sends and does not read
+//! a^                             a speaks RESP3 from here on
+//! a!                             a hangs up, and the server knows
+//! b: CLIENT UNBLOCK {a}          the id of client a
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use net::{Backend, BackendChoice};
+use server::Server;
+use testkit::notation::one_line;
+use testkit::{Address, Client, Protocol, peer};
+
+/// How long a client may take until it is seen to wait, or to be gone.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// One scene on one server.
+struct Stage {
+    address: Address,
+    control: Client,
+    clients: BTreeMap<String, (Client, String)>,
+}
+
+impl Stage {
+    fn new(address: &Address) -> Self {
+        let mut control = Client::connect(address).expect("the server listens");
+        control.command(&["FLUSHALL"]);
+        Self { address: address.clone(), control, clients: BTreeMap::new() }
+    }
+
+    fn client(&mut self, name: &str) -> &mut (Client, String) {
+        let address = &self.address;
+        self.clients.entry(name.to_string()).or_insert_with(|| {
+            let mut client = Client::connect(address).expect("the server listens");
+            let id = one_line(&client.command(&["CLIENT", "ID"])).trim_start_matches(':').to_string();
+            (client, id)
+        })
+    }
+
+    /// Waits until CLIENT LIST says of the client what `is_so` wants.
+    fn await_client(&mut self, id: &str, is_so: impl Fn(&str) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let list = one_line(&self.control.command(&["CLIENT", "LIST", "ID", id]));
+            if is_so(&list) {
+                return;
+            }
+            assert!(begun.elapsed() < SEEN_WITHIN, "client {id} is still: {list}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Does what a line says; the reply where it reads one.
+    fn play(&mut self, line: &str) -> Option<String> {
+        let name_len = line.find(|letter: char| !letter.is_alphanumeric()).expect("a line has a verb");
+        let (name, rest) = line.split_at(name_len);
+        let (verb, command) = rest.split_at(1);
+        let mut command = command.trim().to_string();
+        for (name, (_, id)) in &self.clients {
+            command = command.replace(&format!("{{{name}}}"), id);
+        }
+        let (client, id) = self.client(name);
+        let id = id.clone();
+        if !command.is_empty() {
+            let words: Vec<&str> =
+                command.split(' ').map(|word| if word == "''" { "" } else { word }).collect();
+            let mut bytes = Vec::new();
+            resp::encode_request(&words, &mut bytes);
+            client.send(&bytes).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+        match verb {
+            ":" | "?" => {
+                let reply = client.read().unwrap_or_else(|error| panic!("{line}: {error}"));
+                Some(one_line(&reply))
+            }
+            "+" => None,
+            "^" => {
+                client.hello(Protocol::Resp3);
+                None
+            }
+            "&" => {
+                self.await_client(&id, |list| {
+                    let flags = list.split(" flags=").nth(1).and_then(|rest| rest.split(' ').next());
+                    flags.is_some_and(|flags| flags.contains('b'))
+                });
+                None
+            }
+            "!" => {
+                self.clients.remove(name);
+                self.await_client(&id, |list| !list.contains(" flags="));
+                None
+            }
+            _ => panic!("{line}: no such verb"),
+        }
+    }
+}
+
+/// Plays a file's scenes and gives the file with the replies that came.
+fn play_all(address: &Address, script: &str) -> String {
+    let mut played = String::new();
+    let mut stage = Stage::new(address);
+    for line in script.lines().filter(|line| !line.starts_with("= ")) {
+        played.push_str(line);
+        played.push('\n');
+        if line.starts_with("##") {
+            stage = Stage::new(address);
+        } else if !line.starts_with('#')
+            && !line.is_empty()
+            && let Some(reply) = stage.play(line)
+        {
+            played.push_str(&format!("= {reply}\n"));
+        }
+    }
+    played
+}
+
+fn files() -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sessions");
+    let entries = std::fs::read_dir(dir).expect("the folder is part of the sources");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
+    files.sort();
+    files
+}
+
+/// Plays all files on a server and compares.
+fn check(address: &Address, what: &str) {
+    for file in files() {
+        let script = std::fs::read_to_string(&file).expect("a text");
+        let played = play_all(address, &script);
+        for ((at, expected), got) in (1..).zip(script.lines()).zip(played.lines()) {
+            assert_eq!(expected, got, "{what}: {}:{at}", file.display());
+        }
+        assert_eq!(script, played, "{what}: {}", file.display());
+    }
+}
+
+fn check_with(io_threads: usize) {
+    let start = |choice| {
+        let builder = Server::builder().port(0).io_threads(io_threads).backend(choice);
+        builder.option("enable-debug-command", "yes").start().expect("the server starts")
+    };
+    let server = start(BackendChoice::Epoll);
+    check(&Address::port(server.port()), &format!("epoll, {io_threads} threads"));
+    // Containers often forbid io_uring: then epoll is served instead, and was tested above.
+    let server = start(BackendChoice::Auto);
+    if server.backend() == Backend::IoUring {
+        check(&Address::port(server.port()), &format!("io_uring, {io_threads} threads"));
+    }
+}
+
+#[test]
+fn sessions_on_one_thread() {
+    check_with(1);
+}
+
+#[test]
+fn sessions_across_two_threads() {
+    check_with(2);
+}
+
+#[test]
+fn sessions_across_more_threads_than_cores() {
+    check_with(4);
+}
+
+#[test]
+fn a_real_redis_answers_so_too() {
+    if !peer::is_available() {
+        eprintln!("no redis-server on the PATH and no SAKER_PEER: nothing to compare with");
+        return;
+    }
+    let redis = peer::start().expect("the peer starts");
+    let version = one_line(&redis.connect().command(&["INFO", "server"]));
+    if !version.contains("redis_version:8.") {
+        eprintln!("the peer is not Redis 8, whose replies the files hold");
+        return;
+    }
+    if std::env::var_os("SAKER_RECORD_SESSIONS").is_some() {
+        for file in files() {
+            let script = std::fs::read_to_string(&file).expect("a text");
+            std::fs::write(&file, play_all(&redis.address(), &script)).expect("the file can be written");
+        }
+    }
+    check(&redis.address(), "the real server");
+}
