@@ -4,7 +4,7 @@ use net::BackendChoice;
 use testkit::rng::Rng;
 use testkit::{Client, Value, peer};
 
-use crate::support::{connect, start};
+use crate::support::{connect, payload_version, start, version_of};
 
 type Command = Vec<Vec<u8>>;
 
@@ -117,6 +117,7 @@ fn values_of_each_type_go_to_a_real_server_and_come_back() {
     let (mut saker, mut redis) = (connect(&server), peer.connect());
     // What the peer lacks is a value of its own that cannot be had here.
     let _ = redis.command(&["CONFIG", "SET", "sanitize-dump-payload", "yes"]);
+    let newest = payload_version(&mut redis);
     let mut rng = Rng::new(1);
     let info = bulk(redis.command(&["INFO", "server"]));
     // Valkey has another form for fields that expire, and older Redis none.
@@ -127,6 +128,10 @@ fn values_of_each_type_go_to_a_real_server_and_come_back() {
             for command in value(kind, &key, &mut rng) {
                 let reply = saker.command(&command);
                 assert!(!reply.is_error(), "{reply}");
+            }
+            if version_of(&bulk(saker.command(&["DUMP", &key]))) > newest {
+                // An older server has no such form: nothing to compare with.
+                continue;
             }
             transfer(&mut saker, &key, &mut redis, &key);
             transfer(&mut redis, &key, &mut saker, "back");

@@ -42,7 +42,10 @@ fn without_eviction_writes_are_refused_and_reads_are_not() {
         let line = "OOM command not allowed when used memory > 'maxmemory'.";
         assert_eq!(refused.as_deref(), Some(line));
         assert_eq!(client.command(&["GET", "k0"]), Value::Bulk(value.clone().into_bytes()));
-        assert_eq!(client.command(&["DEL", "k0", "k1", "k2", "k3", "k4"]), Value::Integer(5));
+        // More than the threads may be beyond the limit together (1 % of it).
+        for n in 0..100 {
+            assert_eq!(client.command(&["DEL", &format!("k{n}")]), Value::Integer(1));
+        }
         assert_eq!(client.command(&["SET", "k0", "short"]), ok());
         assert_eq!(info(&mut client, "evicted_keys"), 0);
     });

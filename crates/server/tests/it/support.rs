@@ -2,7 +2,21 @@
 
 use net::{Backend, BackendChoice};
 use server::Server;
-use testkit::{Address, Client, Protocol, ServerProcess, saker};
+use testkit::{Address, Client, Protocol, ServerProcess, Value, saker};
+
+/// The version of the payloads that a server's DUMP makes, and at least that its RESTORE takes.
+pub fn payload_version(client: &mut Client) -> u16 {
+    client.command(&["SET", "probe", "1"]);
+    let Value::Bulk(payload) = client.command(&["DUMP", "probe"]) else { panic!("a payload") };
+    client.command(&["DEL", "probe"]);
+    version_of(&payload)
+}
+
+/// The version that a payload says: two bytes in front of the checksum.
+pub fn version_of(payload: &[u8]) -> u16 {
+    let at = payload.len() - 10;
+    u16::from_le_bytes([payload[at], payload[at + 1]])
+}
 
 /// Does `test` with a server on each back end that the kernel permits.
 pub fn on_each_back_end(test: impl Fn(&Server)) {

@@ -111,7 +111,7 @@ const EXPLAINED: &[Explained] = &[
     },
     Explained {
         info: "redis_version:7.0.",
-        command: "XREAD",
+        command: "XREAD*",
         accepted: Replies("-ERR Unbalanced*", "-ERR Unbalanced*"),
         reason: "7.4 brought the id '+', and names it in this error",
     },
