@@ -94,7 +94,11 @@ impl fmt::Display for Summary {
             writeln!(f, "{failure}")?;
         }
         if !self.unknown.is_empty() {
-            writeln!(f, "left out, as one of the servers does not know them: {}", self.unknown.join(" "))?;
+            writeln!(
+                f,
+                "left out, as one of the servers does not know them, or not as the other does: {}",
+                self.unknown.join(" ")
+            )?;
         }
         let seconds = self.elapsed.as_secs_f64();
         let (seed, commands, rate) = (self.seed, self.commands, self.commands as f64 / seconds.max(1e-3));
@@ -163,11 +167,16 @@ fn connect(address: &Address) -> Result<Client, RunError> {
     Client::connect(address).map_err(|error| RunError::Setup(format!("connecting to {address}: {error}")))
 }
 
-/// The commands of the table that `a` or `b` answers as unknown.
+/// The commands of the table that `a` or `b` answers as unknown, or keeps another state for.
 fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
     let mut clients = [connect(a)?, connect(b)?];
     let mut unknown = Vec::new();
+    let info = clients.each_mut().map(|client| format!("{}", client.command(&["INFO", "server"])));
     for name in Grammar::names() {
+        if explained::is_other(&info, name) {
+            unknown.push(name.to_string());
+            continue;
+        }
         let mut known = 0;
         for client in &mut clients {
             // Without arguments nearly all are refused for that, and no key is touched.
