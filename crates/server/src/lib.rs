@@ -40,6 +40,7 @@ pub mod owned_args;
 pub mod process;
 pub mod pubsub;
 pub mod push;
+pub mod secret;
 pub mod session;
 pub mod settings;
 pub mod shared;

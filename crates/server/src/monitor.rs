@@ -17,6 +17,7 @@ use structures::lock::Lock;
 use crate::command_table::{Registered, Runner};
 use crate::context::ServerCtx;
 use crate::push::push;
+use crate::secret::is_secret;
 use crate::session::{ClientInfo, Session};
 use crate::shared::Shared;
 
@@ -91,7 +92,6 @@ impl Monitors {
         if registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
             return;
         }
-        let hidden = secrets(registered, args);
         let clients = self.clients.lock();
         // Read under the lock: lines are in the order of their times.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Monitors {
         line.push(b']');
         for (index, arg) in args.from(0).enumerate() {
             line.push(b' ');
-            quote(if hidden.contains(&index) { b"(redacted)" } else { arg }, &mut line);
+            quote(if is_secret(args, index) { b"(redacted)" } else { arg }, &mut line);
         }
         line.extend_from_slice(b"\r\n");
         let line: Arc<[u8]> = line.into();
@@ -121,20 +121,6 @@ fn path_of(address: &Address) -> String {
     match address {
         Address::Unix(path) => path.display().to_string(),
         Address::Tcp(address) => address.to_string(),
-    }
-}
-
-/// Arguments that are not shown, because they are names and passwords.
-fn secrets(registered: &Registered, args: &Args<'_>) -> std::ops::Range<usize> {
-    let behind = |word: &str, from: usize, count: usize| {
-        let at = (from..args.len()).find(|&at| args.is(at, word));
-        at.map(|at| at + 1..(at + 1 + count).min(args.len()))
-    };
-    match registered.full_name {
-        "auth" => 1..args.len(),
-        "hello" => behind("AUTH", 2, 2).unwrap_or(0..0),
-        "migrate" => behind("AUTH2", 6, 2).or_else(|| behind("AUTH", 6, 1)).unwrap_or(0..0),
-        _ => 0..0,
     }
 }
 

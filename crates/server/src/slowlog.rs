@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use commands::Args;
 
+use crate::secret::is_secret;
+
 /// What made a command notable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -106,26 +108,6 @@ fn cut(arg: &[u8]) -> Vec<u8> {
     let mut kept = arg[..ARG_LEN_BYTES_MAX].to_vec();
     kept.extend_from_slice(format!("... ({} more bytes)", arg.len() - ARG_LEN_BYTES_MAX).as_bytes());
     kept
-}
-
-/// Whether argument `at` is one that no log may show.
-fn is_secret(args: &Args<'_>, at: usize) -> bool {
-    let is = |at: usize, word: &str| args.get(at).eq_ignore_ascii_case(word.as_bytes());
-    if at == 0 {
-        return false;
-    }
-    if is(0, "AUTH") {
-        return true;
-    }
-    if is(0, "HELLO") {
-        return at > 2 && ((is(at - 1, "AUTH")) || (at > 3 && is(at - 2, "AUTH")));
-    }
-    if is(0, "MIGRATE") {
-        return at > 5 && (is(at - 1, "AUTH") || is(at - 1, "AUTH2") || is(at - 2, "AUTH2"));
-    }
-    let secrets =
-        ["requirepass", "masterauth", "primaryauth", "masteruser", "primaryuser", "tls-key-file-pass"];
-    is(0, "CONFIG") && at > 2 && at % 2 == 1 && secrets.iter().any(|option| is(at - 1, option))
 }
 
 #[cfg(test)]
