@@ -116,7 +116,7 @@ pub struct Effects {
     pub events: Vec<KeyEvent>,
     /// Changed keys of shards in which somebody follows keys.
     pub touched: Vec<Touched>,
-    /// Followed keys that went with their database.
+    /// Followed keys that clients may wait for: those that changed, and those that went with their database.
     pub gone: Vec<Touched>,
     /// Databases that changed as a whole.
     pub db_changes: Vec<DbChange>,
