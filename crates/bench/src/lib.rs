@@ -1,0 +1,23 @@
+//! saker-bench: a load generator for servers that speak the Redis protocol, and comparisons of them.
+//!
+//! ```text
+//!   cli ─► RunSpec ─► run ─┬─ worker thread: event loop, connections, histogram
+//!                          ├─ worker thread …
+//!                          └─ the calling thread: progress, samples, Ctrl-C
+//!                     ─► RunResult ─► text, CSV, JSON │ compare: rounds, reports
+//! ```
+//! [`run`] is the one way in: a [`RunSpec`](spec::RunSpec) says what to send to whom and how, a
+//! [`RunResult`](results::RunResult) what came of it. A result never hides that the client was the
+//! limit, that replies were errors or that the run ended early.
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod results;
+pub mod spec;
+pub mod workload;
+
+mod engine;
+mod error;
+
+pub use engine::run;
+pub use error::BenchError;

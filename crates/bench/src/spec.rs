@@ -1,0 +1,119 @@
+//! What a run is to do: whom to talk to, what to send, how much and how fast.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use net::BackendChoice;
+
+use crate::workload::Workload;
+
+/// A whole run of one workload against one server.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// The server and how to talk to it.
+    pub target: Target,
+    /// What to send.
+    pub workload: Workload,
+    /// How much and how fast.
+    pub load: Load,
+    /// What to tell while it runs.
+    pub watch: Watch,
+}
+
+/// The server and how to talk to it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// The ACL user; the default user when absent.
+    pub user: Option<String>,
+    /// The password; no AUTH is sent when absent.
+    pub password: Option<String>,
+    /// The database that each connection selects.
+    pub db: u32,
+    /// Whether connections speak RESP3.
+    pub resp3: bool,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// TCP; the host may be a name.
+    Tcp {
+        /// Host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Default for Target {
+    /// `127.0.0.1:6379`, no password, database 0, RESP2.
+    fn default() -> Self {
+        let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 6379 };
+        Self { endpoint, user: None, password: None, db: 0, resp3: false }
+    }
+}
+
+/// How much and how fast.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Threads of the load generator; at most one per connection is started.
+    pub threads: usize,
+    /// Connections of all threads together.
+    pub connections: usize,
+    /// Requests sent ahead of their replies on one connection.
+    pub pipeline: usize,
+    /// When it ends.
+    pub limit: Limit,
+    /// Load before the measured part.
+    pub warm_up: Duration,
+    /// Requests per second on a schedule; `None` sends as soon as replies have come.
+    pub rate: Option<f64>,
+    /// A new connection for each request.
+    pub reconnect: bool,
+    /// Whether replies to reads are compared with what the workload writes.
+    pub verify: bool,
+    /// How the load generator talks to the kernel.
+    pub backend: BackendChoice,
+    /// Seed of all that is drawn at random.
+    pub seed: u64,
+}
+
+impl Default for Load {
+    /// redis-benchmark's: 50 connections, one thread, no pipelining, 100,000 requests.
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            connections: 50,
+            pipeline: 1,
+            limit: Limit::Requests(100_000),
+            warm_up: Duration::ZERO,
+            rate: None,
+            reconnect: false,
+            verify: false,
+            backend: BackendChoice::Auto,
+            seed: 1,
+        }
+    }
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// After so many requests of the measured part.
+    Requests(u64),
+    /// After so long.
+    Duration(Duration),
+}
+
+/// What to look at and show while a run lasts.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// The server's process, to read its CPU time and memory from /proc.
+    pub server_pid: Option<u32>,
+    /// Shows a progress line on standard error, if that is a terminal.
+    pub progress: bool,
+}

@@ -1,0 +1,190 @@
+//! Which key comes next: numbers from a range, one after the other or at random.
+//!
+//! Zipf's law is drawn by rejection from the inverted integral of `1/x^s` (Hörmann and Derflinger 1996):
+//! O(1) a draw whatever the range, no table. A Gaussian is drawn by the polar method and drawn anew
+//! while it lies outside the range.
+
+use super::draw::Draw;
+
+/// Draws of a Gaussian that may miss the range before the nearest end of it is taken: with a median
+/// inside the range, half of the draws or so hit a wide one.
+const GAUSSIAN_DRAWS_MAX: u32 = 64;
+
+/// Numbers of keys: a range and the order in which they come.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// The smallest number.
+    pub min: u64,
+    /// The largest.
+    pub max: u64,
+    /// How they are chosen.
+    pub pattern: KeyPattern,
+}
+
+/// How numbers are chosen from a range.
+#[derive(Clone, Debug)]
+pub enum KeyPattern {
+    /// Each as likely as any other.
+    Uniform,
+    /// One after the other over all threads, from the start again at the end; the field is the number
+    /// of the counter in [`Sequences`](super::Sequences).
+    Sequential(usize),
+    /// Around a median.
+    Gaussian {
+        /// The middle, a number of the range.
+        median: f64,
+        /// The standard deviation.
+        deviation: f64,
+    },
+    /// The first number most often, the k-th `1/k^s` as often.
+    Zipf(Zipf),
+}
+
+impl Keys {
+    /// How many numbers there are.
+    pub fn count(&self) -> u64 {
+        (self.max - self.min).saturating_add(1)
+    }
+
+    /// The next number. O(1).
+    #[inline]
+    pub fn next(&self, draw: &mut Draw) -> u64 {
+        match &self.pattern {
+            KeyPattern::Uniform => draw.rng.u64(self.min..=self.max),
+            KeyPattern::Sequential(counter) => self.min + draw.next_of(*counter) % self.count(),
+            KeyPattern::Gaussian { median, deviation } => self.gaussian(*median, *deviation, draw),
+            KeyPattern::Zipf(zipf) => self.min + zipf.next(draw) - 1,
+        }
+    }
+
+    fn gaussian(&self, median: f64, deviation: f64, draw: &mut Draw) -> u64 {
+        let (min, max) = (self.min as f64, self.max as f64);
+        let mut number = median;
+        for _ in 0..GAUSSIAN_DRAWS_MAX {
+            number = (median + deviation * standard_normal(draw)).round();
+            if (min..=max).contains(&number) {
+                break;
+            }
+        }
+        (number.clamp(min, max) as u64).clamp(self.min, self.max)
+    }
+}
+
+/// A draw from the Gaussian of mean 0 and deviation 1, by the polar method.
+fn standard_normal(draw: &mut Draw) -> f64 {
+    loop {
+        let (x, y) = (2.0 * draw.rng.f64() - 1.0, 2.0 * draw.rng.f64() - 1.0);
+        let square = x * x + y * y;
+        if square > 0.0 && square < 1.0 {
+            return x * (-2.0 * square.ln() / square).sqrt();
+        }
+    }
+}
+
+/// Zipf's law over `1..=n`.
+#[derive(Clone, Debug)]
+pub struct Zipf {
+    n: f64,
+    exponent: f64,
+    /// The integral at the ends of what is drawn from.
+    integral_first: f64,
+    integral_last: f64,
+    /// Numbers closer to the drawn point than this are taken without a look.
+    taken_within: f64,
+}
+
+impl Zipf {
+    /// The law over `1..=n` with `exponent` (above 0).
+    pub fn new(n: u64, exponent: f64) -> Self {
+        let mut law =
+            Self { n: n as f64, exponent, integral_first: 0.0, integral_last: 0.0, taken_within: 0.0 };
+        law.integral_first = law.integral(1.5) - 1.0;
+        law.integral_last = law.integral(law.n + 0.5);
+        law.taken_within = 2.0 - law.inverse(law.integral(2.5) - law.density(2.0));
+        law
+    }
+
+    fn next(&self, draw: &mut Draw) -> u64 {
+        loop {
+            let u = self.integral_last + draw.rng.f64() * (self.integral_first - self.integral_last);
+            let x = self.inverse(u);
+            let k = (x + 0.5).floor().clamp(1.0, self.n);
+            if k - x <= self.taken_within || u >= self.integral(k + 0.5) - self.density(k) {
+                return k as u64;
+            }
+        }
+    }
+
+    fn density(&self, x: f64) -> f64 {
+        (-self.exponent * x.ln()).exp()
+    }
+
+    /// `(x^(1-s) - 1) / (1-s)`, and `ln x` where `s` is 1.
+    fn integral(&self, x: f64) -> f64 {
+        let log = x.ln();
+        let t = (1.0 - self.exponent) * log;
+        log * if t.abs() > 1e-8 { t.exp_m1() / t } else { 1.0 + t / 2.0 }
+    }
+
+    fn inverse(&self, y: f64) -> f64 {
+        let t = (y * (1.0 - self.exponent)).max(-1.0);
+        (y * if t.abs() > 1e-8 { t.ln_1p() / t } else { 1.0 - t / 2.0 }).exp()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Sequences;
+
+    fn drawn(pattern: KeyPattern, count: usize) -> Vec<u64> {
+        let keys = Keys { min: 10, max: 1009, pattern };
+        let mut draw = Draw::new(7, Sequences::new(1));
+        (0..count).map(|_| keys.next(&mut draw)).collect()
+    }
+
+    #[test]
+    fn a_sequence_visits_every_key_once_and_starts_again() {
+        let keys = drawn(KeyPattern::Sequential(0), 2000);
+        let expected: Vec<u64> = (10..=1009).chain(10..=1009).collect();
+        assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn a_uniform_choice_reaches_both_ends_about_evenly() {
+        let keys = drawn(KeyPattern::Uniform, 100_000);
+        assert_eq!((keys.iter().min(), keys.iter().max()), (Some(&10), Some(&1009)));
+        let lower = keys.iter().filter(|&&key| key < 510).count();
+        assert!((49_000..51_000).contains(&lower), "{lower}");
+    }
+
+    #[test]
+    fn a_gaussian_has_its_median_and_deviation() {
+        let keys = drawn(KeyPattern::Gaussian { median: 500.0, deviation: 100.0 }, 100_000);
+        let below = keys.iter().filter(|&&key| key < 500).count();
+        assert!((49_000..51_000).contains(&below), "{below}");
+        let within = keys.iter().filter(|&&key| (400..=600).contains(&key)).count();
+        assert!((67_000..70_000).contains(&within), "one deviation holds 68 %: {within}");
+    }
+
+    #[test]
+    fn a_gaussian_outside_its_range_ends_at_the_range() {
+        let keys = drawn(KeyPattern::Gaussian { median: 1e9, deviation: 1.0 }, 10);
+        assert!(keys.iter().all(|&key| key == 1009));
+    }
+
+    #[test]
+    fn zipf_prefers_the_first_keys_by_its_law() {
+        for exponent in [0.5, 0.99, 1.0, 1.03, 2.0] {
+            let weights: Vec<f64> = (1..=1000).map(|k| f64::from(k).powf(-exponent)).collect();
+            let total: f64 = weights.iter().sum();
+            let keys = drawn(KeyPattern::Zipf(Zipf::new(1000, exponent)), 200_000);
+            for (rank, weight) in [(0, weights[0]), (1, weights[1]), (9, weights[9])] {
+                let expected = 200_000.0 * weight / total;
+                let found = keys.iter().filter(|&&key| key == 10 + rank).count() as f64;
+                let noise = 6.0 * expected.sqrt();
+                assert!((found - expected).abs() < noise, "{exponent} {rank}: {found} for {expected}");
+            }
+        }
+    }
+}

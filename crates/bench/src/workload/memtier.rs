@@ -1,0 +1,61 @@
+//! memtier_benchmark's mix of SET and GET.
+
+use super::distribution::{KeyPattern, Keys};
+use super::value::Values;
+use super::{Template, TemplateOptions, Weighted, Workload};
+use crate::BenchError;
+
+/// A mix of SET and GET over numbered keys.
+#[derive(Clone, Debug)]
+pub struct Memtier {
+    /// Sets to gets: (1, 15) is 1:15.
+    pub ratio: (u32, u32),
+    /// What keys begin with.
+    pub prefix: String,
+    /// The keys of SET.
+    pub set_keys: Keys,
+    /// The keys of GET.
+    pub get_keys: Keys,
+    /// What SET writes.
+    pub values: Values,
+}
+
+impl Workload {
+    /// memtier's mix. A part whose share is 0 is not sent.
+    pub fn memtier(mix: &Memtier) -> Result<Workload, BenchError> {
+        let (sets, gets) = mix.ratio;
+        let mut requests = Vec::new();
+        for (weight, line, keys) in
+            [(sets, "SET __key__ __data__", &mix.set_keys), (gets, "GET __key__", &mix.get_keys)]
+        {
+            let options = TemplateOptions {
+                keys: Some((mix.prefix.clone(), keys.clone())),
+                data: Some(mix.values.clone()),
+                ..TemplateOptions::default()
+            };
+            if weight > 0 {
+                let template = Template::parse(line, &options, &mut 0)?;
+                requests.push(Weighted { weight, template });
+            }
+        }
+        if requests.is_empty() {
+            return Err(BenchError::Usage(format!("the ratio {sets}:{gets} leaves nothing to send")));
+        }
+        let counters = [&mix.set_keys, &mix.get_keys].map(|keys| match keys.pattern {
+            KeyPattern::Sequential(counter) => counter + 1,
+            _ => 0,
+        });
+        let sequences = counters.into_iter().max().unwrap_or(0);
+        let mut workload = Workload::of(&format!("SET:GET {sets}:{gets}"), requests, sequences);
+        workload.value_bytes = mix.values.sizes().to_string();
+        Ok(workload)
+    }
+
+    /// Reads memtier's `1:15`.
+    pub fn parse_ratio(text: &str) -> Result<(u32, u32), BenchError> {
+        let parts =
+            text.split_once(':').and_then(|(sets, gets)| Some((sets.parse().ok()?, gets.parse().ok()?)));
+        let parts = parts.filter(|&(sets, gets): &(u32, u32)| sets <= 1_000_000 && gets <= 1_000_000);
+        parts.ok_or_else(|| BenchError::Usage(format!("{text:?} is no ratio: 1:15 is")))
+    }
+}

@@ -1,0 +1,171 @@
+//! What is sent: requests as templates, alone or mixed by weight.
+//!
+//! A [`Workload`] is parsed once and cloned into every thread; what its random choices depend on belongs
+//! to the thread (`draw.rs`). It can be built from the names of redis-benchmark's tests
+//! ([`Workload::default_tests`]), from command templates ([`Workload::from_templates`]), from a file of
+//! them ([`Workload::from_file`]) or as memtier's mix of SET and GET ([`Workload::memtier`]).
+
+mod defaults;
+mod distribution;
+mod draw;
+mod memtier;
+mod template;
+mod value;
+
+use std::path::Path;
+
+use crate::BenchError;
+
+pub use defaults::{DEFAULT_TESTS, DefaultTestOptions};
+pub use distribution::{KeyPattern, Keys, Zipf};
+pub use draw::{Draw, Sequences};
+pub use memtier::Memtier;
+pub use template::{Template, TemplateOptions};
+pub use value::{Content, Sizes, Values};
+
+/// What is sent, over and over.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// As results show it: redis-benchmark's title, or the template.
+    pub name: String,
+    /// The requests, each with its weight among them. Never empty.
+    pub requests: Vec<Weighted>,
+    /// How many different keys requests choose from, as far as known; 0 when they use the same.
+    pub keyspace: u64,
+    /// The size of values, as text; empty when there are none.
+    pub value_bytes: String,
+    /// Counters that its sequential keys need.
+    pub sequences: usize,
+}
+
+/// A request and how often it is sent.
+#[derive(Clone, Debug)]
+pub struct Weighted {
+    /// Its share among the others'.
+    pub weight: u32,
+    /// The request.
+    pub template: Template,
+}
+
+impl Workload {
+    /// One that sends `requests`, with `sequences` counters.
+    fn of(name: &str, requests: Vec<Weighted>, sequences: usize) -> Self {
+        let templates = || requests.iter().map(|request| &request.template);
+        let keyspace = templates().map(Template::keyspace).max().unwrap_or(0);
+        let value_bytes = templates()
+            .find_map(Template::values)
+            .map_or_else(String::new, |values| values.sizes().to_string());
+        Self { name: name.to_owned(), keyspace, value_bytes, sequences, requests }
+    }
+
+    /// Requests by weight: (weight, command line with placeholders). `name` is the line itself when empty
+    /// and there is one.
+    pub fn from_templates(
+        name: &str,
+        lines: &[(u32, &str)],
+        options: &TemplateOptions,
+    ) -> Result<Self, BenchError> {
+        let mut sequences = 0;
+        let mut requests = Vec::new();
+        for &(weight, line) in lines {
+            if !(1..=WEIGHT_MAX).contains(&weight) {
+                return Err(BenchError::Usage(format!("{line:?}: a weight is 1 to {WEIGHT_MAX}")));
+            }
+            requests.push(Weighted { weight, template: Template::parse(line, options, &mut sequences)? });
+        }
+        if requests.is_empty() {
+            return Err(BenchError::Usage("no command to send".to_owned()));
+        }
+        let name = if name.is_empty() { lines[0].1 } else { name };
+        Ok(Self::of(name, requests, sequences))
+    }
+
+    /// One command whose words are split already, as a shell does.
+    pub fn from_arguments(arguments: &[String], options: &TemplateOptions) -> Result<Self, BenchError> {
+        let mut sequences = 0;
+        let template = Template::from_arguments(arguments, options, &mut sequences)?;
+        Ok(Self::of(&arguments.join(" "), vec![Weighted { weight: 1, template }], sequences))
+    }
+
+    /// Reads a file of commands, one a line, each with a weight and a colon ahead of it if that is not 1
+    /// (`15: GET {key uniform 1000}`). Empty lines and those that begin with `#` are left out.
+    pub fn from_file(path: &Path, options: &TemplateOptions) -> Result<Self, BenchError> {
+        let unreadable = |error| BenchError::Usage(format!("cannot read {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines: Vec<(u32, &str)> = lines.map(weight_and_line).collect();
+        let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+        Self::from_templates(&name, &lines, options)
+            .map_err(|error| BenchError::Usage(format!("{}: {error}", path.display())))
+    }
+
+    /// The command lines, one a line, with their weights where there are several.
+    pub fn command(&self) -> String {
+        if let [only] = &self.requests[..] {
+            return only.template.text().to_owned();
+        }
+        let lines =
+            self.requests.iter().map(|request| format!("{}: {}", request.weight, request.template.text()));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The values it writes, if it does.
+    pub fn values(&self) -> Option<&Values> {
+        self.requests.iter().find_map(|request| request.template.values())
+    }
+}
+
+/// The largest weight of a request.
+const WEIGHT_MAX: u32 = 1_000_000;
+
+/// Splits `15: GET x` into weight and line.
+fn weight_and_line(line: &str) -> (u32, &str) {
+    let weighted = line.split_once(':').and_then(|(weight, rest)| Some((weight.trim().parse().ok()?, rest)));
+    weighted.map_or((1, line), |(weight, rest)| (weight, rest.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_commands_is_a_mix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mix");
+        std::fs::write(
+            &path,
+            "# reads and writes\n\n15: GET {key uniform 9}\nSET {key uniform 7} {value 5}\n",
+        )
+        .unwrap();
+        let workload = Workload::from_file(&path, &TemplateOptions::default()).unwrap();
+        assert_eq!(workload.command(), "15: GET {key uniform 9}\n1: SET {key uniform 7} {value 5}");
+        assert_eq!(
+            (workload.name.as_str(), workload.keyspace, workload.value_bytes.as_str()),
+            ("mix", 9, "5")
+        );
+    }
+
+    #[test]
+    fn a_bad_file_is_told_with_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = dir.path().join("bad");
+            std::fs::write(&path, text).unwrap();
+            Workload::from_file(&path, &TemplateOptions::default()).unwrap_err().to_string()
+        };
+        for text in ["", "# nothing", "0: GET a", "GET {key wrong 1}", "SET 'a"] {
+            let error = read(text);
+            assert!(error.contains("bad") && error.lines().count() == 1, "{error}");
+        }
+        let missing = Workload::from_file(&dir.path().join("none"), &TemplateOptions::default());
+        assert!(missing.unwrap_err().to_string().contains("cannot read"));
+    }
+
+    #[test]
+    fn a_ratio_is_two_counts() {
+        assert_eq!(Workload::parse_ratio("1:15").unwrap(), (1, 15));
+        for text in ["", "1", "1:", ":1", "-1:2", "1:2:3", "9999999:1"] {
+            assert!(Workload::parse_ratio(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! Requests as templates: text with places that are filled anew for each request.
+//!
+//! | placeholder | becomes |
+//! |---|---|
+//! | `{key uniform N}`, `{key sequence N}`, `{key zipfian N [S]}`, `{key gaussian N [MEDIAN DEVIATION]}` | `key_` and ten digits, below N |
+//! | `{value SIZE}` | a value; SIZE is `64`, `10-100` or `32:50,64:50` |
+//! | `{rand N}` | a number below N |
+//! | `{range N W}` | two arguments: a number below N, and that plus W but below N |
+//! | `__rand_int__` | twelve digits below the keyspace, where one is given (redis-benchmark's) |
+//! | `__key__`, `__data__` | a key and a value of the run's settings (memtier's) |
+//!
+//! ```text
+//!   SET {key uniform 100} {value 64}
+//!   Bytes(*3 $3 SET $14 key_)  Digits(uniform, 10)  Bytes($64)  Value  Bytes(crlf)
+//! ```
+//! A template is encoded when it is parsed: whatever has a fixed length, headers included, is bytes
+//! ready to be sent; rendering copies them and fills the gaps. Only an argument whose length varies
+//! (`{rand 1000}`, `{value 10-100}`) is put together apart to know its length.
+
+use stdx::quoted::split_quoted;
+
+use super::distribution::{KeyPattern, Keys, Zipf};
+use super::draw::Draw;
+use super::value::{Content, Sizes, Values};
+use crate::BenchError;
+
+/// Digits of `__rand_int__`.
+const RAND_INT_DIGITS: usize = 12;
+/// Digits of `{key …}`.
+const KEY_DIGITS: usize = 10;
+/// The exponent of `{key zipfian N}`.
+const ZIPF_EXPONENT: f64 = 1.03;
+/// Stands for a blank within a placeholder while a line is split at blanks.
+const HELD_BLANK: u8 = 0x01;
+
+/// Commands whose reply is null for what is missing.
+const READS: &[&str] = &[
+    "GET",
+    "HGET",
+    "GETEX",
+    "GETDEL",
+    "LINDEX",
+    "LPOP",
+    "RPOP",
+    "SPOP",
+    "ZSCORE",
+    "SRANDMEMBER",
+    "HRANDFIELD",
+    "ZRANDMEMBER",
+    "JSON.GET",
+];
+
+/// What placeholders without parameters of their own stand for.
+#[derive(Clone, Debug)]
+pub struct TemplateOptions {
+    /// The range of `__rand_int__`; left as it is when absent.
+    pub rand_int_count: Option<u64>,
+    /// Prefix and numbers of `__key__`.
+    pub keys: Option<(String, Keys)>,
+    /// What `__data__` becomes.
+    pub data: Option<Values>,
+    /// What `{value …}` is made of.
+    pub content: Content,
+}
+
+impl Default for TemplateOptions {
+    fn default() -> Self {
+        Self { rand_int_count: None, keys: None, data: None, content: Content::Alphanumeric }
+    }
+}
+
+/// One request, ready to be rendered.
+#[derive(Clone, Debug)]
+pub struct Template {
+    text: String,
+    pieces: Vec<Piece>,
+    reads: bool,
+    gets: bool,
+    keyspace: u64,
+    values: Option<Values>,
+}
+
+/// A part of an encoded request.
+#[derive(Clone, Debug)]
+enum Piece {
+    /// As they go out.
+    Bytes(Vec<u8>),
+    /// A number of so many digits.
+    Digits { number: Number, digits: usize },
+    /// A value of fixed length.
+    Value(Values),
+    /// A whole argument of varying length, header included.
+    Argument(Vec<Part>),
+}
+
+/// A part of an argument.
+#[derive(Clone, Debug)]
+enum Part {
+    Bytes(Vec<u8>),
+    Number { number: Number, digits: Option<usize> },
+    Value(Values),
+}
+
+/// A number chosen for each request.
+#[derive(Clone, Debug)]
+enum Number {
+    Key(Keys),
+    Other(Keys),
+    RangeEnd { max: u64, width: u64 },
+}
+
+impl Number {
+    #[inline]
+    fn next(&self, draw: &mut Draw) -> u64 {
+        match self {
+            Number::Key(keys) => {
+                draw.key = keys.next(draw);
+                draw.key
+            }
+            Number::Other(keys) => {
+                draw.range_start = keys.next(draw);
+                draw.range_start
+            }
+            Number::RangeEnd { max, width } => draw.range_start.saturating_add(*width).min(*max),
+        }
+    }
+}
+
+impl Template {
+    /// Reads a command line: words with redis-cli's quoting and placeholders. `sequences` counts the
+    /// counters handed to sequential keys.
+    pub fn parse(line: &str, options: &TemplateOptions, sequences: &mut usize) -> Result<Self, BenchError> {
+        let words = split_quoted(&hold_blanks(line.as_bytes()))
+            .ok_or_else(|| BenchError::Usage(format!("unbalanced quotes in {line:?}")))?;
+        Self::from_words(&words, line, options, sequences)
+    }
+
+    /// Takes arguments that are split already, as a shell does; placeholders are looked for in each.
+    pub fn from_arguments(
+        arguments: &[String],
+        options: &TemplateOptions,
+        sequences: &mut usize,
+    ) -> Result<Self, BenchError> {
+        let words: Vec<Vec<u8>> = arguments.iter().map(|word| hold_blanks(word.as_bytes())).collect();
+        Self::from_words(&words, &arguments.join(" "), options, sequences)
+    }
+
+    /// A request whose bytes never change and follow no form: redis-benchmark's inline PING.
+    pub fn raw(text: &str, bytes: &[u8]) -> Self {
+        let pieces = vec![Piece::Bytes(bytes.to_vec())];
+        Self { text: text.to_owned(), pieces, reads: false, gets: false, keyspace: 0, values: None }
+    }
+
+    fn from_words(
+        words: &[Vec<u8>],
+        text: &str,
+        options: &TemplateOptions,
+        sequences: &mut usize,
+    ) -> Result<Self, BenchError> {
+        let mut arguments = Vec::new();
+        for word in words {
+            Parser { options, sequences: &mut *sequences, text }.argument(word, &mut arguments)?;
+        }
+        let Some(command) = words.first().filter(|word| !word.is_empty()) else {
+            return Err(BenchError::Usage("an empty command".to_owned()));
+        };
+        let command = String::from_utf8_lossy(command).to_ascii_uppercase();
+        let parts = || arguments.iter().flatten();
+        let keyspaces = parts().filter_map(|part| match part {
+            Part::Number { number: Number::Key(keys), .. } => Some(keys.count()),
+            _ => None,
+        });
+        let values =
+            parts().find_map(|part| if let Part::Value(values) = part { Some(values.clone()) } else { None });
+        Ok(Self {
+            text: text.to_owned(),
+            reads: READS.contains(&command.as_str()),
+            gets: command == "GET",
+            keyspace: keyspaces.max().unwrap_or(0),
+            values,
+            pieces: encode(arguments),
+        })
+    }
+
+    /// The text it was read from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a null reply means that something was looked for and not found.
+    pub fn reads(&self) -> bool {
+        self.reads
+    }
+
+    /// Whether this is a GET, whose reply can be compared with what was written.
+    pub fn gets(&self) -> bool {
+        self.gets
+    }
+
+    /// Different keys that it chooses from, 0 for one.
+    pub fn keyspace(&self) -> u64 {
+        self.keyspace
+    }
+
+    /// The first source of values in it.
+    pub fn values(&self) -> Option<&Values> {
+        self.values.as_ref()
+    }
+
+    /// Appends the next request, as it goes out. O(its length).
+    #[inline]
+    pub fn render(&self, out: &mut Vec<u8>, draw: &mut Draw) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Bytes(bytes) => out.extend_from_slice(bytes),
+                Piece::Digits { number, digits } => push_digits(number.next(draw), *digits, out),
+                Piece::Value(values) => out.extend_from_slice(values.next(draw)),
+                Piece::Argument(parts) => push_argument(parts, out, draw),
+            }
+        }
+    }
+}
+
+/// Encodes what has a fixed length, headers included.
+fn encode(arguments: Vec<Vec<Part>>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for parts in arguments {
+        let Some(len) = parts.iter().map(fixed_len).sum::<Option<usize>>() else {
+            pieces.push(Piece::Bytes(std::mem::take(&mut bytes)));
+            pieces.push(Piece::Argument(parts));
+            continue;
+        };
+        bytes.extend_from_slice(format!("${len}\r\n").as_bytes());
+        for part in parts {
+            let piece = match part {
+                Part::Bytes(part) => {
+                    bytes.extend_from_slice(&part);
+                    continue;
+                }
+                Part::Number { number, digits } => Piece::Digits { number, digits: digits.unwrap_or(0) },
+                Part::Value(values) => Piece::Value(values),
+            };
+            pieces.push(Piece::Bytes(std::mem::take(&mut bytes)));
+            pieces.push(piece);
+        }
+        bytes.extend_from_slice(b"\r\n");
+    }
+    pieces.push(Piece::Bytes(bytes));
+    pieces.retain(|piece| !matches!(piece, Piece::Bytes(bytes) if bytes.is_empty()));
+    pieces
+}
+
+fn fixed_len(part: &Part) -> Option<usize> {
+    match part {
+        Part::Bytes(bytes) => Some(bytes.len()),
+        Part::Number { digits, .. } => *digits,
+        Part::Value(values) => values.fixed_len(),
+    }
+}
+
+fn push_argument(parts: &[Part], out: &mut Vec<u8>, draw: &mut Draw) {
+    let mut scratch = std::mem::take(&mut draw.scratch);
+    scratch.clear();
+    for part in parts {
+        match part {
+            Part::Bytes(bytes) => scratch.extend_from_slice(bytes),
+            Part::Number { number, digits: Some(digits) } => {
+                push_digits(number.next(draw), *digits, &mut scratch);
+            }
+            Part::Number { number, digits: None } => {
+                scratch.extend_from_slice(itoa::Buffer::new().format(number.next(draw)).as_bytes());
+            }
+            Part::Value(values) => scratch.extend_from_slice(values.next(draw)),
+        }
+    }
+    out.push(b'$');
+    out.extend_from_slice(itoa::Buffer::new().format(scratch.len()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&scratch);
+    out.extend_from_slice(b"\r\n");
+    draw.scratch = scratch;
+}
+
+/// Appends `number` in `digits` digits; the lowest ones of a longer number.
+#[inline]
+fn push_digits(mut number: u64, digits: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + digits, b'0');
+    for digit in out[start..].iter_mut().rev() {
+        if number == 0 {
+            break;
+        }
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+/// The inside of the placeholder that `text` begins with, without braces.
+fn placeholder(text: &[u8]) -> Option<&[u8]> {
+    const NAMES: [&[u8]; 4] = [b"key", b"value", b"rand", b"range"];
+    let inner = text.strip_prefix(b"{")?;
+    let inner = &inner[..inner.iter().position(|&byte| byte == b'}')?];
+    let name = inner.split(|&byte| byte == b' ' || byte == HELD_BLANK).next()?;
+    (NAMES.contains(&name) && name.len() < inner.len()).then_some(inner)
+}
+
+/// The line with the blanks within placeholders replaced, so that these stay in one word.
+fn hold_blanks(line: &[u8]) -> Vec<u8> {
+    let mut held = line.to_vec();
+    for at in 0..held.len() {
+        if let Some(len) = placeholder(&held[at..]).map(<[u8]>::len) {
+            for byte in &mut held[at..at + len + 1] {
+                if *byte == b' ' {
+                    *byte = HELD_BLANK;
+                }
+            }
+        }
+    }
+    held
+}
+
+/// Turns words into arguments.
+struct Parser<'a> {
+    options: &'a TemplateOptions,
+    sequences: &'a mut usize,
+    text: &'a str,
+}
+
+impl Parser<'_> {
+    /// Appends the argument that `word` is; two for a range.
+    fn argument(&mut self, word: &[u8], arguments: &mut Vec<Vec<Part>>) -> Result<(), BenchError> {
+        let mut parts = Vec::new();
+        let mut bytes = Vec::new();
+        let mut rest = word;
+        while let Some(&first) = rest.first() {
+            if let Some((taken, found)) = self.part(rest)? {
+                parts.push(Part::Bytes(std::mem::take(&mut bytes)));
+                rest = &rest[taken..];
+                let mut is_range = false;
+                for part in found {
+                    if matches!(part, Part::Number { number: Number::RangeEnd { .. }, .. }) {
+                        is_range = true;
+                        arguments.push(std::mem::take(&mut parts));
+                    }
+                    parts.push(part);
+                }
+                if is_range && !rest.is_empty() {
+                    return Err(self.wrong("{range N W} is two arguments and stands alone"));
+                }
+            } else {
+                bytes.push(first);
+                rest = &rest[1..];
+            }
+        }
+        parts.push(Part::Bytes(bytes));
+        parts.retain(|part| !matches!(part, Part::Bytes(bytes) if bytes.is_empty()));
+        arguments.push(parts);
+        Ok(())
+    }
+
+    /// What `text` begins with if that is a placeholder: how long it is and what it becomes.
+    fn part(&mut self, text: &[u8]) -> Result<Option<(usize, Vec<Part>)>, BenchError> {
+        if let Some(inner) = placeholder(text) {
+            let inner_text = String::from_utf8_lossy(inner).replace(char::from(HELD_BLANK), " ");
+            return Ok(Some((inner.len() + 2, self.braced(&inner_text)?)));
+        }
+        if text.starts_with(b"__rand_int__")
+            && let Some(count) = self.options.rand_int_count
+        {
+            let number = Number::Key(up_to(count, KeyPattern::Uniform));
+            return Ok(Some((12, vec![Part::Number { number, digits: Some(RAND_INT_DIGITS) }])));
+        }
+        if text.starts_with(b"__key__")
+            && let Some((prefix, keys)) = &self.options.keys
+        {
+            let number = Number::Key(keys.clone());
+            let prefix = Part::Bytes(prefix.clone().into_bytes());
+            return Ok(Some((7, vec![prefix, Part::Number { number, digits: None }])));
+        }
+        if text.starts_with(b"__data__")
+            && let Some(values) = &self.options.data
+        {
+            return Ok(Some((8, vec![Part::Value(values.clone())])));
+        }
+        Ok(None)
+    }
+
+    fn braced(&mut self, inner: &str) -> Result<Vec<Part>, BenchError> {
+        let words: Vec<&str> = inner.split_whitespace().collect();
+        match words[..] {
+            ["key", kind, count, ref more @ ..] => {
+                let count = self.count(count)?;
+                let keys = up_to(count, self.pattern(kind, count, more)?);
+                let digits = Some(KEY_DIGITS);
+                Ok(vec![Part::Bytes(b"key_".to_vec()), Part::Number { number: Number::Key(keys), digits }])
+            }
+            ["value", size] => Ok(vec![Part::Value(Values::new(Sizes::parse(size)?, self.options.content))]),
+            ["rand", count] => {
+                let number = Number::Other(up_to(self.count(count)?, KeyPattern::Uniform));
+                Ok(vec![Part::Number { number, digits: None }])
+            }
+            ["range", count, width] => {
+                let count = self.count(count)?;
+                let start = Number::Other(up_to(count, KeyPattern::Uniform));
+                let width = width.parse().map_err(|_| self.wrong(&format!("{width:?} is no width")))?;
+                let end = Number::RangeEnd { max: count - 1, width };
+                Ok([start, end].map(|number| Part::Number { number, digits: None }).into())
+            }
+            _ => Err(self.wrong(&format!("{{{inner}}} is no placeholder"))),
+        }
+    }
+
+    fn pattern(&mut self, kind: &str, count: u64, more: &[&str]) -> Result<KeyPattern, BenchError> {
+        let float = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+        match (kind, more) {
+            ("uniform", []) => Ok(KeyPattern::Uniform),
+            ("sequence", []) => {
+                *self.sequences += 1;
+                Ok(KeyPattern::Sequential(*self.sequences - 1))
+            }
+            ("zipfian", []) => Ok(KeyPattern::Zipf(Zipf::new(count, ZIPF_EXPONENT))),
+            ("zipfian", [exponent]) => match float(exponent).filter(|&exponent| exponent > 0.0) {
+                Some(exponent) => Ok(KeyPattern::Zipf(Zipf::new(count, exponent))),
+                None => Err(self.wrong(&format!("{exponent:?} is no exponent above 0"))),
+            },
+            ("gaussian", []) => Ok(KeyPattern::Gaussian {
+                median: (count - 1) as f64 / 2.0,
+                deviation: (count - 1) as f64 / 6.0,
+            }),
+            ("gaussian", [median, deviation]) => match (float(median), float(deviation)) {
+                (Some(median), Some(deviation)) if deviation >= 0.0 => {
+                    Ok(KeyPattern::Gaussian { median, deviation })
+                }
+                _ => Err(self.wrong("a Gaussian takes a median and a deviation")),
+            },
+            _ => {
+                Err(self.wrong(&format!("{kind:?} is no distribution: uniform, sequence, zipfian, gaussian")))
+            }
+        }
+    }
+
+    fn count(&self, text: &str) -> Result<u64, BenchError> {
+        let count = text.parse().ok().filter(|&count| count > 0);
+        count.ok_or_else(|| self.wrong(&format!("{text:?} is no count above 0")))
+    }
+
+    fn wrong(&self, reason: &str) -> BenchError {
+        BenchError::Usage(format!("{:?}: {reason}", self.text))
+    }
+}
+
+/// `0..count`, in the order of `pattern`. `count` is above 0.
+pub(super) fn up_to(count: u64, pattern: KeyPattern) -> Keys {
+    Keys { min: 0, max: count - 1, pattern }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Sequences;
+
+    fn rendered(line: &str, options: &TemplateOptions, times: usize) -> Vec<String> {
+        let mut sequences = 0;
+        let template = Template::parse(line, options, &mut sequences).unwrap();
+        let mut draw = Draw::new(1, Sequences::new(sequences));
+        let render = |_| {
+            let mut out = Vec::new();
+            template.render(&mut out, &mut draw);
+            decoded(&out)
+        };
+        (0..times).map(render).collect()
+    }
+
+    /// The request's arguments joined by blanks; panics when it is not exactly one request.
+    fn decoded(request: &[u8]) -> String {
+        let (value, len) = resp::decode(request).unwrap().unwrap();
+        assert_eq!(len, request.len());
+        let resp::Value::Array(arguments) = value else { panic!("{value}") };
+        let text = |value: &resp::Value| String::from_utf8(value.as_bytes().unwrap().to_vec()).unwrap();
+        arguments.iter().map(text).collect::<Vec<_>>().join(" ")
+    }
+
+    fn refused(line: &str) -> String {
+        Template::parse(line, &TemplateOptions::default(), &mut 0).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_command_without_placeholders_is_sent_as_it_is() {
+        let options = TemplateOptions::default();
+        assert_eq!(
+            rendered("EVAL 'return 1' 0 '{\"a\": 1}' {b}", &options, 1),
+            ["EVAL return 1 0 {\"a\": 1} {b}"]
+        );
+        assert_eq!(rendered("SET k __rand_int__ __data__", &options, 1), ["SET k __rand_int__ __data__"]);
+    }
+
+    #[test]
+    fn keys_and_values_have_the_form_of_resp_benchmark() {
+        let options = TemplateOptions::default();
+        let line = "SET {key sequence 3} {value 8}";
+        for (index, request) in rendered(line, &options, 7).into_iter().enumerate() {
+            let value = request.strip_prefix(&format!("SET key_{:010} ", index % 3)).unwrap();
+            assert!(value.len() == 8 && value.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{value}");
+        }
+        assert!(rendered("GET a{key uniform 1}b", &options, 1)[0] == "GET akey_0000000000b");
+    }
+
+    #[test]
+    fn numbers_and_ranges_stay_below_their_bounds() {
+        for request in rendered("X {rand 12} {range 100 10}", &TemplateOptions::default(), 500) {
+            let numbers: Vec<u64> = request[2..].split(' ').map(|number| number.parse().unwrap()).collect();
+            assert!(numbers[0] < 12 && numbers[2] == (numbers[1] + 10).min(99), "{request}");
+        }
+    }
+
+    #[test]
+    fn values_of_varying_length_get_their_header() {
+        for request in rendered("SET k x{value 0-30}", &TemplateOptions::default(), 200) {
+            assert!((7..=37).contains(&request.len()), "{request}");
+        }
+    }
+
+    #[test]
+    fn placeholders_of_other_tools_take_the_settings() {
+        let options = TemplateOptions {
+            rand_int_count: Some(5),
+            keys: Some(("memtier-".to_owned(), up_to(1, KeyPattern::Uniform))),
+            data: Some(Values::new(Sizes::Fixed(3), Content::Constant)),
+            ..TemplateOptions::default()
+        };
+        let request = rendered("SET __key__ __data__ r:__rand_int__", &options, 1).remove(0);
+        assert!(request.starts_with("SET memtier-0 "), "{request}");
+        let (_, number) = request.split_once("r:").unwrap();
+        assert!(number.len() == 12 && number.parse::<u64>().unwrap() < 5, "{request}");
+    }
+
+    #[test]
+    fn what_is_no_template_is_told_in_one_line() {
+        for (line, part) in [
+            ("", "empty command"),
+            ("SET 'k", "unbalanced quotes"),
+            ("GET {key uniform 0}", "no count above 0"),
+            ("GET {key normal 5}", "no distribution"),
+            ("GET {key zipfian 5 -1}", "no exponent"),
+            ("SET k {value x}", "no size"),
+            ("GET {key uniform}", "no placeholder"),
+            ("X {range 5 1}x", "stands alone"),
+        ] {
+            let error = refused(line);
+            assert!(error.contains(part) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_template_knows_its_keys_values_and_whether_it_reads() {
+        let parse = |line| Template::parse(line, &TemplateOptions::default(), &mut 0).unwrap();
+        let set = parse("SET {key uniform 77} {value 5}");
+        assert!((set.keyspace(), set.reads(), set.values().is_some()) == (77, false, true));
+        let get = parse("get {key uniform 7}");
+        assert!(get.reads() && get.gets() && get.values().is_none());
+    }
+}
