@@ -4,13 +4,17 @@
 //! cargo run --release -p testkit --bin memory-bench -- zipf   --peer redis=redis-server
 //! cargo run --release -p testkit --bin memory-bench -- limit  --seconds 180
 //! cargo run --release -p testkit --bin memory-bench -- stalls --elements 10000000 --peer redis=redis-server
+//! cargo run --release -p testkit --bin memory-bench -- turns  --elements 10000000 --peer redis=redis-server
 //! ```
 //! Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`. The figures are printed as
 //! the tables of docs/performance.md.
 #![forbid(unsafe_code)]
 
 mod limit;
+mod load;
+mod serving;
 mod stalls;
+mod turns;
 mod zipf;
 
 use std::error::Error;
@@ -33,8 +37,10 @@ enum What {
     Zipf(zipf::Options),
     /// Used and resident memory under a mixed overwriting load.
     Limit(limit::Options),
-    /// The longest wait of another client while big values grow, go and are replaced.
-    Stalls(stalls::Options),
+    /// How long another client waits while big values grow, go and are replaced.
+    Stalls(load::Options),
+    /// The longest processor time of a few requests meanwhile: free of what else the machine does.
+    Turns(load::Options),
 }
 
 /// The servers to measure.
@@ -103,6 +109,7 @@ fn main() -> ExitCode {
         What::Zipf(options) => zipf::run(&options),
         What::Limit(options) => limit::run(&options),
         What::Stalls(options) => stalls::run(&options),
+        What::Turns(options) => turns::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,197 +1,220 @@
-//! Stalls: the longest wait of a client that reads one key, while another makes a value of millions of
-//! elements grow and go, for each type and each way to go.
+//! Stalls: how long a client that reads keys in a loop waits while another makes a value of millions of
+//! elements grow and go, for each type and each way, with an idle control right before each.
+//!
+//! On a machine that others use too, a wait says little: the reader, or the thread that serves it, may have
+//! been ready and without a core. So each wait is also counted less that time, which the kernel knows: what is
+//! left is work for others on the thread, a lock, or the kernel's own work.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use testkit::{Client, Value};
+use testkit::{Client, ServerProcess};
 
-use crate::{Servers, info, set_option};
+use crate::load::{self, Options, Pace, WAYS};
+use crate::serving::{Spent, ThreadClock, serving_threads};
 
-#[derive(Args)]
-pub struct Options {
-    #[command(flatten)]
-    servers: Servers,
-    /// Elements of the value.
-    #[arg(long, default_value_t = 1_000_000)]
-    elements: usize,
-    /// Ways to go to try, by their names in the table; all of them if none is given.
-    #[arg(long, value_delimiter = ',')]
-    ways: Vec<String>,
-    /// Types to try.
-    #[arg(long, value_delimiter = ',', default_value = "set,hash,zset,list")]
-    types: Vec<String>,
-}
-
-/// Elements added by one request: its own time is no stall of the server's.
-const ELEMENTS_PER_REQUEST: usize = 10;
-/// Requests sent together while the value grows.
-const BATCH: usize = 10;
-/// Elements of each of the small values that are written with as many elements as the big one: what the load
-/// alone does.
-const SMALL: usize = 1000;
-/// How long the reader goes on after a value is gone: freeing it in the background may disturb, too.
+/// How long the control lasts, and how long the reader goes on after a value is gone: freeing it in the
+/// background may disturb, too.
 const AFTERMATH: Duration = Duration::from_millis(1500);
-
-/// What makes the value go, each with its requests.
-const WAYS: &[(&str, &[&[&str]])] = &[
-    ("deleted", &[&["DEL", "big"]]),
-    ("unlinked", &[&["UNLINK", "big"]]),
-    ("expired", &[&["PEXPIRE", "big", "1"]]),
-    ("overwritten", &[&["SET", "big", "x"], &["DEL", "big"]]),
-    ("renamed over", &[&["SET", "other", "x"], &["RENAME", "other", "big"], &["DEL", "big"]]),
-    ("flushed", &[&["FLUSHALL"], &["SET", "small", "value"]]),
-    ("evicted", &[]),
-];
+/// A wait longer than this is counted.
+const LONG: Duration = Duration::from_millis(1);
+/// Reads from which it is learnt which thread serves the reader.
+const PROBES: usize = 2000;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let names = options.servers.names();
-    let mut rows = Vec::new();
+    println!(
+        "| while | server | reads | p99 µs | p99.9 µs | max ms | over 1 ms | max ms, had a core | \
+         over 1 ms, had a core | control: max ms | over 1 ms | max ms, had a core |\n|---|---|{}",
+        "--:|".repeat(10)
+    );
     for kind in &options.types {
-        let mut columns = Vec::new();
-        for name in &names {
-            columns.push(measure(options, name, kind)?);
-        }
-        for (at, (event, _)) in columns[0].iter().enumerate() {
-            let waits = columns.iter().map(|column| format!("{:.2}", column[at].1));
-            rows.push(format!("| {kind} | {event} | {} |", waits.collect::<Vec<_>>().join(" | ")));
+        for name in options.servers.names() {
+            for (event, waits, control) in measure(options, &name, kind)? {
+                println!("| {kind}: {event} | {name} | {} | {} |", waits.row(), control.short_row());
+            }
         }
     }
-    println!("| {} elements | while it is | {} |", options.elements, names.join(" | "));
-    println!("|---|---|{}", "--:|".repeat(names.len()));
-    rows.iter().for_each(|row| println!("{row}"));
     Ok(())
 }
 
-/// The longest waits in milliseconds, by event.
-fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<(String, f64)>, Box<dyn Error>> {
+/// Waits of one phase.
+#[derive(Default)]
+struct Waits {
+    all_ns: Vec<u32>,
+    /// Those over [`LONG`], less the time without a core.
+    long_ns: Vec<u64>,
+}
+
+impl Waits {
+    fn add(&mut self, wait: Duration, without_core_ns: u64) {
+        let ns = wait.as_nanos() as u64;
+        self.all_ns.push(u32::try_from(ns).unwrap_or(u32::MAX));
+        if wait > LONG {
+            self.long_ns.push(ns.saturating_sub(without_core_ns));
+        }
+    }
+
+    fn percentile_us(&mut self, part: f64) -> f64 {
+        let at = (self.all_ns.len() as f64 * part) as usize;
+        let at = at.min(self.all_ns.len().saturating_sub(1));
+        if self.all_ns.is_empty() {
+            return 0.0;
+        }
+        f64::from(*self.all_ns.select_nth_unstable(at).1) / 1e3
+    }
+
+    fn max_ms(&self) -> f64 {
+        f64::from(self.all_ns.iter().copied().max().unwrap_or(0)) / 1e6
+    }
+
+    /// The longest wait with a core, and how many of them were long.
+    fn with_core(&self) -> (f64, usize) {
+        let max = self.long_ns.iter().copied().max().unwrap_or(0);
+        (max as f64 / 1e6, self.long_ns.iter().filter(|&&ns| u128::from(ns) > LONG.as_nanos()).count())
+    }
+
+    fn row(mut self) -> String {
+        let (max_with_core, long_with_core) = self.with_core();
+        format!(
+            "{} | {:.0} | {:.0} | {:.2} | {} | {max_with_core:.2} | {long_with_core}",
+            self.all_ns.len(),
+            self.percentile_us(0.99),
+            self.percentile_us(0.999),
+            self.max_ms(),
+            self.long_ns.len(),
+        )
+    }
+
+    fn short_row(&self) -> String {
+        format!("{:.2} | {} | {:.2}", self.max_ms(), self.long_ns.len(), self.with_core().0)
+    }
+}
+
+/// What the reader and whoever directs it share.
+#[derive(Default)]
+struct Reading {
+    /// Raised when a phase begins; the largest number ends the reader.
+    phase: AtomicU64,
+}
+
+/// The reading end of a measurement: hands over a phase's waits when the next begins.
+struct Director<'r> {
+    reading: &'r Reading,
+    phases: Receiver<Waits>,
+}
+
+impl Director<'_> {
+    /// Ends the phase and gives its waits.
+    fn take(&self) -> Result<Waits, Box<dyn Error>> {
+        self.reading.phase.fetch_add(1, Relaxed);
+        Ok(self.phases.recv_timeout(Duration::from_secs(120))?)
+    }
+}
+
+/// Reads in a loop until the phase is the last one. Every other read looks at the big value itself.
+fn read_on(reading: &Reading, mut client: Client, server: &ThreadClock, phases: &Sender<Waits>) {
+    let Ok(own) = ThreadClock::own() else { return };
+    let ready = || [&own, server].map(|clock| clock.read().unwrap_or_default());
+    let mut phase = 0;
+    let mut waits = Waits::default();
+    let mut before = ready();
+    for number in 0_u64.. {
+        let request: &[&str] = if number % 2 == 0 { &["GET", "small"] } else { &["EXISTS", "big"] };
+        let started = Instant::now();
+        if client.request(request).is_err() {
+            return;
+        }
+        let wait = started.elapsed();
+        let after = ready();
+        waits.add(wait, without_core_ns(before, after));
+        before = after;
+        let now = reading.phase.load(Relaxed);
+        if now != phase {
+            phase = now;
+            if phase == u64::MAX || phases.send(std::mem::take(&mut waits)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn without_core_ns(before: [Spent; 2], after: [Spent; 2]) -> u64 {
+    after.iter().zip(before).map(|(after, before)| after.since(before).ready_ns).sum()
+}
+
+/// The clock of the thread that serves this client: the one that runs while it reads.
+fn server_of(client: &mut Client, server: &ServerProcess) -> Result<ThreadClock, Box<dyn Error>> {
+    let clocks = serving_threads(server.pid())?;
+    let read = |clocks: &[ThreadClock]| -> Result<Vec<Spent>, Box<dyn Error>> {
+        Ok(clocks.iter().map(ThreadClock::read).collect::<Result<_, _>>()?)
+    };
+    let before = read(&clocks)?;
+    for _ in 0..PROBES {
+        client.request(&["PING"])?;
+    }
+    let after = read(&clocks)?;
+    let busiest = (0..clocks.len()).max_by_key(|&at| after[at].since(before[at]).running_ns);
+    let busiest = busiest.ok_or("the server has no thread that serves")?;
+    Ok(clocks.into_iter().nth(busiest).expect("one of them"))
+}
+
+/// What was done, the reader's waits meanwhile, and in the idle time before.
+type Row = (String, Waits, Waits);
+
+fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = options.servers.start(name)?;
     let mut client = server.connect();
     client.set_read_timeout(Duration::from_secs(120));
     client.request(&["SET", "small", "value"])?;
-    let (stop, longest_ns) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut reader = server.connect();
+    reader.set_read_timeout(Duration::from_secs(120));
+    let clock = server_of(&mut reader, &server)?;
+    let reading = Reading::default();
+    let (sender, phases) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Relaxed) {
-                let started = Instant::now();
-                if reader.request(&["GET", "small"]).is_err() {
-                    return;
-                }
-                longest_ns.fetch_max(started.elapsed().as_nanos() as u64, Relaxed);
-            }
-        });
-        let wanted = |way: &str| options.ways.is_empty() || options.ways.iter().any(|wanted| wanted == way);
-        let take = || longest_ns.swap(0, Relaxed) as f64 / 1e6;
-        let result = (|| {
-            let mut waits: Vec<(String, f64)> = Vec::new();
-            std::thread::sleep(AFTERMATH);
-            waits.push(("idle".into(), take()));
-            fill(&mut client, kind, options.elements, SMALL)?;
-            waits.push(("growing as many small ones".into(), take()));
-            client.request(&["FLUSHALL"])?;
-            client.request(&["SET", "small", "value"])?;
-            std::thread::sleep(AFTERMATH);
-            for (number, (way, requests)) in WAYS.iter().filter(|(way, _)| wanted(way)).enumerate() {
-                take();
-                fill(&mut client, kind, options.elements, options.elements)?;
-                let grown = take();
-                if number == 0 {
-                    waits.push(("growing".into(), grown));
-                }
-                if requests.is_empty() {
-                    evict(&mut client)?;
-                }
-                for request in *requests {
-                    let reply = client.request(request)?;
-                    if matches!(reply, Value::Error(_)) {
-                        return Err(format!("{request:?}: {reply:?}").into());
-                    }
-                }
-                std::thread::sleep(AFTERMATH);
-                waits.push(((*way).to_owned(), take()));
-            }
-            if wanted("shrinking") {
-                take();
-                fill(&mut client, kind, options.elements, options.elements)?;
-                take();
-                shrink(&mut client, kind, options.elements)?;
-                waits.push(("shrinking".into(), take()));
-            }
-            Ok(waits)
-        })();
-        stop.store(true, Relaxed);
+        scope.spawn(|| read_on(&reading, reader, &clock, &sender));
+        let director = Director { reading: &reading, phases };
+        let result = measure_ways(options, kind, &mut client, &director);
+        reading.phase.store(u64::MAX, Relaxed);
         result
     })
 }
 
-/// Has the value evicted by lowering the limit below what is used.
-fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
-    client.request(&["PEXPIRE", "big", "100000000"])?;
-    let used = info(client, "memory", "used_memory")?;
-    set_option(client, "maxmemory-policy", "volatile-ttl")?;
-    set_option(client, "maxmemory", &(used - 1_000_000).to_string())?;
-    std::thread::sleep(AFTERMATH);
-    set_option(client, "maxmemory", "0")
-}
-
-/// Writes so many elements, each `per_key` of them to a key of their own: the first is `big`.
-fn fill(client: &mut Client, kind: &str, elements: usize, per_key: usize) -> Result<(), Box<dyn Error>> {
-    let mut next = 0;
-    while next < elements {
-        let requests: Vec<Vec<String>> = (0..BATCH)
-            .map(|_| {
-                let range = next..(next + ELEMENTS_PER_REQUEST).min(elements);
-                next = range.end;
-                let (verb, with_number, with_value) = match kind {
-                    "set" => ("SADD", false, false),
-                    "hash" => ("HSET", false, true),
-                    "zset" => ("ZADD", true, false),
-                    _ => ("RPUSH", false, false),
-                };
-                let key = match range.start / per_key {
-                    0 => "big".to_owned(),
-                    number => format!("small:{number}"),
-                };
-                let mut request = vec![verb.to_owned(), key];
-                for n in range {
-                    // Scores in no order, as the members' names.
-                    let scattered = (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24;
-                    request.extend(with_number.then(|| scattered.to_string()));
-                    request.push(format!("element:{n}"));
-                    request.extend(with_value.then(|| "value".to_owned()));
-                }
-                request
-            })
-            .filter(|request| request.len() > 2)
-            .collect();
-        client.pipeline(&requests)?;
-    }
-    Ok(())
-}
-
-/// Takes the elements away a few at a time.
-fn shrink(client: &mut Client, kind: &str, elements: usize) -> Result<(), Box<dyn Error>> {
-    let verb = match kind {
-        "set" => "SPOP",
-        "hash" => "HDEL",
-        "zset" => "ZPOPMIN",
-        _ => "LPOP",
+fn measure_ways(
+    options: &Options,
+    kind: &str,
+    client: &mut Client,
+    director: &Director<'_>,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    let control = |director: &Director<'_>| {
+        // What is still freed belongs to the time before.
+        std::thread::sleep(AFTERMATH);
+        director.take()?;
+        std::thread::sleep(AFTERMATH);
+        director.take()
     };
-    let request = |first: usize| -> Vec<String> {
-        let mut request = vec![verb.to_owned(), "big".to_owned()];
-        match kind {
-            "hash" => request.extend((first..first + ELEMENTS_PER_REQUEST).map(|n| format!("element:{n}"))),
-            _ => request.push(ELEMENTS_PER_REQUEST.to_string()),
+    let mut rows = Vec::new();
+    if options.wants("growing") {
+        let before = control(director)?;
+        load::fill(client, kind, options.elements, Pace::Measured, &mut || Ok(()))?;
+        rows.push(("growing".into(), director.take()?, before));
+        client.request(&["FLUSHALL"])?;
+    }
+    for way in WAYS.iter().filter(|way| way.is_for(kind) && options.wants(way.name)) {
+        client.request(&["SET", "small", "value"])?;
+        load::fill(client, kind, options.elements, Pace::Quick, &mut || Ok(()))?;
+        for step in way.before {
+            load::take(*step, client, kind, options.elements, &mut || Ok(()))?;
         }
-        request
-    };
-    for batch in 0..elements.div_ceil(BATCH * ELEMENTS_PER_REQUEST) {
-        let requests: Vec<_> =
-            (0..BATCH).map(|at| request((batch * BATCH + at) * ELEMENTS_PER_REQUEST)).collect();
-        client.pipeline(&requests)?;
+        let before = control(director)?;
+        for step in way.steps {
+            load::take(*step, client, kind, options.elements, &mut || Ok(()))?;
+        }
+        std::thread::sleep(AFTERMATH);
+        rows.push((way.name.into(), director.take()?, before));
+        client.request(&["FLUSHALL"])?;
     }
-    Ok(())
+    Ok(rows)
 }

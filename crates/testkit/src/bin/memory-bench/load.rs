@@ -1,0 +1,234 @@
+//! What the stall measurements do to a value of millions of elements: how it grows, the ways for it to go at
+//! once, and the ways to shrink it a few elements at a time.
+
+use std::error::Error;
+use std::time::Duration;
+
+use clap::Args;
+use testkit::{Client, Value};
+
+use crate::{Servers, info, set_option};
+
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub servers: Servers,
+    /// Elements of the value.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub elements: usize,
+    /// What to try, by the names in the table; all of it if none is given.
+    #[arg(long, value_delimiter = ',')]
+    ways: Vec<String>,
+    /// Types to try.
+    #[arg(long, value_delimiter = ',', default_value = "set,hash,zset,list")]
+    pub types: Vec<String>,
+}
+
+impl Options {
+    /// Whether `way` is to be tried.
+    pub fn wants(&self, way: &str) -> bool {
+        self.ways.is_empty() || self.ways.iter().any(|wanted| wanted == way)
+    }
+}
+
+/// Elements added or removed by one request: its own time is no stall of the server's.
+const ELEMENTS_PER_REQUEST: usize = 10;
+/// The same where nobody measures.
+const ELEMENTS_PER_REQUEST_UNMEASURED: usize = 200;
+/// Requests sent together.
+const BATCH: usize = 10;
+/// How long memory is over its limit before the limit is taken away.
+const EVICTING: Duration = Duration::from_millis(1500);
+
+/// What a way does.
+#[derive(Clone, Copy)]
+pub enum Step {
+    /// Sends a request.
+    Send(&'static [&'static str]),
+    /// Lowers the limit so that the value is evicted.
+    Evict,
+    /// Sends requests with this name until the value is gone, of ten elements each.
+    Shrink(&'static str),
+}
+
+use Step::{Evict, Send, Shrink};
+
+/// Something to measure that ends a value.
+pub struct Way {
+    pub name: &'static str,
+    /// The types it is for; all if there are none.
+    types: &'static [&'static str],
+    /// Steps before the measurement.
+    pub before: &'static [Step],
+    /// What is measured.
+    pub steps: &'static [Step],
+}
+
+impl Way {
+    /// Whether values of this type can go this way.
+    pub fn is_for(&self, kind: &str) -> bool {
+        self.types.is_empty() || self.types.contains(&kind)
+    }
+}
+
+const fn way(name: &'static str, steps: &'static [Step]) -> Way {
+    Way { name, types: &[], before: &[], steps }
+}
+
+const fn shrinking(name: &'static str, types: &'static [&'static str], steps: &'static [Step]) -> Way {
+    Way { name, types, before: &[], steps }
+}
+
+const fn over(name: &'static str, types: &'static [&'static str], steps: &'static [Step]) -> Way {
+    Way { name, types, before: OTHERS, steps }
+}
+
+/// Small values to put in the big one's place.
+const OTHERS: &[Step] = &[
+    Send(&["SET", "other", "x"]),
+    Send(&["SADD", "other-set", "member"]),
+    Send(&["ZADD", "other-zset", "1", "member"]),
+];
+
+/// All of them.
+pub const WAYS: &[Way] = &[
+    way("DEL", &[Send(&["DEL", "big"])]),
+    way("UNLINK", &[Send(&["UNLINK", "big"])]),
+    way("expiry", &[Send(&["PEXPIRE", "big", "1"])]),
+    way("SET over it", &[Send(&["SET", "big", "x"])]),
+    over("RENAME onto it", &[], &[Send(&["RENAME", "other", "big"])]),
+    over("COPY REPLACE onto it", &[], &[Send(&["COPY", "other", "big", "REPLACE"])]),
+    over("SUNIONSTORE onto it", &["set", "hash", "list"], &[Send(&["SUNIONSTORE", "big", "other-set"])]),
+    over("ZUNIONSTORE onto it", &["zset"], &[Send(&["ZUNIONSTORE", "big", "1", "other-zset"])]),
+    way("FLUSHALL", &[Send(&["FLUSHALL"])]),
+    way("FLUSHDB SYNC", &[Send(&["FLUSHDB", "SYNC"])]),
+    way("FLUSHDB ASYNC", &[Send(&["FLUSHDB", "ASYNC"])]),
+    way("eviction", &[Evict]),
+    shrinking("SREM", &["set"], &[Shrink("SREM")]),
+    shrinking("SPOP count", &["set"], &[Shrink("SPOP")]),
+    shrinking("HDEL", &["hash"], &[Shrink("HDEL")]),
+    shrinking("ZREM", &["zset"], &[Shrink("ZREM")]),
+    shrinking("ZPOPMIN count", &["zset"], &[Shrink("ZPOPMIN")]),
+    shrinking("LTRIM", &["list"], &[Shrink("LTRIM")]),
+    shrinking("LPOP count", &["list"], &[Shrink("LPOP")]),
+];
+
+/// Does one thing of a way to the value; `after_batch` is called whenever replies have come.
+pub fn take(
+    step: Step,
+    client: &mut Client,
+    kind: &str,
+    elements: usize,
+    after_batch: &mut dyn FnMut() -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    match step {
+        Send(request) => {
+            let reply = client.request(request)?;
+            if matches!(reply, Value::Error(_)) {
+                return Err(format!("{request:?}: {reply:?}").into());
+            }
+            after_batch()
+        }
+        Evict => {
+            evict(client)?;
+            after_batch()
+        }
+        Shrink(verb) => shrink(client, kind, verb, elements, after_batch),
+    }
+}
+
+/// Has the value evicted by lowering the limit below what is used.
+fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
+    client.request(&["PEXPIRE", "big", "100000000"])?;
+    let used = info(client, "memory", "used_memory")?;
+    set_option(client, "maxmemory-policy", "volatile-ttl")?;
+    set_option(client, "maxmemory", &(used - 1_000_000).to_string())?;
+    std::thread::sleep(EVICTING);
+    set_option(client, "maxmemory", "0")
+}
+
+/// How a value grows.
+#[derive(Clone, Copy)]
+pub enum Pace {
+    /// By ten elements a request.
+    Measured,
+    /// By more.
+    Quick,
+}
+
+/// Writes so many elements to the value.
+pub fn fill(
+    client: &mut Client,
+    kind: &str,
+    elements: usize,
+    pace: Pace,
+    after_batch: &mut dyn FnMut() -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let each = match pace {
+        Pace::Measured => ELEMENTS_PER_REQUEST,
+        Pace::Quick => ELEMENTS_PER_REQUEST_UNMEASURED,
+    };
+    let (verb, with_number, with_value) = match kind {
+        "set" => ("SADD", false, false),
+        "hash" => ("HSET", false, true),
+        "zset" => ("ZADD", true, false),
+        _ => ("RPUSH", false, false),
+    };
+    let mut next = 0;
+    while next < elements {
+        let mut requests: Vec<Vec<String>> = Vec::with_capacity(BATCH);
+        while requests.len() < BATCH && next < elements {
+            let mut request = vec![verb.to_owned(), "big".to_owned()];
+            let end = (next + each).min(elements);
+            for n in next..end {
+                request.extend(with_number.then(|| score(n)));
+                request.push(element(n));
+                request.extend(with_value.then(|| "value".to_owned()));
+            }
+            requests.push(request);
+            next = end;
+        }
+        client.pipeline(&requests)?;
+        after_batch()?;
+    }
+    Ok(())
+}
+
+fn element(number: usize) -> String {
+    format!("element:{number}")
+}
+
+/// Scores in no order, as the members' names.
+fn score(number: usize) -> String {
+    ((number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24).to_string()
+}
+
+/// Takes the elements away a few at a time.
+fn shrink(
+    client: &mut Client,
+    kind: &str,
+    verb: &str,
+    elements: usize,
+    after_batch: &mut dyn FnMut() -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let request = |first: usize| -> Vec<String> {
+        let mut request = vec![verb.to_owned(), "big".to_owned()];
+        match verb {
+            "LTRIM" => request.extend([ELEMENTS_PER_REQUEST.to_string(), "-1".to_owned()]),
+            "SPOP" | "ZPOPMIN" | "LPOP" => request.push(ELEMENTS_PER_REQUEST.to_string()),
+            _ => request.extend((first..first + ELEMENTS_PER_REQUEST).map(element)),
+        }
+        request
+    };
+    for batch in 0..elements.div_ceil(BATCH * ELEMENTS_PER_REQUEST) {
+        let requests: Vec<_> =
+            (0..BATCH).map(|at| request((batch * BATCH + at) * ELEMENTS_PER_REQUEST)).collect();
+        for reply in client.pipeline(&requests)? {
+            if matches!(reply, Value::Error(_)) {
+                return Err(format!("{verb} of a {kind}: {reply:?}").into());
+            }
+        }
+        after_batch()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The threads of a server that serve requests, and the processor time they had: read from /proc, which
+//! counts nanoseconds, so nothing else that runs on the machine shows in it. Linux only.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Names (or their beginnings) of threads that serve nobody: what runs there delays no request by itself.
+const BACKGROUND: &[&str] = &["housekeeper", "metrics", "bio_", "jemalloc", "log"];
+
+/// Processor time so far, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// On a core.
+    pub running_ns: u64,
+    /// Ready to run, waiting for a core.
+    pub ready_ns: u64,
+}
+
+impl Spent {
+    /// What was spent since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            running_ns: self.running_ns.saturating_sub(earlier.running_ns),
+            ready_ns: self.ready_ns.saturating_sub(earlier.ready_ns),
+        }
+    }
+}
+
+/// A thread's clock of both.
+pub struct ThreadClock {
+    schedstat: File,
+    stat: File,
+}
+
+impl ThreadClock {
+    fn open(task: &Path) -> io::Result<Self> {
+        Ok(Self { schedstat: File::open(task.join("schedstat"))?, stat: File::open(task.join("stat"))? })
+    }
+
+    /// The clock of the thread that calls.
+    pub fn own() -> io::Result<Self> {
+        Self::open(Path::new("/proc/thread-self"))
+    }
+
+    /// Reads it. A thread that is on a core shows what it had at the scheduler's last look.
+    pub fn read(&self) -> io::Result<Spent> {
+        let mut text = [0; 96];
+        let len = self.schedstat.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..len]);
+        let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        Ok(Spent { running_ns: next(), ready_ns: next() })
+    }
+
+    /// Whether the thread waits for something else than a core: then its clock is exact.
+    pub fn is_asleep(&self) -> io::Result<bool> {
+        // The state follows the name in parentheses.
+        let mut text = [0; 64];
+        let len = self.stat.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..len]);
+        Ok(text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['S', 'D'])))
+    }
+}
+
+/// The clocks of the threads of process `pid` that serve requests.
+pub fn serving_threads(pid: u32) -> io::Result<Vec<ThreadClock>> {
+    let mut clocks = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = task?.path();
+        if !is_background(&path)? {
+            clocks.push(ThreadClock::open(&path)?);
+        }
+    }
+    Ok(clocks)
+}
+
+fn is_background(task: &Path) -> io::Result<bool> {
+    let name = fs::read_to_string(task.join("comm"))?;
+    Ok(BACKGROUND.iter().any(|start| name.starts_with(start)))
+}
