@@ -124,7 +124,7 @@ pub struct Effects {
     pub wait: Option<Wait>,
     /// What is on its way out and too big to free here: a background thread drops it.
     pub discarded: Vec<Discarded>,
-    /// A command's reply waits until what was discarded so far is freed (FLUSHALL SYNC).
+    /// The command's reply waits until what was discarded so far is freed (FLUSHALL SYNC).
     pub freed_before_reply: bool,
 }
 

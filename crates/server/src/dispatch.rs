@@ -18,6 +18,7 @@ use stdx::ByteQueue;
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::context::{DataAccess, ServerCtx, ServerHandler};
 use crate::execute::{Caller, Executor};
+use crate::freeing::Ticket;
 use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
@@ -54,6 +55,19 @@ pub struct Engine {
     monitored: bool,
     /// Messages for the client whose command runs.
     own_pushes: OwnPushes,
+    /// Replies that wait until something is freed.
+    held: Vec<HeldReply>,
+}
+
+/// A reply that waits until what its request discarded is freed.
+pub struct HeldReply {
+    /// The connection.
+    pub conn: net::ConnId,
+    /// Its client.
+    pub client: u64,
+    ticket: Ticket,
+    /// The reply.
+    pub reply: ByteQueue,
 }
 
 /// One request, ready to run.
@@ -99,6 +113,7 @@ impl Engine {
             paused: false,
             monitored: false,
             own_pushes: OwnPushes::default(),
+            held: Vec::new(),
         }
     }
 
@@ -182,6 +197,9 @@ impl Engine {
         }
         if session.tracking {
             self.push_to_itself(session, request, out, reply_from);
+        }
+        if self.effects.freed_before_reply {
+            self.hold_reply(session, out, reply_from);
         }
         outcome
     }
@@ -321,13 +339,29 @@ impl Engine {
         self.memory.allows(len_bytes) || self.enforce_memory(len_bytes as u64) != Verdict::Short
     }
 
-    /// Frees what a command of this turn promised to be freed before its reply leaves: call it outside the
-    /// gate. Clients of other threads are not held up.
-    #[inline]
-    pub fn free_before_replies(&mut self) {
-        if std::mem::take(&mut self.effects.freed_before_reply) {
-            self.shared.freeing.finish();
+    /// Takes a request's reply back until what the request discarded is freed.
+    #[cold]
+    fn hold_reply(&mut self, session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
+        self.effects.freed_before_reply = false;
+        self.effects.absorb(&mut self.tally);
+        self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
+        let ticket = self.shared.freeing.ticket();
+        if session.flow == Flow::Running && !self.shared.freeing.is_done(ticket) {
+            session.flow = Flow::Freeing;
+            let reply = out.split_off(reply_from);
+            self.held.push(HeldReply { conn: session.conn, client: session.id, ticket, reply });
         }
+    }
+
+    /// Takes the replies out that wait for nothing any more.
+    pub fn freed_replies(&mut self) -> Vec<HeldReply> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        for held in &self.held {
+            self.shared.freeing.await_ticket(held.ticket);
+        }
+        self.held.extract_if(.., |held| self.shared.freeing.is_done(held.ticket)).collect()
     }
 
     /// Frees what this turn's replies and commands took beyond the limit. What its time does not suffice

@@ -49,13 +49,30 @@ struct Tasks {
 pub struct Ticket(u64);
 
 /// The queue. Shared by all threads; its lock is a leaf, held to add or take a task.
-#[derive(Default)]
 pub struct FreeQueue {
     tasks: Mutex<Tasks>,
     arrived: Condvar,
     pending_bytes: AtomicU64,
     pending_objects: AtomicU64,
     freed_objects: AtomicU64,
+    /// The first ticket that a client waits for; [`NO_TICKET`] if none does.
+    awaited: AtomicU64,
+}
+
+/// No client waits.
+const NO_TICKET: u64 = u64::MAX;
+
+impl Default for FreeQueue {
+    fn default() -> Self {
+        Self {
+            tasks: Mutex::default(),
+            arrived: Condvar::new(),
+            pending_bytes: AtomicU64::new(0),
+            pending_objects: AtomicU64::new(0),
+            freed_objects: AtomicU64::new(0),
+            awaited: AtomicU64::new(NO_TICKET),
+        }
+    }
 }
 
 impl FreeQueue {
@@ -114,6 +131,10 @@ impl FreeQueue {
         }
         let mut tasks = self.lock();
         tasks.taken.retain(|&number| number != task.number);
+        if done && self.awaited.load(Relaxed) != NO_TICKET {
+            // Another thread may have freed the last of it while the housekeeper sleeps.
+            self.arrived.notify_one();
+        }
         if !done {
             let at = tasks.waiting.partition_point(|other| other.number < task.number);
             tasks.waiting.insert(at, task);
@@ -147,15 +168,21 @@ impl FreeQueue {
         waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
     }
 
-    /// Frees all that was pushed so far, together with whoever is at it already.
-    pub fn finish(&self) {
-        let ticket = self.ticket();
-        while !self.is_done(ticket) {
-            if !self.free_some(PIECES_PER_TASK) {
-                // The rest is in other hands, which put it back or end it soon.
-                std::thread::yield_now();
-            }
-        }
+    /// Notes that a client waits for what the ticket stands for. If that is freed already, nobody may notice:
+    /// ask [`FreeQueue::is_done`] afterwards.
+    pub fn await_ticket(&self, ticket: Ticket) {
+        // Relaxed: what orders it against the freeing is the lock of the tasks, which `is_done` takes.
+        self.awaited.fetch_min(ticket.0, Relaxed);
+    }
+
+    /// Whether clients wait whose first ticket is done: those that still wait have to note it again. For the
+    /// housekeeper. O(1) while nobody waits.
+    pub fn take_awaited(&self) -> bool {
+        let awaited = self.awaited.load(Relaxed);
+        // A smaller ticket noted meanwhile stays.
+        awaited != NO_TICKET
+            && self.is_done(Ticket(awaited))
+            && self.awaited.compare_exchange(awaited, NO_TICKET, Relaxed, Relaxed).is_ok()
     }
 
     /// Bytes that wait to be freed, as estimated.
@@ -210,6 +237,10 @@ mod tests {
             assert!(queue.free_some(100));
         }
         assert_eq!((queue.pending_objects(), queue.freed_objects()), (10, 1000));
+        assert!(!queue.take_awaited());
+        queue.await_ticket(queue.ticket());
+        queue.await_ticket(ticket);
+        assert!(queue.take_awaited() && !queue.take_awaited());
         assert!(queue.free_some(100));
         assert!(!queue.free_some(100));
         assert_eq!((queue.pending_bytes(), queue.pending_objects(), queue.freed_objects()), (0, 0, 1010));

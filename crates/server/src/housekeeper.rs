@@ -39,6 +39,9 @@ pub fn run(shared: &Arc<Shared>) {
     let mut next = Instant::now() + ROUND;
     // Acquire: pairs with the swap in `Shared::stop`.
     while !shared.stopping.load(Acquire) {
+        if shared.freeing.take_awaited() {
+            shared.broadcast(|| Message::Resume);
+        }
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
             keeper.round(shared);

@@ -44,6 +44,8 @@ pub enum Flow {
     Waiting,
     /// Held back until threads have taken the messages that it and others published; its input waits.
     Crowded,
+    /// Held back until what its request discarded is freed (FLUSHALL SYNC); its reply and input wait.
+    Freeing,
     /// No more: the connection closes once its replies are sent.
     Closing,
 }

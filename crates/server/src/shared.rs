@@ -42,7 +42,7 @@ pub enum Message {
     },
     /// Look at the deliveries.
     Delivered,
-    /// Look again at sessions that were held back: the pause ended.
+    /// Look again at sessions that were held back: the pause ended, or something was freed.
     Resume,
     /// Listen on these too, and no longer on TCP addresses other than those to keep. For thread 0.
     Listen {

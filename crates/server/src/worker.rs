@@ -132,9 +132,9 @@ impl Worker {
             shared.tracking.broadcast(&shared);
             self.take_deliveries();
             self.take_publications();
+            self.send_freed_replies();
             self.engine.end_turn();
             drop(pass);
-            self.engine.free_before_replies();
             self.net.flush();
             if self.pushed_bytes > 0 {
                 shared.push_bytes.fetch_sub(std::mem::take(&mut self.pushed_bytes), Relaxed);
@@ -195,6 +195,16 @@ impl Worker {
         if !self.crowded.is_empty() && !self.engine.shared.pubsub.is_crowded() {
             for conn in std::mem::take(&mut self.crowded) {
                 self.resume(conn, Flow::Crowded);
+            }
+        }
+    }
+
+    /// Lets clients go on whose replies waited until something was freed.
+    fn send_freed_replies(&mut self) {
+        for held in self.engine.freed_replies() {
+            if self.session(held.conn).is_some_and(|session| session.id == held.client) {
+                self.net.output(held.conn).append(held.reply);
+                self.resume(held.conn, Flow::Freeing);
             }
         }
     }
@@ -647,7 +657,7 @@ impl Worker {
             Flow::Running => {}
             Flow::Waiting => self.settle_waiting(conn, unread),
             Flow::Closing => self.net.close_after_flush(conn),
-            Flow::Stalled => self.net.pause_input(conn),
+            Flow::Stalled | Flow::Freeing => self.net.pause_input(conn),
             Flow::Crowded => {
                 self.crowded.push(conn);
                 self.net.pause_input(conn);

@@ -172,6 +172,35 @@ impl ByteQueue {
         self.tail.truncate(keep - self.chunks_len_bytes);
     }
 
+    /// Takes what is behind the first `len_bytes` unsent bytes out, as a queue of its own. O(chunks taken) and
+    /// a copy of a part of one piece.
+    ///
+    /// The cut must not fall inside shared bytes.
+    pub fn split_off(&mut self, len_bytes: usize) -> ByteQueue {
+        assert!(len_bytes <= self.len_bytes(), "cannot keep more bytes than are queued");
+        let keep = len_bytes + self.sent;
+        let mut taken = ByteQueue::new();
+        if keep >= self.chunks_len_bytes {
+            taken.tail = self.tail.split_off(keep - self.chunks_len_bytes);
+            return taken;
+        }
+        taken.tail = std::mem::take(&mut self.tail);
+        while keep < self.chunks_len_bytes {
+            let mut chunk = self.chunks.pop_back().expect("the chunks' length is not zero");
+            self.chunks_len_bytes -= chunk.bytes().len();
+            if let Chunk::Owned(bytes) = &mut chunk
+                && keep > self.chunks_len_bytes
+            {
+                let behind = bytes.split_off(keep - self.chunks_len_bytes);
+                self.tail = std::mem::replace(bytes, behind);
+            }
+            taken.chunks_len_bytes += chunk.bytes().len();
+            taken.chunks.push_front(chunk);
+        }
+        assert_eq!(keep, self.chunks_len_bytes + self.tail.len(), "a cut inside shared bytes");
+        taken
+    }
+
     /// Inserts `bytes` so that `at` unsent bytes stay ahead of them. O(bytes behind in that piece).
     ///
     /// The place must be in bytes that were appended, or at the edge of such; not inside shared ones.
@@ -265,6 +294,12 @@ mod tests {
             queue.truncate(at);
             queue.tail_mut().push(b'!');
             assert_eq!(drain(&mut queue, 3), [&expected[..at], b"!"].concat());
+            let mut queue = build();
+            let behind = queue.split_off(at);
+            queue.tail_mut().push(b'!');
+            queue.append(behind);
+            assert_eq!(queue.len_bytes(), 9);
+            assert_eq!(drain(&mut queue, 3), [&expected[..at], b"!", &expected[at..]].concat());
             let mut queue = build();
             queue.insert(at, b"++");
             expected.splice(at..at, *b"++");

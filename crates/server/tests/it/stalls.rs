@@ -105,3 +105,30 @@ fn big_values_grow_and_go_without_keeping_others_waiting() {
         }
     });
 }
+
+#[test]
+fn a_reply_that_waits_for_freeing_comes_in_its_place() {
+    as_process_on_each_back_end(|server| {
+        let (mut client, mut other) = (server.connect(), server.connect());
+        let ok = Value::Simple("OK".into());
+        for flush in ["FLUSHALL", "FLUSHDB"] {
+            fill(&mut client, "set");
+            // One that goes away while it waits leaves nothing behind.
+            other.send(format!("{flush} SYNC\r\n").as_bytes()).expect("it is sent");
+            drop(std::mem::replace(&mut other, server.connect()));
+            fill(&mut client, "zset");
+            let replies = client.pipeline(&[vec!["PING"], vec![flush, "SYNC"], vec!["DBSIZE"]]);
+            let expected = [Value::Simple("PONG".into()), ok.clone(), Value::Integer(0)];
+            assert_eq!(replies.expect("the server answers"), expected);
+            assert_eq!(info(&mut client, "lazyfree_pending_objects"), 0);
+            fill(&mut client, "hash");
+            client.command(&["MULTI"]);
+            client.command(&["SET", "a", "b"]);
+            client.command(&[flush, "SYNC"]);
+            client.command(&["SET", "a", "c"]);
+            assert_eq!(client.command(&["EXEC"]), Value::Array(vec![ok.clone(), ok.clone(), ok.clone()]));
+            assert_eq!(info(&mut client, "lazyfree_pending_objects"), 0);
+            assert_eq!(client.command(&["GET", "a"]), Value::Bulk(b"c".to_vec()));
+        }
+    });
+}
