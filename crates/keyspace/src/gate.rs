@@ -63,6 +63,8 @@ pub struct SharedPass<'g> {
     thread_index: usize,
     /// This thread is the exclusive owner: the pass is kept for when it no longer is.
     owning: bool,
+    /// It had to wait to come in.
+    waited: bool,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
@@ -97,8 +99,8 @@ impl Gate {
     pub fn shared(&self, thread_index: usize) -> SharedPass<'_> {
         let inside = &self.inside[thread_index];
         assert!(!inside.load(Relaxed), "thread {thread_index} is already inside the gate");
-        self.enter(thread_index);
-        SharedPass { gate: self, thread_index, owning: false, _stays_on_its_thread: PhantomData }
+        let waited = self.enter(thread_index);
+        SharedPass { gate: self, thread_index, owning: false, waited, _stays_on_its_thread: PhantomData }
     }
 
     /// Runs `work` alone: waits for every thread to leave, and holds new ones off meanwhile. For threads
@@ -108,16 +110,18 @@ impl Gate {
         work(&Exclusive { _stays_on_its_thread: PhantomData })
     }
 
-    /// Raises the flag, and is done unless the gate is closed.
+    /// Raises the flag, and is done unless the gate is closed. Whether it had to wait.
     #[inline]
-    fn enter(&self, thread_index: usize) {
+    fn enter(&self, thread_index: usize) -> bool {
         self.inside[thread_index].store(true, Relaxed);
         // Our flag before our look at `closed`: pairs with the fence in `own`.
         fence(SeqCst);
         // Acquire: what the last owner did is visible; pairs with the Release in `Ownership::drop`.
-        if self.closed.load(Acquire) != OPEN {
+        let waits = self.closed.load(Acquire) != OPEN;
+        if waits {
             self.enter_when_open(thread_index);
         }
+        waits
     }
 
     /// Steps back, sleeps until the gate opens, tries again.
@@ -226,6 +230,11 @@ impl SharedPass<'_> {
         self.gate.leave(self.thread_index);
         let _back_inside = ComeBack { gate: self.gate, thread_index: self.thread_index };
         work()
+    }
+
+    /// Whether there was an exclusive owner, for whose end it waited, when this pass was taken.
+    pub fn has_waited(&self) -> bool {
+        self.waited
     }
 
     /// The number this pass was taken with.

@@ -274,6 +274,7 @@ fn shared(
         listening: listening.into(),
         startup_memory_bytes: 0.into(),
         command_logs: crate::slowlog::CommandLogs::default(),
+        spikes: crate::spikes::Spikes::default(),
         errors: ErrorCounts::default(),
         stopping: false.into(),
         active_expire: true.into(),

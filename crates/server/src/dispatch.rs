@@ -26,6 +26,7 @@ use crate::shared::{Message, Shared};
 use crate::timing::Ran;
 use crate::tracking::{Mode, OwnPushes};
 use crate::transaction::{self, Verb};
+use crate::worker::unix_ms;
 
 /// A thread's part of executing requests: everything but the connections.
 pub struct Engine {
@@ -117,10 +118,11 @@ impl Engine {
         }
     }
 
-    /// Reads the clocks and takes over new settings: at the start of a turn.
-    pub fn begin_turn(&mut self, now_ms: i64) {
-        self.now_ms = now_ms;
-        self.uptime_ms = self.shared.uptime_ms();
+    /// Reads the clocks and takes over new settings: at the start of a turn. It began when the thread had
+    /// something to do.
+    pub fn begin_turn(&mut self, began: Instant) {
+        self.now_ms = unix_ms();
+        self.uptime_ms = (began - self.shared.started).as_millis() as u64;
         self.take_settings();
         if self.settings.maxmemory_bytes > 0 {
             self.memory.begin_turn(self.settings.maxmemory_bytes, self.shared.threads.len());
@@ -516,6 +518,7 @@ impl Engine {
             limits: &self.settings.limits,
             own: &mut self.own_pushes,
             monitored: self.monitored,
+            latency_ms: self.settings.thresholds.latency_ms,
         }
     }
 

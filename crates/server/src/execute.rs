@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use commands::ctx::{DbChange, Touched};
 use commands::keys::for_each_key;
@@ -27,6 +28,7 @@ use crate::follow::{WaitedKey, Waiter};
 use crate::owned_args::OwnedArgs;
 use crate::session::Session;
 use crate::shared::{Delivery, Shared};
+use crate::spikes::Event;
 use crate::tracking::{Mode, OwnPushes, Writer};
 
 /// Hashes of the keys of one request.
@@ -56,6 +58,8 @@ pub struct Executor<'e> {
     pub own: &'e mut OwnPushes,
     /// Somebody is told all commands.
     pub monitored: bool,
+    /// `latency-monitor-threshold`.
+    pub latency_ms: u64,
 }
 
 /// On whose behalf a command runs.
@@ -142,7 +146,7 @@ impl<'e> Executor<'e> {
     ) {
         self.note(&mut locked, session, registered, args);
         if let Some(wait) = self.effects.wait.take() {
-            self.begin_wait(&mut locked, session, registered, wait);
+            self.begin_wait(&mut locked, session, (registered, args), wait);
         }
         self.tell_followers(locked, session.id);
     }
@@ -241,7 +245,7 @@ impl<'e> Executor<'e> {
         &mut self,
         locked: &mut Locked<'_>,
         session: &mut Session,
-        registered: &'static Registered,
+        (registered, args): (&'static Registered, &Args<'_>),
         wait: Wait,
     ) {
         let follows = &self.shared.follows;
@@ -269,6 +273,8 @@ impl<'e> Executor<'e> {
             registered,
             empty: wait.empty,
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.uptime_ms.saturating_add(timeout_ms)),
+            args: OwnedArgs::new(args.from(0)),
+            since: Instant::now(),
             keys,
             over: Lock::new(false),
         });
@@ -380,6 +386,7 @@ impl<'e> Executor<'e> {
             touch: waiter.touch,
             patience: Patience::StillWaits,
         };
+        let since = (self.latency_ms > 0).then(Instant::now);
         let mut out = ByteQueue::new();
         let args = waited.request.args(self.shared.keyspace.hasher());
         let result = self.call(locked, caller, handler, &args, &mut out);
@@ -398,5 +405,8 @@ impl<'e> Executor<'e> {
             ticket: waiter.ticket,
             reply: out,
         });
+        if let Some(since) = since {
+            self.shared.spikes.note(self.latency_ms, Event::CommandUnblocking, since.elapsed());
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use commands::ctx::Touched;
 use commands::{Awaited, EmptyReply};
@@ -48,6 +49,10 @@ pub struct Waiter {
     pub empty: EmptyReply,
     /// When time is over, in milliseconds of the server's clock.
     pub deadline_ms: Option<u64>,
+    /// What the client sent, for the log of slow commands.
+    pub args: OwnedArgs,
+    /// Since when it waits.
+    pub since: Instant,
     /// What it waits for.
     pub keys: Vec<WaitedKey>,
     /// It was served, or waits no more: nobody serves it again.

@@ -10,6 +10,7 @@ use keyspace::{KeyEntry, SweepPoint, Swept};
 use structures::table::SweepBudget;
 
 use crate::shared::{Message, Shared};
+use crate::spikes::Event;
 use crate::tracking::{OwnPushes, Writer};
 use crate::worker::unix_ms;
 
@@ -118,11 +119,12 @@ impl Housekeeper {
     /// on next round.
     fn expire(&mut self, shared: &Shared) {
         let percent = (shared.settings.get().active_expire_effort * EXPIRE_PERCENT_PER_EFFORT).min(50);
+        let latency_ms = shared.settings.get().thresholds.latency_ms;
         let deadline = Instant::now() + ROUND * percent / 100;
         let now_ms = unix_ms();
         let mut swept = Swept::at(now_ms);
         for _ in 0..SHARD_COUNT {
-            while let Some(next) = shared.keyspace.sweep_due(self.sweep, SWEEP_STEP, &mut swept) {
+            while let Some(next) = self.expire_step(shared, &mut swept, latency_ms) {
                 shared.samples.actively_expired.add(swept.expired.len() as u64);
                 shared.samples.actively_expired_fields.add(std::mem::take(&mut swept.fields));
                 tell_trackers(shared, swept.expired.iter().chain(&swept.emptied));
@@ -138,6 +140,16 @@ impl Housekeeper {
             }
             self.sweep = SweepPoint { shard: (self.sweep.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 };
         }
+    }
+
+    /// One locked step of expiry, which the latency monitor hears of; where to go on in the same shard.
+    fn expire_step(&self, shared: &Shared, swept: &mut Swept, latency_ms: u64) -> Option<SweepPoint> {
+        let since = (latency_ms > 0).then(Instant::now);
+        let next = shared.keyspace.sweep_due(self.sweep, SWEEP_STEP, swept);
+        if let Some(since) = since {
+            shared.spikes.note(latency_ms, Event::ExpireCycle, since.elapsed());
+        }
+        next
     }
 }
 

@@ -45,6 +45,7 @@ pub mod session;
 pub mod settings;
 pub mod shared;
 pub mod slowlog;
+pub mod spikes;
 pub mod stats;
 pub mod timing;
 pub mod tracking;

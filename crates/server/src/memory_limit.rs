@@ -27,6 +27,7 @@ use structures::alloc;
 
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::spikes::Event;
 use crate::stats::ThreadStats;
 use crate::tracking::{OwnPushes, Writer};
 
@@ -97,6 +98,19 @@ pub struct Evicting<'a> {
     pub stats: &'a ThreadStats,
 }
 
+impl Evicting<'_> {
+    /// Does `work` and tells the latency monitor, where it is on, how long that took.
+    fn timed<R>(&mut self, event: Event, work: impl FnOnce(&mut Self) -> R) -> R {
+        let latency_ms = self.settings.thresholds.latency_ms;
+        let since = (latency_ms > 0).then(Instant::now);
+        let result = work(self);
+        if let Some(since) = since {
+            self.shared.spikes.note(latency_ms, event, since.elapsed());
+        }
+        result
+    }
+}
+
 impl MemoryLimit {
     /// Whether the thread may allocate `len_bytes` more without asking. O(1).
     #[inline]
@@ -125,6 +139,10 @@ impl MemoryLimit {
     /// caller holds no shard's lock. Takes at most as long as `maxmemory-eviction-tenacity` permits where
     /// memory is far over its limit (it was lowered); a command that needs room waits for it.
     pub fn enforce(&mut self, at: &mut Evicting<'_>, reserve_bytes: u64) -> Verdict {
+        at.timed(Event::EvictionCycle, |at| self.make_room(at, reserve_bytes))
+    }
+
+    fn make_room(&mut self, at: &mut Evicting<'_>, reserve_bytes: u64) -> Verdict {
         let limit = at.settings.maxmemory_bytes;
         let slack = slack(limit);
         let mut started = None;
@@ -135,7 +153,10 @@ impl MemoryLimit {
             }
             let mut used = self.sum(limit, at.shared.threads.len());
             let pending = at.shared.freeing.pending_bytes();
-            if used > limit + slack && pending > 0 && at.shared.freeing.free_some(HELP_PIECES) {
+            if used > limit + slack
+                && pending > 0
+                && at.timed(Event::EvictionLazyfree, |at| at.shared.freeing.free_some(HELP_PIECES))
+            {
                 used = self.sum(limit, at.shared.threads.len());
             }
             let held = used.saturating_sub(pending).saturating_sub(at.shared.push_bytes.load(Relaxed));
@@ -149,7 +170,10 @@ impl MemoryLimit {
                 return verdict_without_room;
             }
             let criteria = Criteria { policy, access: at.access, samples: at.settings.maxmemory_samples };
-            let Some(gone) = self.evictor.evict(&at.shared.keyspace, &criteria, || at.rng.u64(..)) else {
+            let evicted_one = at.timed(Event::EvictionDel, |at| {
+                self.evictor.evict(&at.shared.keyspace, &criteria, || at.rng.u64(..))
+            });
+            let Some(gone) = evicted_one else {
                 self.stuck = true;
                 return verdict_without_room;
             };

@@ -26,6 +26,7 @@ use crate::push::Push;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
 use crate::slowlog::CommandLogs;
+use crate::spikes::Spikes;
 use crate::stats::{Counter, ThreadStats};
 use crate::tracking::Tracking;
 
@@ -174,6 +175,8 @@ pub struct Shared {
     pub startup_memory_bytes: AtomicU64,
     /// Slow commands, large requests, large replies.
     pub command_logs: CommandLogs,
+    /// What took long, by event.
+    pub spikes: Spikes,
     /// Error replies by code.
     pub errors: ErrorCounts,
     /// 40 hex digits that name this run.

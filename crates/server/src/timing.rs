@@ -12,8 +12,10 @@ use commands::Args;
 
 use crate::command_table::Registered;
 use crate::dispatch::{Engine, Request};
-use crate::session::Session;
+use crate::follow::Waiter;
+use crate::session::{Flow, Session};
 use crate::slowlog::{Entry, Kind, kept_args};
+use crate::spikes::Event;
 use crate::worker::unix_ms;
 use commands::table::Flags;
 
@@ -29,6 +31,10 @@ const SHORT_ARGS_MAX: usize = 16;
 pub struct Thresholds {
     /// Nanoseconds, requests' bytes and replies' bytes, by [`Kind`].
     pub from: [u64; 3],
+    /// Milliseconds from which on the latency monitor notes an event; 0 for never.
+    pub latency_ms: u64,
+    /// The nanoseconds from which on either the log of slow commands or the latency monitor notes a command.
+    pub noted_nanos: u64,
     /// Entries that are kept, by [`Kind`].
     pub len_max: [usize; 3],
     /// Whether histograms are kept.
@@ -37,7 +43,13 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self { from: [10_000_000, 1 << 20, 1 << 20], len_max: [128; 3], histograms: true }
+        Self {
+            from: [10_000_000, 1 << 20, 1 << 20],
+            latency_ms: 0,
+            noted_nanos: 10_000_000,
+            len_max: [128; 3],
+            histograms: true,
+        }
     }
 }
 
@@ -75,7 +87,11 @@ impl Timing {
     ) {
         let Some(registered) = request.registered else { return };
         let called = std::mem::take(&mut engine.called);
-        let from = engine.settings.thresholds.from;
+        let thresholds = &engine.settings.thresholds;
+        let (from, noted_nanos) = (thresholds.from, thresholds.noted_nanos);
+        if session.flow == Flow::Waiting {
+            return self.begins_to_wait(engine, registered, called);
+        }
         self.calls += u64::from(called);
         let goes_on = registered.is_short
             && next.is_some_and(|next| std::ptr::eq(next, registered))
@@ -94,9 +110,23 @@ impl Timing {
         }
         let registered = registered.called_by(&request.args);
         engine.note_time(registered, took, calls);
-        if called && (large || took.as_nanos() as u64 >= from[0]) {
+        if called && (large || took.as_nanos() as u64 >= noted_nanos) {
             engine.note_command(session, &Ran { registered, args: &request.args, bytes }, took);
         }
+    }
+}
+
+impl Timing {
+    /// Notes a command that has found nothing and waits. It is counted when it is answered, as in Redis.
+    #[cold]
+    fn begins_to_wait(&mut self, engine: &Engine, registered: &'static Registered, called: bool) {
+        let now = Instant::now();
+        if self.calls > 0 {
+            // Those before it in its run: a run is of one command.
+            engine.note_time(registered, now - self.since, std::mem::take(&mut self.calls));
+        }
+        self.since = now;
+        engine.counters(registered).calls.sub(u64::from(called));
     }
 }
 
@@ -116,15 +146,39 @@ impl Engine {
     pub(crate) fn note_queued(&self, session: &Session, ran: &Ran<'_>, since: Instant) {
         let took = since.elapsed();
         self.note_time(ran.registered, took, 1);
-        let values = [took.as_nanos() as u64, ran.bytes[0] as u64, ran.bytes[1] as u64];
-        if values.iter().zip(self.settings.thresholds.from).any(|(&value, from)| value >= from) {
+        let Thresholds { from, noted_nanos, .. } = self.settings.thresholds;
+        let [request, reply] = ran.bytes.map(|bytes| bytes as u64);
+        if took.as_nanos() as u64 >= noted_nanos || request >= from[1] || reply >= from[2] {
             self.note_command(session, ran, took);
         }
     }
 
-    /// Logs a command by each kind whose threshold it reached.
+    /// Notes a command that waited for a key and is answered now. Its time is that of its wait too.
+    pub(crate) fn note_waited(&self, session: &Session, waiter: &Waiter, reply_bytes: usize) {
+        let args = &waiter.args.args(self.shared.keyspace.hasher());
+        let request_bytes = args.from(0).map(<[u8]>::len).sum();
+        self.counters(waiter.registered).calls.add(1);
+        let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes] };
+        let took = waiter.since.elapsed();
+        self.note_time(waiter.registered, took, 1);
+        self.log_command(session, &ran, took);
+    }
+
+    /// Tells the latency monitor how long an event took.
+    pub(crate) fn note_spike(&self, event: Event, took: Duration) {
+        self.shared.spikes.note(self.settings.thresholds.latency_ms, event, took);
+    }
+
+    /// Tells the latency monitor of a command, and logs it by each kind whose threshold it reached.
     #[cold]
     fn note_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
+        let fast = ran.registered.command.flags.contains(Flags::FAST);
+        self.note_spike(if fast { Event::FastCommand } else { Event::Command }, took);
+        self.log_command(session, ran, took);
+    }
+
+    /// The logs' part of that.
+    fn log_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
         if ran.registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
             return;
         }

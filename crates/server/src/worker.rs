@@ -12,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keyspace::gate::SharedPass;
 use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId, Socket};
@@ -26,6 +26,7 @@ use crate::dispatch::{Engine, Outcome, Request};
 use crate::push::Push;
 use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
 use crate::shared::{Message, Shared, ThreadPort};
+use crate::spikes::Event as LatencyEvent;
 use crate::timing::Timing;
 
 /// Unsent replies from which on a client's requests wait until it has read some: what one client that
@@ -117,8 +118,12 @@ impl Worker {
             let polled = self.net.poll(timeout, &mut events);
             port.mailbox.awake();
             polled?;
+            let began = Instant::now();
             let mut pass = shared.gate.shared(self.engine.thread);
-            self.engine.begin_turn(unix_ms());
+            self.engine.begin_turn(began);
+            if pass.has_waited() {
+                self.engine.note_spike(LatencyEvent::GateWait, began.elapsed());
+            }
             self.take_messages(port);
             self.take_publications();
             for event in events.drain(..) {
@@ -444,13 +449,18 @@ impl Worker {
         if session.reply_mode == ReplyMode::Skip {
             session.reply_mode = ReplyMode::On;
         }
-        if let Some(waiter) = waiter
-            && let Some(deadline_ms) = waiter.deadline_ms
-        {
-            self.timeouts.remove(&(deadline_ms, waiter.ticket));
-        }
+        let out = self.net.output(conn);
+        let before = out.len_bytes();
         if replies {
-            reply(protocol, self.net.output(conn));
+            reply(protocol, out);
+        }
+        let reply_bytes = out.len_bytes() - before;
+        if let Some(waiter) = waiter {
+            if let Some(deadline_ms) = waiter.deadline_ms {
+                self.timeouts.remove(&(deadline_ms, waiter.ticket));
+            }
+            let session = self.sessions[conn.index()].as_deref().expect("it was looked at above");
+            self.engine.note_waited(session, &waiter, reply_bytes);
         }
         self.resume(conn, Flow::Waiting);
     }

@@ -1,17 +1,22 @@
-//! LATENCY: how long commands take.
+//! LATENCY: how long commands take, and which events took too long.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
 use ::commands::{Args, CommandError};
 
 use crate::command_table::{Registered, Runner};
 use crate::context::ServerCtx;
+use crate::slowlog::Kind;
+use crate::spikes::{self, Circumstances};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&LATENCY];
 
+/// Flags of the subcommands.
+const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+
 static LATENCY: Command<Runner> = Command {
     name: "LATENCY",
-    summary: "Commands about how long commands take.",
+    summary: "Commands about latency: of all commands, and of events that took long.",
     since: "2.8.13",
     group: Group::Server,
     complexity: "",
@@ -22,7 +27,15 @@ static LATENCY: Command<Runner> = Command {
     keys: &[],
     tips: &[],
     args: &[],
-    subcommands: &[&LATENCY_HELP, &LATENCY_HISTOGRAM],
+    subcommands: &[
+        &LATENCY_DOCTOR,
+        &LATENCY_GRAPH,
+        &LATENCY_HELP,
+        &LATENCY_HISTOGRAM,
+        &LATENCY_HISTORY,
+        &LATENCY_LATEST,
+        &LATENCY_RESET,
+    ],
     run: Runner::Server(latency),
 };
 /// LATENCY without a known subcommand: dispatch has answered.
@@ -48,8 +61,21 @@ static LATENCY_HELP: Command<Runner> = Command {
 };
 /// LATENCY HELP.
 fn latency_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let lines = ["How many calls took how long, of these commands or of all that were run."];
-    super::help(ctx, "LATENCY", &[("HISTOGRAM [<command> ...]", &lines)]);
+    super::help(
+        ctx,
+        "LATENCY",
+        &[
+            ("DOCTOR", &["What the noted events say, in words."]),
+            ("GRAPH <event>", &["The samples of an event, drawn."]),
+            (
+                "HISTOGRAM [<command> ...]",
+                &["How many calls took how long, of these commands or of all that were run."],
+            ),
+            ("HISTORY <event>", &["The samples of an event: Unix time and milliseconds."]),
+            ("LATEST", &["Of each event its name, the latest sample's time and length, and the longest."]),
+            ("RESET [<event> ...]", &["Forgets the samples of these events or of all."]),
+        ],
+    );
     Ok(())
 }
 
@@ -61,7 +87,7 @@ static LATENCY_HISTOGRAM: Command<Runner> = Command {
     complexity: "O(N)",
     deprecated: None,
     arity: Arity::AtLeast(2),
-    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
     keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
@@ -102,5 +128,147 @@ fn latency_histogram(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(),
         }
     }
     ctx.reply.end_map(begun, commands);
+    Ok(())
+}
+
+static LATENCY_DOCTOR: Command<Runner> = Command {
+    name: "DOCTOR",
+    summary: "Says in words what events took long and what may help.",
+    since: "2.8.13",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(latency_doctor),
+};
+/// LATENCY DOCTOR.
+fn latency_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let thresholds = &ctx.settings.thresholds;
+    let at = Circumstances {
+        unix_s: ctx.now_ms / 1000,
+        threshold_ms: thresholds.latency_ms,
+        slowlog_usec: Some(thresholds.from[Kind::Slow as usize])
+            .filter(|&nanos| nanos != u64::MAX)
+            .map(|nanos| nanos / 1000),
+    };
+    let text = spikes::report(&ctx.shared.spikes.series(), at);
+    ctx.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+static LATENCY_GRAPH: Command<Runner> = Command {
+    name: "GRAPH",
+    summary: "Draws the samples of an event.",
+    since: "2.8.13",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: FLAGS,
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+    args: &[Arg::string("event")],
+    subcommands: &[],
+    run: Runner::Server(latency_graph),
+};
+/// LATENCY GRAPH event.
+fn latency_graph(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let Some(series) = ctx.shared.spikes.series_of(args.get(2)) else {
+        return Err(CommandError::quoting("ERR No samples available for event '", args.get(2), "'"));
+    };
+    ctx.reply.verbatim(*b"txt", spikes::graph(&series, ctx.now_ms / 1000).as_bytes());
+    Ok(())
+}
+
+static LATENCY_HISTORY: Command<Runner> = Command {
+    name: "HISTORY",
+    summary: "Returns the samples of an event.",
+    since: "2.8.13",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(3),
+    flags: FLAGS,
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+    args: &[Arg::string("event")],
+    subcommands: &[],
+    run: Runner::Server(latency_history),
+};
+/// LATENCY HISTORY event: pairs of Unix time and milliseconds, oldest first; none for an unknown event.
+fn latency_history(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let samples = ctx.shared.spikes.series_of(args.get(2)).map(|series| series.samples).unwrap_or_default();
+    ctx.reply.array(samples.len());
+    for sample in samples {
+        ctx.reply.array(2);
+        ctx.reply.integer(sample.unix_s);
+        ctx.reply.integer(sample.ms as i64);
+    }
+    Ok(())
+}
+
+static LATENCY_LATEST: Command<Runner> = Command {
+    name: "LATEST",
+    summary: "Returns the latest and the longest sample of each event.",
+    since: "2.8.13",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(latency_latest),
+};
+/// LATENCY LATEST.
+fn latency_latest(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let all = ctx.shared.spikes.series();
+    ctx.reply.array(all.len());
+    for series in all {
+        let latest = series.samples.back().expect("a series has samples");
+        ctx.reply.array(4);
+        ctx.reply.bulk(series.name.as_bytes());
+        ctx.reply.integer(latest.unix_s);
+        ctx.reply.integer(latest.ms as i64);
+        ctx.reply.integer(series.max_ms as i64);
+    }
+    Ok(())
+}
+
+static LATENCY_RESET: Command<Runner> = Command {
+    name: "RESET",
+    summary: "Forgets the samples of events.",
+    since: "2.8.13",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: FLAGS,
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
+    args: &[Arg::string("event").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(latency_reset),
+};
+/// LATENCY RESET [event ...]: how many of them had samples.
+fn latency_reset(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let spikes = &ctx.shared.spikes;
+    let count = match args.len() {
+        2 => spikes.reset_all(),
+        _ => args.from(2).filter(|name| spikes.reset(name)).count(),
+    };
+    ctx.reply.integer(count as i64);
     Ok(())
 }

@@ -161,9 +161,14 @@ fn thresholds(store: &ConfigStore) -> Thresholds {
         u64::try_from(store.integer(name)).map_or(u64::MAX, |value| value.saturating_mul(unit))
     };
     let len = |name: &str| usize::try_from(store.integer(name)).unwrap_or(usize::MAX);
+    let latency_ms = store.integer("latency-monitor-threshold") as u64;
+    let slow_nanos = from("slowlog-log-slower-than", 1000);
+    let spike_nanos = if latency_ms == 0 { u64::MAX } else { latency_ms.saturating_mul(1_000_000) };
     Thresholds {
+        latency_ms,
+        noted_nanos: slow_nanos.min(spike_nanos),
         from: [
-            from("slowlog-log-slower-than", 1000),
+            slow_nanos,
             from("commandlog-request-larger-than", 1),
             from("commandlog-reply-larger-than", 1),
         ],

@@ -5,6 +5,7 @@ mod debug;
 mod differential;
 mod dump;
 mod hostile;
+mod latency;
 mod linearizability;
 mod memory;
 mod metrics;

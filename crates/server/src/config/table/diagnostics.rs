@@ -1,6 +1,6 @@
 //! Options about scripts, and about finding out what is slow.
 
-use super::{NO_SCRIPTS, NOT_MEASURED, OTHER_DESIGN};
+use super::{NO_SCRIPTS, OTHER_DESIGN};
 use crate::config::option::{ANY, INT, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
@@ -52,8 +52,7 @@ pub static OPTIONS: &[Opt] = &[
         "0",
         ANY,
         "Milliseconds from which on an event is noted; 0 for off.",
-    )
-    .accepted(NOT_MEASURED),
+    ),
     Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times."),
     Opt::new(
         "latency-tracking-info-percentiles",

@@ -58,8 +58,6 @@ const NO_TLS: &str = "there is no TLS so far";
 const NO_SCRIPTS: &str = "there are no scripts so far";
 /// Why options of ACL do nothing.
 const NO_ACL: &str = "there are no users besides `default` so far";
-/// Why options about measuring do nothing.
-const NOT_MEASURED: &str = "there is no latency monitor";
 /// Why options that tune another design do nothing.
 const OTHER_DESIGN: &str = "nothing in Saker needs it: it works another way";
 

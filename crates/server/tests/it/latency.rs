@@ -1,0 +1,58 @@
+//! What is noted of commands' times: spikes, and commands that waited for a key.
+
+use server::Server;
+use testkit::{Client, Value};
+
+use crate::support::connect;
+
+fn start() -> Server {
+    Server::builder().port(0).io_threads(2).option("enable-debug-command", "yes").start().expect("it starts")
+}
+
+/// A field of INFO that begins with `name:`, empty where it is missing.
+fn info(client: &mut Client, section: &str, name: &str) -> String {
+    let text = client.command(&["INFO", section]);
+    let text = String::from_utf8_lossy(text.as_bytes().expect("INFO answers text")).into_owned();
+    let prefix = format!("{name}:");
+    text.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_spike_is_in_the_latest_events_its_history_and_the_slow_log() {
+    let server = start();
+    let mut client = connect(&server);
+    client.command(&["CONFIG", "SET", "latency-monitor-threshold", "5"]);
+    client.command(&["DEBUG", "SLEEP", "0.006"]);
+    client.command(&["CONFIG", "SET", "latency-monitor-threshold", "0"]);
+    client.command(&["DEBUG", "SLEEP", "0.006"]);
+    let history = client.command(&["LATENCY", "HISTORY", "command"]);
+    let Value::Array(samples) = history else { panic!("{history:?}") };
+    assert_eq!(samples.len(), 1);
+    let Value::Array(latest) = client.command(&["LATENCY", "LATEST"]) else { panic!("not an array") };
+    assert_eq!(latest.len(), 1, "no other event: {latest:?}");
+    assert_eq!(client.command(&["LATENCY", "RESET"]), Value::Integer(1));
+}
+
+#[test]
+fn a_command_that_waited_is_counted_and_logged_when_it_is_answered() {
+    let server = start();
+    let (mut client, mut waiting) = (connect(&server), connect(&server));
+    client.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    waiting.send(b"BLPOP q r 0\r\n").expect("it is sent");
+    while info(&mut client, "clients", "blocked_clients") != "1" {
+        std::thread::yield_now();
+    }
+    assert_eq!(info(&mut client, "commandstats", "cmdstat_blpop"), "");
+    client.command(&["SLOWLOG", "RESET"]);
+    client.command(&["RPUSH", "q", "a"]);
+    waiting.read().expect("it is served");
+    assert!(info(&mut client, "commandstats", "cmdstat_blpop").starts_with("calls=1,"));
+    let log = format!("{:?}", client.command(&["SLOWLOG", "GET", "-1"]));
+    let expected = format!(
+        "{:?}",
+        Value::Array(
+            ["BLPOP", "q", "r", "0"].iter().map(|word| Value::Bulk(word.as_bytes().to_vec())).collect()
+        )
+    );
+    assert!(log.contains(&expected), "{log}");
+}
