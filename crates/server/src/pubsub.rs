@@ -17,8 +17,9 @@
 //! A subscriber that does not read is closed by its output limit.
 //!
 //! **Cost.** PUBLISH is one lock and one look-up, plus one push for each listening thread and, while there
-//! are patterns, a comparison with each. A delivery is one copy of a frame that was encoded once for all
-//! connections of its protocol, or a reference to it when it is big.
+//! are patterns, a comparison with each. Messages in a row to one channel are encoded once for all
+//! connections of a protocol, as one frame; a connection gets a copy of that, or a reference to it when it is
+//! big. So what a turn delivers touches each connection once, however many messages there are.
 //!
 //! Locks: a part of a directory, then the patterns, then an inbox; all are leaves otherwise and may be taken
 //! under shard locks, which is how keyspace events keep the order of the commands. A table's lock is taken by
@@ -96,9 +97,13 @@ impl Publication {
         self.pattern.as_deref().unwrap_or(&self.channel)
     }
 
-    fn encode(&self, protocol: Protocol) -> ByteQueue {
-        let mut out = ByteQueue::new();
-        let mut reply = Reply::new(&mut out, protocol);
+    /// Whether the same subscribers get both.
+    fn same_subscribers(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.subscribed() == other.subscribed()
+    }
+
+    fn encode(&self, out: &mut ByteQueue, protocol: Protocol) {
+        let mut reply = Reply::new(out, protocol);
         match (&self.pattern, self.kind) {
             (Some(pattern), _) => {
                 reply.push(4);
@@ -116,7 +121,6 @@ impl Publication {
         }
         reply.bulk(&self.channel);
         reply.bulk(&self.payload);
-        out
     }
 }
 
@@ -328,14 +332,24 @@ impl PubSub {
             self.crowded.fetch_sub(1, Relaxed);
             shared.broadcast(|| Message::Resume);
         }
-        for (number, publication) in messages {
-            let table = inbox.tables[publication.kind as usize].lock();
-            let Some(subscribers) = table.get(publication.subscribed()) else { continue };
+        for run in messages.chunk_by(|(_, one), (_, next)| one.same_subscribers(next)) {
+            let table = inbox.tables[run[0].1.kind as usize].lock();
+            let Some(subscribers) = table.get(run[0].1.subscribed()) else { continue };
+            // By protocol. Those who subscribed within the run, and get its end only, are rare.
             let mut frames = [const { None::<Frame> }; 2];
-            for subscriber in subscribers.values().filter(|subscriber| subscriber.since <= number) {
-                let frame = frames[usize::from(subscriber.protocol == Protocol::Resp3)]
-                    .get_or_insert_with(|| Frame::new(publication.encode(subscriber.protocol)));
-                frame.append_to(outputs.queue(subscriber.conn));
+            for subscriber in subscribers.values() {
+                let out = outputs.queue(subscriber.conn);
+                if subscriber.since <= run[0].0 {
+                    frames[usize::from(subscriber.protocol == Protocol::Resp3)]
+                        .get_or_insert_with(|| Frame::new(run, subscriber.protocol))
+                        .append_to(out);
+                } else {
+                    let first = run.partition_point(|(number, _)| *number < subscriber.since);
+                    if first == run.len() {
+                        continue;
+                    }
+                    Frame::new(&run[first..], subscriber.protocol).append_to(out);
+                }
                 if outputs.len_bytes(subscriber.conn) as u64 > limit_bytes {
                     over.push(subscriber.conn);
                 }
@@ -399,14 +413,18 @@ impl PubSub {
     }
 }
 
-/// An encoded message.
+/// Messages in a row that the same subscribers get, encoded.
 enum Frame {
     Small(Vec<u8>),
     Big(Arc<Vec<u8>>),
 }
 
 impl Frame {
-    fn new(mut encoded: ByteQueue) -> Self {
+    fn new(run: &[(u64, Arc<Publication>)], protocol: Protocol) -> Self {
+        let mut encoded = ByteQueue::new();
+        for (_, publication) in run {
+            publication.encode(&mut encoded, protocol);
+        }
         let bytes = std::mem::take(encoded.tail_mut());
         if bytes.len() < SHARED_FRAME_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
     }
