@@ -8,6 +8,8 @@
 //! Every written value is new, so a reply tells which write it saw. Numbers are spread over types so
 //! that commands often meet a key of another type: errors are replies to be explained too.
 
+pub mod sessions;
+
 use crate::client::{Address, Client};
 use crate::linearizability::{History, Operation};
 use std::sync::Barrier;
@@ -43,6 +45,11 @@ pub enum Mix {
     /// Also MSET, MGET, DEL, RENAME and their like on several keys, and now and then FLUSHDB or KEYS:
     /// checked as one object.
     MultiKey,
+    /// Transactions, watched keys and optimistic increments, clients that wait for elements with timeouts of
+    /// a few milliseconds. As strict as Redis about who is served (see `crate::sequential`).
+    Sessions,
+    /// Clients that wait to move elements from list to list, transactions that do. Who is served is left open.
+    Moves,
 }
 
 /// Runs the clients and returns the history of all, each client's commands in its order.
@@ -70,6 +77,10 @@ fn run_client(recording: &Recording, client: usize, start: Instant, together: &B
     together.wait(); // Before the check below: who fails must not leave the others waiting.
     let mut connection = connected.unwrap_or_else(|error| panic!("client {client}: {error}"));
     let now = || start.elapsed().as_nanos() as u64;
+    if matches!(recording.mix, Mix::Sessions | Mix::Moves) {
+        return sessions::record(recording, client, &mut connection, now)
+            .unwrap_or_else(|error| panic!("client {client}: {error}"));
+    }
     let mut history = History::with_capacity(recording.commands_each);
     while history.len() < recording.commands_each {
         let len = (1 + choices.below(PIPELINE_MAX)).min(recording.commands_each - history.len());
@@ -257,7 +268,7 @@ mod tests {
             let mut database = Database::default();
             for _ in 0..5_000 {
                 let args = choices.command();
-                database.run(&args, &Value::Null); // Panics at what it does not know.
+                database.run(0, &args, &Value::Null); // Panics at what it does not know.
                 assert!(mix == Mix::MultiKey || keys_of(&args).is_some_and(|keys| keys.len() == 1));
             }
         }

@@ -197,7 +197,7 @@ impl<'a> Search<'a> {
         self.run(|search, refused| {
             if refused == culprit_index && search.required_left == 1 && possible.len() < POSSIBLE_MAX {
                 let mut state = search.state.clone();
-                let expected = state.run(&culprit.args, &culprit.reply);
+                let expected = state.run(culprit.client, &culprit.args, &culprit.reply);
                 let entry = (search.state.clone(), expected);
                 if !possible.contains(&entry) {
                     possible.push(entry);
@@ -245,9 +245,9 @@ impl<'a> Search<'a> {
         if self.previous[operation].is_some_and(|previous| !self.is_done(previous)) {
             return None;
         }
-        let Operation { args, reply, .. } = self.operations[operation];
+        let Operation { client, args, reply, .. } = self.operations[operation];
         let mut state = self.state.clone();
-        (state.run(args, reply) == *reply).then_some(state)
+        (state.run(*client, args, reply) == *reply).then_some(state)
     }
 
     fn is_done(&self, operation: usize) -> bool {
@@ -370,6 +370,7 @@ mod tests {
             ("+", rest) => Value::Simple(rest.into()),
             (":", rest) => Value::Integer(rest.parse().expect("a number")),
             ("_", _) => Value::Null,
+            ("-", _) => Value::NullArray,
             ("[", rest) => Value::Array(rest.trim_end_matches(']').split_whitespace().map(value).collect()),
             _ => Value::Bulk(text.into()),
         }
@@ -429,6 +430,32 @@ mod tests {
         good("1 0..9 MSET a 1 b 1 -> +OK\n2 1..2 KEYS * -> [b a]\n2 3..4 FLUSHDB -> +OK\n2 5..6 GET a -> _");
         bad("1 0..9 MSET a 1 b 1 -> +OK\n2 1..2 KEYS * -> [b]", "KEYS *");
         bad("1 0..1 SET a 1 -> +OK\n1 2..9 RENAME a b -> +OK\n2 3..4 GET a -> _\n2 5..6 GET b -> _", "GET b");
+    }
+
+    #[test]
+    fn a_transaction_is_not_torn() {
+        good("1 0..9 EXEC SET a 1 ; SET b 1 -> [+OK +OK]\n2 1..2 MGET a b -> [1 1]");
+        bad("1 0..9 EXEC SET a 1 ; SET b 1 -> [+OK +OK]\n2 1..2 MGET a b -> [1 _]", "MGET a b");
+    }
+
+    #[test]
+    fn a_lost_optimistic_update_is_found() {
+        let read = "1 0..1 WATCH n -> +OK\n1 2..3 GET n -> _\n2 4..5 INCR n -> :1\n";
+        good(&format!("{read}1 6..7 EXEC SET n 1 -> -"));
+        bad(&format!("{read}1 6..7 EXEC SET n 1 -> [+OK]"), "EXEC SET n 1");
+        // Nothing was changed, so it has no reason to fail.
+        bad("1 0..1 WATCH n -> +OK\n2 2..3 GET n -> _\n1 4..5 EXEC SET n 1 -> -", "EXEC SET n 1");
+    }
+
+    #[test]
+    fn who_was_seen_to_wait_is_served_in_that_order_and_at_once() {
+        let waiting = "1 0..1 BEGIN BLPOP l -> +OK\n2 2..3 BEGIN BLPOP l -> +OK\n3 4..5 RPUSH l x -> :1\n";
+        good(&format!("{waiting}1 0..9 END BLPOP l -> [l x]\n2 2..9 END BLPOP l -> -"));
+        let wrong = "2 2..8 END BLPOP l -> [l x]\n3 6..7 RPUSH l y -> :1\n1 0..9 END BLPOP l -> [l y]";
+        bad(&format!("{waiting}{wrong}"), "END BLPOP l -> [");
+        // That the first gave up before the push explains it; that somebody else was faster does not.
+        good(&format!("{waiting}1 0..8 END BLPOP l -> -\n2 2..9 END BLPOP l -> [l x]"));
+        bad(&format!("{waiting}3 6..7 LPOP l -> x\n1 0..9 END BLPOP l -> -"), "LPOP l");
     }
 
     #[test]

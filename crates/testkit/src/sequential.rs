@@ -3,9 +3,17 @@
 //!
 //! It knows a few dozen commands, RESP2 replies and integer scores: enough to provoke every kind of
 //! race (lost updates, torn multi-key writes, elements popped twice), small enough to be right by
-//! reading. No expiry and no options: histories use none.
+//! reading. No expiry and no options: histories use none. What a session is in the middle of (watched
+//! keys, a wait) is told in [`sessions`].
+
+#[cfg(test)]
+mod faulty;
+mod sessions;
+
+pub use sessions::SEPARATOR;
 
 use resp::Value;
+use sessions::Sessions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
@@ -25,23 +33,44 @@ enum Object {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Database {
     keys: BTreeMap<Bytes, Object>,
+    sessions: Sessions,
 }
 
-/// The keys that a command names, `None` when it concerns all there are.
+/// The keys that a command names, `None` when it concerns all there are. To WATCH is to concern all: the
+/// client's next transaction depends on it, whatever keys it names.
 ///
 /// # Panics
 /// When the command names none and does not concern all.
 pub fn keys_of(args: &[Vec<u8>]) -> Option<Vec<&[u8]>> {
-    let (name, rest) = args.split_first().expect("a command has a name");
-    let keys: Vec<&[u8]> = match name.as_slice() {
-        b"FLUSHDB" | b"KEYS" => return None,
-        b"MSET" | b"MSETNX" => rest.iter().step_by(2).map(Vec::as_slice).collect(),
-        b"MGET" | b"DEL" | b"EXISTS" => rest.iter().map(Vec::as_slice).collect(),
-        b"RENAME" | b"RENAMENX" | b"COPY" => rest.iter().take(2).map(Vec::as_slice).collect(),
-        _ => rest.iter().take(1).map(Vec::as_slice).collect(),
+    let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+    keys_in(&words)
+}
+
+fn keys_in<'a>(words: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+    let (name, rest) = words.split_first().expect("a command has a name");
+    let keys: Vec<&[u8]> = match *name {
+        b"FLUSHDB" | b"KEYS" | b"WATCH" | b"UNWATCH" => return None,
+        b"EXEC" => {
+            let parts = sessions::parts_of(rest).map(keys_in).collect::<Option<Vec<_>>>()?;
+            parts.into_iter().flatten().collect()
+        }
+        // Without the timeout.
+        b"BEGIN" | b"END" => rest[1..].to_vec(),
+        b"MSET" | b"MSETNX" => rest.iter().step_by(2).copied().collect(),
+        b"MGET" | b"DEL" | b"EXISTS" => rest.to_vec(),
+        b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX" => rest[..rest.len() - 1].to_vec(),
+        b"RENAME" | b"RENAMENX" | b"COPY" | b"LMOVE" | b"RPOPLPUSH" | b"BLMOVE" | b"BRPOPLPUSH" => {
+            rest.iter().take(2).copied().collect()
+        }
+        _ => rest.iter().take(1).copied().collect(),
     };
     assert!(!keys.is_empty(), "{} names no key", name.escape_ascii());
     Some(keys)
+}
+
+#[cfg(test)]
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// A reply, or the error instead of it.
@@ -66,27 +95,35 @@ macro_rules! typed {
 }
 
 impl Database {
-    /// Runs a command and returns its reply. Where several replies are right (SPOP, the order of a
-    /// set), `actual` is returned and followed if it is one of them.
+    /// Runs a client's command and returns its reply. Where several replies are right (SPOP, the order of
+    /// a set), `actual` is returned and followed if it is one of them.
     ///
     /// # Panics
     /// When the model does not know the command.
-    pub fn run(&mut self, args: &[Vec<u8>], actual: &Value) -> Value {
+    pub fn run(&mut self, client: usize, args: &[Vec<u8>], actual: &Value) -> Value {
         let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        let reply = self.session(client, &words, actual);
+        reply.unwrap_or_else(|line| Value::Error(line.into()))
+    }
+
+    /// A command on the keys alone.
+    fn data(&mut self, words: &[&[u8]], actual: &Value) -> Answer {
         let reply = self
-            .strings(&words)
-            .or_else(|| self.keyspace(&words, actual))
-            .or_else(|| self.lists(&words))
-            .or_else(|| self.hashes(&words))
-            .or_else(|| self.sets(&words, actual))
-            .or_else(|| self.zsets(&words))
+            .strings(words)
+            .or_else(|| self.keyspace(words, actual))
+            .or_else(|| self.lists(words))
+            .or_else(|| self.moves(words, actual))
+            .or_else(|| self.hashes(words))
+            .or_else(|| self.sets(words, actual))
+            .or_else(|| self.zsets(words))
+            .or_else(|| self.impatient(words, actual))
             .unwrap_or_else(|| panic!("the model does not know {}", words[0].escape_ascii()));
-        for key in keys_of(args).unwrap_or_default() {
+        for key in keys_in(words).unwrap_or_default() {
             if self.keys.get(key).is_some_and(Object::is_empty_collection) {
                 self.keys.remove(key);
             }
         }
-        reply.unwrap_or_else(|line| Value::Error(line.into()))
+        reply
     }
 
     typed!(list, List, VecDeque<Bytes>);
@@ -235,6 +272,39 @@ impl Database {
         })
     }
 
+    fn moves(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
+        let (from, to, left, to_left) = match words {
+            [b"LMOVE", from, to, end, to_end] | [b"BLMOVE", from, to, end, to_end, _] => {
+                (from, to, *end == b"LEFT", *to_end == b"LEFT")
+            }
+            [b"RPOPLPUSH", from, to] | [b"BRPOPLPUSH", from, to, _] => (from, to, false, true),
+            _ => return None,
+        };
+        // Both types are looked at before anything is moved, the source's first, and an absent source ends it.
+        let is_there = match self.list(from) {
+            Ok(list) => !list.is_empty(),
+            Err(line) => return Some(Err(line)),
+        };
+        if !is_there {
+            self.keys.remove(*from);
+            return Some(Ok(null_as(actual)));
+        }
+        if let Err(line) = self.list(to) {
+            return Some(Err(line));
+        }
+        let element = match left {
+            true => self.list(from).expect("looked at above").pop_front(),
+            false => self.list(from).expect("looked at above").pop_back(),
+        };
+        let element = element.expect("it is not empty");
+        let to = self.list(to).expect("looked at above");
+        match to_left {
+            true => to.push_front(element.clone()),
+            false => to.push_back(element.clone()),
+        }
+        Some(Ok(bulk(&element)))
+    }
+
     fn hashes(&mut self, words: &[&[u8]]) -> Option<Answer> {
         Some(match words {
             [b"HSET", key, field, value] => self
@@ -350,6 +420,11 @@ fn bulk_or_null(value: Option<&Bytes>) -> Value {
     value.map_or(Value::Null, |bytes| bulk(bytes))
 }
 
+/// No element, as a null or as a null array: commands that may wait have both.
+fn null_as(actual: &Value) -> Value {
+    if *actual == Value::NullArray { Value::NullArray } else { Value::Null }
+}
+
 fn bulks<'a>(values: impl Iterator<Item = &'a Bytes>) -> Value {
     Value::Array(values.map(|value| bulk(value)).collect())
 }
@@ -403,24 +478,20 @@ impl fmt::Display for Database {
             };
             format!("{}={value}", text(key))
         });
-        write!(f, "{{ {} }}", list(keys))
+        write!(f, "{{ {} }}{}", list(keys), self.sessions)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Database, Value, keys_of};
+    use super::{Database, Value, keys_of, words};
     use crate::linearizability::compact;
-
-    fn words(line: &str) -> Vec<Vec<u8>> {
-        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
-    }
 
     /// Runs each line and compares what it answers.
     fn check(script: &[(&str, &str)]) {
         let mut database = Database::default();
         for (line, expected) in script {
-            assert_eq!(compact(&database.run(&words(line), &Value::Null)), *expected, "{line}");
+            assert_eq!(compact(&database.run(0, &words(line), &Value::Null)), *expected, "{line}");
         }
     }
 
@@ -497,14 +568,14 @@ mod tests {
     #[test]
     fn free_choices_follow_the_reply_when_it_is_right() {
         let mut database = Database::default();
-        database.run(&words("SADD s a b c"), &Value::Null);
+        database.run(0, &words("SADD s a b c"), &Value::Null);
         let b = Value::Bulk(b"b".to_vec());
-        assert_eq!(database.run(&words("SPOP s"), &b), b);
-        assert_ne!(database.run(&words("SPOP s"), &b), b);
-        database.run(&words("SADD s x y"), &Value::Null);
+        assert_eq!(database.run(0, &words("SPOP s"), &b), b);
+        assert_ne!(database.run(0, &words("SPOP s"), &b), b);
+        database.run(0, &words("SADD s x y"), &Value::Null);
         let members = |of: &str| Value::Array(words(of).into_iter().map(Value::Bulk).collect());
-        assert_eq!(database.run(&words("SMEMBERS s"), &members("y c x")), members("y c x"));
-        assert_ne!(database.run(&words("SMEMBERS s"), &members("y x x")), members("y x x"));
+        assert_eq!(database.run(0, &words("SMEMBERS s"), &members("y c x")), members("y c x"));
+        assert_ne!(database.run(0, &words("SMEMBERS s"), &members("y x x")), members("y x x"));
     }
 
     #[test]

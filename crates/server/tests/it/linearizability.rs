@@ -7,8 +7,11 @@ use testkit::Client;
 use testkit::history::{Mix, Recording, record};
 use testkit::linearizability::check;
 
-/// Histories of each mix of commands, each from empty keys.
-const HISTORIES: u64 = 4;
+/// Histories of each mix of commands, each from empty keys. `SAKER_HISTORIES=100` makes it more.
+fn histories() -> u64 {
+    const HISTORIES: u64 = 4;
+    std::env::var("SAKER_HISTORIES").map_or(HISTORIES, |count| count.parse().expect("a number"))
+}
 
 /// Records and checks histories with so many I/O threads, on each back end that the kernel permits.
 fn check_with(io_threads: usize) {
@@ -25,8 +28,10 @@ fn check_with(io_threads: usize) {
 
 fn check_histories(server: &Server, io_threads: usize) {
     let address = testkit::Address::port(server.port());
-    for seed in 0..HISTORIES {
-        for (mix, keys, commands_each) in [(Mix::SingleKey, 2, 500), (Mix::MultiKey, 3, 250)] {
+    for seed in 0..histories() {
+        for (mix, keys, commands_each) in
+            [(Mix::SingleKey, 2, 500), (Mix::MultiKey, 3, 250), (Mix::Sessions, 2, 300), (Mix::Moves, 2, 150)]
+        {
             Client::to_port(server.port()).command(&["FLUSHALL"]);
             let address = address.clone();
             let history =

@@ -1,0 +1,256 @@
+//! A check of the checker: a simulated server with planted faults, whose histories must be found wrong.
+//!
+//! Clients run their scripts against one model, and chance decides whose turn it is: a call begins, takes
+//! effect in one step or, with a fault, in several, and returns, each in a turn of its own. Without a fault
+//! every history must be accepted, or the checker would cry wolf; each fault must be found, or it would sleep.
+
+use super::sessions::parts_of;
+use super::{Database, words};
+use crate::Address;
+use crate::history::sessions::{Call, Script, in_history};
+use crate::history::{Mix, Recording};
+use crate::linearizability::{History, Operation, check};
+use resp::Value;
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// Others come between the commands of a transaction.
+    TornTransaction,
+    /// EXEC runs whatever happened to the watched keys: updates are lost.
+    BlindToWatch,
+    /// EXEC looks whether watched keys changed, and runs some time later.
+    LooksTooEarly,
+    /// EXEC fails although nothing was changed.
+    FailsForNothing,
+    /// What a waiting client is served stays in the list.
+    ServesTwice,
+    /// A client gives up as it is served: the element is gone.
+    LosesAtTimeout,
+    /// The client that waited least is served first.
+    ServesTheLast,
+    /// A write does not look who waits.
+    ForgetsToServe,
+    /// Elements of a transaction are served before it has ended.
+    ServesWithinTransactions,
+}
+
+use Fault::{
+    BlindToWatch, FailsForNothing, ForgetsToServe, LooksTooEarly, LosesAtTimeout, ServesTheLast, ServesTwice,
+    ServesWithinTransactions, TornTransaction,
+};
+
+/// A client's call that is under way.
+struct UnderWay {
+    invoked: u64,
+    /// What is left to do; the last of these gives the reply.
+    steps: VecDeque<Vec<Vec<u8>>>,
+    history: Vec<Vec<Vec<u8>>>,
+    /// Replies of the steps of a torn transaction.
+    torn: Option<Vec<Value>>,
+    reply: Value,
+    /// When the client was seen to wait.
+    seen_waiting: Option<u64>,
+}
+
+struct Simulation {
+    database: Database,
+    fault: Fault,
+    rng: fastrand::Rng,
+    now: u64,
+    history: History,
+}
+
+impl Simulation {
+    fn chance(&mut self) -> bool {
+        self.rng.u8(..4) == 0
+    }
+
+    fn begin(&mut self, call: &Call) -> UnderWay {
+        let history = in_history(call);
+        let mut steps: VecDeque<_> = history.iter().cloned().collect();
+        let mut torn = None;
+        if let Call::Transaction(commands) = call {
+            if self.fault == TornTransaction {
+                steps = commands.iter().cloned().collect();
+                torn = Some(Vec::new());
+            } else if self.fault == LooksTooEarly {
+                steps.push_front(words("LOOK"));
+            }
+        }
+        UnderWay { invoked: self.now, steps, history, torn, reply: Value::Null, seen_waiting: None }
+    }
+
+    /// One step of a client's call.
+    fn step(&mut self, client: usize, call: &mut UnderWay) {
+        let Some(args) = call.steps.pop_front() else { return };
+        let is_stale = self.database.sessions.watching.get(&client).map(|watch| watch.is_stale);
+        if call.torn.is_some() {
+            return self.step_of_torn(client, &args, is_stale == Some(true), call);
+        }
+        match (self.fault, &*args[0]) {
+            (LooksTooEarly, b"LOOK") => {
+                if is_stale == Some(false) {
+                    self.database.sessions.watching.remove(&client);
+                }
+                return;
+            }
+            (BlindToWatch, b"EXEC") => drop(self.database.sessions.watching.remove(&client)),
+            (FailsForNothing, b"EXEC") if is_stale.is_some() && self.chance() => {
+                self.database.sessions.watching.remove(&client);
+                call.reply = Value::NullArray;
+                return;
+            }
+            (ServesWithinTransactions, b"EXEC") if is_stale.is_none() => {
+                let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+                let replies = parts_of(&words[1..]).map(|part| {
+                    let part: Vec<Vec<u8>> = part.iter().map(|word| word.to_vec()).collect();
+                    self.database.run(client, &part, &Value::Null)
+                });
+                call.reply = Value::Array(replies.collect());
+                return;
+            }
+            _ => {}
+        }
+        let mut forgotten = Vec::new();
+        let waits = matches!(&*args[0], b"BEGIN" | b"END");
+        if self.fault == ForgetsToServe && !waits && self.chance() {
+            forgotten = std::mem::take(&mut self.database.sessions.queue);
+        }
+        call.reply = self.database.run(client, &args, &Value::Null);
+        self.database.sessions.queue.extend(forgotten);
+        if *args[0] == *b"BEGIN" {
+            call.seen_waiting = Some(self.now);
+        }
+        match (self.fault, &*args[0]) {
+            (ServesTheLast, b"BEGIN") => {
+                let queue = &mut self.database.sessions.queue;
+                if queue.last().is_some_and(|last| last.client == client) {
+                    queue.rotate_right(1);
+                }
+            }
+            (ServesTwice, b"END") if self.chance() => {
+                if let Value::Array(parts) = &call.reply
+                    && parts.len() == 2
+                {
+                    let again = parts.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec);
+                    let again = std::iter::once(b"RPUSH".to_vec()).chain(again).collect::<Vec<_>>();
+                    self.database.run(client, &again, &Value::Null);
+                }
+            }
+            (LosesAtTimeout, b"END") if self.chance() && matches!(call.reply, Value::Array(_)) => {
+                call.reply = Value::NullArray;
+            }
+            _ => {}
+        }
+    }
+
+    /// One command of a torn transaction.
+    fn step_of_torn(&mut self, client: usize, args: &[Vec<u8>], is_stale: bool, call: &mut UnderWay) {
+        let Some(replies) = &mut call.torn else { return };
+        self.database.sessions.watching.remove(&client);
+        call.reply = if is_stale {
+            call.steps.clear();
+            Value::NullArray
+        } else {
+            replies.push(self.database.run(client, args, &Value::Null));
+            Value::Array(replies.clone())
+        };
+    }
+
+    /// Whether the client goes on waiting: its time is not over, and nobody served it.
+    fn still_waits(&mut self, client: usize, call: &UnderWay) -> bool {
+        call.steps.front().is_some_and(|args| *args[0] == *b"END")
+            && !self.database.sessions.served.contains_key(&client)
+            && self.rng.u8(..8) > 0
+    }
+
+    fn end(&mut self, client: usize, call: UnderWay) {
+        let last = call.history.len() - 1;
+        for (at, args) in call.history.into_iter().enumerate() {
+            let (reply, returned) = match at == last {
+                true => (call.reply.clone(), self.now),
+                false => (Value::Simple(b"OK".to_vec()), call.seen_waiting.unwrap_or(self.now)),
+            };
+            let invoked = call.invoked;
+            self.history.push(Operation { client, args, reply, invoked, returned });
+        }
+    }
+}
+
+/// A history of four clients on a server with this fault.
+fn simulate(fault: Fault, mix: Mix, seed: u64) -> History {
+    const CLIENTS: usize = 4;
+    const TURNS: u64 = 1_500;
+    let recording = Recording {
+        address: Address::port(0),
+        clients: CLIENTS,
+        commands_each: 0,
+        keys: 1,
+        mix,
+        without: vec![],
+        seed,
+    };
+    let mut scripts: Vec<Script<'_>> =
+        (0..CLIENTS).map(|client| Script::new(&recording, client)).collect();
+    let mut simulation = Simulation {
+        database: Database::default(),
+        fault,
+        rng: fastrand::Rng::with_seed(seed),
+        now: 0,
+        history: Vec::new(),
+    };
+    let mut under_way: [Option<UnderWay>; CLIENTS] = Default::default();
+    let mut replies = [const { Value::Null }; CLIENTS];
+    while simulation.now < TURNS || under_way.iter().any(Option::is_some) {
+        simulation.now += 1;
+        let client = simulation.rng.usize(..CLIENTS);
+        match under_way[client].take() {
+            None if simulation.now < TURNS => {
+                let call = scripts[client].next(&replies[client]);
+                under_way[client] = Some(simulation.begin(&call));
+            }
+            None => {}
+            Some(call) if call.steps.is_empty() => {
+                replies[client] = call.reply.clone();
+                simulation.end(client, call);
+            }
+            Some(call) if simulation.still_waits(client, &call) => under_way[client] = Some(call),
+            Some(mut call) => {
+                simulation.step(client, &mut call);
+                under_way[client] = Some(call);
+            }
+        }
+    }
+    simulation.history
+}
+
+#[test]
+fn histories_without_a_fault_are_accepted() {
+    for mix in [Mix::Sessions, Mix::Moves] {
+        for seed in 0..20 {
+            if let Err(counterexample) = check(&simulate(Fault::None, mix, seed)) {
+                panic!("{mix:?}, seed {seed}: {counterexample}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    for fault in [
+        TornTransaction,
+        BlindToWatch,
+        LooksTooEarly,
+        FailsForNothing,
+        ServesTwice,
+        LosesAtTimeout,
+        ServesTheLast,
+        ForgetsToServe,
+        ServesWithinTransactions,
+    ] {
+        let found = (0..15).filter(|&seed| check(&simulate(fault, Mix::Sessions, seed)).is_err()).count();
+        assert!(found >= 3, "{fault:?} is found in {found} histories of 15");
+    }
+}

@@ -1,0 +1,236 @@
+//! What sessions add to the model: transactions, watched keys, clients that wait.
+//!
+//! Words of histories that no server knows:
+//!
+//! - `EXEC SET a 1 ; GET a` is a whole transaction: it runs at one instant, and its reply is that of EXEC.
+//! - `BEGIN BLPOP a b` and `END BLPOP a b` are one command of a client, `BLPOP a b <timeout>`. At the instant
+//!   of `BEGIN` it takes what is there or goes to the end of the queue; `END`, with the command's reply, is
+//!   when time is over or, if it was served, any instant behind that. So the model knows who waits, and holds
+//!   servers to Redis' order: a key that comes into being serves the client that waited longest, at the
+//!   instant of the command or the transaction that made it, before anybody else can take anything. That is
+//!   as strict as what is known of the instant of `BEGIN`: its return is when the client was seen to wait.
+//! - `BLPOP a b <timeout>` as it is: takes what is there at one instant of its time, or there is nothing at
+//!   one. That asks less: it is for histories with commands that a server serves by and by (BLMOVE).
+//!
+//! A watched key counts as changed when a command makes it another value, or writes the same (`SET`).
+
+use super::{Answer, Bytes, Database, Object, bulks, null_as, ok};
+use resp::Value;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+/// What stands between the commands of a transaction.
+pub const SEPARATOR: &[u8] = b";";
+
+/// What sessions are in the middle of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Sessions {
+    /// By client.
+    pub(super) watching: BTreeMap<usize, Watch>,
+    /// Clients that wait, oldest first.
+    pub(super) queue: Vec<Waiting>,
+    /// What the wait of a client brought: words of an array, or an error.
+    pub(super) served: BTreeMap<usize, Result<Vec<Bytes>, &'static str>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Watch {
+    keys: BTreeSet<Bytes>,
+    pub(super) is_stale: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Waiting {
+    pub(super) client: usize,
+    verb: Bytes,
+    keys: Vec<Bytes>,
+}
+
+/// The commands of a transaction.
+pub(super) fn parts_of<'w, 'a>(rest: &'w [&'a [u8]]) -> impl Iterator<Item = &'w [&'a [u8]]> {
+    rest.split(|word| *word == SEPARATOR)
+}
+
+impl Database {
+    /// A command of a session.
+    pub(super) fn session(&mut self, client: usize, words: &[&[u8]], actual: &Value) -> Answer {
+        match words {
+            [b"WATCH", keys @ ..] => {
+                let watch = self.sessions.watching.entry(client).or_default();
+                watch.keys.extend(keys.iter().map(|key| key.to_vec()));
+                ok()
+            }
+            [b"UNWATCH"] => {
+                self.sessions.watching.remove(&client);
+                ok()
+            }
+            [b"EXEC", rest @ ..] => self.exec(client, rest, actual),
+            [b"BEGIN", verb, keys @ ..] => self.begin_wait(client, verb, keys),
+            [b"END", ..] => self.end_wait(client),
+            _ => {
+                let mut ready = VecDeque::new();
+                let reply = self.followed(words, actual, &mut ready);
+                self.serve(ready);
+                reply
+            }
+        }
+    }
+
+    fn exec(&mut self, client: usize, rest: &[&[u8]], actual: &Value) -> Answer {
+        if self.sessions.watching.remove(&client).is_some_and(|watch| watch.is_stale) {
+            return Ok(Value::NullArray);
+        }
+        let actual = match actual {
+            Value::Array(actual) => actual.as_slice(),
+            _ => &[],
+        };
+        let mut ready = VecDeque::new();
+        let mut replies = Vec::new();
+        for (at, part) in parts_of(rest).enumerate() {
+            let reply = self.followed(part, actual.get(at).unwrap_or(&Value::Null), &mut ready);
+            replies.push(reply.unwrap_or_else(|line| Value::Error(line.into())));
+        }
+        self.serve(ready);
+        Ok(Value::Array(replies))
+    }
+
+    /// Runs a command and notes whose watched keys it changes, and which keys it makes that clients wait for.
+    fn followed(&mut self, words: &[&[u8]], actual: &Value, ready: &mut VecDeque<Bytes>) -> Answer {
+        let watched = self.sessions.watching.values().flat_map(|watch| &watch.keys);
+        let waited = self.sessions.queue.iter().flat_map(|waiting| &waiting.keys);
+        let keys: BTreeSet<Bytes> = watched.chain(waited).cloned().collect();
+        let before: Vec<Option<Object>> = keys.iter().map(|key| self.keys.get(key).cloned()).collect();
+        let reply = self.data(words, actual);
+        let written = reply.as_ref().map_or_else(|_| Vec::new(), |reply| written_anyway(words, reply));
+        for (key, before) in keys.into_iter().zip(before) {
+            let now = self.keys.get(&key);
+            let kind = |object: Option<&Object>| object.map(std::mem::discriminant);
+            let is_made = matches!(now, Some(Object::List(_) | Object::Zset(_)))
+                && kind(before.as_ref()) != kind(now);
+            if before.as_ref() != now || written.contains(&key.as_slice()) {
+                self.note_change(&key);
+            }
+            if is_made && !ready.contains(&key) {
+                ready.push_back(key);
+            }
+        }
+        reply
+    }
+
+    /// Lets the transactions of those who watch a key fail.
+    fn note_change(&mut self, key: &[u8]) {
+        let watching = self.sessions.watching.values_mut();
+        watching.filter(|watch| watch.keys.contains(key)).for_each(|watch| watch.is_stale = true);
+    }
+
+    /// Serves who waits for these keys, the first that came first.
+    fn serve(&mut self, mut ready: VecDeque<Bytes>) {
+        while let Some(key) = ready.pop_front() {
+            let mut at = 0;
+            while let Some(Waiting { client, verb, keys }) = self.sessions.queue.get(at).cloned() {
+                // Not that key, but the first that it named and that has something.
+                let is_concerned = keys.contains(&key);
+                let mut keys = keys.iter().filter(|_| is_concerned);
+                match keys.find_map(|key| self.pop(&verb, key).ok()?) {
+                    Some(popped) => {
+                        self.sessions.queue.remove(at);
+                        self.sessions.served.insert(client, Ok(popped));
+                    }
+                    None => at += 1,
+                }
+            }
+        }
+    }
+
+    /// Takes what a waiting command wants from one key: the words of its reply, `None` when the key is absent.
+    fn pop(&mut self, verb: &[u8], key: &[u8]) -> Result<Option<Vec<Bytes>>, &'static str> {
+        let verb: &[u8] = match verb {
+            b"BLPOP" => b"LPOP",
+            b"BRPOP" => b"RPOP",
+            b"BZPOPMIN" => b"ZPOPMIN",
+            b"BZPOPMAX" => b"ZPOPMAX",
+            _ => panic!("the model does not wait by {}", verb.escape_ascii()),
+        };
+        if !self.keys.contains_key(key) {
+            return Ok(None);
+        }
+        let words = |values: &[Value]| values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect();
+        let popped: Vec<Bytes> = match self.data(&[verb, key], &Value::Null)? {
+            Value::Array(parts) => words(&parts),
+            element => words(&[element]),
+        };
+        Ok(Some([vec![key.to_vec()], popped].concat()))
+    }
+
+    fn begin_wait(&mut self, client: usize, verb: &[u8], keys: &[&[u8]]) -> Answer {
+        for key in keys {
+            if let Some(popped) = self.pop(verb, key).transpose() {
+                if popped.is_ok() {
+                    self.note_change(key);
+                }
+                self.sessions.served.insert(client, popped);
+                return ok();
+            }
+        }
+        let keys = keys.iter().map(|key| key.to_vec()).collect();
+        self.sessions.queue.push(Waiting { client, verb: verb.to_vec(), keys });
+        ok()
+    }
+
+    fn end_wait(&mut self, client: usize) -> Answer {
+        match self.sessions.served.remove(&client) {
+            Some(served) => served.map(|words| bulks(words.iter())),
+            None => {
+                self.sessions.queue.retain(|waiting| waiting.client != client);
+                Ok(Value::NullArray)
+            }
+        }
+    }
+
+    /// A command that could wait, where it does not.
+    pub(super) fn impatient(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
+        let (verb, keys) = match words {
+            [verb @ (b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX"), keys @ .., _timeout] => (*verb, keys),
+            _ => return None,
+        };
+        let popped = keys.iter().find_map(|key| self.pop(verb, key).transpose());
+        Some(popped.map_or(Ok(null_as(actual)), |popped| popped.map(|words| bulks(words.iter()))))
+    }
+}
+
+/// Keys that a command writes even when that changes nothing in them.
+fn written_anyway<'a>(words: &[&'a [u8]], reply: &Value) -> Vec<&'a [u8]> {
+    match words {
+        [b"SET" | b"GETSET" | b"HSET", key, ..] => vec![key],
+        [b"MSET", pairs @ ..] => pairs.iter().step_by(2).copied().collect(),
+        [b"RENAME", from, to] if from != to => vec![to],
+        [b"LMOVE" | b"RPOPLPUSH" | b"BLMOVE" | b"BRPOPLPUSH", from, to, ..]
+            if matches!(reply, Value::Bulk(_)) =>
+        {
+            vec![from, to]
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl fmt::Display for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |words: &mut dyn Iterator<Item = &Bytes>| {
+            words.map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        for (client, Watch { keys, is_stale }) in &self.watching {
+            let stale = if *is_stale { " and knows of a change" } else { "" };
+            write!(f, "; client {client} watches {}{stale}", text(&mut keys.iter()))?;
+        }
+        for Waiting { client, verb, keys } in &self.queue {
+            write!(f, "; client {client} waits by {} {}", verb.escape_ascii(), text(&mut keys.iter()))?;
+        }
+        for (client, served) in &self.served {
+            match served {
+                Ok(words) => write!(f, "; client {client} was served {}", text(&mut words.iter()))?,
+                Err(line) => write!(f, "; client {client} was refused: {line}")?,
+            }
+        }
+        Ok(())
+    }
+}
