@@ -332,13 +332,23 @@ impl<'e> Executor<'e> {
             if *waiter.over.lock() || !self.is_met(locked, &waiter, waited) {
                 continue;
             }
-            let request = waited.request.args(hasher);
-            let mut needed = Hashes::from_slice(&[key.hash]);
-            for_each_key(waiter.registered.command.keys, &request, |at, _| needed.push(request.key(at).hash));
-            if !locked.holds(needed.iter().copied()) {
-                return Some(needed);
+            // A transaction may have filled several of its keys: the first that it named is taken, as if the
+            // command ran now. What else was filled is locked, too.
+            for (other, waited) in waiter.keys[..=index].iter().enumerate() {
+                let is_first = other == index || locked.holds(std::iter::once(waited.hash));
+                if !is_first || !self.is_met(locked, &waiter, waited) {
+                    continue;
+                }
+                let request = waited.request.args(hasher);
+                let mut needed = Hashes::from_slice(&[key.hash]);
+                for_each_key(waiter.registered.command.keys, &request, |at, _| {
+                    needed.push(request.key(at).hash);
+                });
+                if !locked.holds(needed.iter().copied()) {
+                    return Some(needed);
+                }
+                self.serve(locked, &waiter, waited);
             }
-            self.serve(locked, &waiter, waited);
         }
     }
 
