@@ -75,15 +75,8 @@ const PLAIN: &[&str] = &[
 ];
 
 /// Forms of commands that wait.
-const WAITS: &[&str] = &[
-    "BLPOP l t",
-    "BLPOP l t",
-    "BLPOP l l t",
-    "BRPOP l t",
-    "BRPOP l l t",
-    "BZPOPMIN z t",
-    "BZPOPMAX z z t",
-];
+const WAITS: &[&str] =
+    &["BLPOP l t", "BLPOP l t", "BLPOP l l t", "BRPOP l t", "BRPOP l l t", "BZPOPMIN z t", "BZPOPMAX z z t"];
 
 /// Forms of commands of the mix that moves.
 const MOVES: &[&str] = &[

@@ -192,8 +192,7 @@ fn simulate(fault: Fault, mix: Mix, seed: u64) -> History {
         without: vec![],
         seed,
     };
-    let mut scripts: Vec<Script<'_>> =
-        (0..CLIENTS).map(|client| Script::new(&recording, client)).collect();
+    let mut scripts: Vec<Script<'_>> = (0..CLIENTS).map(|client| Script::new(&recording, client)).collect();
     let mut simulation = Simulation {
         database: Database::default(),
         fault,

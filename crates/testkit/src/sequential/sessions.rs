@@ -105,8 +105,8 @@ impl Database {
         for (key, before) in keys.into_iter().zip(before) {
             let now = self.keys.get(&key);
             let kind = |object: Option<&Object>| object.map(std::mem::discriminant);
-            let is_made = matches!(now, Some(Object::List(_) | Object::Zset(_)))
-                && kind(before.as_ref()) != kind(now);
+            let is_made =
+                matches!(now, Some(Object::List(_) | Object::Zset(_))) && kind(before.as_ref()) != kind(now);
             if before.as_ref() != now || written.contains(&key.as_slice()) {
                 self.note_change(&key);
             }
@@ -154,7 +154,8 @@ impl Database {
         if !self.keys.contains_key(key) {
             return Ok(None);
         }
-        let words = |values: &[Value]| values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect();
+        let words =
+            |values: &[Value]| values.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect();
         let popped: Vec<Bytes> = match self.data(&[verb, key], &Value::Null)? {
             Value::Array(parts) => words(&parts),
             element => words(&[element]),
