@@ -220,8 +220,9 @@ impl Epoll {
         }
     }
 
-    pub(crate) fn flush(&mut self, core: &mut Core) {
+    pub(crate) fn flush(&mut self, core: &mut Core) -> usize {
         let dirty = core.outputs.begin_flush();
+        let mut sent_to = 0;
         for &conn in &dirty {
             let Some(open) = core.conns.get(conn) else { continue };
             let Some(queue) = core.outputs.flushable(conn) else {
@@ -231,10 +232,12 @@ impl Epoll {
                 continue;
             };
             let sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
+            sent_to += 1;
             core.outputs.after_send(conn);
             self.settle(core, conn, sent);
         }
         core.outputs.end_flush(dirty);
+        sent_to
     }
 
     /// Acts on how far a send of all there was got.

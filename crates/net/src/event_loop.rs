@@ -186,8 +186,9 @@ impl EventLoop {
         self.core.inputs.mark(conn);
     }
 
-    /// Sends all queues, as far as the sockets take them. Call it at the end of every turn.
-    pub fn flush(&mut self) {
+    /// Sends all queues, as far as the sockets take them; to how many connections. Call it at the end of
+    /// every turn.
+    pub fn flush(&mut self) -> usize {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.flush(&mut self.core),
             #[cfg(target_os = "linux")]

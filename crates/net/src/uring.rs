@@ -325,16 +325,19 @@ impl Uring {
         self.ring.push_accept(listener, id);
     }
 
-    pub(crate) fn flush(&mut self, core: &mut Core) {
+    pub(crate) fn flush(&mut self, core: &mut Core) -> usize {
         let dirty = core.outputs.begin_flush();
+        let mut sent_to = 0;
         for &conn in &dirty {
             if core.outputs.flushable(conn).is_some() {
                 self.send_first(core, conn);
+                sent_to += 1;
             } else if core.outputs.len_bytes(conn) == 0 {
                 core.output_sent(conn);
             }
         }
         core.outputs.end_flush(dirty);
+        sent_to
     }
 
     /// Sends the queue of a connection that has nothing else unsent.

@@ -17,6 +17,7 @@ use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::context::{DataAccess, ServerCtx, ServerHandler};
+use crate::end_to_end::TurnClock;
 use crate::execute::{Caller, Executor};
 use crate::freeing::Ticket;
 use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
@@ -41,6 +42,8 @@ pub struct Engine {
     pub now_ms: i64,
     /// The server's monotonic clock, in milliseconds: one reading per turn.
     pub uptime_ms: u64,
+    /// How long requests of this turn take.
+    pub turn: TurnClock,
     /// What commands did to the data.
     pub effects: Effects,
     /// Random numbers.
@@ -99,6 +102,7 @@ impl Engine {
     pub fn new(shared: Arc<Shared>, thread: usize, seed: u64) -> Self {
         let settings = shared.settings.get();
         Self {
+            turn: TurnClock::new(shared.table.id_count()),
             shared,
             thread,
             settings,

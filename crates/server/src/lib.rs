@@ -23,6 +23,7 @@ pub mod commands;
 pub mod config;
 pub mod context;
 pub mod dispatch;
+pub mod end_to_end;
 pub mod errors;
 pub mod execute;
 pub mod follow;

@@ -70,6 +70,8 @@ pub struct Session {
     pub no_touch: bool,
     /// Whether requests run.
     pub flow: Flow,
+    /// The turn that answered it last, by its thread's clock; 0 for none.
+    pub answered: u64,
     /// How far an incomplete request was parsed.
     pub progress: Progress,
     /// Since when its output is over the soft limit, in milliseconds of the server's clock.

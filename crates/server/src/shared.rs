@@ -231,6 +231,11 @@ impl Shared {
         Times::of(self.threads.iter().filter_map(|port| port.stats.commands[id].times.get()))
     }
 
+    /// The end-to-end times of the command with this id on all threads.
+    pub fn end_to_end_of(&self, id: usize) -> Times {
+        Times::of(self.threads.iter().filter_map(|port| port.stats.commands[id].end_to_end.get()))
+    }
+
     /// Sums a counter over all threads.
     pub fn sum(&self, counter: impl Fn(&ThreadStats) -> &Counter) -> u64 {
         self.threads.iter().map(|port| counter(&port.stats).get()).fold(0, u64::wrapping_add)

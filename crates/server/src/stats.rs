@@ -44,6 +44,10 @@ pub struct CommandCounters {
     pub nanos: Counter,
     /// How often they took how long; made by the first run.
     pub times: OnceLock<Histogram>,
+    /// The same from the arrival of a request to the sending of its reply: `crate::end_to_end`.
+    pub end_to_end: OnceLock<Histogram>,
+    /// The sum of these, in nanoseconds.
+    pub end_to_end_nanos: Counter,
     /// Refused before they ran.
     pub rejected: Counter,
     /// Ended in an error.
@@ -83,6 +87,14 @@ pub struct ThreadStats {
     pub errors: Counter,
     /// Loop turns that ran requests.
     pub turns: Counter,
+    /// Loop turns, those that ran none as well.
+    pub cycles: Counter,
+    /// Their time without that of waiting for something to do, in nanoseconds.
+    pub cycles_nanos: Counter,
+    /// Times that a connection's bytes were received.
+    pub reads: Counter,
+    /// Times that bytes were sent to a connection.
+    pub writes: Counter,
     /// Requests that failed before dispatch knew a command.
     pub unknown_commands: Counter,
     /// Clients closed because their output grew over its limit.
@@ -108,15 +120,26 @@ impl ThreadStats {
             &self.expired_fields,
             &self.errors,
             &self.turns,
+            &self.cycles,
+            &self.cycles_nanos,
+            &self.reads,
+            &self.writes,
             &self.unknown_commands,
             &self.output_limit_disconnections,
             &self.query_limit_disconnections,
         ];
         counters.into_iter().for_each(Counter::reset);
         for command in &self.commands {
-            let counters = [&command.calls, &command.nanos, &command.rejected, &command.failed];
+            let counters = [
+                &command.calls,
+                &command.nanos,
+                &command.end_to_end_nanos,
+                &command.rejected,
+                &command.failed,
+            ];
             counters.into_iter().for_each(Counter::reset);
-            command.times.get().into_iter().for_each(Histogram::reset);
+            let histograms = command.times.get().into_iter().chain(command.end_to_end.get());
+            histograms.for_each(Histogram::reset);
         }
     }
 
@@ -138,6 +161,10 @@ impl ThreadStats {
             changes: Counter::default(),
             errors: Counter::default(),
             turns: Counter::default(),
+            cycles: Counter::default(),
+            cycles_nanos: Counter::default(),
+            reads: Counter::default(),
+            writes: Counter::default(),
             unknown_commands: Counter::default(),
             output_limit_disconnections: Counter::default(),
             query_limit_disconnections: Counter::default(),

@@ -110,6 +110,9 @@ impl Timing {
         }
         let registered = registered.called_by(&request.args);
         engine.note_time(registered, took, calls);
+        if engine.settings.thresholds.histograms {
+            engine.turn.count(registered, calls);
+        }
         if called && (large || took.as_nanos() as u64 >= noted_nanos) {
             engine.note_command(session, &Ran { registered, args: &request.args, bytes }, took);
         }
@@ -119,11 +122,15 @@ impl Timing {
 impl Timing {
     /// Notes a command that has found nothing and waits. It is counted when it is answered, as in Redis.
     #[cold]
-    fn begins_to_wait(&mut self, engine: &Engine, registered: &'static Registered, called: bool) {
+    fn begins_to_wait(&mut self, engine: &mut Engine, registered: &'static Registered, called: bool) {
         let now = Instant::now();
         if self.calls > 0 {
             // Those before it in its run: a run is of one command.
-            engine.note_time(registered, now - self.since, std::mem::take(&mut self.calls));
+            let calls = std::mem::take(&mut self.calls);
+            engine.note_time(registered, now - self.since, calls);
+            if engine.settings.thresholds.histograms {
+                engine.turn.count(registered, calls);
+            }
         }
         self.since = now;
         engine.counters(registered).calls.sub(u64::from(called));

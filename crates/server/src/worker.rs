@@ -119,6 +119,7 @@ impl Worker {
             port.mailbox.awake();
             polled?;
             let began = Instant::now();
+            self.engine.turn.begin(began);
             let mut pass = shared.gate.shared(self.engine.thread);
             self.engine.begin_turn(began);
             if pass.has_waited() {
@@ -131,6 +132,7 @@ impl Worker {
             }
             self.end_waits();
             let ready = std::mem::take(&mut self.ready);
+            port.stats.reads.add(ready.len() as u64);
             self.ready = self.run_all(ready, &mut pass);
             let resumed = std::mem::take(&mut self.resumed);
             self.run_all(resumed, &mut pass);
@@ -140,7 +142,8 @@ impl Worker {
             self.send_freed_replies();
             self.engine.end_turn();
             drop(pass);
-            self.net.flush();
+            port.stats.writes.add(self.net.flush() as u64);
+            self.engine.turn.end(Instant::now(), &port.stats);
             if self.pushed_bytes > 0 {
                 shared.push_bytes.fetch_sub(std::mem::take(&mut self.pushed_bytes), Relaxed);
             }
@@ -296,6 +299,7 @@ impl Worker {
             reply_mode: ReplyMode::On,
             no_touch: false,
             flow: Flow::Running,
+            answered: 0,
             progress: Progress::default(),
             soft_limit_since_ms: None,
             tracking: false,
@@ -552,6 +556,7 @@ impl Worker {
         for turn in 0..self.batch.turns.len() {
             let conn = self.batch.turns[turn].conn;
             let Some(session) = self.sessions[conn.index()].as_deref_mut() else { continue };
+            self.engine.turn.enter(&mut session.answered);
             let (inputs, outputs) = self.net.split();
             let input = inputs.bytes(conn);
             let mut out = outputs.queue(conn);

@@ -5,6 +5,8 @@ use ::commands::{Args, CommandError};
 
 use crate::command_table::{Registered, Runner};
 use crate::context::ServerCtx;
+use crate::latency::Times;
+use crate::shared::Shared;
 use crate::slowlog::Kind;
 use crate::spikes::{self, Circumstances};
 
@@ -29,6 +31,7 @@ static LATENCY: Command<Runner> = Command {
     args: &[],
     subcommands: &[
         &LATENCY_DOCTOR,
+        &LATENCY_END_TO_END,
         &LATENCY_GRAPH,
         &LATENCY_HELP,
         &LATENCY_HISTOGRAM,
@@ -66,6 +69,10 @@ fn latency_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
         "LATENCY",
         &[
             ("DOCTOR", &["What the noted events say, in words."]),
+            (
+                "END-TO-END [<command> ...]",
+                &["As HISTOGRAM, from the arrival of requests to the sending of their replies."],
+            ),
             ("GRAPH <event>", &["The samples of an event, drawn."]),
             (
                 "HISTOGRAM [<command> ...]",
@@ -97,6 +104,35 @@ static LATENCY_HISTOGRAM: Command<Runner> = Command {
 };
 /// LATENCY HISTOGRAM [command ...]: unknown commands are passed over, a container stands for its subcommands.
 fn latency_histogram(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_histograms(ctx, args, Shared::times_of);
+    Ok(())
+}
+
+static LATENCY_END_TO_END: Command<Runner> = Command {
+    name: "END-TO-END",
+    summary: "Returns how many calls of commands took how long from the arrival of the request to the sending of \
+              the reply.",
+    since: "8.0.0",
+    group: Group::Server,
+    complexity: "O(N)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: FLAGS,
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+    args: &[Arg::string("command").optional().multiple()],
+    subcommands: &[],
+    run: Runner::Server(latency_end_to_end),
+};
+/// LATENCY END-TO-END [command ...]: as LATENCY HISTOGRAM.
+fn latency_end_to_end(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_histograms(ctx, args, Shared::end_to_end_of);
+    Ok(())
+}
+
+/// Replies with the histograms of the commands that are named from argument 2 on, or of all.
+fn reply_histograms(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, times_of: fn(&Shared, usize) -> Times) {
     let table = &ctx.shared.table;
     let mut asked: Vec<&'static Registered> = Vec::new();
     if args.len() == 2 {
@@ -110,7 +146,7 @@ fn latency_histogram(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(),
     let begun = ctx.reply.begin_map();
     let mut commands = 0;
     for registered in asked {
-        let times = ctx.shared.times_of(registered.id);
+        let times = times_of(ctx.shared, registered.id);
         if times.calls == 0 {
             continue;
         }
@@ -128,7 +164,6 @@ fn latency_histogram(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(),
         }
     }
     ctx.reply.end_map(begun, commands);
-    Ok(())
 }
 
 static LATENCY_DOCTOR: Command<Runner> = Command {

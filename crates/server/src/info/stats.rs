@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Fields;
+use crate::latency::Times;
 use crate::pubsub::Kind;
 use crate::shared::Shared;
 
@@ -57,10 +58,11 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["unexpected_error_replies"]);
     fields.add("total_error_replies", shared.sum(|stats| &stats.errors));
     fields.add("dump_payload_sanitizations", 0);
-    fields.add("total_reads_processed", turns);
-    fields.add("total_writes_processed", turns);
-    fields.add("io_threaded_reads_processed", turns);
-    fields.add("io_threaded_writes_processed", turns);
+    let (reads, writes) = (shared.sum(|stats| &stats.reads), shared.sum(|stats| &stats.writes));
+    fields.add("total_reads_processed", reads);
+    fields.add("total_writes_processed", writes);
+    fields.add("io_threaded_reads_processed", reads);
+    fields.add("io_threaded_writes_processed", writes);
     let query_limit = shared.sum(|stats| &stats.query_limit_disconnections);
     fields.add("client_query_buffer_limit_disconnections", query_limit);
     let output_limit = shared.sum(|stats| &stats.output_limit_disconnections);
@@ -110,7 +112,8 @@ pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// The Latencystats section: percentiles of the times of each command that was run.
+/// The Latencystats section: percentiles of the times of each command that was run, by itself and from the
+/// arrival of the request to the sending of the reply.
 pub fn latencystats(shared: &Shared, fields: &mut Fields) {
     if !shared.settings.get().thresholds.histograms {
         return;
@@ -118,17 +121,18 @@ pub fn latencystats(shared: &Shared, fields: &mut Fields) {
     let words = shared.config().words("latency-tracking-info-percentiles").to_vec();
     let percentiles: Vec<f64> =
         words.iter().filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect();
-    for id in 0..shared.table.id_count() {
-        let times = shared.times_of(id);
-        if times.calls == 0 || percentiles.is_empty() {
-            continue;
+    let mut add = |name: &str, id: usize, times: Times| {
+        if times.calls > 0 && !percentiles.is_empty() {
+            let shown = percentiles
+                .iter()
+                .map(|&percent| format!("p{percent}={:.3}", times.percentile_nanos(percent) as f64 / 1000.0));
+            let name = format!("{name}_{}", shared.table.by_id(id).full_name);
+            fields.add(&name, shown.collect::<Vec<_>>().join(","));
         }
-        let shown: Vec<String> = percentiles
-            .iter()
-            .map(|&percent| format!("p{percent}={:.3}", times.percentile_nanos(percent) as f64 / 1000.0))
-            .collect();
-        let name = format!("latency_percentiles_usec_{}", shared.table.by_id(id).full_name);
-        fields.add(&name, shown.join(","));
+    };
+    for id in 0..shared.table.id_count() {
+        add("latency_percentiles_usec", id, shared.times_of(id));
+        add("latency_end_to_end_usec", id, shared.end_to_end_of(id));
     }
 }
 

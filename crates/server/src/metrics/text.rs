@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::info;
+use crate::latency::Times;
 use crate::shared::Shared;
+use crate::stats::{CommandCounters, Counter};
 
 /// What a series is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,7 @@ enum Kind {
     Counter,
     Gauge,
     Summary,
+    Histogram,
     Info,
 }
 
@@ -183,6 +186,9 @@ const LABELLED: &[Labelled] = &[
     },
 ];
 
+/// The limits of histograms, as powers of two of nanoseconds.
+const LIMIT_POWERS: std::ops::RangeInclusive<u32> = 10..=36;
+
 /// Series of one name.
 struct Family {
     kind: Kind,
@@ -195,14 +201,24 @@ struct Family {
 struct Page(BTreeMap<String, Family>);
 
 impl Page {
-    fn add(&mut self, (name, kind, help): (&str, Kind, &str), labels: &[(&str, &str)], value: &str) {
-        let new = || Family { kind, help: help.to_owned(), samples: String::new() };
-        let family = self.0.entry(format!("saker_{name}")).or_insert_with(new);
-        let suffix = match kind {
+    fn add(&mut self, family: (&str, Kind, &str), labels: &[(&str, &str)], value: &str) {
+        let suffix = match family.1 {
             Kind::Counter => "_total",
             Kind::Info => "_info",
-            Kind::Gauge | Kind::Summary => "",
+            Kind::Gauge | Kind::Summary | Kind::Histogram => "",
         };
+        self.sample(family, suffix, labels, value);
+    }
+
+    fn sample(
+        &mut self,
+        (name, kind, help): (&str, Kind, &str),
+        suffix: &str,
+        labels: &[(&str, &str)],
+        value: &str,
+    ) {
+        let new = || Family { kind, help: help.to_owned(), samples: String::new() };
+        let family = self.0.entry(format!("saker_{name}")).or_insert_with(new);
         // Writing to a String cannot fail, here and below.
         let _ = match kind {
             Kind::Info => write!(family.samples, "saker{suffix}"),
@@ -216,6 +232,20 @@ impl Page {
         let _ = writeln!(family.samples, "{end} {value}");
     }
 
+    /// Adds the histogram of a command: calls by limits that double, from 1 µs to a minute.
+    fn histogram(&mut self, (name, help): (&str, &str), command: &str, times: &Times, nanos: u64) {
+        let family = (name, Kind::Histogram, help);
+        let labels = [("command", command)];
+        for (power, calls) in LIMIT_POWERS.zip(times.below(LIMIT_POWERS)) {
+            let limit = ((1u64 << power) as f64 / 1e9).to_string();
+            self.sample(family, "_bucket", &[labels[0], ("le", &limit)], &calls.to_string());
+        }
+        let calls = times.calls.to_string();
+        self.sample(family, "_bucket", &[labels[0], ("le", "+Inf")], &calls);
+        self.sample(family, "_count", &labels, &calls);
+        self.sample(family, "_sum", &labels, &(nanos as f64 / 1e9).to_string());
+    }
+
     fn text(self) -> String {
         let mut text = String::new();
         for (name, Family { kind, help, samples }) in self.0 {
@@ -223,6 +253,7 @@ impl Page {
                 Kind::Counter => "counter",
                 Kind::Gauge => "gauge",
                 Kind::Summary => "summary",
+                Kind::Histogram => "histogram",
                 Kind::Info => "info",
             };
             let name = if kind == "info" { "saker" } else { &name };
@@ -246,6 +277,7 @@ pub fn text(shared: &Shared) -> String {
             plain(&mut page, section, name, number);
         }
     });
+    histograms(&mut page, shared);
     let words: Vec<(&str, &str)> = words.iter().map(|(name, value)| (&**name, &**value)).collect();
     page.add(("", Kind::Info, "What runs here."), &words, "1");
     for (thread, time) in crate::process::thread_times() {
@@ -261,6 +293,30 @@ pub fn text(shared: &Shared) -> String {
         page.add(waited, &labels, &seconds(time.ready));
     }
     page.text()
+}
+
+/// How long commands took, where `latency-tracking` is on.
+fn histograms(page: &mut Page, shared: &Shared) {
+    if !shared.settings.get().thresholds.histograms {
+        return;
+    }
+    for id in 0..shared.table.id_count() {
+        let command = shared.table.by_id(id).full_name;
+        let sum = |of: fn(&CommandCounters) -> &Counter| shared.sum(|stats| of(&stats.commands[id]));
+        let times = shared.times_of(id);
+        if times.calls > 0 {
+            let family = ("command_seconds", "Time that commands took by themselves.");
+            page.histogram(family, command, &times, sum(|command| &command.nanos));
+        }
+        let times = shared.end_to_end_of(id);
+        if times.calls > 0 {
+            let family = (
+                "command_end_to_end_seconds",
+                "Time from the arrival of requests to the sending of their replies.",
+            );
+            page.histogram(family, command, &times, sum(|command| &command.end_to_end_nanos));
+        }
+    }
 }
 
 /// The number that a field's value is, none for a word. A percentage loses its sign; `ok` and `err` are 1
@@ -294,7 +350,8 @@ fn plain(page: &mut Page, section: &str, name: &str, number: &str) {
 fn parts(page: &mut Page, section: &str, name: &str, value: &str) {
     let pairs = || value.split(',').filter_map(|part| part.split_once('='));
     if section == "latencystats" {
-        let command = name.strip_prefix("latency_percentiles_usec_").unwrap_or(name);
+        // The end-to-end times are there as histograms, as are these.
+        let Some(command) = name.strip_prefix("latency_percentiles_usec_") else { return };
         let known = ("command_latency_seconds", Kind::Summary, "Percentiles of a command's times.");
         for (percentile, usec) in pairs() {
             let percent = percentile.strip_prefix('p').and_then(|text| text.parse::<f64>().ok());

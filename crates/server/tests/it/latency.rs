@@ -56,3 +56,38 @@ fn a_command_that_waited_is_counted_and_logged_when_it_is_answered() {
     );
     assert!(log.contains(&expected), "{log}");
 }
+
+#[test]
+fn end_to_end_times_count_every_answered_request_and_include_others_of_the_turn() {
+    let server = start();
+    let mut client = connect(&server);
+    client.command(&["CONFIG", "RESETSTAT"]);
+    // One turn: PING's reply leaves when the sleep is over.
+    let replies =
+        client.pipeline(&[vec!["PING"], vec!["DEBUG", "SLEEP", "0.005"]]).expect("both are answered");
+    assert_eq!(replies.len(), 2);
+    client.command(&["MULTI"]);
+    client.command(&["SET", "k", "v"]);
+    client.command(&["EXEC"]);
+    let calls = |value: Value| match value {
+        Value::Array(parts) => parts.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        calls(client.command(&["LATENCY", "END-TO-END", "ping", "exec", "set"])),
+        4,
+        "SET was in EXEC"
+    );
+    assert_eq!(calls(client.command(&["LATENCY", "HISTOGRAM", "ping", "exec", "set"])), 6);
+    let slowest = |text: String| -> f64 {
+        let (_, last) = text.rsplit_once('=').expect("it has percentiles");
+        last.parse().expect("a number")
+    };
+    let by_itself = slowest(info(&mut client, "latencystats", "latency_percentiles_usec_ping"));
+    let end_to_end = slowest(info(&mut client, "latencystats", "latency_end_to_end_usec_ping"));
+    assert!(end_to_end >= 5000.0 && by_itself < end_to_end, "{by_itself} {end_to_end}");
+    client.command(&["CONFIG", "RESETSTAT"]);
+    client.command(&["CONFIG", "SET", "latency-tracking", "no"]);
+    client.command(&["PING"]);
+    assert_eq!(calls(client.command(&["LATENCY", "END-TO-END", "ping"])), 0);
+}

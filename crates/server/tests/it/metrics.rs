@@ -50,6 +50,9 @@ fn a_scrape_has_the_numbers_of_info() {
     let page = scrape(port);
     for line in [
         "saker_command_calls_total{command=\"get\"} 2",
+        "saker_command_end_to_end_seconds_count{command=\"get\"} 2",
+        "saker_command_end_to_end_seconds_bucket{command=\"get\",le=\"+Inf\"} 2",
+        "saker_command_seconds_count{command=\"get\"} 2",
         "saker_command_failed_calls_total{command=\"incr\"} 1",
         "saker_errors_total{code=\"ERR\"} 1",
         "saker_db_keys{db=\"0\"} 1",
