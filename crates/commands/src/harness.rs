@@ -35,6 +35,16 @@ pub(crate) struct Harness {
     rng: fastrand::Rng,
 }
 
+impl Drop for Harness {
+    /// Whatever a test did, the sizes of keys were counted right on the way.
+    fn drop(&mut self) {
+        for db in 0..self.keyspace.db_count() {
+            let counts = self.keyspace.sizes().counts(db);
+            assert_eq!(counts, self.keyspace.sizes_counted_anew(db), "sizes of the keys of database {db}");
+        }
+    }
+}
+
 impl Harness {
     pub(crate) fn new() -> Self {
         Self {

@@ -12,19 +12,25 @@ pub type KeyEntry = Entry<Object>;
 /// One database within one shard. Thread: whoever holds the shard's lock.
 #[derive(Default)]
 pub struct Db {
-    /// The keys.
-    pub table: Table<KeyEntry>,
+    /// The keys. Changed only by this crate, which keeps count of their sizes.
+    pub(crate) table: Table<KeyEntry>,
 }
 
 impl Db {
+    /// The keys.
+    #[inline]
+    pub fn table(&self) -> &Table<KeyEntry> {
+        &self.table
+    }
+
     /// Whether the key is in the table, expired or not. O(1).
     pub fn contains(&self, hash: u64, key: &[u8]) -> bool {
         self.table.get(position_of(hash), key).is_some()
     }
 
-    /// Adds a key that is not there yet. O(1) amortised.
+    /// Adds a key that is not there yet; the caller counts its size. O(1) amortised.
     #[inline]
-    pub fn insert(&mut self, hash: u64, entry: KeyEntry, hasher: &Hasher) -> Place {
+    pub(crate) fn insert(&mut self, hash: u64, entry: KeyEntry, hasher: &Hasher) -> Place {
         self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash(key)))
     }
 
@@ -76,7 +82,7 @@ impl Shard {
 
     /// One database's part, to change.
     #[inline]
-    pub fn db_mut(&mut self, index: usize) -> &mut Db {
+    pub(crate) fn db_mut(&mut self, index: usize) -> &mut Db {
         if index == 0 {
             return &mut self.first;
         }
@@ -88,7 +94,7 @@ impl Shard {
     }
 
     /// Takes all keys out of a database. O(1); dropping them may cost more.
-    pub fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
+    pub(crate) fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
         match self.db(index) {
             Some(db) if !db.table.is_empty() => self.db_mut(index).table.take(),
             _ => Table::new(),
@@ -96,7 +102,7 @@ impl Shard {
     }
 
     /// Exchanges the keys of two databases. O(1).
-    pub fn swap_keys(&mut self, a: usize, b: usize) {
+    pub(crate) fn swap_keys(&mut self, a: usize, b: usize) {
         let (of_a, of_b) = (self.take_keys(a), self.take_keys(b));
         for (index, table) in [(a, of_b), (b, of_a)] {
             if !table.is_empty() {

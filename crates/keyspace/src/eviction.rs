@@ -20,6 +20,7 @@
 use crate::db::KeyEntry;
 use crate::key::{Key, SHARD_COUNT};
 use crate::keyspace::Keyspace;
+use crate::sizes::SizeMark;
 use crate::view::Access;
 
 /// What a policy prefers to evict.
@@ -213,8 +214,14 @@ impl Evictor {
             self.insert(Candidate { rank, ..best });
             return None;
         }
-        Some(Evicted { db: best.db, entry: table.remove(place) })
+        Some(Evicted { db: best.db, entry: removed(keyspace, best.db, table.remove(place)) })
     }
+}
+
+/// Counts a key out that was just taken from its table.
+fn removed(keyspace: &Keyspace, db: usize, entry: KeyEntry) -> KeyEntry {
+    keyspace.sizes().recount(None, db, SizeMark::of(&entry), SizeMark::NONE);
+    entry
 }
 
 /// Removes any key: of a random shard, or of the next one that has some, of a random database there.
@@ -238,7 +245,7 @@ fn evict_any(keyspace: &Keyspace, policy: Policy, mut draw: impl FnMut() -> u64)
             table.random(&mut draw)
         };
         let place = place.expect("the table has a key that fits");
-        return Some(Evicted { db, entry: table.remove(place) });
+        return Some(Evicted { db, entry: removed(keyspace, db, table.remove(place)) });
     }
     None
 }

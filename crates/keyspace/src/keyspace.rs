@@ -2,17 +2,19 @@
 
 use smallvec::SmallVec;
 use structures::lock::{Guard, Lock};
-use structures::table::{Sweep, SweepBudget, SweptParts};
+use structures::table::{Sweep, SweepBudget, SweptParts, Table};
 
 use crate::db::{Db, KeyEntry, Shard};
 use crate::key::{Hasher, SHARD_COUNT, shard_of};
 use crate::object::Object;
+use crate::sizes::{KeySizes, SizeMark};
 
 /// All databases of a process, sharded by key hash. Shared by all threads.
 pub struct Keyspace {
     shards: Box<[PaddedLock]>,
     hasher: Hasher,
     db_count: usize,
+    sizes: KeySizes,
 }
 
 /// A shard's lock on a cache line of its own, so that neighbours do not contend.
@@ -34,7 +36,8 @@ impl Keyspace {
     /// An empty keyspace of `db_count` databases whose hashes depend on the secret `seed`.
     pub fn new(db_count: usize, seed: [u64; 4]) -> Self {
         let shards = (0..SHARD_COUNT).map(|number| PaddedLock(Lock::new(Shard::new(number))));
-        Self { shards: shards.collect(), hasher: Hasher::with_seed(seed), db_count }
+        let hasher = Hasher::with_seed(seed);
+        Self { shards: shards.collect(), hasher, db_count, sizes: KeySizes::new(db_count) }
     }
 
     /// The keyed hash of this process.
@@ -46,6 +49,59 @@ impl Keyspace {
     /// Number of databases.
     pub fn db_count(&self) -> usize {
         self.db_count
+    }
+
+    /// How many keys are how big.
+    #[inline]
+    pub fn sizes(&self) -> &KeySizes {
+        &self.sizes
+    }
+
+    /// Adds a key to a locked shard unless it is there: for what fills a database without being a command on
+    /// keys. O(1) amortised.
+    pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) {
+        let key = self.hasher.key(entry.key());
+        let (hash, mark) = (key.hash, SizeMark::of(&entry));
+        if !shard.db(db).is_some_and(|db| db.contains(hash, key.bytes)) {
+            self.sizes.recount(None, db, SizeMark::NONE, mark);
+            shard.db_mut(db).insert(hash, entry, &self.hasher);
+        }
+    }
+
+    /// Puts every key of a locked shard's database through `again`, which gives it back as it shall be or
+    /// leaves it out. O(keys).
+    pub fn remake_keys(&self, shard: &mut Shard, db: usize, mut again: impl FnMut(&KeyEntry) -> Option<KeyEntry>) {
+        for entry in shard.take_keys(db).iter() {
+            self.sizes.recount(None, db, SizeMark::of(&entry), SizeMark::NONE);
+            if let Some(entry) = again(&entry) {
+                self.insert_absent(shard, db, entry);
+            }
+        }
+    }
+
+    /// Takes all keys out of these databases and hands them to `taken`, a table per shard that had some. The
+    /// caller is alone in the gate. O(shards), whatever they hold.
+    pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
+        for shard in 0..SHARD_COUNT {
+            let mut guard = self.lock(shard);
+            for db in dbs.clone() {
+                let keys = guard.take_keys(db);
+                if !keys.is_empty() {
+                    taken(keys);
+                }
+            }
+        }
+        dbs.for_each(|db| self.sizes.forget(db));
+    }
+
+    /// Exchanges the keys of two databases. The caller is alone in the gate. O(shards).
+    pub fn swap_dbs(&self, a: usize, b: usize) {
+        // All locks at once: who removes keys without the gate must find keys and counts in one database.
+        let mut locked = self.lock_all();
+        for (_, shard) in &mut locked.guards {
+            shard.swap_keys(a, b);
+        }
+        self.sizes.swap(a, b);
     }
 
     /// Locks one shard. Hold no other: several are taken by [`Keyspace::lock_all_of`] in order.
@@ -119,7 +175,8 @@ impl Keyspace {
         let db = at.db + expiring;
         let cursor = if expiring == 0 { at.cursor } else { 0 };
         let now_ms = swept.now_ms;
-        let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, swept);
+        let mut sweep = CountedSweep { sizes: &self.sizes, db, swept };
+        let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
         let next_db = if next.is_none() { db + 1 } else { db };
         Some(SweepPoint { shard: at.shard, db: next_db, cursor: next.unwrap_or(0) })
     }
@@ -146,22 +203,34 @@ impl Swept {
     }
 }
 
-impl Sweep<KeyEntry> for Swept {
+/// A sweep of one database that keeps count of the keys' sizes.
+struct CountedSweep<'a> {
+    sizes: &'a KeySizes,
+    db: usize,
+    swept: &'a mut Swept,
+}
+
+impl Sweep<KeyEntry> for CountedSweep<'_> {
     fn due(&mut self, entry: KeyEntry) {
-        self.expired.push(entry);
+        self.sizes.recount(None, self.db, SizeMark::of(&entry), SizeMark::NONE);
+        self.swept.expired.push(entry);
     }
 
     fn parts_due(&mut self, entry: &mut KeyEntry) -> SweptParts {
+        let old = SizeMark::of(entry);
         let Some(Object::Hash(hash)) = entry.object_mut() else {
             return SweptParts { removed: 0, emptied: false };
         };
-        let removed = hash.remove_due(self.now_ms, SWEPT_FIELDS_MAX);
-        self.fields += removed as u64;
-        SweptParts { removed, emptied: hash.is_empty() }
+        let removed = hash.remove_due(self.swept.now_ms, SWEPT_FIELDS_MAX);
+        self.swept.fields += removed as u64;
+        let parts = SweptParts { removed, emptied: hash.is_empty() };
+        self.sizes.recount(None, self.db, old, SizeMark::of(entry));
+        parts
     }
 
     fn emptied(&mut self, entry: KeyEntry) {
-        self.emptied.push(entry);
+        self.sizes.recount(None, self.db, SizeMark::of(&entry), SizeMark::NONE);
+        self.swept.emptied.push(entry);
     }
 }
 

@@ -18,6 +18,7 @@ pub mod packed;
 mod sample;
 pub mod scan;
 pub mod set;
+pub mod sizes;
 pub mod stream;
 pub mod string;
 pub mod view;
@@ -36,6 +37,7 @@ pub use object::{Blob, Object, ObjectType};
 pub use packed::PackDefect;
 pub use scan::{Drawn, ScanCursor};
 pub use set::{Set, SetView};
+pub use sizes::{KeySizes, SizeMark, SizedType};
 pub use stream::{
     AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort,
 };

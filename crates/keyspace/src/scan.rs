@@ -23,6 +23,7 @@ use structures::table::Table;
 use crate::db::KeyEntry;
 use crate::key::{SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::Keyspace;
+use crate::sizes::SizeMark;
 
 /// Bits of a cursor that are a point in a table.
 const POINT_BITS: u32 = 38;
@@ -115,7 +116,11 @@ impl Keyspace {
         let accepted = accept(&table.at(place));
         match accepted {
             Some(result) => Drawn::Key(result),
-            None => Drawn::Removed(table.remove(place)),
+            None => {
+                let entry = table.remove(place);
+                self.sizes().recount(None, db, SizeMark::of(&entry), SizeMark::NONE);
+                Drawn::Removed(entry)
+            }
         }
     }
 }

@@ -2,15 +2,23 @@
 //!
 //! Reading notices expired keys (and removes them), keeps the access clock and counts hits and misses;
 //! the typed accessors answer WRONGTYPE in one place for all commands.
+//!
+//! A view also keeps count of how big keys are (`sizes.rs`). What is stored or removed is counted at once. A
+//! value that is handed out to be changed is opened: its size is noted before, and compared when the view
+//! next looks at any key, or ends. The place noted is still good then, because a table changes by way of its
+//! view only.
+
+use std::sync::Arc;
 
 use structures::entry::{Entry, NewValue, View as EntryView};
 use structures::table::{Borrowed, BorrowedMut, Place, Table, Thin};
 
 use crate::db::KeyEntry;
-use crate::key::Key;
+use crate::key::{Key, shard_of};
 use crate::keyspace::{Keyspace, Locked, ShardsMut};
 use crate::object::{Blob, Object, ObjectType};
 use crate::scan::Drawn;
+use crate::sizes::{SizeLane, SizeMark};
 use crate::string::{Str, raw, stored};
 
 /// The key holds a value of another type.
@@ -116,6 +124,8 @@ pub struct Tally {
     pub displaced: Vec<KeyEntry>,
     /// State of the random numbers that LFU's odds are compared with.
     seed: u64,
+    /// Where this thread counts sizes of keys; without one in what all share.
+    lane: Option<Arc<SizeLane>>,
 }
 
 /// A key whose time was over.
@@ -146,6 +156,16 @@ pub struct View<'k> {
     tally: &'k mut Tally,
     /// Hash of the last key that was created, for the keyspace event of it.
     created: Option<u64>,
+    /// The value that was handed out last to be changed, until its size is counted anew.
+    opened: Option<Opened>,
+}
+
+/// A value that may be changing. See the module's comment.
+struct Opened {
+    db: usize,
+    hash: u64,
+    place: Place,
+    mark: SizeMark,
 }
 
 impl<'k> View<'k> {
@@ -158,7 +178,7 @@ impl<'k> View<'k> {
         moment: Moment,
         tally: &'k mut Tally,
     ) -> Self {
-        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, created: None }
+        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, created: None, opened: None }
     }
 
     /// Whether somebody follows keys of the shard that holds `key`.
@@ -231,22 +251,43 @@ impl<'k> View<'k> {
         created
     }
 
+    /// Counts a key of the selected database whose size went from one mark to another. O(1).
+    #[inline]
+    fn resized(&mut self, old: SizeMark, new: SizeMark) {
+        if old != new {
+            self.keyspace.sizes().recount(self.tally.lane.as_deref(), self.index, old, new);
+        }
+    }
+
+    /// Counts the opened value's size anew.
+    #[inline]
+    fn settle(&mut self) {
+        let Some(Opened { db, hash, place, mark: old }) = self.opened.take() else { return };
+        let table = &self.locked.shard_mut(shard_of(hash)).db_mut(db).table;
+        let new = SizeMark::of(&table.at(place));
+        if old != new {
+            self.keyspace.sizes().recount(self.tally.lane.as_deref(), db, old, new);
+        }
+    }
+
     /// Finds a key that is not expired; an expired one is removed.
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
+        self.settle();
         let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
         let Some(place) = table.find(key.position(), key.bytes) else {
             self.tally.misses += count as u64;
             return None;
         };
         if table.at(place).expiry_ms().is_some_and(|at_ms| at_ms <= self.moment.now_ms) {
+            let entry = table.remove(place);
             self.tally.misses += count as u64;
-            self.tally.expired_keys += 1;
-            self.tally.expired.push(Expired { db: self.index, entry: table.remove(place) });
+            self.tally.note_expired(self.keyspace, self.index, entry);
             return None;
         }
         self.tally.hits += count as u64;
-        Some(Found { table, place, moment: &self.moment, tally: self.tally })
+        let (db, opened) = (self.index, &mut self.opened);
+        Some(Found { table, place, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened })
     }
 
     /// The key's entry, for reading; counts a hit or miss, notes the access. O(1).
@@ -271,7 +312,7 @@ impl<'k> View<'k> {
     /// The key's entry, to change; notes the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
-        let found = self.find(key, Count::No)?.touched();
+        let found = self.find(key, Count::No)?.touched().open();
         Some(found.table.at_mut(found.place))
     }
 
@@ -336,7 +377,7 @@ impl<'k> View<'k> {
     #[inline]
     pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
         let Some(found) = self.find(key, Count::No) else { return Ok(None) };
-        let found = found.touched();
+        let found = found.touched().open();
         let object = found.table.object_mut(found.place).ok_or(WrongType)?;
         T::of_mut(object).map(Some).ok_or(WrongType)
     }
@@ -346,10 +387,14 @@ impl<'k> View<'k> {
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         let place = match self.find(key, Count::No) {
-            Some(found) => found.touched().place,
+            Some(found) => found.touched().open().place,
             None => {
                 let object = NewValue::Object(T::default().into_object());
-                self.insert_new(key, Entry::new(key.bytes, object, None, self.moment.access.fresh()))
+                let entry = Entry::new(key.bytes, object, None, self.moment.access.fresh());
+                let mark = SizeMark::of(&entry);
+                let place = self.insert_new(key, entry);
+                self.opened = Some(Opened { db: self.index, hash: key.hash, place, mark });
+                place
             }
         };
         let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
@@ -414,8 +459,9 @@ impl<'k> View<'k> {
             self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.moment.access.fresh()));
             return;
         };
-        let Found { table, place, moment, tally } = found;
+        let Found { table, place, moment, tally, .. } = found;
         let mut entry = table.at_mut(place);
+        let old = SizeMark::of(&entry);
         let (had, old_access) = (entry.expiry_ms(), entry.access());
         let expiry_ms = match expiry {
             Expiry::Clear => None,
@@ -433,6 +479,9 @@ impl<'k> View<'k> {
         } else {
             *entry = Entry::new(key.bytes, value, expiry_ms, access);
         }
+        let new = SizeMark::of(&entry);
+        drop(entry);
+        self.resized(old, new);
     }
 
     /// Puts an entry of this key where one was, or where none was; the old one is displaced. O(1).
@@ -442,15 +491,18 @@ impl<'k> View<'k> {
                 self.insert_new(key, entry);
             }
             Some(found) => {
+                let new_mark = SizeMark::of(&entry);
                 let old = std::mem::replace(&mut *found.table.at_mut(found.place), entry);
+                let old_mark = SizeMark::of(&old);
                 found.tally.displaced.push(old);
+                self.resized(old_mark, new_mark);
             }
         }
     }
 
     /// The long string at `key`, to change in place; `None` where the key is absent or the string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
-        let found = self.find(key, Count::No)?;
+        let found = self.find(key, Count::No)?.open();
         match found.table.object_mut(found.place) {
             Some(Object::Blob(blob)) => Some(blob),
             _ => None,
@@ -460,7 +512,9 @@ impl<'k> View<'k> {
     /// Adds an entry for a key that is absent. O(1) amortised.
     #[inline]
     pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Place {
+        self.settle();
         self.created = Some(key.hash);
+        self.resized(SizeMark::NONE, SizeMark::of(&entry));
         let hasher = self.keyspace.hasher();
         self.locked.shard_mut(key.shard()).db_mut(self.index).insert(key.hash, entry, hasher)
     }
@@ -468,7 +522,9 @@ impl<'k> View<'k> {
     /// Takes the key out of the database. O(1); dropping the result may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let found = self.find(key, Count::No)?;
-        Some(found.table.remove(found.place))
+        let entry = found.table.remove(found.place);
+        self.resized(SizeMark::of(&entry), SizeMark::NONE);
+        Some(entry)
     }
 
     /// The key's expiry: `None` where the key is absent, `Some(None)` where it does not expire.
@@ -484,6 +540,13 @@ impl<'k> View<'k> {
     }
 }
 
+impl Drop for View<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
 /// Whether looking for a key is counted as a hit or miss.
 #[derive(Clone, Copy)]
 enum Count {
@@ -495,8 +558,11 @@ enum Count {
 struct Found<'a> {
     table: &'a mut Table<KeyEntry>,
     place: Place,
+    db: usize,
+    hash: u64,
     moment: &'a Moment,
     tally: &'a mut Tally,
+    opened: &'a mut Option<Opened>,
 }
 
 impl<'a> Found<'a> {
@@ -513,6 +579,14 @@ impl<'a> Found<'a> {
         self
     }
 
+    /// The same after noting its size: the value is about to be changed.
+    #[inline]
+    fn open(self) -> Self {
+        let mark = SizeMark::of(&self.table.at(self.place));
+        *self.opened = Some(Opened { db: self.db, hash: self.hash, place: self.place, mark });
+        self
+    }
+
     #[inline]
     fn entry(self) -> Borrowed<'a, KeyEntry> {
         self.table.at(self.place)
@@ -520,15 +594,23 @@ impl<'a> Found<'a> {
 }
 
 impl Tally {
-    /// An empty tally whose random numbers depend on `seed`.
-    pub fn with_seed(seed: u64) -> Self {
-        Self { seed, ..Self::default() }
+    /// The empty tally of a thread that runs commands on a keyspace; its random numbers depend on `seed`.
+    pub fn of_thread(keyspace: &Keyspace, seed: u64) -> Self {
+        Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
     }
 
     /// What was counted and collected so far; counts start over, random numbers go on.
     pub fn take(&mut self) -> Self {
-        let empty = Self::with_seed(self.seed);
-        std::mem::replace(self, empty)
+        let (seed, lane) = (self.seed, self.lane.take());
+        std::mem::replace(self, Self { seed, lane, ..Self::default() })
+    }
+
+    /// Counts an expired key out that was just removed, and keeps it.
+    #[cold]
+    fn note_expired(&mut self, keyspace: &Keyspace, db: usize, entry: KeyEntry) {
+        keyspace.sizes().recount(self.lane.as_deref(), db, SizeMark::of(&entry), SizeMark::NONE);
+        self.expired_keys += 1;
+        self.expired.push(Expired { db, entry });
     }
 
     /// A uniform random number (SplitMix64, one step): what LFU's odds are compared with.

@@ -211,8 +211,8 @@ impl Batch {
         if self.requests.len() < PREFETCH_REQUESTS_MIN {
             return;
         }
-        self.each_key(keyspace, |db, requests| db.table.prefetch_bucket(position_of(requests[0].hash)));
-        self.each_key(keyspace, |db, requests| db.table.prefetch_element(position_of(requests[0].hash)));
+        self.each_key(keyspace, |db, requests| db.table().prefetch_bucket(position_of(requests[0].hash)));
+        self.each_key(keyspace, |db, requests| db.table().prefetch_element(position_of(requests[0].hash)));
         if !self.has_members {
             return;
         }

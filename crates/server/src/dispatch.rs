@@ -103,7 +103,6 @@ impl Engine {
         let settings = shared.settings.get();
         Self {
             turn: TurnClock::new(shared.table.id_count()),
-            shared,
             thread,
             settings,
             settings_version: 0,
@@ -111,7 +110,8 @@ impl Engine {
             uptime_ms: 0,
             effects: Effects::default(),
             rng: fastrand::Rng::with_seed(seed),
-            tally: Tally::with_seed(seed),
+            tally: Tally::of_thread(&shared.keyspace, seed),
+            shared,
             memory: MemoryLimit::default(),
             access: Access::Lru { clock_s: 0 },
             called: false,

@@ -227,7 +227,7 @@ impl<'e> Executor<'e> {
                         let shard = keyspace.lock(shard_of(touched.hash));
                         // An expired key is none, whether it has been removed or not.
                         let has = |db: usize| {
-                            let table = shard.db(db).map(|db| &db.table);
+                            let table = shard.db(db).map(keyspace::Db::table);
                             let entry =
                                 table.and_then(|table| table.get(position_of(touched.hash), &touched.key));
                             entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at| at > now_ms))

@@ -1,7 +1,6 @@
 //! Commands on whole databases. They run alone and only move tables: what they held is freed in the
 //! background.
 
-use keyspace::key::SHARD_COUNT;
 
 use crate::args::Args;
 use crate::ctx::{Ctx, DbChange, Discarded};
@@ -67,16 +66,10 @@ fn flush(ctx: &mut Ctx<'_>, args: &Args<'_>, dbs: std::ops::Range<usize>) -> Res
         _ => return Err(CommandError::Syntax),
     }
     let keyspace = ctx.db.keyspace();
-    for shard in 0..SHARD_COUNT {
-        let mut guard = keyspace.lock(shard);
-        for db in dbs.clone() {
-            let keys = guard.take_keys(db);
-            if !keys.is_empty() {
-                ctx.effects.changes += keys.len() as u64;
-                ctx.effects.discarded.push(Discarded::Keys(keys));
-            }
-        }
-    }
+    keyspace.empty_dbs(dbs.clone(), |keys| {
+        ctx.effects.changes += keys.len() as u64;
+        ctx.effects.discarded.push(Discarded::Keys(keys));
+    });
     ctx.effects.db_changes.extend(dbs.map(DbChange::Emptied));
     ctx.effects.freed_before_reply |= args.len() == 2 && args.is(1, "SYNC");
     ctx.reply.ok();
@@ -110,9 +103,7 @@ fn swapdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (first, second) = (args.db_index(1, db_count)?, args.db_index(2, db_count)?);
     let keyspace = ctx.db.keyspace();
     if first != second {
-        for shard in 0..SHARD_COUNT {
-            keyspace.lock(shard).swap_keys(first, second);
-        }
+        keyspace.swap_dbs(first, second);
     }
     ctx.effects.changes += 1;
     ctx.effects.db_changes.push(DbChange::Swapped(first, second));

@@ -123,7 +123,7 @@ fn list_keys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut count = 0;
     for shard in 0..SHARD_COUNT {
         let guard = keyspace.lock(shard);
-        let entries = guard.db(db).into_iter().flat_map(|db| db.table.iter());
+        let entries = guard.db(db).into_iter().flat_map(|db| db.table().iter());
         for entry in entries.filter(|entry| filter.accepts(entry)) {
             ctx.reply.bulk(entry.key());
             count += 1;

@@ -225,7 +225,7 @@ fn sleep(ctx: &mut ServerCtx<'_, '_>, seconds: &[u8]) {
 /// none. Notes no access.
 fn with_entry<T>(ctx: &ServerCtx<'_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
     let guard = ctx.shared.keyspace.lock(key.shard());
-    let entry = guard.db(ctx.session.db)?.table.get(key.position(), key.bytes)?;
+    let entry = guard.db(ctx.session.db)?.table().get(key.position(), key.bytes)?;
     Some(look(&entry))
 }
 
@@ -341,10 +341,8 @@ fn populate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandE
         }
         let key = keyspace.hasher().key(&name);
         let mut guard = keyspace.lock(key.shard());
-        let db = guard.db_mut(ctx.session.db);
-        if db.table.find(key.position(), key.bytes).is_none() {
-            db.insert(key.hash, KeyEntry::new(&name, stored(&value), None, access), keyspace.hasher());
-        }
+        let entry = KeyEntry::new(&name, stored(&value), None, access);
+        keyspace.insert_absent(&mut guard, ctx.session.db, entry);
         drop(guard);
         if number % POPULATE_STEP == POPULATE_STEP - 1 {
             ctx.pass.outside(|| ());
@@ -433,7 +431,7 @@ fn table_stats(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
     let keyspace = &ctx.shared.keyspace;
     let db = usize::try_from(args.integer(2)?).ok().filter(|&db| db < keyspace.db_count());
     let db = db.ok_or(CommandError::Line("ERR Out of range database"))?;
-    let slots_of = |shard| keyspace.lock(shard).db(db).map_or(0, |db| db.table.slot_count());
+    let slots_of = |shard| keyspace.lock(shard).db(db).map_or(0, |db| db.table().slot_count());
     let slots: usize = (0..SHARD_COUNT).map(slots_of).sum();
     let size = keyspace.db_size(db);
     let text = format!(

@@ -38,6 +38,7 @@ pub static SECTIONS: &[Section] = &[
     Section { name: "errorstats", heading: "Errorstats", by_default: true, write: stats::errorstats },
     Section { name: "cluster", heading: "Cluster", by_default: true, write: server::cluster },
     Section { name: "keyspace", heading: "Keyspace", by_default: true, write: stats::keyspace },
+    Section { name: "keysizes", heading: "Keysizes", by_default: true, write: stats::keysizes },
 ];
 
 /// Fields of a section on their way into the reply.

@@ -2,10 +2,22 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use keyspace::SizedType;
+use keyspace::sizes::bin_start;
+
 use super::Fields;
 use crate::latency::Times;
 use crate::pubsub::Kind;
 use crate::shared::Shared;
+
+/// The fields of keys' sizes, in the order of [`SizedType::ALL`]. Redis has none of streams.
+const SIZE_FIELDS: [(SizedType, &str); 5] = [
+    (SizedType::String, "strings_sizes"),
+    (SizedType::List, "lists_items"),
+    (SizedType::Set, "sets_items"),
+    (SizedType::Zset, "zsets_items"),
+    (SizedType::Hash, "hashes_items"),
+];
 
 /// The Stats section.
 pub fn stats(shared: &Shared, fields: &mut Fields) {
@@ -141,6 +153,27 @@ pub fn errorstats(shared: &Shared, fields: &mut Fields) {
     for (code, count) in shared.errors.by_code() {
         fields.add(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
+}
+
+/// The Keysizes section: how many strings are how long, how many collections have how many elements.
+pub fn keysizes(shared: &Shared, fields: &mut Fields) {
+    for db in 0..shared.keyspace.db_count() {
+        let counts = shared.keyspace.sizes().counts(db);
+        for (kind, name) in SIZE_FIELDS {
+            let bins = counts[kind as usize - 1].iter().enumerate().filter(|&(_, &count)| count > 0);
+            let parts: Vec<String> =
+                bins.map(|(bin, count)| format!("{}={count}", short_size(bin_start(bin)))).collect();
+            if !parts.is_empty() {
+                fields.add(&format!("db{db}_distrib_{name}"), parts.join(","));
+            }
+        }
+    }
+}
+
+/// A power of two as `512`, `4K`, `2M`.
+fn short_size(size: u64) -> String {
+    let unit = size.checked_ilog2().unwrap_or(0) / 10;
+    format!("{}{}", size >> (10 * unit), ["", "K", "M", "G", "T", "P", "E"][unit as usize])
 }
 
 /// The Keyspace section: databases that are not empty.

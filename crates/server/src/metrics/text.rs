@@ -362,6 +362,9 @@ fn parts(page: &mut Page, section: &str, name: &str, value: &str) {
         }
         return;
     }
+    if section == "keysizes" {
+        return key_sizes(page, name, value);
+    }
     let Some(labelled) = LABELLED.iter().find(|labelled| labelled.section == section) else { return };
     let Some(label) = name.strip_prefix(labelled.prefix) else { return };
     for (name, value) in pairs() {
@@ -370,6 +373,18 @@ fn parts(page: &mut Page, section: &str, name: &str, value: &str) {
         let scaled =
             if part.per_unit == 1.0 { value.to_owned() } else { (number / part.per_unit).to_string() };
         page.add((part.series, part.kind, part.help), &[(labelled.label, label)], &scaled);
+    }
+}
+
+/// Adds `db0_distrib_lists_items:4=1,1K=2`: a gauge per database, type and smallest size of a bin.
+fn key_sizes(page: &mut Page, name: &str, value: &str) {
+    let Some((db, kind)) = name.strip_prefix("db").and_then(|rest| rest.split_once("_distrib_")) else {
+        return;
+    };
+    let kind = kind.trim_end_matches("_sizes").trim_end_matches("_items");
+    let help = "Keys of a type with this size or more, less than twice as much: bytes of strings, elements.";
+    for (size, count) in value.split(',').filter_map(|part| part.split_once('=')) {
+        page.add(("db_key_sizes", Kind::Gauge, help), &[("db", db), ("type", kind), ("size", size)], count);
     }
 }
 

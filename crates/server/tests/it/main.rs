@@ -6,6 +6,7 @@ mod differential;
 mod dump;
 mod hostile;
 mod latency;
+mod keysizes;
 mod linearizability;
 mod memory;
 mod metrics;

@@ -42,7 +42,7 @@ impl Digest {
             digest.mix(&(db as u32).to_be_bytes());
             for shard in 0..SHARD_COUNT {
                 let guard = keyspace.lock(shard);
-                for entry in guard.db(db).into_iter().flat_map(|db| db.table.iter()) {
+                for entry in guard.db(db).into_iter().flat_map(|db| db.table().iter()) {
                     let mut of_key = Self::default();
                     of_key.mix(entry.key());
                     of_key.mix_value(&entry);

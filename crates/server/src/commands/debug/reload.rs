@@ -19,17 +19,17 @@ pub fn reload(keyspace: &Keyspace, rules: &Rules<'_>, now_ms: i64) -> Result<(),
     for shard in 0..SHARD_COUNT {
         let mut guard = keyspace.lock(shard);
         for db in 0..keyspace.db_count() {
-            let keys = guard.take_keys(db);
-            for entry in keys.iter().filter(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms)) {
-                let again = again(&entry, rules).unwrap_or_else(|error| {
+            keyspace.remake_keys(&mut guard, db, |entry| {
+                if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+                    return None;
+                }
+                Some(again(entry, rules).unwrap_or_else(|error| {
                     if result.is_ok() {
                         result = Err(error);
                     }
                     entry.duplicate(entry.key(), entry.access())
-                });
-                let key = keyspace.hasher().key(entry.key());
-                guard.db_mut(db).insert(key.hash, again, keyspace.hasher());
-            }
+                }))
+            });
         }
     }
     result
