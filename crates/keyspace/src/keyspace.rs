@@ -70,7 +70,12 @@ impl Keyspace {
 
     /// Puts every key of a locked shard's database through `again`, which gives it back as it shall be or
     /// leaves it out. O(keys).
-    pub fn remake_keys(&self, shard: &mut Shard, db: usize, mut again: impl FnMut(&KeyEntry) -> Option<KeyEntry>) {
+    pub fn remake_keys(
+        &self,
+        shard: &mut Shard,
+        db: usize,
+        mut again: impl FnMut(&KeyEntry) -> Option<KeyEntry>,
+    ) {
         for entry in shard.take_keys(db).iter() {
             self.sizes.recount(None, db, SizeMark::of(&entry), SizeMark::NONE);
             if let Some(entry) = again(&entry) {

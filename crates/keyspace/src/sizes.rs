@@ -50,8 +50,7 @@ pub enum SizedType {
 
 impl SizedType {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
+    pub const ALL: [Self; 6] = [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
 }
 
 /// The cell in which a key is counted. O(1) to make, except that the length of a listpack of more than

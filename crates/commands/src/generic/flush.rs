@@ -1,7 +1,6 @@
 //! Commands on whole databases. They run alone and only move tables: what they held is freed in the
 //! background.
 
-
 use crate::args::Args;
 use crate::ctx::{Ctx, DbChange, Discarded};
 use crate::error::CommandError;

@@ -24,7 +24,9 @@ fn from_lengths(client: &mut Client) -> String {
         let Value::Array(keys) = client.command(&["KEYS", "*"]) else { panic!("KEYS answers an array") };
         for key in keys {
             let Value::Bulk(key) = key else { panic!("a key is bytes") };
-            let Value::Simple(kind) = client.command(&[b"TYPE", &key[..]]) else { panic!("a type is a word") };
+            let Value::Simple(kind) = client.command(&[b"TYPE", &key[..]]) else {
+                panic!("a type is a word")
+            };
             let at = TYPES.iter().position(|(name, ..)| name.as_bytes() == kind).expect("one of the five");
             if let Value::Integer(len) = client.command(&[TYPES[at].1.as_bytes(), &key]) {
                 let bin = if len == 0 { 0 } else { 1 << len.ilog2() };
