@@ -118,9 +118,11 @@ mod tests {
     use crate::command_table::CommandTable;
     use crate::latency::Times;
 
-    /// Turns of a thread: when each begins and ends, in microseconds, and by connection how often it calls GET.
-    /// Gives the times of all calls, with their numbers.
-    fn check(turns: &[(u64, u64, &[(usize, u64)])], expected: &[(u64, u64)]) {
+    /// A turn: when it begins and ends, in microseconds, and by connection how often it calls GET.
+    type Turn<'a> = (u64, u64, &'a [(usize, u64)]);
+
+    /// These turns of a thread give these times in microseconds, each with a number of calls.
+    fn check(turns: &[Turn<'_>], expected: &[(u64, u64)]) {
         let table = CommandTable::new();
         let get = table.find(b"GET").expect("it exists");
         let stats = ThreadStats::new(table.id_count());

@@ -23,7 +23,6 @@ const SIZE_FIELDS: [(SizedType, &str); 5] = [
 pub fn stats(shared: &Shared, fields: &mut Fields) {
     let samples = &shared.samples;
     let kbps = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
-    let turns = shared.sum(|stats| &stats.turns);
     fields.add("total_connections_received", shared.sum(|stats| &stats.connections));
     fields.add("total_commands_processed", shared.sum(|stats| &stats.processed));
     fields.add("instantaneous_ops_per_sec", samples.ops_per_second.load(Relaxed));
@@ -80,7 +79,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     let output_limit = shared.sum(|stats| &stats.output_limit_disconnections);
     fields.add("client_output_buffer_limit_disconnections", output_limit);
     fields.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
-    fields.add("eventloop_cycles", turns);
+    fields.add("eventloop_cycles", shared.sum(|stats| &stats.cycles));
     fields.zeros(&[
         "eventloop_duration_sum",
         "eventloop_duration_cmd_sum",
