@@ -17,6 +17,7 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -112,6 +113,7 @@ impl Epoll {
         if timeout != Some(Duration::ZERO) {
             self.gather(core);
         }
+        let timeout = self.wait_precisely(timeout);
         match self.poll.poll(&mut self.kernel_events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.kernel_events.clear(),
             outcome => outcome?,
@@ -128,6 +130,21 @@ impl Epoll {
             self.close(core, conn);
         }
         Ok(())
+    }
+
+    /// Waits as long as `timeout` says where that is no whole number of milliseconds, which is all that
+    /// epoll counts in; how long is to be waited then.
+    fn wait_precisely(&self, timeout: Option<Duration>) -> Option<Duration> {
+        let Some(timeout) = timeout.filter(|timeout| timeout.subsec_nanos() % 1_000_000 != 0) else {
+            return timeout;
+        };
+        let Ok(timespec) = timeout.try_into() else { return Some(timeout) };
+        let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
+        // A signal ends the wait like an event does: the poll that follows finds nothing then.
+        match rustix::event::poll(&mut fds, Some(&timespec)) {
+            Ok(_) | Err(Errno::INTR) => Some(Duration::ZERO),
+            Err(_) => Some(timeout),
+        }
     }
 
     /// Lets requests gather, asleep: epoll has no way to wait for several events.

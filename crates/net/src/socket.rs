@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt;
+use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
 use crate::Address;
 
@@ -38,6 +40,20 @@ impl Socket {
             *listening
         };
         Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local) }
+    }
+
+    /// Begins to connect to `server` and does not wait for it: output waits until it has answered, and
+    /// that it refuses is reported like any end of a connection. To tune it is the loop's.
+    pub fn connect(server: SocketAddr) -> io::Result<Self> {
+        let socket = RawSocket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&server.into()) {
+            Err(error) if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) => return Err(error),
+            _ => {}
+        }
+        let local = socket.local_addr()?.as_socket();
+        let local = Address::Tcp(local.unwrap_or(SocketAddr::new(server.ip(), 0)));
+        Ok(Self { fd: socket.into(), peer: Address::Tcp(server), local })
     }
 
     /// The descriptor alone.

@@ -51,9 +51,60 @@ on_each_backend! {
     more_input_than_turn_memory_holds_arrives,
     an_announced_large_request_arrives_whole,
     a_socket_accepted_on_one_loop_works_on_another,
+    a_connection_begun_by_the_loop_sends_when_it_is_there,
+    a_connection_that_is_refused_is_reported_closed,
     random_traffic_is_echoed_exactly,
     poll_returns_at_its_timeout,
     a_removed_listener_refuses_clients,
+}
+
+fn a_connection_begun_by_the_loop_sends_when_it_is_there(backend: BackendChoice) {
+    let mut served = Served::start(backend);
+    let socket = Socket::connect(served.address).unwrap();
+    let client = served.event_loop.adopt(socket).unwrap();
+    served.event_loop.output(client).tail_mut().extend_from_slice(b"first words");
+    let deadline = Instant::now() + PATIENCE;
+    let mut server = None;
+    loop {
+        assert!(Instant::now() < deadline, "nothing arrived");
+        served.event_loop.flush();
+        let mut events = Vec::new();
+        served.event_loop.poll(Some(Duration::from_millis(20)), &mut events).unwrap();
+        for event in events {
+            match event {
+                Event::Accepted { socket, .. } => server = Some(served.event_loop.adopt(socket).unwrap()),
+                Event::Closed(conn, reason) => panic!("{conn:?} was closed: {reason:?}"),
+                _ => {}
+            }
+        }
+        let arrived = |conn| served.event_loop.inputs().bytes(conn) == b"first words";
+        if server.is_some_and(arrived) {
+            return;
+        }
+    }
+}
+
+fn a_connection_that_is_refused_is_reported_closed(backend: BackendChoice) {
+    let options = LoopOptions { backend, ..LoopOptions::default() };
+    let mut event_loop = EventLoop::new(&options).unwrap();
+    // A port that was just free: nobody listens there.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let Ok(socket) = Socket::connect(free) else { return };
+    let client = event_loop.adopt(socket).unwrap();
+    event_loop.output(client).tail_mut().extend_from_slice(b"nobody hears");
+    event_loop.flush();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "the refusal was not reported");
+        let mut events = Vec::new();
+        event_loop.poll(Some(Duration::from_millis(20)), &mut events).unwrap();
+        if events
+            .iter()
+            .any(|event| matches!(event, Event::Closed(conn, CloseReason::Failed(_)) if *conn == client))
+        {
+            return;
+        }
+    }
 }
 
 fn io_uring_works() -> bool {
