@@ -17,6 +17,8 @@ pub enum BenchError {
     },
     /// The server refused the password, the database or the protocol; its own words.
     Refused(String),
+    /// A run that began ended early; its partial result was given before.
+    Ended(String),
     /// The system refused something else, a thread or an event loop.
     System(io::Error),
 }
@@ -27,6 +29,7 @@ impl fmt::Display for BenchError {
             BenchError::Usage(reason) => f.write_str(reason),
             BenchError::Connect { address, error } => write!(f, "cannot connect to {address}: {error}"),
             BenchError::Refused(reply) => write!(f, "the server refused the connection: {reply}"),
+            BenchError::Ended(reason) => write!(f, "the run ended early: {reason}"),
             BenchError::System(error) => error.fmt(f),
         }
     }

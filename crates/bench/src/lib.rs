@@ -11,13 +11,18 @@
 //! limit, that replies were errors or that the run ended early.
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod compare;
+pub mod output;
 pub mod results;
 pub mod spec;
+pub mod sweep;
 pub mod workload;
 
 mod engine;
 mod error;
+mod usage;
 
 pub use engine::run;
 pub use error::BenchError;
+pub use usage::ProcessUse;

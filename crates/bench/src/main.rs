@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use bench::cli::{self, RunArguments};
 use bench::compare::{self, CompareArguments};
 use clap::{Parser, Subcommand};
 
@@ -16,19 +17,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Sends load to one server and measures it.
+    Run(Box<RunArguments>),
     /// Compares servers in interleaved rounds and writes reports.
     Compare(CompareArguments),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Compare(arguments) => compare::main(&arguments),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("saker-bench: {error}");
-            ExitCode::from(2)
-        }
-    }
+    cli::exit_code(match Cli::parse().command {
+        Command::Run(arguments) => cli::main(&arguments),
+        Command::Compare(arguments) => compare::main(&arguments).map(|()| ExitCode::SUCCESS),
+    })
 }

@@ -34,6 +34,9 @@ pub struct RunResult {
     pub hits: u64,
     /// Reads that found nothing.
     pub misses: u64,
+    /// Requests that were due or sent but not answered when the run ended: they have no latency, so
+    /// where there are many of them the figures are too good.
+    pub unanswered: u64,
     /// Latency of all requests.
     pub latency: LatencySummary,
     /// The same as a histogram: how many requests took at most so long and longer than the entry before.

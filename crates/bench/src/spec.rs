@@ -1,6 +1,9 @@
 //! What a run is to do: whom to talk to, what to send, how much and how fast.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use net::BackendChoice;
@@ -49,6 +52,16 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
+/// `127.0.0.1:6379`, or the path.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 impl Default for Target {
     /// `127.0.0.1:6379`, no password, database 0, RESP2.
     fn default() -> Self {
@@ -78,6 +91,8 @@ pub struct Load {
     pub verify: bool,
     /// How the load generator talks to the kernel.
     pub backend: BackendChoice,
+    /// How long the server may be silent while requests wait for it; then the run has failed.
+    pub reply_within: Duration,
     /// Seed of all that is drawn at random.
     pub seed: u64,
 }
@@ -95,6 +110,7 @@ impl Default for Load {
             reconnect: false,
             verify: false,
             backend: BackendChoice::Auto,
+            reply_within: Duration::from_secs(60),
             seed: 1,
         }
     }
@@ -116,4 +132,6 @@ pub struct Watch {
     pub server_pid: Option<u32>,
     /// Shows a progress line on standard error, if that is a terminal.
     pub progress: bool,
+    /// Ends the run with what was measured once it is set, by a signal handler for example.
+    pub interrupt: Option<Arc<AtomicBool>>,
 }

@@ -1,10 +1,223 @@
 //! The run itself: worker threads, and the calling thread that watches them.
+//!
+//! Threads connect and greet first; when all are ready the run starts for all at once. The calling thread
+//! then sleeps in short steps: it shows the progress, reads the server's process when the measured part
+//! begins and when it ends, and passes an interrupt on.
+
+mod connection;
+mod progress;
+mod replies;
+mod shared;
+mod tally;
+mod worker;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Barrier, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use net::Backend;
 
 use crate::BenchError;
-use crate::results::RunResult;
-use crate::spec::RunSpec;
+use crate::results::{Ending, LoopMode, RunResult, ServerUse, Settings, Transport};
+use crate::spec::{Endpoint, RunSpec};
+use crate::usage::ProcessUse;
+use crate::workload::Sequences;
+use connection::Server;
+use progress::Progress;
+use shared::{Shared, Times};
+use tally::{Tally, client_use};
+use worker::Worker;
 
-/// Runs `spec` to its end, or until the process is interrupted.
+/// How often the calling thread looks after the others.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What the calling thread saw.
+#[derive(Default)]
+struct Watched {
+    server: Option<(ProcessUse, ProcessUse)>,
+    interrupted: bool,
+}
+
+/// Runs `spec` to its end, until it is interrupted or until the server goes away: both leave a result of
+/// what was measured until then. An error means that nothing was measured.
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
-    Err(BenchError::Usage(format!("{}: nothing is sent yet", spec.workload.name)))
+    check(spec)?;
+    let server = Server::find(&spec.target)?;
+    let threads = spec.load.threads.min(spec.load.connections);
+    let shared = Shared::new(&spec.load, threads);
+    let sequences = Sequences::new(spec.workload.sequences);
+    let times: OnceLock<Times> = OnceLock::new();
+    let start = Barrier::new(threads + 1);
+    let (ready, readies) = mpsc::channel();
+    let started_unix_ms = |times: &Times| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead_ns = times.measured_ns.saturating_sub(shared.now_ns());
+        (now + Duration::from_nanos(ahead_ns)).as_millis() as u64
+    };
+    thread::scope(|scope| {
+        let mut workers = Vec::with_capacity(threads);
+        for index in 0..threads {
+            let (ready, sequences) = (ready.clone(), sequences.clone());
+            let (shared, server, times, start) = (&shared, &server, &times, &start);
+            let place = (index, threads);
+            let work = move || {
+                let worker = match Worker::start(place, spec, shared, server, sequences) {
+                    Ok(worker) => {
+                        let _ = ready.send(Ok(worker.backend()));
+                        Some(worker)
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                        None
+                    }
+                };
+                start.wait();
+                // Not set when another thread could not start.
+                Some(worker?.run(place, *times.get()?))
+            };
+            workers.push(scope.spawn(work));
+        }
+        let readies: Result<Vec<Backend>, BenchError> = readies.iter().take(threads).collect();
+        if readies.is_err() {
+            start.wait();
+        }
+        let backend = readies?[0];
+        let times = *times.get_or_init(|| shared.times_from_now(&spec.load));
+        let started_unix_ms = started_unix_ms(&times);
+        start.wait();
+        let watched = watch(spec, &shared, &times, || workers.iter().all(|worker| worker.is_finished()));
+        let tallies: Vec<Tally> = workers
+            .into_iter()
+            .filter_map(|worker| worker.join().expect("a panic of a thread ends the run"))
+            .collect();
+        Ok(result(spec, &shared, &times, (backend, started_unix_ms), &tallies, watched))
+    })
+}
+
+/// Refuses settings that cannot be run.
+fn check(spec: &RunSpec) -> Result<(), BenchError> {
+    let load = &spec.load;
+    let wrong = |reason: &str| Err(BenchError::Usage(reason.to_owned()));
+    if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
+        return wrong("connections, threads and pipeline depth are at least 1");
+    }
+    if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+        return wrong("a rate is above 0");
+    }
+    if load.verify && spec.workload.values.is_none() {
+        return wrong("nothing to verify: the workload has no values");
+    }
+    if load.verify && spec.workload.requests.iter().all(|request| !request.template.gets()) {
+        return wrong("nothing to verify: the workload has no GET");
+    }
+    Ok(())
+}
+
+/// Looks after a run until `is_over`.
+fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> bool) -> Watched {
+    let mut watched = Watched::default();
+    let mut progress = Progress::new(spec);
+    let process = || spec.watch.server_pid.and_then(ProcessUse::of);
+    let mut before = None;
+    while !is_over() {
+        let ahead_ns = times.measured_ns.saturating_sub(shared.now_ns());
+        if ahead_ns == 0 && before.is_none() {
+            before = Some(process());
+        }
+        // Relaxed: a flag that nothing else hangs on.
+        let interrupt = spec.watch.interrupt.as_ref().is_some_and(|flag| flag.load(Relaxed));
+        if interrupt && !watched.interrupted {
+            watched.interrupted = true;
+            shared.stop.store(true, Relaxed);
+        }
+        progress.show(shared, times);
+        let step =
+            if ahead_ns > 0 { Duration::from_nanos(ahead_ns).min(WATCH_INTERVAL) } else { WATCH_INTERVAL };
+        thread::park_timeout(step);
+    }
+    progress.finish();
+    watched.server = before.flatten().zip(process());
+    watched
+}
+
+/// Puts the counts of all threads together.
+fn result(
+    spec: &RunSpec,
+    shared: &Shared,
+    times: &Times,
+    (backend, started_unix_ms): (Backend, u64),
+    threads: &[Tally],
+    watched: Watched,
+) -> RunResult {
+    let mut all = Tally::new();
+    threads.iter().for_each(|tally| all.add(tally));
+    let requests = all.histogram.len();
+    let duration = Duration::from_nanos(all.last_reply_ns.saturating_sub(times.measured_ns));
+    let duration_seconds = duration.as_secs_f64();
+    let ending = match shared.failure() {
+        Some(reason) => Ending::Failed(reason),
+        None if watched.interrupted => Ending::Interrupted,
+        None => Ending::Complete,
+    };
+    RunResult {
+        test: spec.workload.name.clone(),
+        command: spec.workload.command(),
+        settings: settings(spec, backend, threads.len()),
+        started_unix_ms,
+        duration_seconds,
+        requests,
+        requests_per_second: if requests > 0 { requests as f64 / duration_seconds.max(1e-9) } else { 0.0 },
+        errors: all.errors.clone(),
+        first_error: all.first_error.clone(),
+        hits: all.hits,
+        misses: all.misses,
+        unanswered: all.unanswered,
+        latency: all.latency(),
+        histogram: all.buckets(),
+        per_second: shared.seconds(duration),
+        client: client_use(threads, &all),
+        server: watched.server.map(|(before, after)| server_use(before, after, requests)),
+        ending,
+    }
+}
+
+fn server_use(before: ProcessUse, after: ProcessUse, requests: u64) -> ServerUse {
+    let cpu_seconds = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+    ServerUse {
+        cpu_seconds,
+        cpu_us_per_request: if requests > 0 { cpu_seconds * 1e6 / requests as f64 } else { 0.0 },
+        rss_bytes: after.rss_bytes,
+        context_switches_voluntary: after
+            .context_switches_voluntary
+            .saturating_sub(before.context_switches_voluntary),
+        context_switches_involuntary: after
+            .context_switches_involuntary
+            .saturating_sub(before.context_switches_involuntary),
+    }
+}
+
+fn settings(spec: &RunSpec, backend: Backend, threads: usize) -> Settings {
+    let load = &spec.load;
+    Settings {
+        address: spec.target.endpoint.to_string(),
+        transport: match spec.target.endpoint {
+            Endpoint::Tcp { .. } => Transport::Tcp,
+            Endpoint::Unix(_) => Transport::Unix,
+        },
+        resp: if spec.target.resp3 { 3 } else { 2 },
+        db: spec.target.db,
+        threads,
+        connections: load.connections,
+        pipeline: load.pipeline,
+        value_bytes: spec.workload.value_bytes.clone(),
+        keyspace: spec.workload.keyspace,
+        loop_mode: match load.rate {
+            None => LoopMode::Closed,
+            Some(requests_per_second) => LoopMode::Open { requests_per_second },
+        },
+        reconnect: load.reconnect,
+        warm_up_seconds: load.warm_up.as_secs_f64(),
+        io_backend: backend.name().to_owned(),
+    }
 }

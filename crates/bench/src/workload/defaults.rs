@@ -121,7 +121,7 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
     let values = Values::new(options.sizes.clone(), options.content);
     let template_options = TemplateOptions {
         rand_int_count: options.keyspace.map(|count| count.max(1)),
-        data: Some(values),
+        data: Some(values.clone()),
         ..TemplateOptions::default()
     };
     let template = if test.name == "ping_inline" {
@@ -134,6 +134,7 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
         Template::parse(&line, &template_options, &mut 0).expect("the lines of the table are templates")
     };
     let mut workload = Workload::of(test.title, vec![Weighted { weight: 1, template }], 0);
+    workload.values = Some(values);
     // Elements of one set are chosen from the keyspace too.
     if test.line.contains("__rand_int__") {
         workload.keyspace = options.keyspace.unwrap_or(0);

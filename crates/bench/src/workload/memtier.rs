@@ -47,6 +47,7 @@ impl Workload {
         });
         let sequences = counters.into_iter().max().unwrap_or(0);
         let mut workload = Workload::of(&format!("SET:GET {sets}:{gets}"), requests, sequences);
+        workload.values = Some(mix.values.clone());
         workload.value_bytes = mix.values.sizes().to_string();
         Ok(workload)
     }

@@ -36,6 +36,8 @@ pub struct Workload {
     pub value_bytes: String,
     /// Counters that its sequential keys need.
     pub sequences: usize,
+    /// The values it writes, and those that its reads find where replies are verified.
+    pub values: Option<Values>,
 }
 
 /// A request and how often it is sent.
@@ -52,10 +54,9 @@ impl Workload {
     fn of(name: &str, requests: Vec<Weighted>, sequences: usize) -> Self {
         let templates = || requests.iter().map(|request| &request.template);
         let keyspace = templates().map(Template::keyspace).max().unwrap_or(0);
-        let value_bytes = templates()
-            .find_map(Template::values)
-            .map_or_else(String::new, |values| values.sizes().to_string());
-        Self { name: name.to_owned(), keyspace, value_bytes, sequences, requests }
+        let values = templates().find_map(Template::values).cloned();
+        let value_bytes = values.as_ref().map_or_else(String::new, |values| values.sizes().to_string());
+        Self { name: name.to_owned(), keyspace, value_bytes, sequences, values, requests }
     }
 
     /// Requests by weight: (weight, command line with placeholders). `name` is the line itself when empty
@@ -107,11 +108,6 @@ impl Workload {
         let lines =
             self.requests.iter().map(|request| format!("{}: {}", request.weight, request.template.text()));
         lines.collect::<Vec<_>>().join("\n")
-    }
-
-    /// The values it writes, if it does.
-    pub fn values(&self) -> Option<&Values> {
-        self.requests.iter().find_map(|request| request.template.values())
     }
 }
 

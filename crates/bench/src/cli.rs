@@ -1,0 +1,466 @@
+//! `saker-bench run`: its arguments, which mean what they mean to redis-benchmark where that has them and
+//! to memtier_benchmark or resp-benchmark where those do.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use clap::Args;
+use net::BackendChoice;
+
+use crate::results::{Ending, RunResult};
+use crate::spec::{Endpoint, Limit, Load, RunSpec, Target, Watch};
+use crate::sweep::sweep;
+use crate::workload::{
+    Content, DefaultTestOptions, KeyPattern, Keys, Memtier, Sizes, TemplateOptions, Values, Workload, Zipf,
+};
+use crate::{BenchError, output, run};
+
+/// The exit status of a run that failed, and of arguments that make no sense.
+const FAILED: u8 = 2;
+/// The exit status after Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;
+/// The length of a run that neither `-n` nor `--duration` bounds, under `--rate-sweep`.
+const SWEEP_STEP: Duration = Duration::from_secs(3);
+/// The exponent of `--key-pattern Z`, as memtier has it.
+const KEY_ZIPF_EXPONENT: f64 = 1.0;
+
+/// Sends load to one server and measures it.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct RunArguments {
+    /// Host of the server.
+    #[arg(short = 'h', long, default_value = "127.0.0.1")]
+    host: String,
+    /// Its port.
+    #[arg(short, long, default_value_t = 6379)]
+    port: u16,
+    /// Its Unix socket, in place of host and port.
+    #[arg(short, long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Password.
+    #[arg(short = 'a', long, value_name = "PASSWORD")]
+    password: Option<String>,
+    /// ACL user; needs a password.
+    #[arg(long, requires = "password")]
+    user: Option<String>,
+    /// Speak RESP3.
+    #[arg(short = '3', long = "resp3")]
+    resp3: bool,
+    /// Database.
+    #[arg(long, visible_alias = "db", default_value_t = 0)]
+    dbnum: u32,
+    /// Connections of all threads together.
+    #[arg(short, long, default_value_t = 50)]
+    clients: usize,
+    /// Threads of the load generator.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Requests sent ahead of their replies.
+    #[arg(short = 'P', long, default_value_t = 1)]
+    pipeline: usize,
+    /// 1 keeps connections, 0 opens one for each request.
+    #[arg(short = 'k', default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    keep_alive: u8,
+    /// Requests in all [default: 100000].
+    #[arg(short = 'n', long, conflicts_with = "duration")]
+    requests: Option<u64>,
+    /// Seconds, in place of a count of requests.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Seconds of load before the measurement.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
+    warm_up: Duration,
+    /// Open loop: requests per second, sent on schedule; latency counts from when each was due.
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Search the highest rate whose p99 stays under so many milliseconds, from --rate upwards.
+    #[arg(long, value_name = "P99_MS", num_args = 0..=1, default_missing_value = "1")]
+    rate_sweep: Option<f64>,
+    /// Repeat the tests until interrupted.
+    #[arg(short = 'l')]
+    repeat: bool,
+    /// Size of values: 3, 10-100 or 32:50,64:50 (size:weight).
+    #[arg(short, long = "data-size", visible_alias = "size", default_value = "3")]
+    data_size: String,
+    /// What values are made of: constant, random (letters and digits), binary or compressible.
+    #[arg(long, value_parser = content)]
+    content: Option<Content>,
+    /// Compare what GET finds with what SET writes; values then follow from keys.
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    what: What,
+    /// One line per test.
+    #[arg(short, long)]
+    quiet: bool,
+    /// CSV, with redis-benchmark's columns first.
+    #[arg(long)]
+    csv: bool,
+    /// Also write all results to a file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Way to the kernel: auto, io_uring or epoll.
+    #[arg(long, default_value = "auto", value_parser = backend)]
+    io_backend: BackendChoice,
+    /// The server's process on this machine, to show its CPU time and memory.
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+    /// Seconds that the server may be silent before the run has failed.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    reply_within: Duration,
+    /// Seed of random choices.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// What is sent. Without any of it: redis-benchmark's default tests.
+#[derive(Args, Debug)]
+struct What {
+    /// Default tests, separated by commas: ping_inline, ping_mbulk, set, get, incr, lpush, rpush, lpop, rpop,
+    /// sadd, hset, spop, zadd, zpopmin, lrange_100, lrange_300, lrange_500, lrange_600, mset, xadd.
+    #[arg(short, long, value_delimiter = ',', value_name = "TESTS")]
+    tests: Vec<String>,
+    /// Random keys out of so many, where a test or a command has __rand_int__.
+    #[arg(short = 'r', long, value_name = "KEYS")]
+    keyspace: Option<u64>,
+    /// A command of a mix and its weight, 15:GET {key uniform 100}; may be given several times.
+    #[arg(long, value_name = "WEIGHT:COMMAND", conflicts_with_all = ["tests", "ratio", "command"])]
+    mix: Vec<String>,
+    /// A file of commands, one a line, each with WEIGHT: ahead of it if that is not 1.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tests", "ratio", "mix", "command"])]
+    file: Option<PathBuf>,
+    /// memtier's mix of SET and GET, 1:15.
+    #[arg(long, value_name = "SET:GET", conflicts_with_all = ["tests", "command"])]
+    ratio: Option<String>,
+    /// Keys of SET and of GET: R random, S sequential, G Gaussian, Z Zipf.
+    #[arg(long, value_name = "SET:GET", default_value = "R:R")]
+    key_pattern: String,
+    /// Smallest number of a key, with --ratio.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    key_minimum: u64,
+    /// Largest number of a key, with --ratio.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000_000)]
+    key_maximum: u64,
+    /// Median of pattern G [default: the middle].
+    #[arg(long, value_name = "NUMBER")]
+    key_median: Option<f64>,
+    /// Standard deviation of pattern G [default: a sixth of the range].
+    #[arg(long, value_name = "NUMBER")]
+    key_stddev: Option<f64>,
+    /// Exponent of pattern Z [default: 1].
+    #[arg(long, value_name = "NUMBER")]
+    key_zipf_exp: Option<f64>,
+    /// What keys begin with, with --ratio.
+    #[arg(long, value_name = "TEXT", default_value = "memtier-")]
+    key_prefix: String,
+    /// A command with placeholders, as one word or several: SET {key uniform 100000} {value 64}.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn content(text: &str) -> Result<Content, String> {
+    match text {
+        "constant" => Ok(Content::Constant),
+        "random" => Ok(Content::Alphanumeric),
+        "binary" => Ok(Content::Binary),
+        "compressible" => Ok(Content::Compressible),
+        _ => Err("constant, random, binary and compressible are known".to_owned()),
+    }
+}
+
+fn backend(text: &str) -> Result<BackendChoice, String> {
+    match text {
+        "auto" => Ok(BackendChoice::Auto),
+        "io_uring" => Ok(BackendChoice::IoUring),
+        "epoll" => Ok(BackendChoice::Epoll),
+        _ => Err("auto, io_uring and epoll are known".to_owned()),
+    }
+}
+
+impl RunArguments {
+    /// The runs that are asked for, in their order.
+    fn specs(&self) -> Result<Vec<RunSpec>, BenchError> {
+        let endpoint = match &self.socket {
+            Some(path) => Endpoint::Unix(path.clone()),
+            None => Endpoint::Tcp { host: self.host.clone(), port: self.port },
+        };
+        let target = Target {
+            endpoint,
+            user: self.user.clone(),
+            password: self.password.clone(),
+            db: self.dbnum,
+            resp3: self.resp3,
+        };
+        let limit = match (self.requests, self.duration) {
+            (_, Some(duration)) => Limit::Duration(duration),
+            (None, None) if self.rate_sweep.is_some() => Limit::Duration(SWEEP_STEP),
+            (requests, None) => Limit::Requests(requests.unwrap_or(100_000)),
+        };
+        let load = Load {
+            threads: self.threads,
+            connections: self.clients,
+            pipeline: self.pipeline,
+            limit,
+            warm_up: self.warm_up,
+            rate: self.rate,
+            reconnect: self.keep_alive == 0,
+            verify: self.verify,
+            backend: self.io_backend,
+            reply_within: self.reply_within,
+            seed: self.seed,
+        };
+        let watch = Watch { server_pid: self.server_pid, progress: !self.quiet, interrupt: None };
+        let spec =
+            |workload| RunSpec { target: target.clone(), workload, load: load.clone(), watch: watch.clone() };
+        Ok(self.workloads()?.into_iter().map(spec).collect())
+    }
+
+    fn workloads(&self) -> Result<Vec<Workload>, BenchError> {
+        let what = &self.what;
+        let sizes = Sizes::parse(&self.data_size)?;
+        let values = |content| Values::new(sizes.clone(), self.content.unwrap_or(content));
+        if let Some(ratio) = &what.ratio {
+            return Ok(vec![what.memtier(ratio, values(Content::Constant))?]);
+        }
+        let options = TemplateOptions {
+            rand_int_count: what.keyspace.filter(|&count| count > 0),
+            keys: None,
+            data: Some(values(Content::Constant)),
+            content: self.content.unwrap_or(Content::Alphanumeric),
+        };
+        if let Some(path) = &what.file {
+            return Ok(vec![self.finish(Workload::from_file(path, &options)?, &sizes)]);
+        }
+        if !what.mix.is_empty() {
+            let split = |line: &String| {
+                let (weight, command) = line.split_once(':')?;
+                Some((weight.trim().parse::<u32>().ok()?, command.trim().to_owned()))
+            };
+            let lines: Option<Vec<(u32, String)>> = what.mix.iter().map(split).collect();
+            let lines = lines.ok_or_else(|| BenchError::Usage("--mix takes WEIGHT:COMMAND".to_owned()))?;
+            let lines: Vec<(u32, &str)> =
+                lines.iter().map(|(weight, line)| (*weight, line.as_str())).collect();
+            return Ok(vec![self.finish(Workload::from_templates("mix", &lines, &options)?, &sizes)]);
+        }
+        match &what.command[..] {
+            [] => {
+                let names: Vec<&str> = what.tests.iter().map(String::as_str).collect();
+                let content = self.content.unwrap_or(Content::Constant);
+                let keyspace = what.keyspace;
+                Workload::default_tests(&names, &DefaultTestOptions { sizes, content, keyspace })
+            }
+            [line] => Ok(vec![self.finish(Workload::from_templates("", &[(1, line)], &options)?, &sizes)]),
+            words => Ok(vec![self.finish(Workload::from_arguments(words, &options)?, &sizes)]),
+        }
+    }
+
+    /// Gives a workload that only reads the values that `-d` describes, to verify them.
+    fn finish(&self, mut workload: Workload, sizes: &Sizes) -> Workload {
+        if self.verify && workload.values.is_none() {
+            let content = self.content.unwrap_or(Content::Alphanumeric);
+            workload.values = Some(Values::new(sizes.clone(), content));
+        }
+        workload
+    }
+}
+
+impl What {
+    fn memtier(&self, ratio: &str, values: Values) -> Result<Workload, BenchError> {
+        let wrong =
+            || BenchError::Usage(format!("{:?} is no key pattern: R:R, S:R, G:G, Z:Z", self.key_pattern));
+        let (set, get) = self.key_pattern.split_once(':').ok_or_else(wrong)?;
+        if self.key_minimum > self.key_maximum {
+            return Err(BenchError::Usage("--key-minimum is above --key-maximum".to_owned()));
+        }
+        let keys = |pattern: &str, counter: usize| -> Result<Keys, BenchError> {
+            Ok(Keys {
+                min: self.key_minimum,
+                max: self.key_maximum,
+                pattern: self.pattern(pattern, counter)?.ok_or_else(wrong)?,
+            })
+        };
+        Workload::memtier(&Memtier {
+            ratio: Workload::parse_ratio(ratio)?,
+            prefix: self.key_prefix.clone(),
+            set_keys: keys(set, 0)?,
+            get_keys: keys(get, 1)?,
+            values,
+        })
+    }
+
+    /// The pattern called `name`, `None` for an unknown one.
+    fn pattern(&self, name: &str, counter: usize) -> Result<Option<KeyPattern>, BenchError> {
+        let (min, max) = (self.key_minimum as f64, self.key_maximum as f64);
+        let count = (self.key_maximum - self.key_minimum).saturating_add(1);
+        Ok(Some(match name {
+            "R" => KeyPattern::Uniform,
+            "S" => KeyPattern::Sequential(counter),
+            "G" => {
+                let median = self.key_median.unwrap_or((min + max) / 2.0);
+                let deviation = self.key_stddev.unwrap_or((max - min) / 6.0);
+                if !((min..=max).contains(&median) && deviation.is_finite() && deviation >= 0.0) {
+                    let reason = "--key-median lies between --key-minimum and --key-maximum; --key-stddev is not below 0";
+                    return Err(BenchError::Usage(reason.to_owned()));
+                }
+                KeyPattern::Gaussian { median, deviation }
+            }
+            "Z" => {
+                let exponent = self.key_zipf_exp.unwrap_or(KEY_ZIPF_EXPONENT);
+                if !(exponent.is_finite() && exponent > 0.0) {
+                    return Err(BenchError::Usage("--key-zipf-exp is above 0".to_owned()));
+                }
+                KeyPattern::Zipf(Zipf::new(count, exponent))
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// Runs what `arguments` ask for, prints it as they ask for, and says how it went.
+pub fn main(arguments: &RunArguments) -> Result<ExitCode, BenchError> {
+    let mut specs = arguments.specs()?;
+    let interrupt = Arc::new(AtomicBool::new(false));
+    // A second Ctrl-C, while the first is set already, ends the process.
+    signal_hook::flag::register_conditional_shutdown(
+        signal_hook::consts::SIGINT,
+        i32::from(INTERRUPTED),
+        Arc::clone(&interrupt),
+    )?;
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupt))?;
+    for spec in &mut specs {
+        spec.watch.interrupt = Some(Arc::clone(&interrupt));
+    }
+    let mut printer = Printer { arguments, results: Vec::new(), header_printed: false };
+    let outcome = run_all(arguments, &specs, &interrupt, &mut printer);
+    printer.write_json()?;
+    outcome
+}
+
+fn run_all(
+    arguments: &RunArguments,
+    specs: &[RunSpec],
+    interrupt: &AtomicBool,
+    printer: &mut Printer<'_>,
+) -> Result<ExitCode, BenchError> {
+    loop {
+        for spec in specs {
+            let last = if let Some(p99_ms) = arguments.rate_sweep {
+                sweep_one(spec, p99_ms, printer)?
+            } else {
+                let result = run(spec)?;
+                printer.print(&result)?;
+                result.ending
+            };
+            // Relaxed: a flag that nothing else hangs on.
+            if last == Ending::Interrupted || interrupt.load(Relaxed) {
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
+            if let Ending::Failed(reason) = last {
+                return Err(BenchError::Ended(reason));
+            }
+        }
+        if !arguments.repeat {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+/// Searches the highest rate of one workload.
+fn sweep_one(spec: &RunSpec, p99_ms: f64, printer: &mut Printer<'_>) -> Result<Ending, BenchError> {
+    if !(p99_ms.is_finite() && p99_ms > 0.0) {
+        return Err(BenchError::Usage("the bound of --rate-sweep is above 0".to_owned()));
+    }
+    let mut failure = Ok(());
+    let swept = sweep(spec, p99_ms * 1e3, |result, held| {
+        let printed = printer.print_probe(result, held);
+        if failure.is_ok() {
+            failure = printed;
+        }
+    })?;
+    failure?;
+    let line = match &swept.best {
+        Some(best) => {
+            let bound = if best.is_client_bound() { ", client-bound" } else { "" };
+            format!(
+                "{}: {:.0} requests per second with p99 <= {p99_ms} msec{bound}",
+                best.test, best.requests_per_second
+            )
+        }
+        None => format!("{}: p99 is above {p99_ms} msec at the lowest rate already", spec.workload.name),
+    };
+    let last = swept.probes.last().map_or(Ending::Complete, |(result, _)| result.ending.clone());
+    printer.line(&line)?;
+    Ok(last)
+}
+
+/// Writes results as they come.
+struct Printer<'a> {
+    arguments: &'a RunArguments,
+    results: Vec<RunResult>,
+    header_printed: bool,
+}
+
+impl Printer<'_> {
+    fn print(&mut self, result: &RunResult) -> Result<(), BenchError> {
+        self.results.push(result.clone());
+        if self.arguments.csv {
+            self.csv(result)
+        } else if self.arguments.quiet {
+            self.line(&output::quiet_line(result))
+        } else {
+            self.line(&output::report(result))
+        }
+    }
+
+    fn print_probe(&mut self, result: &RunResult, held: bool) -> Result<(), BenchError> {
+        self.results.push(result.clone());
+        if self.arguments.csv {
+            return self.csv(result);
+        }
+        let verdict = if held { "holds" } else { "misses" };
+        let p99_ms = result.latency.p99_us / 1e3;
+        self.line(&format!("{}, p99={p99_ms:.3} msec, {verdict}", output::quiet_line(result)))
+    }
+
+    fn csv(&mut self, result: &RunResult) -> Result<(), BenchError> {
+        if !std::mem::replace(&mut self.header_printed, true) {
+            self.line(output::CSV_HEADER)?;
+        }
+        self.line(&output::csv_line(result))
+    }
+
+    fn line(&self, line: &str) -> Result<(), BenchError> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}")?;
+        Ok(out.flush()?)
+    }
+
+    fn write_json(&self) -> Result<(), BenchError> {
+        let Some(path) = &self.arguments.json else { return Ok(()) };
+        let text = serde_json::to_string_pretty(&self.results).map_err(std::io::Error::other)?;
+        let unwritable = |error| BenchError::Usage(format!("cannot write {}: {error}", path.display()));
+        std::fs::write(path, text + "\n").map_err(unwritable)
+    }
+}
+
+/// The exit status for `outcome`; an error is told in one line.
+pub fn exit_code(outcome: Result<ExitCode, BenchError>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        let text = error.to_string();
+        let line: Vec<&str> = text.lines().collect();
+        eprintln!("saker-bench: {}", line.join(" "));
+        ExitCode::from(FAILED)
+    })
+}

@@ -1,0 +1,276 @@
+//! Replies as they arrive in pieces: where each ends, whether it is null or an error. Nothing else is
+//! kept of them.
+//!
+//! A reply is a tree; only how many of its values are still to come needs to be known, so nesting costs
+//! nothing, neither memory nor stack, whatever a server claims. State between two pieces: `values_left`
+//! (the values of the present reply still to come, those in nested aggregates included) and `body_left`
+//! (bytes of a bulk string still to come, with its line end). A line is looked at when it is complete.
+//! Invariant: between replies both are 0. O(lines) per piece; bodies are skipped, not looked at.
+//! Source: the RESP specification, redis.io/docs.
+
+use stdx::number::parse_i64;
+
+/// The longest line taken; simple strings and errors are lines.
+const LINE_LEN_BYTES_MAX: usize = 64 * 1024;
+/// The most values of one reply: more than any command gives, and far from where counting overflows.
+const VALUES_MAX: u64 = 1 << 32;
+/// The most that is kept of an error's text.
+const ERROR_LEN_BYTES_MAX: usize = 256;
+
+/// What a reply was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Anything but the following.
+    Value,
+    /// Null, of either protocol.
+    Null,
+    /// An error, with the beginning of its text.
+    Error(Vec<u8>),
+}
+
+/// Bytes that are no reply: the server does not speak the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Malformed(pub String);
+
+/// Finds the ends of one connection's replies.
+#[derive(Debug, Default)]
+pub(super) struct ReplyScanner {
+    values_left: u64,
+    body_left: u64,
+    /// What the present reply is, as far as it is known.
+    reply: Option<Reply>,
+    /// The present reply is a push message, which answers no request.
+    is_push: bool,
+    /// The present bulk string is an error's text.
+    in_error: bool,
+    /// Whether bodies are kept, up to this length, to be compared.
+    keep_len_bytes: usize,
+    body: Vec<u8>,
+}
+
+impl ReplyScanner {
+    /// Keeps up to `len_bytes` of the bulk strings of each reply.
+    pub(super) fn keep_bodies(&mut self, len_bytes: usize) {
+        self.keep_len_bytes = len_bytes;
+    }
+
+    /// The beginning of the last reply's bulk strings, one behind the other.
+    pub(super) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Reads from `input`, which follows what was read before, up to the end of the next reply: how many
+    /// bytes are done with, and the reply if it is complete.
+    pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), Malformed> {
+        let mut at = 0;
+        loop {
+            if self.body_left > 0 {
+                at += self.take_body(&input[at..]);
+                if self.body_left > 0 {
+                    return Ok((at, None));
+                }
+            } else {
+                let Some(len) = line_len(&input[at..])? else { return Ok((at, None)) };
+                self.line(&input[at..at + len])?;
+                at += len + 2;
+            }
+            if self.values_left == 0 && self.body_left == 0 {
+                let reply = self.reply.take().unwrap_or(Reply::Value);
+                if !std::mem::take(&mut self.is_push) {
+                    return Ok((at, Some(reply)));
+                }
+            }
+        }
+    }
+
+    /// Passes the body of a bulk string; how much of it `input` has.
+    fn take_body(&mut self, input: &[u8]) -> usize {
+        let len = usize::try_from(self.body_left).unwrap_or(usize::MAX).min(input.len());
+        let text_len = usize::try_from(self.body_left.saturating_sub(2)).unwrap_or(usize::MAX).min(len);
+        let kept_max = if self.in_error { ERROR_LEN_BYTES_MAX } else { self.keep_len_bytes };
+        if kept_max > 0 {
+            let room = kept_max.saturating_sub(self.body.len());
+            self.body.extend_from_slice(&input[..text_len.min(room)]);
+        }
+        self.body_left -= len as u64;
+        if self.body_left == 0 && std::mem::take(&mut self.in_error) {
+            self.reply = Some(Reply::Error(std::mem::take(&mut self.body)));
+        }
+        len
+    }
+
+    /// Takes a whole line, without its end.
+    fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
+        let outermost = self.values_left == 0;
+        if outermost {
+            self.values_left = 1;
+            self.body.clear();
+        }
+        let Some((&kind, text)) = line.split_first() else { return Err(malformed("an empty line", line)) };
+        let mut reply = Reply::Value;
+        match kind {
+            b'+' | b':' | b',' | b'(' | b'#' => self.values_left -= 1,
+            b'-' => {
+                self.values_left -= 1;
+                reply = Reply::Error(text[..text.len().min(ERROR_LEN_BYTES_MAX)].to_vec());
+            }
+            b'_' => {
+                self.values_left -= 1;
+                reply = Reply::Null;
+            }
+            b'$' | b'=' | b'!' => {
+                self.values_left -= 1;
+                match count(text, line)? {
+                    None => reply = Reply::Null,
+                    Some(len) => {
+                        self.body_left = len + 2;
+                        self.in_error = kind == b'!' && outermost;
+                    }
+                }
+            }
+            b'*' | b'~' | b'>' | b'%' | b'|' => {
+                let values = count(text, line)?;
+                if values.is_none() {
+                    reply = Reply::Null;
+                }
+                if kind == b'>' && outermost {
+                    self.is_push = true;
+                }
+                let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
+                // Attributes come ahead of their value, which is still to come.
+                self.values_left -= u64::from(kind != b'|');
+                self.values_left = values
+                    .unwrap_or(0)
+                    .checked_mul(each)
+                    .and_then(|values| values.checked_add(self.values_left))
+                    .filter(|&values| values <= VALUES_MAX)
+                    .ok_or_else(|| malformed("more values than any reply has", line))?;
+            }
+            _ => return Err(malformed("no reply begins like that", line)),
+        }
+        if outermost {
+            self.reply = Some(reply);
+        }
+        Ok(())
+    }
+}
+
+/// The length of the line that `input` begins with, without its end; `None` when it is incomplete.
+#[inline]
+fn line_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
+    let Some(len) = input.iter().take(LINE_LEN_BYTES_MAX).position(|&byte| byte == b'\r') else {
+        let too_long = input.len() >= LINE_LEN_BYTES_MAX;
+        return if too_long { Err(malformed("a line without end", &input[..40])) } else { Ok(None) };
+    };
+    match input.get(len + 1) {
+        None => Ok(None),
+        Some(b'\n') => Ok(Some(len)),
+        Some(_) => Err(malformed("a carriage return within a line", &input[..len])),
+    }
+}
+
+/// The count of a bulk string or an aggregate, `None` for null's -1.
+fn count(text: &[u8], line: &[u8]) -> Result<Option<u64>, Malformed> {
+    match parse_i64(text) {
+        Some(-1) => Ok(None),
+        Some(count) => u64::try_from(count).map(Some).map_err(|_| malformed("a negative length", line)),
+        None => Err(malformed("a length that is no number", line)),
+    }
+}
+
+fn malformed(what: &str, line: &[u8]) -> Malformed {
+    let shown = &line[..line.len().min(60)];
+    Malformed(format!("{what}: {:?}", String::from_utf8_lossy(shown)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The replies in `input`, and the same for every way of cutting it into two pieces.
+    fn check(input: &str, expected: &[Reply]) {
+        let input = input.replace('|', "\r\n").replace('¦', "|").into_bytes();
+        for cut in 0..=input.len() {
+            let mut scanner = ReplyScanner::default();
+            let mut replies = Vec::new();
+            let mut kept = Vec::new();
+            for piece in [&input[..cut], &input[cut..]] {
+                kept.extend_from_slice(piece);
+                loop {
+                    let (taken, reply) = scanner.next(&kept).unwrap();
+                    kept.drain(..taken);
+                    match reply {
+                        Some(reply) => replies.push(reply),
+                        None => break,
+                    }
+                }
+            }
+            assert_eq!(replies, expected, "cut at {cut}");
+            assert!(kept.is_empty());
+        }
+    }
+
+    fn error(text: &str) -> Reply {
+        Reply::Error(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn replies_end_where_they_end() {
+        use Reply::{Null, Value};
+        check("+OK|:1|$3|a\rb|$0||", &[Value, Value, Value, Value]);
+        check("$-1|*-1|_|", &[Null, Null, Null]);
+        check("*2|*1|$1|a|$-1|+OK|", &[Value, Value]);
+        check("%1|+a|*0|~0|#t|,1.5|(1|=5|txt:a|", &vec![Value; 6]);
+        check("-ERR no|!7|ERR yes|", &[error("ERR no"), error("ERR yes")]);
+        check("*1|-ERR inner|", &[Value]);
+        check(">2|+a|+b|+OK|", &[Value]);
+        check("¦1|+ttl|:9|$1|a|+OK|", &[Value, Value]);
+    }
+
+    #[test]
+    fn bodies_are_kept_up_to_a_length() {
+        let mut scanner = ReplyScanner::default();
+        scanner.keep_bodies(4);
+        assert_eq!(scanner.next(b"$6\r\nabc").unwrap(), (7, None));
+        assert_eq!(scanner.next(b"def\r\n").unwrap(), (5, Some(Reply::Value)));
+        assert_eq!(scanner.body(), b"abcd");
+        assert_eq!(scanner.next(b"$1\r\nx\r\n").unwrap(), (7, Some(Reply::Value)));
+        assert_eq!(scanner.body(), b"x");
+    }
+
+    #[test]
+    fn claims_cost_nothing_and_nonsense_is_refused() {
+        let mut scanner = ReplyScanner::default();
+        assert_eq!(scanner.next(b"$9223372036854775807\r\nabc").unwrap().1, None);
+        let nested = b"*1\r\n".repeat(100_000);
+        assert_eq!(ReplyScanner::default().next(&nested).unwrap(), (nested.len(), None));
+        for input in [
+            &b"HTTP/1.1 400\r\n"[..],
+            b"\r\n",
+            b"$-2\r\n",
+            b"$x\r\n",
+            b"*9223372036854775807\r\n",
+            b"%9223372036854775807\r\n",
+            b"+a\rb",
+        ] {
+            assert!(ReplyScanner::default().next(input).is_err(), "{input:?}");
+        }
+        assert!(ReplyScanner::default().next(&[b'+'; LINE_LEN_BYTES_MAX]).is_err());
+    }
+
+    #[test]
+    fn random_bytes_never_panic_nor_stop_the_scanner() {
+        let mut rng = fastrand::Rng::with_seed(5);
+        for _ in 0..20_000 {
+            let alphabet = b"$*+-:_~%|>!=#,(\r\n0129ab";
+            let input: Vec<u8> =
+                (0..rng.usize(..60)).map(|_| alphabet[rng.usize(..alphabet.len())]).collect();
+            let mut scanner = ReplyScanner::default();
+            let mut at = 0;
+            while let Ok((taken, Some(_))) = scanner.next(&input[at..]) {
+                assert!(taken > 0);
+                at += taken;
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What the threads of a run share: when it starts and ends, what is left to send, the course so far.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::results::Second;
+use crate::spec::{Limit, Load};
+
+/// Significant digits of the histograms of one second.
+const SECOND_DIGITS: u8 = 2;
+/// The longest latency told apart from longer ones.
+pub(super) const LATENCY_NS_MAX: u64 = 3_600 * 1_000_000_000;
+
+/// The times of a run, in nanoseconds since [`Shared::epoch`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// The first request.
+    pub start_ns: u64,
+    /// The measured part.
+    pub measured_ns: u64,
+    /// From here on nothing is sent; `u64::MAX` where the count of requests decides.
+    pub end_ns: u64,
+}
+
+/// Shared by all threads of one run.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) epoch: Instant,
+    /// The run ends now, whatever is under way.
+    pub(super) stop: AtomicBool,
+    /// Requests of the measured part that no thread has taken yet.
+    left: AtomicU64,
+    /// Why the run failed; the first reason counts.
+    failure: Mutex<Option<String>>,
+    course: Mutex<Course>,
+    threads: usize,
+}
+
+/// The seconds of a run: those that all threads have told, and those in the making.
+#[derive(Debug, Default)]
+struct Course {
+    told: Vec<Second>,
+    making: Vec<Making>,
+    answered: u64,
+}
+
+#[derive(Debug)]
+struct Making {
+    histogram: Histogram<u64>,
+    threads_told: usize,
+}
+
+impl Shared {
+    pub(super) fn new(load: &Load, threads: usize) -> Self {
+        let left = match load.limit {
+            Limit::Requests(count) => count,
+            Limit::Duration(_) => u64::MAX,
+        };
+        Self {
+            epoch: Instant::now(),
+            stop: AtomicBool::new(false),
+            left: AtomicU64::new(left),
+            failure: Mutex::new(None),
+            course: Mutex::default(),
+            threads,
+        }
+    }
+
+    /// Nanoseconds since the epoch.
+    #[inline]
+    pub(super) fn now_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// Times of a run by `load` that starts now.
+    pub(super) fn times_from_now(&self, load: &Load) -> Times {
+        let start_ns = self.now_ns();
+        let measured_ns = start_ns + load.warm_up.as_nanos() as u64;
+        let end_ns = match load.limit {
+            Limit::Requests(_) => u64::MAX,
+            Limit::Duration(duration) => measured_ns.saturating_add(duration.as_nanos() as u64),
+        };
+        Times { start_ns, measured_ns, end_ns }
+    }
+
+    /// Takes up to `count` of the requests that are left. Relaxed: the number orders nothing else.
+    pub(super) fn take(&self, count: u64) -> u64 {
+        let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(count)));
+        before.unwrap_or(0).min(count)
+    }
+
+    /// Ends the run for `reason`.
+    pub(super) fn fail(&self, reason: String) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Why the run failed, if it did.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A histogram for one second of one thread.
+    pub(super) fn second_histogram() -> Histogram<u64> {
+        Histogram::new_with_bounds(1, LATENCY_NS_MAX, SECOND_DIGITS).expect("the bounds are constants")
+    }
+
+    /// Adds what a thread saw in second `index`.
+    pub(super) fn tell_second(&self, index: usize, histogram: &Histogram<u64>) {
+        let mut course = self.course();
+        course.answered += histogram.len();
+        let first = course.told.len();
+        // A second that all others have told holds nothing of this thread any more.
+        let Some(at) = index.checked_sub(first) else { return };
+        while course.making.len() <= at {
+            course.making.push(Making { histogram: Self::second_histogram(), threads_told: 0 });
+        }
+        let making = &mut course.making[at];
+        making.histogram.add(histogram).expect("both have the same bounds");
+        making.threads_told += 1;
+        while course.making.first().is_some_and(|making| making.threads_told >= self.threads) {
+            let whole = course.making.remove(0);
+            let at_seconds = course.told.len() as f64 + 1.0;
+            course.told.push(second(&whole.histogram, at_seconds, 1.0));
+        }
+    }
+
+    /// The last whole second, and how many requests were answered until its end or later.
+    pub(super) fn progress(&self) -> (Option<Second>, u64) {
+        let course = self.course();
+        (course.told.last().copied(), course.answered)
+    }
+
+    /// The seconds of a run that lasted `duration`.
+    pub(super) fn seconds(&self, duration: Duration) -> Vec<Second> {
+        let course = self.course();
+        let mut seconds = course.told.clone();
+        for making in &course.making {
+            let begin = seconds.len() as f64;
+            let end = duration.as_secs_f64().min(begin + 1.0);
+            if end > begin && !making.histogram.is_empty() {
+                seconds.push(second(&making.histogram, end, end - begin));
+            }
+        }
+        seconds
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn second(histogram: &Histogram<u64>, at_seconds: f64, len_seconds: f64) -> Second {
+    Second {
+        at_seconds,
+        requests_per_second: histogram.len() as f64 / len_seconds,
+        p50_us: histogram.value_at_quantile(0.5) as f64 / 1e3,
+        p99_us: histogram.value_at_quantile(0.99) as f64 / 1e3,
+    }
+}

@@ -1,0 +1,577 @@
+//! One thread of the load: its event loop, its connections, its histogram.
+//!
+//! ```text
+//!   connect ─► greet ─► (all threads ready) ─► [ poll ─► replies ─► requests ─► flush ]* ─► drain ─► Tally
+//! ```
+//! Closed loop: a connection whose replies have all come sends its next batch. Open loop: request number
+//! i is due at `start + i / rate`; whichever connection is free sends it, late if none is, and its latency
+//! counts from when it was due.
+//!
+//! Clocks: a reply is stamped when the poll that brought it returns. A request is stamped when it is
+//! queued, and a handful of connections later at most the queues are flushed and the clock is read anew, so
+//! that a request does not carry the time in which others were sent.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use net::{Backend, CloseReason, ConnId, Event, EventLoop, LoopOptions};
+
+use super::connection::Server;
+use super::replies::{Reply, ReplyScanner};
+use super::shared::{Shared, Times};
+use super::tally::Tally;
+use crate::BenchError;
+use crate::spec::RunSpec;
+use crate::usage::ThreadTime;
+use crate::workload::{Draw, Sequences, Workload};
+
+/// Connections written to between two flushes.
+const QUEUED_MAX: usize = 8;
+/// Requests of the count that a thread takes at once.
+const TAKEN_AT_ONCE: u64 = 64;
+/// How long a poll may last: then a stop is noticed.
+const POLL_MAX: Duration = Duration::from_millis(100);
+/// How long requests that were sent or due are waited for at the end of a run.
+const DRAIN_NS_MAX: u64 = 5_000_000_000;
+/// How long a server may take until all connections are greeted.
+const GREETED_WITHIN_NS: u64 = 30_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A thread of the load.
+pub(super) struct Worker<'a> {
+    spec: &'a RunSpec,
+    workload: &'a Workload,
+    shared: &'a Shared,
+    server: &'a Server,
+    net: EventLoop,
+    /// By the index of their `ConnId`.
+    conns: Vec<Option<Conn>>,
+    draw: Draw,
+    /// The weights added up; empty for a single request.
+    weights: Vec<u32>,
+    /// Requests of the count that this thread has taken and not sent.
+    taken: u64,
+    in_flight: usize,
+    /// Connections not greeted yet.
+    ungreeted: usize,
+    /// Connections written to since the last flush.
+    queued: usize,
+    sent_stamp_ns: u64,
+    last_reply_ns: u64,
+    schedule: Option<Schedule>,
+    times: Times,
+    measuring: bool,
+    time_at_start: ThreadTime,
+    second: Histogram<u64>,
+    second_index: usize,
+    tally: Tally,
+    failed: bool,
+}
+
+/// A connection.
+struct Conn {
+    id: ConnId,
+    scanner: ReplyScanner,
+    in_flight: VecDeque<Sent>,
+    greeting_left: u32,
+    /// It stands in the schedule's list of free connections.
+    listed: bool,
+}
+
+/// A request whose reply is still to come.
+struct Sent {
+    due_ns: u64,
+    key: u64,
+    request: u32,
+}
+
+/// The plan of an open loop.
+struct Schedule {
+    interval_ns: f64,
+    first_ns: f64,
+    /// Requests due so far that were sent.
+    sent: u64,
+    /// Connections with room for a request, the longest free first.
+    free: VecDeque<ConnId>,
+    /// A request was due while no connection was free, and the plan was not caught up with since.
+    behind: bool,
+}
+
+impl Schedule {
+    fn next_due_ns(&self) -> u64 {
+        (self.first_ns + self.sent as f64 * self.interval_ns) as u64
+    }
+}
+
+/// The way a thread's work ends early.
+enum Stop {
+    Refused(String),
+    System(io::Error),
+}
+
+impl<'a> Worker<'a> {
+    /// Thread `index` of `threads`, with its connections made and greeted.
+    pub(super) fn start(
+        (index, threads): (usize, usize),
+        spec: &'a RunSpec,
+        shared: &'a Shared,
+        server: &'a Server,
+        sequences: Sequences,
+    ) -> Result<Self, BenchError> {
+        let load = &spec.load;
+        // Replies are to be seen at once: gathering them would be measured as latency of the server.
+        let options = LoopOptions { backend: load.backend, gather_us_max: 0, ..LoopOptions::default() };
+        // Sleeps end when they are due; failing, they end some 50 µs later, which only an open loop notices.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
+        let mut draw = Draw::new(load.seed.wrapping_add(index as u64), sequences);
+        if load.verify {
+            draw.let_values_follow_keys();
+        }
+        let mut worker = Self {
+            spec,
+            workload: &spec.workload,
+            shared,
+            server,
+            net: EventLoop::new(&options)?,
+            conns: Vec::new(),
+            draw,
+            weights: cumulative_weights(&spec.workload),
+            taken: 0,
+            in_flight: 0,
+            ungreeted: 0,
+            queued: 0,
+            sent_stamp_ns: 0,
+            last_reply_ns: 0,
+            schedule: None,
+            times: Times { start_ns: u64::MAX, measured_ns: u64::MAX, end_ns: u64::MAX },
+            measuring: false,
+            time_at_start: ThreadTime::default(),
+            second: Shared::second_histogram(),
+            second_index: 0,
+            tally: Tally::new(),
+            failed: false,
+        };
+        let own = load.connections / threads + usize::from(index < load.connections % threads);
+        worker.connect(own)?;
+        worker.greet()?;
+        Ok(worker)
+    }
+
+    /// Which back end its event loop has.
+    pub(super) fn backend(&self) -> Backend {
+        self.net.backend()
+    }
+
+    fn connect(&mut self, count: usize) -> Result<(), BenchError> {
+        let refused = |error| BenchError::Connect { address: self.spec.target.endpoint.to_string(), error };
+        for _ in 0..count {
+            let socket = self.server.connect().map_err(refused)?;
+            let id = self.net.adopt(socket).map_err(refused)?;
+            self.net.output(id).tail_mut().extend_from_slice(&self.server.greeting);
+            self.keep(id, self.server.greeting_replies);
+        }
+        self.net.flush();
+        Ok(())
+    }
+
+    /// Files a new connection.
+    fn keep(&mut self, id: ConnId, greeting_left: u32) {
+        let mut scanner = ReplyScanner::default();
+        if self.spec.load.verify
+            && let Some(values) = &self.workload.values
+        {
+            scanner.keep_bodies(values.sizes().max() + 1);
+        }
+        if self.conns.len() <= id.index() {
+            self.conns.resize_with(id.index() + 1, || None);
+        }
+        let conn = Conn { id, scanner, in_flight: VecDeque::new(), greeting_left, listed: false };
+        self.conns[id.index()] = Some(conn);
+        self.ungreeted += usize::from(greeting_left > 0);
+    }
+
+    /// Waits until all connections are greeted.
+    fn greet(&mut self) -> Result<(), BenchError> {
+        let deadline_ns = self.shared.now_ns() + GREETED_WITHIN_NS;
+        let mut events = Vec::new();
+        while self.ungreeted > 0 {
+            self.net.poll(Some(POLL_MAX), &mut events)?;
+            for event in events.drain(..) {
+                match self.handle(event, 0) {
+                    Ok(()) => {}
+                    Err(Stop::Refused(reason)) => return Err(BenchError::Refused(reason)),
+                    Err(Stop::System(error)) => return Err(error.into()),
+                }
+            }
+            if self.shared.now_ns() > deadline_ns {
+                let waiting = self.ungreeted;
+                return Err(BenchError::Refused(format!("{waiting} connections got no reply to PING")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Works until the run is over.
+    pub(super) fn run(mut self, (index, threads): (usize, usize), times: Times) -> Tally {
+        self.times = times;
+        self.schedule = self.spec.load.rate.map(|rate| Schedule {
+            interval_ns: threads as f64 * 1e9 / rate,
+            first_ns: times.start_ns as f64 + index as f64 * 1e9 / rate,
+            sent: 0,
+            free: VecDeque::new(),
+            behind: false,
+        });
+        self.sent_stamp_ns = self.shared.now_ns();
+        self.last_reply_ns = self.sent_stamp_ns;
+        self.begin_measuring(self.sent_stamp_ns);
+        let ids: Vec<ConnId> = self.conns.iter().flatten().map(|conn| conn.id).collect();
+        for id in ids {
+            self.next_requests(id);
+        }
+        self.net.flush();
+        if let Err(stop) = self.turns() {
+            self.failed = true;
+            self.shared.fail(match stop {
+                Stop::Refused(reason) => reason,
+                Stop::System(error) => error.to_string(),
+            });
+        }
+        self.finish()
+    }
+
+    fn turns(&mut self) -> Result<(), Stop> {
+        let mut events = Vec::new();
+        let mut drain_until_ns = u64::MAX;
+        loop {
+            let timeout = self.timeout();
+            self.net.poll(Some(timeout), &mut events).map_err(Stop::System)?;
+            let now_ns = self.shared.now_ns();
+            self.sent_stamp_ns = now_ns;
+            self.begin_measuring(now_ns);
+            for event in events.drain(..) {
+                self.handle(event, now_ns)?;
+            }
+            self.send_due();
+            self.net.flush();
+            self.queued = 0;
+            self.tell_seconds(now_ns);
+            // Relaxed: nothing is read that was written before it was set.
+            if self.shared.stop.load(Relaxed) {
+                return Ok(());
+            }
+            if self.has_sent_all(now_ns) {
+                if self.in_flight == 0 || now_ns > drain_until_ns {
+                    return Ok(());
+                }
+                drain_until_ns = drain_until_ns.min(now_ns + DRAIN_NS_MAX);
+            }
+            let silence_ns = now_ns.saturating_sub(self.last_reply_ns);
+            if self.in_flight > 0 && silence_ns > self.spec.load.reply_within.as_nanos() as u64 {
+                let seconds = self.spec.load.reply_within.as_secs_f64();
+                return Err(Stop::Refused(format!("the server sent no reply for {seconds} s")));
+            }
+        }
+    }
+
+    /// How long the next poll may last.
+    fn timeout(&self) -> Duration {
+        let Some(schedule) = &self.schedule else { return POLL_MAX };
+        if schedule.free.is_empty() {
+            return POLL_MAX;
+        }
+        let due_ns = schedule.next_due_ns();
+        if due_ns >= self.times.end_ns {
+            return POLL_MAX;
+        }
+        Duration::from_nanos(due_ns.saturating_sub(self.shared.now_ns())).min(POLL_MAX)
+    }
+
+    /// Whether nothing is left to send.
+    fn has_sent_all(&mut self, now_ns: u64) -> bool {
+        let by_time = match &self.schedule {
+            // What was due in time is still sent, unless that takes too long.
+            Some(schedule) => {
+                schedule.next_due_ns() >= self.times.end_ns
+                    || now_ns > self.times.end_ns.saturating_add(DRAIN_NS_MAX)
+            }
+            None => now_ns >= self.times.end_ns,
+        };
+        by_time || (now_ns >= self.times.measured_ns && !self.may_take())
+    }
+
+    fn may_take(&mut self) -> bool {
+        if self.taken == 0 {
+            self.taken = self.shared.take(TAKEN_AT_ONCE.min(1 + self.spec.load.pipeline as u64));
+        }
+        self.taken > 0
+    }
+
+    /// Whether one more request may be sent that is due at `due_ns`.
+    fn take(&mut self, due_ns: u64) -> bool {
+        if due_ns < self.times.measured_ns {
+            return true;
+        }
+        if due_ns >= self.times.end_ns || !self.may_take() {
+            return false;
+        }
+        self.taken -= 1;
+        true
+    }
+
+    fn begin_measuring(&mut self, now_ns: u64) {
+        if !self.measuring && now_ns >= self.times.measured_ns {
+            self.measuring = true;
+            self.time_at_start = ThreadTime::now();
+        }
+    }
+
+    fn handle(&mut self, event: Event, now_ns: u64) -> Result<(), Stop> {
+        match event {
+            Event::Data(id) => self.replies(id, now_ns),
+            Event::Closed(id, reason) => {
+                if self
+                    .conns
+                    .get(id.index())
+                    .is_none_or(|conn| conn.as_ref().is_none_or(|conn| conn.id != id))
+                {
+                    return Ok(());
+                }
+                Err(Stop::Refused(match reason {
+                    CloseReason::Failed(kind) => format!("a connection to the server failed: {kind}"),
+                    _ => "the server closed a connection".to_owned(),
+                }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the replies that arrived on `id`, and sends what may follow them.
+    fn replies(&mut self, id: ConnId, now_ns: u64) -> Result<(), Stop> {
+        let Some(mut conn) = self.conns.get_mut(id.index()).and_then(Option::take) else { return Ok(()) };
+        let mut consumed = 0;
+        let mut answered = 0;
+        loop {
+            let input = &self.net.inputs().bytes(id)[consumed..];
+            if input.is_empty() {
+                break;
+            }
+            let (taken, reply) = conn.scanner.next(input).map_err(|malformed| Stop::Refused(malformed.0))?;
+            consumed += taken;
+            let Some(reply) = reply else { break };
+            if conn.greeting_left > 0 {
+                conn.greeting_left -= 1;
+                self.greeted(reply, conn.greeting_left)?;
+            } else {
+                let sent = conn.in_flight.pop_front();
+                let sent = sent.ok_or_else(|| Stop::Refused("a reply that nothing asked for".to_owned()))?;
+                answered += 1;
+                self.answered(&sent, reply, &conn.scanner, now_ns);
+            }
+        }
+        self.net.consume(id, consumed);
+        let idle = conn.in_flight.is_empty();
+        self.conns[id.index()] = Some(conn);
+        if answered == 0 {
+            return Ok(());
+        }
+        self.in_flight -= answered;
+        self.last_reply_ns = now_ns;
+        if idle && self.spec.load.reconnect {
+            return self.reconnect(id);
+        }
+        if idle || self.schedule.is_some() {
+            self.next_requests(id);
+        }
+        Ok(())
+    }
+
+    /// Takes a reply to the greeting, after which `left` are still to come.
+    fn greeted(&mut self, reply: Reply, left: u32) -> Result<(), Stop> {
+        self.ungreeted -= usize::from(left == 0);
+        match reply {
+            // A user who may not PING is in all the same.
+            Reply::Error(text) if !(left == 0 && text.starts_with(b"NOPERM")) => {
+                Err(Stop::Refused(String::from_utf8_lossy(&text).into_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a reply.
+    #[inline]
+    fn answered(&mut self, sent: &Sent, reply: Reply, scanner: &ReplyScanner, now_ns: u64) {
+        if sent.due_ns < self.times.measured_ns {
+            return;
+        }
+        let latency_ns = now_ns.saturating_sub(sent.due_ns);
+        self.tally.record(latency_ns, now_ns);
+        self.second.saturating_record(latency_ns);
+        let template = &self.workload.requests[sent.request as usize].template;
+        match reply {
+            Reply::Error(text) => self.tally.count_error(&text),
+            Reply::Null => self.tally.misses += u64::from(template.reads()),
+            Reply::Value => {
+                self.tally.hits += u64::from(template.reads());
+                if self.spec.load.verify
+                    && template.gets()
+                    && let Some(values) = &self.workload.values
+                    && values.of_key(sent.key) != scanner.body()
+                {
+                    self.tally.count_error(b"VERIFY the value is not the one that was written");
+                }
+            }
+        }
+    }
+
+    /// Closes `id` and opens a connection in its place.
+    fn reconnect(&mut self, id: ConnId) -> Result<(), Stop> {
+        if self.has_sent_all(self.sent_stamp_ns) {
+            return Ok(());
+        }
+        self.conns[id.index()] = None;
+        self.net.close(id);
+        let failed = |error| Stop::Refused(format!("a new connection failed: {error}"));
+        // A request of an open loop finds its connection made; otherwise making it is part of its latency.
+        self.sent_stamp_ns = self.shared.now_ns();
+        let socket = self.server.begin_to_connect().map_err(failed)?;
+        let id = self.net.adopt(socket).map_err(failed)?;
+        if !self.server.greeting_again.is_empty() {
+            self.net.output(id).tail_mut().extend_from_slice(&self.server.greeting_again);
+        }
+        self.keep(id, self.server.greeting_again_replies);
+        self.next_requests(id);
+        Ok(())
+    }
+
+    /// Closed loop: sends the next batch on `id`. Open loop: `id` has room.
+    fn next_requests(&mut self, id: ConnId) {
+        if let Some(schedule) = &mut self.schedule {
+            let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return };
+            if !std::mem::replace(&mut conn.listed, true) {
+                schedule.free.push_back(id);
+            }
+            return;
+        }
+        let mut sent = 0;
+        while sent < self.spec.load.pipeline && self.take(self.sent_stamp_ns) {
+            self.send(id, self.sent_stamp_ns);
+            sent += 1;
+        }
+        if sent > 0 {
+            self.written();
+        }
+    }
+
+    /// Notes that a connection was written to; flushes after some.
+    fn written(&mut self) {
+        self.queued += 1;
+        if self.queued >= QUEUED_MAX {
+            self.net.flush();
+            self.queued = 0;
+            self.sent_stamp_ns = self.shared.now_ns();
+        }
+    }
+
+    /// Sends what is due by the plan.
+    fn send_due(&mut self) {
+        let Some(mut schedule) = self.schedule.take() else { return };
+        self.sent_stamp_ns = self.shared.now_ns();
+        loop {
+            let due_ns = schedule.next_due_ns();
+            if due_ns > self.sent_stamp_ns {
+                schedule.behind = false;
+                break;
+            }
+            let Some(id) = schedule.free.pop_front() else {
+                schedule.behind = true;
+                break;
+            };
+            if !self.take(due_ns) {
+                schedule.free.push_front(id);
+                break;
+            }
+            schedule.sent += 1;
+            self.send(id, due_ns);
+            if !schedule.behind && due_ns >= self.times.measured_ns {
+                self.tally.late_ns += u128::from(self.sent_stamp_ns - due_ns);
+                self.tally.on_free_connection += 1;
+            }
+            let Some(Some(conn)) = self.conns.get_mut(id.index()) else { continue };
+            conn.listed = conn.in_flight.len() < self.spec.load.pipeline;
+            if conn.listed {
+                schedule.free.push_back(id);
+            }
+            self.written();
+        }
+        self.schedule = Some(schedule);
+    }
+
+    /// Queues one request on `id`.
+    #[inline]
+    fn send(&mut self, id: ConnId, due_ns: u64) {
+        let request = if self.weights.is_empty() { 0 } else { self.choose() };
+        let template = &self.workload.requests[request].template;
+        template.render(self.net.output(id).tail_mut(), &mut self.draw);
+        if let Some(Some(conn)) = self.conns.get_mut(id.index()) {
+            conn.in_flight.push_back(Sent { due_ns, key: self.draw.key(), request: request as u32 });
+            self.in_flight += 1;
+        }
+    }
+
+    /// A request of the mix, by weight.
+    fn choose(&mut self) -> usize {
+        let total = self.weights.last().copied().unwrap_or(1);
+        let at = self.draw.below(total);
+        self.weights.partition_point(|&up_to| up_to <= at)
+    }
+
+    /// Tells the seconds that have ended.
+    fn tell_seconds(&mut self, now_ns: u64) {
+        let Some(since_ns) = now_ns.checked_sub(self.times.measured_ns) else { return };
+        while (since_ns / SECOND_NS) as usize > self.second_index {
+            self.shared.tell_second(self.second_index, &self.second);
+            self.second.reset();
+            self.second_index += 1;
+        }
+    }
+
+    fn finish(mut self) -> Tally {
+        let now_ns = self.shared.now_ns();
+        self.tell_seconds(now_ns);
+        self.shared.tell_second(self.second_index, &self.second);
+        self.tally.unanswered = self.unanswered(now_ns);
+        self.tally.measured_ns = now_ns.saturating_sub(self.times.measured_ns);
+        if self.measuring {
+            self.tally.time = ThreadTime::now().since(self.time_at_start);
+        }
+        self.tally
+    }
+
+    /// Requests sent or due that have no reply.
+    fn unanswered(&self, now_ns: u64) -> u64 {
+        let measured = |sent: &&Sent| sent.due_ns >= self.times.measured_ns;
+        let sent = self.conns.iter().flatten().flat_map(|conn| &conn.in_flight).filter(measured).count();
+        let due = self.schedule.as_ref().map_or(0, |schedule| {
+            let until_ns = now_ns.min(self.times.end_ns);
+            let late_ns = until_ns.saturating_sub(schedule.next_due_ns().max(self.times.measured_ns));
+            (late_ns as f64 / schedule.interval_ns) as u64
+        });
+        let by_count = self.times.end_ns == u64::MAX;
+        sent as u64 + if by_count { 0 } else { due }
+    }
+}
+
+/// The weights added up, one by one; empty where there is nothing to choose.
+fn cumulative_weights(workload: &Workload) -> Vec<u32> {
+    if workload.requests.len() < 2 {
+        return Vec::new();
+    }
+    let add = |sum: &mut u32, weight: u32| {
+        *sum = sum.saturating_add(weight);
+        Some(*sum)
+    };
+    workload.requests.iter().map(|request| request.weight).scan(0, add).collect()
+}

@@ -1,0 +1,278 @@
+//! Results as text: a report for people, redis-benchmark's quiet line, its CSV.
+//!
+//! The CSV has redis-benchmark's columns first, with its number formats, and ours behind them.
+
+use std::fmt::Write;
+
+use crate::results::{Ending, LoopMode, RunResult};
+
+/// The first line of the CSV.
+pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+    \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\",\"p99_9_latency_ms\",\"p99_99_latency_ms\",\
+    \"errors\",\"client_bound\"";
+
+/// The line of `result` in the CSV, without its end.
+pub fn csv_line(result: &RunResult) -> String {
+    let latency = &result.latency;
+    let mut line = format!("\"{}\",\"{:.2}\"", result.test.replace('"', "\"\""), result.requests_per_second);
+    for us in [
+        latency.mean_us,
+        latency.min_us,
+        latency.p50_us,
+        latency.p95_us,
+        latency.p99_us,
+        latency.max_us,
+        latency.p99_9_us,
+        latency.p99_99_us,
+    ] {
+        push(&mut line, format_args!(",\"{:.3}\"", us / 1e3));
+    }
+    let bound = if result.is_client_bound() { "yes" } else { "no" };
+    push(&mut line, format_args!(",\"{}\",\"{bound}\"", result.error_count()));
+    line
+}
+
+/// redis-benchmark's quiet line, without its end; what makes the figure doubtful is appended.
+pub fn quiet_line(result: &RunResult) -> String {
+    let p50_ms = result.latency.p50_us / 1e3;
+    let mut line = format!(
+        "{}: {:.2} requests per second, p50={p50_ms:.3} msec",
+        result.test, result.requests_per_second
+    );
+    if result.is_client_bound() {
+        line.push_str(", client-bound");
+    }
+    if result.error_count() > 0 {
+        push(&mut line, format_args!(", {} errors", result.error_count()));
+    }
+    match result.ending {
+        Ending::Complete => {}
+        Ending::Interrupted => line.push_str(", interrupted"),
+        Ending::Failed(_) => line.push_str(", ended early"),
+    }
+    line
+}
+
+/// The report of one run.
+pub fn report(result: &RunResult) -> String {
+    let mut out = format!("====== {} ======\n", result.test);
+    let settings = &result.settings;
+    push(
+        &mut out,
+        format_args!("  {} requests completed in {:.2} seconds\n", result.requests, result.duration_seconds),
+    );
+    let mut how = format!("{} parallel clients, {} threads", settings.connections, settings.threads);
+    if settings.pipeline > 1 {
+        push(&mut how, format_args!(", pipeline {}", settings.pipeline));
+    }
+    if !settings.value_bytes.is_empty() {
+        push(&mut how, format_args!(", {} bytes payload", settings.value_bytes));
+    }
+    if settings.keyspace > 0 {
+        push(&mut how, format_args!(", {} keys", settings.keyspace));
+    }
+    if let LoopMode::Open { requests_per_second } = settings.loop_mode {
+        push(&mut how, format_args!(", {requests_per_second} requests/s planned"));
+    }
+    if settings.reconnect {
+        how.push_str(", a connection per request");
+    }
+    push(&mut out, format_args!("  {how}\n\nLatency (msec, cumulative):\n"));
+    let latency = &result.latency;
+    let columns = [
+        ("avg", latency.mean_us),
+        ("min", latency.min_us),
+        ("p50", latency.p50_us),
+        ("p75", latency.p75_us),
+        ("p90", latency.p90_us),
+        ("p95", latency.p95_us),
+        ("p99", latency.p99_us),
+        ("p99.9", latency.p99_9_us),
+        ("p99.99", latency.p99_99_us),
+        ("max", latency.max_us),
+    ];
+    columns.iter().for_each(|(name, _)| push(&mut out, format_args!("{name:>9} ")));
+    out.push('\n');
+    columns.iter().for_each(|(_, us)| push(&mut out, format_args!("{:>9.3} ", us / 1e3)));
+    push(
+        &mut out,
+        format_args!("\n\nSummary:\n  throughput: {:.2} requests per second\n", result.requests_per_second),
+    );
+    push_sides(&mut out, result);
+    push_doubts(&mut out, result);
+    out.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// What client and server used.
+fn push_sides(out: &mut String, result: &RunResult) {
+    let client = &result.client;
+    let busy: Vec<String> = client.busy.iter().map(|busy| format!("{:.0} %", busy * 100.0)).collect();
+    push(
+        out,
+        format_args!(
+            "  client: {:.2} us CPU per request, busy {}\n",
+            client.cpu_us_per_request,
+            busy.join(", ")
+        ),
+    );
+    if let Some(server) = &result.server {
+        push(
+            out,
+            format_args!(
+                "  server: {:.2} us CPU per request, {:.1} MiB, {} + {} context switches\n",
+                server.cpu_us_per_request,
+                server.rss_bytes as f64 / f64::from(1 << 20),
+                server.context_switches_voluntary,
+                server.context_switches_involuntary
+            ),
+        );
+    }
+    if let Some(rate) = result.hit_rate() {
+        let (hits, misses) = (result.hits, result.misses);
+        push(out, format_args!("  hits: {hits}, misses: {misses}, hit rate {:.2} %\n", rate * 100.0));
+    }
+}
+
+/// What makes the figures doubtful.
+fn push_doubts(out: &mut String, result: &RunResult) {
+    if result.is_client_bound() {
+        push(out, format_args!("  client-bound: {}\n", result.client.bound.reason));
+    }
+    if !result.errors.is_empty() {
+        let kinds: Vec<String> =
+            result.errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let first = result.first_error.as_deref().unwrap_or_default();
+        push(out, format_args!("  errors: {} (first: {first})\n", kinds.join(", ")));
+    }
+    if result.unanswered > 0 {
+        push(out, format_args!("  {} requests were due or sent but not answered\n", result.unanswered));
+    }
+    match &result.ending {
+        Ending::Complete => {}
+        Ending::Interrupted => out.push_str("  interrupted: these are the figures until then\n"),
+        Ending::Failed(reason) => push(out, format_args!("  ended early: {reason}\n")),
+    }
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("writing to a string cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{ClientBound, LatencySummary, Settings, Transport};
+
+    /// A result with figures that are easy to recognise.
+    fn result() -> RunResult {
+        RunResult {
+            test: "SET".to_owned(),
+            command: "SET key:__rand_int__ __data__".to_owned(),
+            settings: Settings {
+                address: "127.0.0.1:6379".to_owned(),
+                transport: Transport::Tcp,
+                resp: 2,
+                db: 0,
+                threads: 1,
+                connections: 50,
+                pipeline: 16,
+                value_bytes: "3".to_owned(),
+                keyspace: 1000,
+                loop_mode: LoopMode::Closed,
+                reconnect: false,
+                warm_up_seconds: 0.0,
+                io_backend: "epoll".to_owned(),
+            },
+            started_unix_ms: 0,
+            duration_seconds: 1.25,
+            requests: 100_000,
+            requests_per_second: 80_000.0,
+            errors: Default::default(),
+            first_error: None,
+            hits: 0,
+            misses: 0,
+            unanswered: 0,
+            latency: LatencySummary {
+                min_us: 1.0,
+                mean_us: 2.5,
+                p50_us: 50.0,
+                p75_us: 75.0,
+                p90_us: 90.0,
+                p95_us: 95.0,
+                p99_us: 99.0,
+                p99_9_us: 999.0,
+                p99_99_us: 9999.0,
+                max_us: 12345.6,
+            },
+            histogram: Vec::new(),
+            per_second: Vec::new(),
+            client: crate::results::ClientUse {
+                cpu_seconds: 0.2,
+                cpu_us_per_request: 2.0,
+                busy: vec![0.16],
+                bound: ClientBound::default(),
+            },
+            server: None,
+            ending: Ending::Complete,
+        }
+    }
+
+    fn doubtful() -> RunResult {
+        let mut doubtful = result();
+        doubtful.client.bound =
+            ClientBound { is_bound: true, reason: "thread 1 of 1 was busy 99 %".to_owned() };
+        doubtful.errors.insert("ERR".to_owned(), 7);
+        doubtful.first_error = Some("ERR no".to_owned());
+        doubtful.unanswered = 3;
+        doubtful.ending = Ending::Failed("the server closed a connection".to_owned());
+        doubtful
+    }
+
+    #[test]
+    fn csv_has_the_columns_of_redis_benchmark_first() {
+        assert!(CSV_HEADER.starts_with(
+            "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\
+             \"p99_latency_ms\",\"max_latency_ms\",\""
+        ));
+        assert_eq!(
+            csv_line(&result()),
+            "\"SET\",\"80000.00\",\"0.003\",\"0.001\",\"0.050\",\"0.095\",\"0.099\",\"12.346\",\"0.999\",\"9.999\",\
+             \"0\",\"no\""
+        );
+        assert!(csv_line(&doubtful()).ends_with(",\"7\",\"yes\""));
+        assert_eq!(csv_line(&result()).matches(',').count(), CSV_HEADER.matches(',').count());
+    }
+
+    #[test]
+    fn the_quiet_line_is_that_of_redis_benchmark_unless_there_is_a_doubt() {
+        assert_eq!(quiet_line(&result()), "SET: 80000.00 requests per second, p50=0.050 msec");
+        assert_eq!(
+            quiet_line(&doubtful()),
+            "SET: 80000.00 requests per second, p50=0.050 msec, client-bound, 7 errors, ended early"
+        );
+    }
+
+    #[test]
+    fn the_report_says_all_and_every_doubt() {
+        let expected = "\
+====== SET ======
+  100000 requests completed in 1.25 seconds
+  50 parallel clients, 1 threads, pipeline 16, 3 bytes payload, 1000 keys
+
+Latency (msec, cumulative):
+      avg       min       p50       p75       p90       p95       p99     p99.9    p99.99       max
+    0.003     0.001     0.050     0.075     0.090     0.095     0.099     0.999     9.999    12.346
+
+Summary:
+  throughput: 80000.00 requests per second
+  client: 2.00 us CPU per request, busy 16 %
+";
+        assert_eq!(report(&result()), expected);
+        let doubts = "  client-bound: thread 1 of 1 was busy 99 %
+  errors: ERR 7 (first: ERR no)
+  3 requests were due or sent but not answered
+  ended early: the server closed a connection
+";
+        assert_eq!(report(&doubtful()), format!("{expected}{doubts}"));
+    }
+}
