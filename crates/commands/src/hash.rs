@@ -318,22 +318,8 @@ fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-static HKEYS: Command = Command {
-    name: "HKEYS",
-    summary: "Returns all fields of a hash.",
-    since: "2.0.0",
-    group: Group::Hash,
-    complexity: "O(N) in the number of fields",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: Flags::READONLY,
-    acl: Acl::READ.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &["nondeterministic_output_order"],
-    args: &[Arg::key("key", 0)],
-    subcommands: &[],
-    run: hkeys,
-};
+static HKEYS: Command =
+    Command { name: "HKEYS", summary: "Returns all fields of a hash.", run: hkeys, ..HGETALL };
 /// HKEYS key: an array, empty where the key is absent.
 fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
@@ -347,22 +333,8 @@ fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-static HVALS: Command = Command {
-    name: "HVALS",
-    summary: "Returns all values of a hash.",
-    since: "2.0.0",
-    group: Group::Hash,
-    complexity: "O(N) in the number of fields",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: Flags::READONLY,
-    acl: Acl::READ.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &["nondeterministic_output_order"],
-    args: &[Arg::key("key", 0)],
-    subcommands: &[],
-    run: hvals,
-};
+static HVALS: Command =
+    Command { name: "HVALS", summary: "Returns all values of a hash.", run: hvals, ..HGETALL };
 /// HVALS key: an array, empty where the key is absent.
 fn hvals(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();

@@ -117,18 +117,8 @@ fn lpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static RPUSH: Command = Command {
     name: "RPUSH",
     summary: "Puts elements behind a list, which is created if need be.",
-    since: "1.0.0",
-    group: Group::List,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::LIST),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
-    args: &[Arg::key("key", 0), Arg::string("element").multiple()],
-    subcommands: &[],
     run: rpush,
+    ..LPUSH
 };
 /// RPUSH key element [element ...]: the list's new length.
 fn rpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -167,22 +157,8 @@ fn lpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push_if_exists(ctx, args, ListEnd::Front)
 }
 
-static RPUSHX: Command = Command {
-    name: "RPUSHX",
-    summary: "Puts elements behind a list that exists.",
-    since: "2.2.0",
-    group: Group::List,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::LIST),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
-    args: &[Arg::key("key", 0), Arg::string("element").multiple()],
-    subcommands: &[],
-    run: rpushx,
-};
+static RPUSHX: Command =
+    Command { name: "RPUSHX", summary: "Puts elements behind a list that exists.", run: rpushx, ..LPUSHX };
 /// RPUSHX key element [element ...]: the list's new length, 0 where there is no list.
 fn rpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push_if_exists(ctx, args, ListEnd::Back)
@@ -220,18 +196,8 @@ fn lpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static RPOP: Command = Command {
     name: "RPOP",
     summary: "Takes the last elements off a list and returns them.",
-    since: "1.0.0",
-    group: Group::List,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::LIST),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
-    args: &[Arg::key("key", 0), Arg::integer("count").since("6.2.0").optional()],
-    subcommands: &[],
     run: rpop,
+    ..LPOP
 };
 /// RPOP key \[count\]: the last element, or an array of the last `count`, last first.
 fn rpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -346,17 +346,10 @@ static PSETEX: Command = Command {
     name: "PSETEX",
     summary: "Stores a string at a key together with an expiry in milliseconds.",
     since: "2.6.0",
-    group: Group::String,
-    complexity: "O(1)",
     deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `PX` argument" }),
-    arity: Arity::Exactly(4),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
-    acl: Acl::WRITE.union(Acl::STRING),
-    keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("milliseconds"), Arg::string("value")],
-    subcommands: &[],
     run: psetex,
+    ..SETEX
 };
 /// PSETEX key milliseconds value: OK.
 fn psetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -432,18 +425,10 @@ fn mset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static MSETNX: Command = Command {
     name: "MSETNX",
     summary: "Stores strings at several keys, all at once, unless one of the keys exists.",
-    since: "1.0.1",
-    group: Group::String,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
-    acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::from(1, 2, KeyFlags::OW.union(KeyFlags::INSERT))],
     tips: &[],
-    args: &[Arg::block("data", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
-    subcommands: &[],
     run: msetnx,
+    ..MSET
 };
 /// MSETNX key value [key value …]: 1 when they were stored, 0 when one of the keys exists.
 fn msetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

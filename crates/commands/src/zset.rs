@@ -394,18 +394,8 @@ fn zrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZREVRANK: Command = Command {
     name: "ZREVRANK",
     summary: "Returns how many members of a sorted set stand behind a member.",
-    since: "2.0.0",
-    group: Group::SortedSet,
-    complexity: "O(log(N))",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::READ.union(Acl::SORTEDSET),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
-    args: &[Arg::key("key", 0), Arg::string("member"), Arg::word("withscore", "WITHSCORE").optional()],
-    subcommands: &[],
     run: zrevrank,
+    ..ZRANK
 };
 /// ZREVRANK key member \[WITHSCORE\]: as ZRANK, counted from the highest score.
 fn zrevrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

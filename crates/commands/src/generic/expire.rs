@@ -37,17 +37,8 @@ pub(super) static PTTL: Command = Command {
     name: "PTTL",
     summary: "Returns how many milliseconds a key has left.",
     since: "2.6.0",
-    group: Group::Generic,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::KEYSPACE.union(Acl::READ),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &["nondeterministic_output"],
-    args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: pttl,
+    ..TTL
 };
 /// PTTL key: milliseconds, -1 when it does not expire, -2 when it is absent.
 fn pttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -59,17 +50,9 @@ pub(super) static EXPIRETIME: Command = Command {
     name: "EXPIRETIME",
     summary: "Returns the time at which a key expires, in Unix seconds.",
     since: "7.0.0",
-    group: Group::Generic,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::KEYSPACE.union(Acl::READ),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &[],
-    args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: expiretime,
+    ..TTL
 };
 /// EXPIRETIME key: rounded Unix seconds, -1 when it does not expire, -2 when it is absent.
 fn expiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -80,17 +63,9 @@ pub(super) static PEXPIRETIME: Command = Command {
     name: "PEXPIRETIME",
     summary: "Returns the time at which a key expires, in Unix milliseconds.",
     since: "7.0.0",
-    group: Group::Generic,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::KEYSPACE.union(Acl::READ),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &[],
-    args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: pexpiretime,
+    ..TTL
 };
 /// PEXPIRETIME key: Unix milliseconds, -1 when it does not expire, -2 when it is absent.
 fn pexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -108,6 +83,14 @@ fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -
     Ok(())
 }
 
+/// When a new deadline is taken: where there is none or one, where it is later or sooner.
+const CONDITION: Arg = Arg::one_of(
+    "condition",
+    &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+)
+.since("7.0.0")
+.optional();
+
 pub(super) static EXPIRE: Command = Command {
     name: "EXPIRE",
     summary: "Lets a key expire a number of seconds from now.",
@@ -120,16 +103,7 @@ pub(super) static EXPIRE: Command = Command {
     acl: Acl::KEYSPACE.union(Acl::WRITE),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
     tips: &[],
-    args: &[
-        Arg::key("key", 0),
-        Arg::integer("seconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
+    args: &[Arg::key("key", 0), Arg::integer("seconds"), CONDITION],
     subcommands: &[],
     run: expire,
 };
@@ -144,26 +118,9 @@ pub(super) static PEXPIRE: Command = Command {
     name: "PEXPIRE",
     summary: "Lets a key expire a number of milliseconds from now.",
     since: "2.6.0",
-    group: Group::Generic,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::KEYSPACE.union(Acl::WRITE),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
-    args: &[
-        Arg::key("key", 0),
-        Arg::integer("milliseconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
-    subcommands: &[],
+    args: &[Arg::key("key", 0), Arg::integer("milliseconds"), CONDITION],
     run: pexpire,
+    ..EXPIRE
 };
 /// PEXPIRE key milliseconds [NX | XX | GT | LT]: as EXPIRE.
 fn pexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -175,26 +132,9 @@ pub(super) static EXPIREAT: Command = Command {
     name: "EXPIREAT",
     summary: "Lets a key expire at a time in Unix seconds.",
     since: "1.2.0",
-    group: Group::Generic,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::KEYSPACE.union(Acl::WRITE),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
-    args: &[
-        Arg::key("key", 0),
-        Arg::unix_time("unix-time-seconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
-    subcommands: &[],
+    args: &[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), CONDITION],
     run: expireat,
+    ..EXPIRE
 };
 /// EXPIREAT key unix-time-seconds [NX | XX | GT | LT]: as EXPIRE.
 fn expireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -205,26 +145,9 @@ pub(super) static PEXPIREAT: Command = Command {
     name: "PEXPIREAT",
     summary: "Lets a key expire at a time in Unix milliseconds.",
     since: "2.6.0",
-    group: Group::Generic,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::KEYSPACE.union(Acl::WRITE),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
-    args: &[
-        Arg::key("key", 0),
-        Arg::unix_time("unix-time-milliseconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .since("7.0.0")
-        .optional(),
-    ],
-    subcommands: &[],
+    args: &[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), CONDITION],
     run: pexpireat,
+    ..EXPIRE
 };
 /// PEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT]: as EXPIRE.
 fn pexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -20,6 +20,13 @@ const DEADLINE_MS_MAX: i64 = (1 << 46) - 1;
 const NO_FIELD: i64 = -2;
 const NO_DEADLINE: i64 = -1;
 
+/// When a new deadline is taken: where there is none or one, where it is later or sooner.
+const CONDITION: Arg = Arg::one_of(
+    "condition",
+    &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+)
+.optional();
+
 pub(super) static HEXPIRE: Command = Command {
     name: "HEXPIRE",
     summary: "Lets fields of a hash expire a number of seconds from now.",
@@ -35,11 +42,7 @@ pub(super) static HEXPIRE: Command = Command {
     args: &[
         Arg::key("key", 0),
         Arg::integer("seconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .optional(),
+        CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
     subcommands: &[],
@@ -56,27 +59,14 @@ fn hexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HPEXPIRE: Command = Command {
     name: "HPEXPIRE",
     summary: "Lets fields of a hash expire a number of milliseconds from now.",
-    since: "7.4.0",
-    group: Group::Hash,
-    complexity: "O(1) for each field",
-    deprecated: None,
-    arity: Arity::AtLeast(6),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::integer("milliseconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .optional(),
+        CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: hpexpire,
+    ..HEXPIRE
 };
 /// HPEXPIRE key milliseconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: as HEXPIRE.
 fn hpexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -87,27 +77,14 @@ fn hpexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HEXPIREAT: Command = Command {
     name: "HEXPIREAT",
     summary: "Lets fields of a hash expire at a time in Unix seconds.",
-    since: "7.4.0",
-    group: Group::Hash,
-    complexity: "O(1) for each field",
-    deprecated: None,
-    arity: Arity::AtLeast(6),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::unix_time("unix-time-seconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .optional(),
+        CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: hexpireat,
+    ..HEXPIRE
 };
 /// HEXPIREAT key unix-time-seconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: as HEXPIRE.
 fn hexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -117,27 +94,14 @@ fn hexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HPEXPIREAT: Command = Command {
     name: "HPEXPIREAT",
     summary: "Lets fields of a hash expire at a time in Unix milliseconds.",
-    since: "7.4.0",
-    group: Group::Hash,
-    complexity: "O(1) for each field",
-    deprecated: None,
-    arity: Arity::AtLeast(6),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::unix_time("unix-time-milliseconds"),
-        Arg::one_of(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .optional(),
+        CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: hpexpireat,
+    ..HEXPIRE
 };
 /// HPEXPIREAT key unix-time-milliseconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: as HEXPIRE.
 fn hpexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -290,21 +254,8 @@ fn httl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HPTTL: Command = Command {
     name: "HPTTL",
     summary: "Returns how many milliseconds fields of a hash have left.",
-    since: "7.4.0",
-    group: Group::Hash,
-    complexity: "O(1) for each field",
-    deprecated: None,
-    arity: Arity::AtLeast(5),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::READ.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &["nondeterministic_output"],
-    args: &[
-        Arg::key("key", 0),
-        Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
-    ],
-    subcommands: &[],
     run: hpttl,
+    ..HTTL
 };
 /// HPTTL key FIELDS n field \[field ...\]: as HTTL, in milliseconds.
 fn hpttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -315,21 +266,9 @@ fn hpttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HEXPIRETIME: Command = Command {
     name: "HEXPIRETIME",
     summary: "Returns the times at which fields of a hash expire, in Unix seconds.",
-    since: "7.4.0",
-    group: Group::Hash,
-    complexity: "O(1) for each field",
-    deprecated: None,
-    arity: Arity::AtLeast(5),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::READ.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &[],
-    args: &[
-        Arg::key("key", 0),
-        Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
-    ],
-    subcommands: &[],
     run: hexpiretime,
+    ..HTTL
 };
 /// HEXPIRETIME key FIELDS n field \[field ...\]: as HTTL, in Unix seconds.
 fn hexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -339,21 +278,9 @@ fn hexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HPEXPIRETIME: Command = Command {
     name: "HPEXPIRETIME",
     summary: "Returns the times at which fields of a hash expire, in Unix milliseconds.",
-    since: "7.4.0",
-    group: Group::Hash,
-    complexity: "O(1) for each field",
-    deprecated: None,
-    arity: Arity::AtLeast(5),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::READ.union(Acl::HASH),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &[],
-    args: &[
-        Arg::key("key", 0),
-        Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
-    ],
-    subcommands: &[],
     run: hpexpiretime,
+    ..HTTL
 };
 /// HPEXPIRETIME key FIELDS n field \[field ...\]: as HTTL, in Unix milliseconds.
 fn hpexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -34,18 +34,8 @@ fn blpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static BRPOP: Command = Command {
     name: "BRPOP",
     summary: "Takes the last element off the first list that has any, waiting for one where none has.",
-    since: "2.0.0",
-    group: Group::List,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::BLOCKING),
-    acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
-    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
-    args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
-    subcommands: &[],
     run: brpop,
+    ..BLPOP
 };
 /// BRPOP key [key ...] timeout: the key and its last element, null after the timeout.
 fn brpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -270,21 +270,9 @@ fn sunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SUNIONSTORE: Command = Command {
     name: "SUNIONSTORE",
     summary: "Stores the members of all of several sets.",
-    since: "1.0.0",
-    group: Group::Set,
     complexity: "O(N) in the number of members",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
-    acl: Acl::WRITE.union(Acl::SET),
-    keys: &[
-        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
-        KeySpec::from(2, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
-    ],
-    tips: &[],
-    args: &[Arg::key("destination", 0), Arg::key("key", 1).multiple()],
-    subcommands: &[],
     run: sunionstore,
+    ..SINTERSTORE
 };
 /// SUNIONSTORE destination key [key ...]: how many there are.
 fn sunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -297,18 +285,8 @@ fn sunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SDIFF: Command = Command {
     name: "SDIFF",
     summary: "Returns the members of a set that several others do not have.",
-    since: "1.0.0",
-    group: Group::Set,
-    complexity: "O(N) in the number of members",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: Flags::READONLY,
-    acl: Acl::READ.union(Acl::SET),
-    keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &["nondeterministic_output_order"],
-    args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: sdiff,
+    ..SUNION
 };
 /// SDIFF key [key ...]: a set.
 fn sdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -321,21 +299,9 @@ fn sdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SDIFFSTORE: Command = Command {
     name: "SDIFFSTORE",
     summary: "Stores the members of a set that several others do not have.",
-    since: "1.0.0",
-    group: Group::Set,
     complexity: "O(N) in the number of members",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
-    acl: Acl::WRITE.union(Acl::SET),
-    keys: &[
-        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
-        KeySpec::from(2, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
-    ],
-    tips: &[],
-    args: &[Arg::key("destination", 0), Arg::key("key", 1).multiple()],
-    subcommands: &[],
     run: sdiffstore,
+    ..SINTERSTORE
 };
 /// SDIFFSTORE destination key [key ...]: how many there are.
 fn sdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -34,18 +34,8 @@ fn incr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static DECR: Command = Command {
     name: "DECR",
     summary: "Subtracts one from the number stored at a key, 0 where there is none.",
-    since: "1.0.0",
-    group: Group::String,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::STRING),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
-    args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: decr,
+    ..INCR
 };
 /// DECR key: the difference.
 fn decr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -76,18 +66,9 @@ fn incrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static DECRBY: Command = Command {
     name: "DECRBY",
     summary: "Subtracts a whole number from the one stored at a key, 0 where there is none.",
-    since: "1.0.0",
-    group: Group::String,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::STRING),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("decrement")],
-    subcommands: &[],
     run: decrby,
+    ..INCRBY
 };
 /// DECRBY key decrement: the difference.
 fn decrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -419,29 +419,9 @@ fn zunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZINTER: Command = Command {
     name: "ZINTER",
     summary: "Returns the members that all of several sorted sets have.",
-    since: "6.2.0",
-    group: Group::SortedSet,
     complexity: "O(N*K)+O(M*log(M)), N members in the smallest of K sets, M in the result",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::READONLY,
-    acl: Acl::READ.union(Acl::SORTEDSET),
-    keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
-    args: &[
-        Arg::integer("numkeys"),
-        Arg::key("key", 0).multiple(),
-        Arg::integer("weight").token("WEIGHTS").optional().multiple(),
-        Arg::one_of(
-            "aggregate",
-            &[Arg::word("sum", "SUM"), Arg::word("min", "MIN"), Arg::word("max", "MAX")],
-        )
-        .token("AGGREGATE")
-        .optional(),
-        Arg::word("withscores", "WITHSCORES").optional(),
-    ],
-    subcommands: &[],
     run: zinter,
+    ..ZUNION
 };
 /// ZINTER numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\] \[WITHSCORES\]: members in
 /// order.
@@ -452,32 +432,9 @@ fn zinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZINTERSTORE: Command = Command {
     name: "ZINTERSTORE",
     summary: "Stores the members that all of several sorted sets have.",
-    since: "2.0.0",
-    group: Group::SortedSet,
     complexity: "O(N*K)+O(M*log(M)), N members in the smallest of K sets, M in the result",
-    deprecated: None,
-    arity: Arity::AtLeast(4),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
-    acl: Acl::WRITE.union(Acl::SORTEDSET),
-    keys: &[
-        KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
-        KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
-    ],
-    tips: &[],
-    args: &[
-        Arg::key("destination", 0),
-        Arg::integer("numkeys"),
-        Arg::key("key", 1).multiple(),
-        Arg::integer("weight").token("WEIGHTS").optional().multiple(),
-        Arg::one_of(
-            "aggregate",
-            &[Arg::word("sum", "SUM"), Arg::word("min", "MIN"), Arg::word("max", "MAX")],
-        )
-        .token("AGGREGATE")
-        .optional(),
-    ],
-    subcommands: &[],
     run: zinterstore,
+    ..ZUNIONSTORE
 };
 /// ZINTERSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]: how many
 /// there are.

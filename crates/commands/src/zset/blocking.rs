@@ -34,18 +34,8 @@ pub(super) static BZPOPMAX: Command = Command {
     name: "BZPOPMAX",
     summary: "Removes the member of the highest score from the first sorted set that has any and returns it, \
               waiting for one where none has.",
-    since: "5.0.0",
-    group: Group::SortedSet,
-    complexity: "O(log(N))",
-    deprecated: None,
-    arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),
-    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
-    args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
-    subcommands: &[],
     run: bzpopmax,
+    ..BZPOPMIN
 };
 /// BZPOPMAX key [key ...] timeout: the key, its highest member and the score, null after the timeout.
 fn bzpopmax(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

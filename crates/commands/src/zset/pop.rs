@@ -131,18 +131,8 @@ fn zpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZPOPMAX: Command = Command {
     name: "ZPOPMAX",
     summary: "Removes the members of the highest scores from a sorted set and returns them.",
-    since: "5.0.0",
-    group: Group::SortedSet,
-    complexity: "O(log(N)) for each member",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: Flags::WRITE.union(Flags::FAST),
-    acl: Acl::WRITE.union(Acl::SORTEDSET),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
-    args: &[Arg::key("key", 0), Arg::integer("count").optional()],
-    subcommands: &[],
     run: zpopmax,
+    ..ZPOPMIN
 };
 /// ZPOPMAX key \[count\]: members and scores, highest first; empty where the key is absent.
 fn zpopmax(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

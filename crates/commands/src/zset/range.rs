@@ -286,17 +286,10 @@ pub(super) static ZREVRANGEBYSCORE: Command = Command {
     name: "ZREVRANGEBYSCORE",
     summary: "Returns a range of a sorted set by score, from the highest on.",
     since: "2.2.0",
-    group: Group::SortedSet,
-    complexity: "O(log(N)+M), M members returned",
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYSCORE` arguments",
     }),
-    arity: Arity::AtLeast(4),
-    flags: Flags::READONLY,
-    acl: Acl::READ.union(Acl::SORTEDSET),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::double("max"),
@@ -304,8 +297,8 @@ pub(super) static ZREVRANGEBYSCORE: Command = Command {
         Arg::word("withscores", "WITHSCORES").optional(),
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
     ],
-    subcommands: &[],
     run: zrevrangebyscore,
+    ..ZRANGEBYSCORE
 };
 /// ZREVRANGEBYSCORE key max min \[WITHSCORES\] \[LIMIT offset count\]: members, highest first.
 fn zrevrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -341,26 +334,18 @@ fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZREVRANGEBYLEX: Command = Command {
     name: "ZREVRANGEBYLEX",
     summary: "Returns a range of a sorted set of equal scores by name, in reverse.",
-    since: "2.8.9",
-    group: Group::SortedSet,
-    complexity: "O(log(N)+M), M members returned",
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYLEX` arguments",
     }),
-    arity: Arity::AtLeast(4),
-    flags: Flags::READONLY,
-    acl: Acl::READ.union(Acl::SORTEDSET),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("max"),
         Arg::string("min"),
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
     ],
-    subcommands: &[],
     run: zrevrangebylex,
+    ..ZRANGEBYLEX
 };
 /// ZREVRANGEBYLEX key max min \[LIMIT offset count\]: members in reverse order.
 fn zrevrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -441,17 +426,9 @@ pub(super) static ZLEXCOUNT: Command = Command {
     name: "ZLEXCOUNT",
     summary: "Counts the members of a sorted set of equal scores whose names lie in a range.",
     since: "2.8.9",
-    group: Group::SortedSet,
-    complexity: "O(log(N))",
-    deprecated: None,
-    arity: Arity::Exactly(4),
-    flags: Flags::READONLY.union(Flags::FAST),
-    acl: Acl::READ.union(Acl::SORTEDSET),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
-    subcommands: &[],
     run: zlexcount,
+    ..ZCOUNT
 };
 /// ZLEXCOUNT key min max: how many there are.
 fn zlexcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -490,17 +467,9 @@ pub(super) static ZREMRANGEBYSCORE: Command = Command {
     name: "ZREMRANGEBYSCORE",
     summary: "Removes the members of a sorted set in a range of scores.",
     since: "1.2.0",
-    group: Group::SortedSet,
-    complexity: "O(M*log(N)), M members removed",
-    deprecated: None,
-    arity: Arity::Exactly(4),
-    flags: Flags::WRITE,
-    acl: Acl::WRITE.union(Acl::SORTEDSET),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::double("min"), Arg::double("max")],
-    subcommands: &[],
     run: zremrangebyscore,
+    ..ZREMRANGEBYRANK
 };
 /// ZREMRANGEBYSCORE key min max: how many were removed.
 fn zremrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -511,17 +480,9 @@ pub(super) static ZREMRANGEBYLEX: Command = Command {
     name: "ZREMRANGEBYLEX",
     summary: "Removes the members of a sorted set of equal scores in a range of names.",
     since: "2.8.9",
-    group: Group::SortedSet,
-    complexity: "O(M*log(N)), M members removed",
-    deprecated: None,
-    arity: Arity::Exactly(4),
-    flags: Flags::WRITE,
-    acl: Acl::WRITE.union(Acl::SORTEDSET),
-    keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
-    subcommands: &[],
     run: zremrangebylex,
+    ..ZREMRANGEBYRANK
 };
 /// ZREMRANGEBYLEX key min max: how many were removed.
 fn zremrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
