@@ -1,7 +1,7 @@
 //! What a data command may touch: its locked keys, its reply, its effects. Nothing else.
 
 use bitflags::bitflags;
-use keyspace::view::Tally;
+use keyspace::view::{Noticed, Tally};
 use keyspace::{Key, ListLimits, View};
 use resp::Reply;
 use structures::table::Table;
@@ -53,13 +53,19 @@ impl Ctx<'_> {
             self.effects.touch(self.db.index(), key);
         }
         if !self.effects.wanted_events.is_empty() {
-            let db = self.db.index();
-            // What expired on the way was first.
+            // What was noticed on the way was first.
             self.effects.absorb(self.db.tally());
-            if self.db.take_created(key) {
-                self.effects.raise(EventClass::NEW, "new", db, key.bytes);
-            }
-            self.effects.raise(class, event, db, key.bytes);
+            self.effects.raise(class, event, self.db.index(), key.bytes);
+        }
+    }
+
+    /// Like [`Ctx::changed`], for a change of which clients that wait for the key hear nothing: it lets them
+    /// wait on, as in Redis.
+    pub fn changed_unheard(&mut self, class: EventClass, event: &'static str, key: Key<'_>) {
+        let before = self.effects.touched.len();
+        self.changed(class, event, key);
+        for touched in &mut self.effects.touched[before..] {
+            touched.wakes &= *touched.key != *key.bytes;
         }
     }
 }
@@ -88,6 +94,8 @@ bitflags! {
         const STREAM = 1 << 8;
         /// `n`: a key was created.
         const NEW = 1 << 9;
+        /// `m`: a key that is not there was to be read.
+        const MISSED = 1 << 10;
     }
 }
 
@@ -146,6 +154,8 @@ pub struct Touched {
     pub hash: u64,
     /// The key.
     pub key: Box<[u8]>,
+    /// Clients that wait for it are to look again.
+    pub wakes: bool,
 }
 
 /// Something whose memory a background thread gives back.
@@ -181,28 +191,34 @@ impl Effects {
         }
     }
 
-    /// Takes over what left the keyspace while commands looked at it: events for expired keys, a place
-    /// to be freed for all. O(entries).
+    /// Takes over what happened to keys while commands looked for them: events and followers' news, a place
+    /// to be freed for what left the keyspace. O(entries).
     pub fn absorb(&mut self, tally: &mut Tally) {
-        for expired in tally.expired.drain(..) {
-            self.raise(EventClass::EXPIRED, "expired", expired.db, expired.entry.key());
-            self.discard(expired.entry);
+        for noticed in tally.noticed.drain(..) {
+            match noticed {
+                Noticed::Expired(expired) => {
+                    let key = expired.entry.key();
+                    if expired.followed {
+                        self.touch(expired.db, Key { bytes: key, hash: expired.hash });
+                    }
+                    self.raise(EventClass::EXPIRED, "expired", expired.db, key);
+                    self.discard(expired.entry);
+                }
+                Noticed::Missed(missed) => {
+                    self.raise(EventClass::MISSED, "keymiss", missed.db, &missed.key);
+                }
+                Noticed::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
+            }
         }
         for entry in tally.displaced.drain(..) {
             self.discard(entry);
         }
     }
 
-    /// Takes over a key that was evicted. O(1).
-    pub fn evicted(&mut self, gone: keyspace::Evicted) {
-        self.raise(EventClass::EVICTED, "evicted", gone.db, gone.entry.key());
-        self.discard(gone.entry);
-    }
-
     /// Notes that a key changed that somebody may follow.
     #[cold]
     pub fn touch(&mut self, db: usize, key: Key<'_>) {
-        self.touched.push(Touched { db, hash: key.hash, key: key.bytes.into() });
+        self.touched.push(Touched { db, hash: key.hash, key: key.bytes.into(), wakes: true });
     }
 
     /// Notes an event if somebody wants to hear of it.

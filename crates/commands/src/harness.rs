@@ -29,7 +29,7 @@ pub(crate) struct Harness {
     pub(crate) now_ms: i64,
     pub(crate) access: Access,
     pub(crate) limits: ValueLimits,
-    /// All events are wanted but `new`, which every first write raises.
+    /// All events are wanted but `new`, which every first write raises, and `keymiss`.
     pub(crate) effects: Effects,
     pub(crate) tally: Tally,
     rng: fastrand::Rng,
@@ -54,7 +54,10 @@ impl Harness {
             now_ms: START_MS,
             access: Access::Lru { clock_s: 0 },
             limits: ValueLimits::default(),
-            effects: Effects { wanted_events: EventClass::all() - EventClass::NEW, ..Effects::default() },
+            effects: Effects {
+                wanted_events: EventClass::all() - EventClass::NEW - EventClass::MISSED,
+                ..Effects::default()
+            },
             tally: Tally::default(),
             rng: fastrand::Rng::with_seed(7),
         }
@@ -180,7 +183,10 @@ fn all_records_are_found_by_their_name() {
     check(&[("set \"a b\" 1", "+OK|"), ("GET \"a b\"", "$1|1|"), ("GET b", "_|")]);
     let mut db = Harness::new();
     assert_eq!(db.run(&["GET"]), "-ERR wrong number of arguments for 'GET'|");
-    db.effects.wanted_events |= EventClass::NEW;
+    db.effects.wanted_events |= EventClass::NEW | EventClass::MISSED;
+    (db.tally.wants_created, db.tally.wants_missed) = (true, true);
+    assert_eq!(db.run(&["GET", "b"]), "$-1|");
+    assert_eq!(db.events(), "keymiss b@0");
     assert_eq!(db.run(&["SET", "a", "\0"]), "+OK|");
     assert_eq!(db.run(&["GET", "a"]), "$1|\\x00|");
     assert_eq!(db.events(), "new a@0,set a@0");

@@ -64,6 +64,8 @@ impl Policy {
 pub struct Evicted {
     /// Its database.
     pub db: usize,
+    /// Whether somebody may follow it.
+    pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,
 }
@@ -124,15 +126,16 @@ pub struct Evictor {
 impl Evictor {
     /// Removes the key that should go next; none where no key may go. Locks shards one at a time: the
     /// caller holds none. O(samples) in a large keyspace, in a small one a lock per shard. `draw` gives
-    /// random numbers.
+    /// random numbers; `settle` sees the key that goes while its shard is locked.
     pub fn evict(
         &mut self,
         keyspace: &Keyspace,
         criteria: &Criteria,
         mut draw: impl FnMut() -> u64,
+        mut settle: impl FnMut(&Evicted),
     ) -> Option<Evicted> {
         if criteria.policy.rank == Rank::Random {
-            return evict_any(keyspace, criteria.policy, draw);
+            return evict_any(keyspace, criteria.policy, draw, settle);
         }
         if self.policy != Some(criteria.policy) {
             self.policy = Some(criteria.policy);
@@ -141,7 +144,7 @@ impl Evictor {
         for _ in 0..DRAWS_MAX {
             let seen = self.refill(keyspace, criteria, &mut draw);
             while let Some(best) = self.pool.pop() {
-                if let Some(evicted) = self.settle(keyspace, criteria, best) {
+                if let Some(evicted) = self.remove(keyspace, criteria, best, &mut settle) {
                     return Some(evicted);
                 }
             }
@@ -199,10 +202,17 @@ impl Evictor {
 
     /// Removes the candidate if it is still there and still the best; one that was used since goes back
     /// into the pool by its new rank, which is lower: so this ends.
-    fn settle(&mut self, keyspace: &Keyspace, criteria: &Criteria, best: Candidate) -> Option<Evicted> {
+    fn remove(
+        &mut self,
+        keyspace: &Keyspace,
+        criteria: &Criteria,
+        best: Candidate,
+        settle: &mut impl FnMut(&Evicted),
+    ) -> Option<Evicted> {
         let key = Key { bytes: &best.key, hash: best.hash };
         let mut guard = keyspace.lock(key.shard());
         guard.db(best.db)?;
+        let followed = guard.is_followed();
         let table = &mut guard.db_mut(best.db).table;
         let place = table.find(key.position(), key.bytes)?;
         let entry = table.at(place);
@@ -214,7 +224,10 @@ impl Evictor {
             self.insert(Candidate { rank, ..best });
             return None;
         }
-        Some(Evicted { db: best.db, entry: removed(keyspace, best.db, table.remove(place)) })
+        let entry = removed(keyspace, best.db, table.remove(place));
+        let evicted = Evicted { db: best.db, followed, entry };
+        settle(&evicted);
+        Some(evicted)
     }
 }
 
@@ -225,7 +238,12 @@ fn removed(keyspace: &Keyspace, db: usize, entry: KeyEntry) -> KeyEntry {
 }
 
 /// Removes any key: of a random shard, or of the next one that has some, of a random database there.
-fn evict_any(keyspace: &Keyspace, policy: Policy, mut draw: impl FnMut() -> u64) -> Option<Evicted> {
+fn evict_any(
+    keyspace: &Keyspace,
+    policy: Policy,
+    mut draw: impl FnMut() -> u64,
+    mut settle: impl FnMut(&Evicted),
+) -> Option<Evicted> {
     let first = (draw() % SHARD_COUNT as u64) as usize;
     for shard in (first..SHARD_COUNT).chain(0..first) {
         let mut guard = keyspace.lock(shard);
@@ -238,6 +256,7 @@ fn evict_any(keyspace: &Keyspace, policy: Policy, mut draw: impl FnMut() -> u64)
         }
         let nth = (draw() % count as u64) as usize;
         let (db, _) = guard.dbs().enumerate().filter(fits).nth(nth).expect("below the count");
+        let followed = guard.is_followed();
         let table = &mut guard.db_mut(db).table;
         let place = if policy.volatile_only {
             table.random_with_deadline(&mut draw)
@@ -245,7 +264,9 @@ fn evict_any(keyspace: &Keyspace, policy: Policy, mut draw: impl FnMut() -> u64)
             table.random(&mut draw)
         };
         let place = place.expect("the table has a key that fits");
-        return Some(Evicted { db, entry: removed(keyspace, db, table.remove(place)) });
+        let evicted = Evicted { db, followed, entry: removed(keyspace, db, table.remove(place)) };
+        settle(&evicted);
+        return Some(evicted);
     }
     None
 }
@@ -289,7 +310,7 @@ mod tests {
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria(policy);
         std::iter::from_fn(|| {
-            let gone = evictor.evict(keyspace, &criteria, &mut draw)?;
+            let gone = evictor.evict(keyspace, &criteria, &mut draw, |_| {})?;
             Some((gone.db, String::from_utf8_lossy(gone.entry.key()).into_owned()))
         })
         .collect()
@@ -341,14 +362,15 @@ mod tests {
         }
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria("allkeys-lru");
-        evictor.evict(&keyspace, &criteria, &mut draw).expect("a key");
+        evictor.evict(&keyspace, &criteria, &mut draw, |_| {}).expect("a key");
         let key = keyspace.hasher().key(b"k1");
         let mut guard = keyspace.lock(key.shard());
         let table = &mut guard.db_mut(0).table;
         let place = table.find(key.position(), key.bytes).expect("k0 went first");
         table.at_mut(place).set_access(99_999);
         drop(guard);
-        let order: Vec<_> = std::iter::from_fn(|| evictor.evict(&keyspace, &criteria, &mut draw)).collect();
+        let order: Vec<_> =
+            std::iter::from_fn(|| evictor.evict(&keyspace, &criteria, &mut draw, |_| {})).collect();
         assert_eq!(order.last().expect("nine keys").entry.key(), b"k1");
     }
 
@@ -361,7 +383,9 @@ mod tests {
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria("allkeys-lru");
         let cold = (0..2000)
-            .map(|_| evictor.evict(&keyspace, &criteria, &mut draw).expect("keys are left").entry.access())
+            .map(|_| {
+                evictor.evict(&keyspace, &criteria, &mut draw, |_| {}).expect("keys are left").entry.access()
+            })
             .filter(|&access| access < 4000)
             .count();
         assert!(cold > 1800, "{cold} of 2000 evicted keys were among the coldest fifth");

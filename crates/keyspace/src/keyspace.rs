@@ -171,9 +171,16 @@ impl Keyspace {
     }
 
     /// Removes due keys and due fields of one shard, a bounded step; what it removed is in `swept`, to be
-    /// dropped when the lock is free again. Returns the next point within the shard, `None` when the shard
+    /// dropped when the lock is free again. `settle` gets it with its database while the shard is still
+    /// locked, if there is anything. Returns the next point within the shard, `None` when the shard
     /// is done. A shard in which nothing ever expires costs its lock and a load per database.
-    pub fn sweep_due(&self, at: SweepPoint, budget: SweepBudget, swept: &mut Swept) -> Option<SweepPoint> {
+    pub fn sweep_due(
+        &self,
+        at: SweepPoint,
+        budget: SweepBudget,
+        swept: &mut Swept,
+        settle: impl FnOnce(usize, &Shard, &Swept),
+    ) -> Option<SweepPoint> {
         let mut guard = self.lock(at.shard);
         let expires = |db: &Db| db.table.deadline_count() + db.table.part_deadline_count() > 0;
         let expiring = guard.dbs().skip(at.db).position(expires)?;
@@ -182,6 +189,9 @@ impl Keyspace {
         let now_ms = swept.now_ms;
         let mut sweep = CountedSweep { sizes: &self.sizes, db, swept };
         let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
+        if !swept.is_empty() {
+            settle(db, &guard, swept);
+        }
         let next_db = if next.is_none() { db + 1 } else { db };
         Some(SweepPoint { shard: at.shard, db: next_db, cursor: next.unwrap_or(0) })
     }
@@ -197,6 +207,9 @@ pub struct Swept {
     pub expired: Vec<KeyEntry>,
     /// Hashes that lost their last field.
     pub emptied: Vec<KeyEntry>,
+    /// Hashes that lost fields, where somebody wants to know.
+    pub shrunk: Vec<Box<[u8]>>,
+    names_shrunk: bool,
     /// Number of fields removed.
     pub fields: u64,
 }
@@ -204,7 +217,32 @@ pub struct Swept {
 impl Swept {
     /// Nothing yet, of what is due at this time.
     pub fn at(now_ms: i64) -> Self {
-        Self { now_ms, expired: Vec::new(), emptied: Vec::new(), fields: 0 }
+        Self {
+            now_ms,
+            expired: Vec::new(),
+            emptied: Vec::new(),
+            shrunk: Vec::new(),
+            names_shrunk: false,
+            fields: 0,
+        }
+    }
+
+    /// Names the hashes that lose fields.
+    pub fn naming_shrunk(mut self, names_shrunk: bool) -> Self {
+        self.names_shrunk = names_shrunk;
+        self
+    }
+
+    /// Whether nothing was taken out, fields aside that nobody wants to know of.
+    pub fn is_empty(&self) -> bool {
+        self.expired.is_empty() && self.emptied.is_empty() && self.shrunk.is_empty()
+    }
+
+    /// Forgets, and frees, what was taken out; counts stay.
+    pub fn clear(&mut self) {
+        self.expired.clear();
+        self.emptied.clear();
+        self.shrunk.clear();
     }
 }
 
@@ -227,8 +265,11 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
             return SweptParts { removed: 0, emptied: false };
         };
         let removed = hash.remove_due(self.swept.now_ms, SWEPT_FIELDS_MAX);
-        self.swept.fields += removed as u64;
         let parts = SweptParts { removed, emptied: hash.is_empty() };
+        self.swept.fields += removed as u64;
+        if self.swept.names_shrunk && removed > 0 {
+            self.swept.shrunk.push(entry.key().into());
+        }
         self.sizes.recount(None, self.db, old, SizeMark::of(entry));
         parts
     }
@@ -343,7 +384,7 @@ mod tests {
                 let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
                 while let Some(at) = next {
                     let budget = SweepBudget { segments_max: 64, elements_max: 32 };
-                    next = keyspace.sweep_due(at, budget, &mut swept);
+                    next = keyspace.sweep_due(at, budget, &mut swept, |_, _, _| {});
                 }
             }
             (swept.fields, swept.emptied.len(), swept.expired.len())

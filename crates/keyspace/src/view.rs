@@ -118,8 +118,12 @@ pub struct Tally {
     pub expired_keys: u64,
     /// Fields of hashes removed because their time was over.
     pub expired_fields: u64,
-    /// Those keys.
-    pub expired: Vec<Expired>,
+    /// What happened to keys on the way, in order.
+    pub noticed: Vec<Noticed>,
+    /// Whether reads that find no key are noticed.
+    pub wants_missed: bool,
+    /// Whether keys that come into being are noticed.
+    pub wants_created: bool,
     /// Objects that a write put something else in the place of, with a copy of their key.
     pub displaced: Vec<KeyEntry>,
     /// State of the random numbers that LFU's odds are compared with.
@@ -128,10 +132,32 @@ pub struct Tally {
     lane: Option<Arc<SizeLane>>,
 }
 
+/// What happened to a key while commands looked for it.
+pub enum Noticed {
+    /// Its time was over: it was removed.
+    Expired(Expired),
+    /// It was to be read and is not there.
+    Missed(DbKey),
+    /// It came into being.
+    Created(DbKey),
+}
+
+/// A key by name.
+pub struct DbKey {
+    /// Its database.
+    pub db: usize,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
 /// A key whose time was over.
 pub struct Expired {
     /// Its database.
     pub db: usize,
+    /// Its hash.
+    pub hash: u64,
+    /// Whether somebody may follow it.
+    pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,
 }
@@ -154,8 +180,6 @@ pub struct View<'k> {
     index: usize,
     moment: Moment,
     tally: &'k mut Tally,
-    /// Hash of the last key that was created, for the keyspace event of it.
-    created: Option<u64>,
     /// The value that was handed out last to be changed, until its size is counted anew.
     opened: Option<Opened>,
 }
@@ -178,7 +202,7 @@ impl<'k> View<'k> {
         moment: Moment,
         tally: &'k mut Tally,
     ) -> Self {
-        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, created: None, opened: None }
+        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, opened: None }
     }
 
     /// Whether somebody follows keys of the shard that holds `key`.
@@ -217,8 +241,10 @@ impl<'k> View<'k> {
                 Drawn::Key(key) => return Some(key),
                 Drawn::Nothing => return None,
                 Drawn::Removed(entry) => {
+                    let hash = self.keyspace.hasher().hash(entry.key());
                     self.tally.expired_keys += 1;
-                    self.tally.expired.push(Expired { db: self.index, entry });
+                    let expired = Expired { db: self.index, hash, followed: true, entry };
+                    self.tally.noticed.push(Noticed::Expired(expired));
                 }
             }
         }
@@ -239,16 +265,6 @@ impl<'k> View<'k> {
     /// How accesses are noted.
     pub fn access(&self) -> Access {
         self.moment.access
-    }
-
-    /// Whether `key` was created since the last call that said yes.
-    #[inline]
-    pub fn take_created(&mut self, key: Key<'_>) -> bool {
-        let created = self.created == Some(key.hash);
-        if created {
-            self.created = None;
-        }
-        created
     }
 
     /// Counts a key of the selected database whose size went from one mark to another. O(1).
@@ -274,18 +290,21 @@ impl<'k> View<'k> {
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
         self.settle();
-        let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
+        let shard = self.locked.shard_mut(key.shard());
+        let followed = shard.is_followed();
+        let table = &mut shard.db_mut(self.index).table;
         let Some(place) = table.find(key.position(), key.bytes) else {
-            self.tally.misses += count as u64;
+            self.tally.miss(self.index, key, count);
             return None;
         };
         if table.at(place).expiry_ms().is_some_and(|at_ms| at_ms <= self.moment.now_ms) {
             let entry = table.remove(place);
-            self.tally.misses += count as u64;
-            self.tally.note_expired(self.keyspace, self.index, entry);
+            let expired = Expired { db: self.index, hash: key.hash, followed, entry };
+            self.tally.note_expired(self.keyspace, expired);
+            self.tally.miss(self.index, key, count);
             return None;
         }
-        self.tally.hits += count as u64;
+        self.tally.hits += count.as_number();
         let (db, opened) = (self.index, &mut self.opened);
         Some(Found { table, place, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened })
     }
@@ -301,6 +320,11 @@ impl<'k> View<'k> {
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.find(key, Count::Yes).map(Found::entry)
+    }
+
+    /// As [`View::look`], but nobody is told that the key is missed: for commands about the value's make. O(1).
+    pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
+        self.find(key, Count::Quietly).map(Found::entry)
     }
 
     /// The key's entry without counting or noting anything. O(1).
@@ -376,7 +400,18 @@ impl<'k> View<'k> {
     /// The object of type `T` at `key`, to change; `None` where the key is absent.
     #[inline]
     pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
-        let Some(found) = self.find(key, Count::No) else { return Ok(None) };
+        self.change(key, Count::No)
+    }
+
+    /// As [`View::write`], but counted as a read.
+    #[inline]
+    pub fn read_to_write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
+        self.change(key, Count::Yes)
+    }
+
+    #[inline]
+    fn change<T: ObjectType>(&mut self, key: Key<'_>, count: Count) -> Result<Option<&mut T>, WrongType> {
+        let Some(found) = self.find(key, count) else { return Ok(None) };
         let found = found.touched().open();
         let object = found.table.object_mut(found.place).ok_or(WrongType)?;
         T::of_mut(object).map(Some).ok_or(WrongType)
@@ -421,6 +456,9 @@ impl<'k> View<'k> {
         let empty = matches!(self.write::<T>(key), Ok(Some(collection)) if collection.is_empty());
         if empty {
             drop(self.remove(key));
+            // Created by the same command, which found nothing to put into it.
+            let never_seen = |noticed: &mut Noticed| matches!(noticed, Noticed::Created(created) if *created.key == *key.bytes);
+            self.tally.noticed.pop_if(never_seen);
         }
         empty
     }
@@ -484,7 +522,8 @@ impl<'k> View<'k> {
         self.resized(old, new);
     }
 
-    /// Puts an entry of this key where one was, or where none was; the old one is displaced. O(1).
+    /// Puts an entry of this key where one was, or where none was; the old one is displaced. The key counts as
+    /// created. O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
         match self.find(key, Count::No) {
             None => {
@@ -496,7 +535,16 @@ impl<'k> View<'k> {
                 let old_mark = SizeMark::of(&old);
                 found.tally.displaced.push(old);
                 self.resized(old_mark, new_mark);
+                self.notice_created(key);
             }
+        }
+    }
+
+    /// Lets a key count as created that a command puts in the place of another.
+    #[inline]
+    pub fn notice_created(&mut self, key: Key<'_>) {
+        if self.tally.wants_created {
+            self.tally.notice_created(self.index, key);
         }
     }
 
@@ -513,8 +561,8 @@ impl<'k> View<'k> {
     #[inline]
     pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Place {
         self.settle();
-        self.created = Some(key.hash);
         self.resized(SizeMark::NONE, SizeMark::of(&entry));
+        self.notice_created(key);
         let hasher = self.keyspace.hasher();
         self.locked.shard_mut(key.shard()).db_mut(self.index).insert(key.hash, entry, hasher)
     }
@@ -550,8 +598,19 @@ impl Drop for View<'_> {
 /// Whether looking for a key is counted as a hit or miss.
 #[derive(Clone, Copy)]
 enum Count {
-    No = 0,
-    Yes = 1,
+    /// It is not.
+    No,
+    /// It is, and a miss is noticed.
+    Yes,
+    /// It is, and a miss is not noticed.
+    Quietly,
+}
+
+impl Count {
+    #[inline]
+    fn as_number(self) -> u64 {
+        u64::from(!matches!(self, Count::No))
+    }
 }
 
 /// A live key's place, with what belongs to looking at it.
@@ -602,15 +661,36 @@ impl Tally {
     /// What was counted and collected so far; counts start over, random numbers go on.
     pub fn take(&mut self) -> Self {
         let (seed, lane) = (self.seed, self.lane.take());
-        std::mem::replace(self, Self { seed, lane, ..Self::default() })
+        let (wants_missed, wants_created) = (self.wants_missed, self.wants_created);
+        std::mem::replace(self, Self { seed, lane, wants_missed, wants_created, ..Self::default() })
     }
 
     /// Counts an expired key out that was just removed, and keeps it.
     #[cold]
-    fn note_expired(&mut self, keyspace: &Keyspace, db: usize, entry: KeyEntry) {
-        keyspace.sizes().recount(self.lane.as_deref(), db, SizeMark::of(&entry), SizeMark::NONE);
+    fn note_expired(&mut self, keyspace: &Keyspace, expired: Expired) {
+        let mark = SizeMark::of(&expired.entry);
+        keyspace.sizes().recount(self.lane.as_deref(), expired.db, mark, SizeMark::NONE);
         self.expired_keys += 1;
-        self.expired.push(Expired { db, entry });
+        self.noticed.push(Noticed::Expired(expired));
+    }
+
+    /// Counts a key that is not there.
+    #[inline]
+    fn miss(&mut self, db: usize, key: Key<'_>, count: Count) {
+        self.misses += count.as_number();
+        if self.wants_missed && matches!(count, Count::Yes) {
+            self.notice_missed(db, key);
+        }
+    }
+
+    #[cold]
+    fn notice_missed(&mut self, db: usize, key: Key<'_>) {
+        self.noticed.push(Noticed::Missed(DbKey { db, key: key.bytes.into() }));
+    }
+
+    #[cold]
+    fn notice_created(&mut self, db: usize, key: Key<'_>) {
+        self.noticed.push(Noticed::Created(DbKey { db, key: key.bytes.into() }));
     }
 
     /// A uniform random number (SplitMix64, one step): what LFU's odds are compared with.

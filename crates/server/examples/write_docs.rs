@@ -248,7 +248,7 @@ fn default_and_values(option: &Opt) -> String {
         Kind::Memory { .. } => "memory".to_owned(),
         Kind::MemoryOrPercent => "memory or percent".to_owned(),
         Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
-        Kind::Text | Kind::Checked(_) => "text".to_owned(),
+        Kind::Text | Kind::Checked(_) | Kind::EventLetters => "text".to_owned(),
         Kind::Words(_) => "words".to_owned(),
     };
     format!("{default} | {values} |")

@@ -9,6 +9,7 @@ use keyspace::{Key, Keyspace, View};
 use resp::Reply;
 
 use crate::command_table::Registered;
+use crate::notify::Notifier;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -48,6 +49,8 @@ pub struct DataAccess<'a> {
     pub effects: &'a mut Effects,
     /// What is the same for all of a turn's commands.
     pub moment: Moment,
+    /// What publishes events.
+    pub notifier: Notifier<'a>,
 }
 
 impl DataAccess<'_> {
@@ -61,7 +64,13 @@ impl DataAccess<'_> {
     ) -> T {
         let mut locked = keyspace.lock_one(key.hash);
         let mut view = View::new(keyspace, &mut locked, db, self.moment, self.tally);
-        work(&mut view, self.effects)
+        let done = work(&mut view, self.effects);
+        drop(view);
+        self.effects.absorb(self.tally);
+        if !self.effects.events.is_empty() {
+            self.notifier.publish(self.effects.events.drain(..));
+        }
+        done
     }
 
     /// Now, in Unix milliseconds.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use commands::error::quotable;
 use commands::keys::for_each_key;
 use commands::table::Flags;
-use commands::{Args, CommandError, Effects, Patience};
+use commands::{Args, CommandError, Effects, EventClass, Patience};
 use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::{Access, Moment, Tally};
@@ -21,6 +21,7 @@ use crate::end_to_end::TurnClock;
 use crate::execute::{Caller, Executor};
 use crate::freeing::Ticket;
 use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
+use crate::notify::Notifier;
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::{Message, Shared};
@@ -152,6 +153,16 @@ impl Engine {
         };
         self.paused = self.shared.pause.until_ms.load(Relaxed) > now_ms;
         self.monitored = self.shared.monitors.any();
+        let wanted = self.notifier().wanted();
+        self.effects.wanted_events = wanted;
+        self.tally.wants_missed = wanted.contains(EventClass::MISSED);
+        self.tally.wants_created = wanted.contains(EventClass::NEW);
+    }
+
+    /// What publishes this thread's events.
+    fn notifier(&self) -> Notifier<'_> {
+        let notifications = self.settings.notifications;
+        Notifier { shared: &self.shared, thread: Some(self.thread), notifications }
     }
 
     /// Hands the turn's counts and effects to those who read them.
@@ -171,7 +182,7 @@ impl Engine {
         stats.expired_keys.add(tally.expired_keys);
         stats.expired_fields.add(tally.expired_fields);
         stats.changes.add(std::mem::take(&mut self.effects.changes));
-        self.effects.events.clear();
+        debug_assert!(self.effects.events.is_empty(), "events are published under the locks of their keys");
         if !self.effects.discarded.is_empty() {
             self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
         }
@@ -276,21 +287,13 @@ impl Engine {
         session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         self.counters(registered).calls.add(1);
         self.called = true;
-        let result = match registered.command.run {
-            Runner::Data(handler) => {
-                let run = DataRun { handler, patience: Patience::Waits };
-                self.run_data(session, registered, run, request, out, pass)
-            }
-            Runner::Server(handler) => {
-                let result = self.run_server(session, registered, handler, args, out, pass);
-                if !self.effects.touched.is_empty() {
-                    let shared = Arc::clone(&self.shared);
-                    self.tell_followers(&shared, shared.keyspace.lock_none(), session);
-                }
-                result
-            }
-            Runner::Transaction(verb) => self.run_transaction(session, verb, args, out, pass),
-        };
+        let result = self.run_command(session, registered, Patience::Waits, request, out, pass);
+        if !self.effects.wanted_events.is_empty()
+            && self.shared.pubsub.is_crowded()
+            && session.flow == Flow::Running
+        {
+            session.flow = Flow::Crowded;
+        }
         if self.monitored {
             self.tell_monitors(session, registered, args);
         }
@@ -385,13 +388,15 @@ impl Engine {
         self.effects.absorb(&mut self.tally);
         let mut evicting = Evicting {
             shared: &self.shared,
+            thread: self.thread,
             settings: &self.settings,
             effects: &mut self.effects,
             access: self.access,
             rng: &mut self.rng,
-            stats: &self.shared.threads[self.thread].stats,
         };
-        self.memory.enforce(&mut evicting, reserve_bytes)
+        let verdict = self.memory.enforce(&mut evicting, reserve_bytes);
+        self.tell_followers_of_gone(0);
+        verdict
     }
 
     /// Whether CLIENT PAUSE holds this command back. The commands that manage clients always run.
@@ -400,6 +405,33 @@ impl Engine {
         let flags = flags_of(session, registered);
         let concerns = if all { true } else { flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) };
         concerns && !registered.full_name.starts_with("client|")
+    }
+
+    /// Runs a command that may run, in a transaction (without patience) or by itself.
+    #[inline]
+    fn run_command(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        patience: Patience,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Result<(), CommandError> {
+        let result = match registered.command.run {
+            Runner::Data(handler) => {
+                let run = DataRun { handler, patience };
+                return self.run_data(session, registered, run, request, out, pass);
+            }
+            Runner::Server(handler) => {
+                self.run_server(session, registered, handler, &request.args, out, pass)
+            }
+            Runner::Transaction(verb) => self.run_transaction(session, verb, &request.args, out, pass),
+        };
+        if patience == Patience::Waits {
+            self.tell_followers_of_gone(session.id);
+        }
+        result
     }
 
     #[inline]
@@ -472,16 +504,7 @@ impl Engine {
     ) {
         let (since, replied) = (Instant::now(), out.len_bytes());
         self.counters(registered).calls.add(1);
-        let result = match registered.command.run {
-            Runner::Data(handler) => {
-                let run = DataRun { handler, patience: Patience::None };
-                self.run_data(session, registered, run, request, out, pass)
-            }
-            Runner::Server(handler) => {
-                self.run_server(session, registered, handler, &request.args, out, pass)
-            }
-            Runner::Transaction(verb) => self.run_transaction(session, verb, &request.args, out, pass),
-        };
+        let result = self.run_command(session, registered, Patience::None, request, out, pass);
         if self.monitored {
             self.tell_monitors(session, registered, &request.args);
         }
@@ -507,6 +530,15 @@ impl Engine {
         }
     }
 
+    /// Tells those who follow what a command changed, or found gone, under locks that it has given back.
+    pub(crate) fn tell_followers_of_gone(&mut self, writer: u64) {
+        if !self.effects.touched.is_empty() || !self.effects.gone.is_empty() {
+            let shared = Arc::clone(&self.shared);
+            let mut executor = Executor { shared: &shared, ..self.executor() };
+            executor.tell_followers(shared.keyspace.lock_none(), writer);
+        }
+    }
+
     /// What runs data commands for this turn's settings.
     #[inline]
     pub fn executor(&mut self) -> Executor<'_> {
@@ -523,6 +555,7 @@ impl Engine {
             own: &mut self.own_pushes,
             monitored: self.monitored,
             latency_ms: self.settings.thresholds.latency_ms,
+            notifications: self.settings.notifications,
         }
     }
 
@@ -538,6 +571,11 @@ impl Engine {
         let reply = Reply::new(out, session.protocol);
         let before = reply.mark();
         let moment = Moment { now_ms: self.now_ms, touch: !session.no_touch, access: self.access };
+        let notifier = Notifier {
+            shared: &self.shared,
+            thread: Some(self.thread),
+            notifications: self.settings.notifications,
+        };
         let mut ctx = ServerCtx {
             shared: &self.shared,
             settings: &self.settings,
@@ -548,7 +586,7 @@ impl Engine {
             pass,
             now_ms: self.now_ms,
             rng: &mut self.rng,
-            data: DataAccess { tally: &mut self.tally, effects: &mut self.effects, moment },
+            data: DataAccess { tally: &mut self.tally, effects: &mut self.effects, moment, notifier },
         };
         let result = handler(&mut ctx, args);
         if result.is_err() {

@@ -25,6 +25,7 @@ use structures::lock::Lock;
 
 use crate::command_table::{Registered, Runner};
 use crate::follow::{WaitedKey, Waiter};
+use crate::notify::{Notifications, Notifier};
 use crate::owned_args::OwnedArgs;
 use crate::session::Session;
 use crate::shared::{Delivery, Shared};
@@ -60,6 +61,8 @@ pub struct Executor<'e> {
     pub monitored: bool,
     /// `latency-monitor-threshold`.
     pub latency_ms: u64,
+    /// Which events are published.
+    pub notifications: Notifications,
 }
 
 /// On whose behalf a command runs.
@@ -101,7 +104,22 @@ impl<'e> Executor<'e> {
         if result.is_err() {
             ctx.reply.truncate(before);
         }
+        drop(ctx);
+        if !self.effects.wanted_events.is_empty() {
+            self.take_noticed();
+        }
         result
+    }
+
+    /// Publishes the events of locked keys, those included that were noticed while looking for keys.
+    #[cold]
+    fn take_noticed(&mut self) {
+        self.effects.absorb(self.tally);
+        if !self.effects.events.is_empty() {
+            let Self { shared, thread, notifications, .. } = *self;
+            let notifier = Notifier { shared, thread: Some(thread), notifications };
+            notifier.publish(self.effects.events.drain(..));
+        }
     }
 
     /// Whether the last command did something that [`Executor::follow_up`] is for.
@@ -110,7 +128,7 @@ impl<'e> Executor<'e> {
         !self.effects.touched.is_empty()
             || self.effects.wait.is_some()
             || !self.effects.gone.is_empty()
-            || !self.tally.expired.is_empty()
+            || !self.tally.noticed.is_empty()
             || session.tracking
             || self.monitored
     }
@@ -125,7 +143,6 @@ impl<'e> Executor<'e> {
         registered: &'static Registered,
         args: &Args<'_>,
     ) {
-        self.note_expired(locked, session.id);
         self.note_touched(locked, session.id);
         if session.tracking && registered.command.flags.contains(Flags::READONLY) {
             self.remember_reads(locked, session, registered, args);
@@ -151,33 +168,17 @@ impl<'e> Executor<'e> {
         self.tell_followers(locked, session.id);
     }
 
-    /// Tells clients with a cache what expired when the command looked at it.
-    fn note_expired(&mut self, locked: &mut Locked<'_>, writer: u64) {
-        if self.tally.expired.is_empty() {
-            return;
-        }
-        let tracking = &self.shared.tracking;
-        if tracking.is_used() {
-            let hasher = self.shared.keyspace.hasher();
-            let mut writer = Writer { client: writer, own: self.own };
-            for expired in &self.tally.expired {
-                let key = hasher.key(expired.entry.key());
-                tracking.changed(self.shared, Some(locked), key, &mut writer);
-            }
-        }
-        self.effects.absorb(self.tally);
-    }
-
     /// Tells clients with a cache which followed keys changed, marks their watchers, and leaves those that
-    /// clients wait for in `effects.gone`.
-    fn note_touched(&mut self, locked: &mut Locked<'_>, writer: u64) {
+    /// clients wait for in `effects.gone`. Keys that expired on the way are among them.
+    pub fn note_touched(&mut self, locked: &mut Locked<'_>, writer: u64) {
+        self.take_noticed();
         let mut writer = Writer { client: writer, own: self.own };
         for touched in self.effects.touched.drain(..) {
             if self.shared.tracking.is_used() {
                 let key = Key { bytes: &touched.key, hash: touched.hash };
                 self.shared.tracking.changed(self.shared, Some(locked), key, &mut writer);
             }
-            if self.shared.follows.touch(&touched) && !self.effects.gone.contains(&touched) {
+            if self.shared.follows.touch(&touched) && touched.wakes && !self.effects.gone.contains(&touched) {
                 self.effects.gone.push(touched);
             }
         }
@@ -294,7 +295,6 @@ impl<'e> Executor<'e> {
         let mut later: VecDeque<(Touched, Hashes)> = VecDeque::new();
         loop {
             loop {
-                self.note_expired(&mut locked, writer);
                 self.note_touched(&mut locked, writer);
                 for key in self.effects.gone.drain(..) {
                     if !ready.contains(&key) {

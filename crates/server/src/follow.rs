@@ -212,6 +212,7 @@ impl Follows {
                     db: followers.db,
                     hash: hash_of(key),
                     key: key.clone(),
+                    wakes: true,
                 }));
             }
         }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
+use commands::EventClass;
+use commands::ctx::Touched;
 use keyspace::key::SHARD_COUNT;
-use keyspace::{KeyEntry, SweepPoint, Swept};
+use keyspace::{KeyEntry, Shard, SweepPoint, Swept};
 use structures::table::SweepBudget;
 
+use crate::notify::Notifier;
 use crate::shared::{Message, Shared};
 use crate::spikes::Event;
 use crate::tracking::{OwnPushes, Writer};
@@ -104,12 +107,16 @@ impl Housekeeper {
         let targets =
             [&samples.ops_per_second, &samples.input_bytes_per_second, &samples.output_bytes_per_second];
         for ((history, value), target) in self.rates.iter_mut().zip(now).zip(targets) {
+            if history.last().is_some_and(|&last| value < last) {
+                // Set to zero by CONFIG RESETSTAT.
+                history.clear();
+            }
             history.push(value);
             if history.len() > RATE_ROUNDS {
                 history.remove(0);
             }
             let spans = (history.len() as u64 - 1).max(1);
-            let change = value.wrapping_sub(history[0]);
+            let change = value - history[0];
             target.store(change * 1000 / (spans * ROUND.as_millis() as u64), Relaxed);
         }
     }
@@ -122,19 +129,33 @@ impl Housekeeper {
         let latency_ms = shared.settings.get().thresholds.latency_ms;
         let deadline = Instant::now() + ROUND * percent / 100;
         let now_ms = unix_ms();
-        let mut swept = Swept::at(now_ms);
+        let notifications = shared.settings.get().notifications;
+        let notifier = Notifier { shared, thread: None, notifications };
+        let wanted = notifier.wanted();
+        let mut swept = Swept::at(now_ms).naming_shrunk(wanted.contains(EventClass::HASH));
+        let mut gone = Vec::new();
         for _ in 0..SHARD_COUNT {
-            while let Some(next) = self.expire_step(shared, &mut swept, latency_ms) {
+            loop {
+                let settle = |db: usize, shard: &Shard, swept: &Swept| {
+                    if !wanted.is_empty() {
+                        notifier.raise_swept(db, shard, swept);
+                    }
+                    if shard.is_followed() {
+                        mark_watchers(shared, db, swept, &mut gone);
+                    }
+                };
+                let next = self.expire_step(shared, &mut swept, latency_ms, settle);
                 shared.samples.actively_expired.add(swept.expired.len() as u64);
                 shared.samples.actively_expired_fields.add(std::mem::take(&mut swept.fields));
                 tell_trackers(shared, swept.expired.iter().chain(&swept.emptied));
-                swept.expired.clear();
-                swept.emptied.clear();
+                swept.clear();
+                tell_waiting(shared, &mut gone);
+                let Some(next) = next else { break };
                 if next == self.sweep {
                     std::thread::sleep(SAME_PLACE_PAUSE);
                 }
                 self.sweep = next;
-                if Instant::now() >= deadline {
+                if Instant::now() >= deadline || (!wanted.is_empty() && shared.pubsub.is_crowded()) {
                     return;
                 }
             }
@@ -143,13 +164,48 @@ impl Housekeeper {
     }
 
     /// One locked step of expiry, which the latency monitor hears of; where to go on in the same shard.
-    fn expire_step(&self, shared: &Shared, swept: &mut Swept, latency_ms: u64) -> Option<SweepPoint> {
+    fn expire_step(
+        &self,
+        shared: &Shared,
+        swept: &mut Swept,
+        latency_ms: u64,
+        settle: impl FnOnce(usize, &Shard, &Swept),
+    ) -> Option<SweepPoint> {
         let since = (latency_ms > 0).then(Instant::now);
-        let next = shared.keyspace.sweep_due(self.sweep, SWEEP_STEP, swept);
+        let next = shared.keyspace.sweep_due(self.sweep, SWEEP_STEP, swept, settle);
         if let Some(since) = since {
             shared.spikes.note(latency_ms, Event::ExpireCycle, since.elapsed());
         }
         next
+    }
+}
+
+/// Marks who watches one of the keys that went, and lists those that clients wait for. Their shard is locked.
+#[cold]
+fn mark_watchers(shared: &Shared, db: usize, swept: &Swept, gone: &mut Vec<Touched>) {
+    let hasher = shared.keyspace.hasher();
+    for entry in swept.expired.iter().chain(&swept.emptied) {
+        let key = entry.key();
+        let touched = Touched { db, hash: hasher.hash(key), key: key.into(), wakes: true };
+        if shared.follows.touch(&touched) {
+            gone.push(touched);
+        }
+    }
+}
+
+/// Lets an I/O thread serve those who wait to hear of the end of these keys. No shard's lock is held.
+fn tell_waiting(shared: &Shared, gone: &mut Vec<Touched>) {
+    if gone.is_empty() {
+        return;
+    }
+    let mut message = Message::Gone(std::mem::take(gone));
+    while let Err(refused) = shared.threads[0].mailbox.send(message) {
+        if shared.stopping.load(Relaxed) {
+            return;
+        }
+        // It has thousands of messages to take: this one can wait for room.
+        std::thread::sleep(SAME_PLACE_PAUSE);
+        message = refused;
     }
 }
 

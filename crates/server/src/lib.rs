@@ -37,6 +37,7 @@ pub mod logging;
 pub mod memory_limit;
 pub mod metrics;
 pub mod monitor;
+pub mod notify;
 pub mod owned_args;
 pub mod process;
 pub mod pubsub;

@@ -21,14 +21,14 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use commands::Effects;
-use keyspace::{Access, Criteria, Evictor};
+use commands::{Effects, EventClass};
+use keyspace::{Access, Criteria, Evicted, Evictor};
 use structures::alloc;
 
+use crate::notify::Notifier;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::spikes::Event;
-use crate::stats::ThreadStats;
 use crate::tracking::{OwnPushes, Writer};
 
 /// Keys evicted between two looks at the clock.
@@ -86,6 +86,8 @@ pub struct MemoryLimit {
 pub struct Evicting<'a> {
     /// The server.
     pub shared: &'a Shared,
+    /// Which I/O thread it is.
+    pub thread: usize,
     /// The turn's settings.
     pub settings: &'a Settings,
     /// Where evicted keys are noted.
@@ -94,8 +96,6 @@ pub struct Evicting<'a> {
     pub access: Access,
     /// Random numbers.
     pub rng: &'a mut fastrand::Rng,
-    /// The thread's counters.
-    pub stats: &'a ThreadStats,
 }
 
 impl Evicting<'_> {
@@ -170,18 +170,28 @@ impl MemoryLimit {
                 return verdict_without_room;
             }
             let criteria = Criteria { policy, access: at.access, samples: at.settings.maxmemory_samples };
+            let notifier = Notifier {
+                shared: at.shared,
+                thread: Some(at.thread),
+                notifications: at.settings.notifications,
+            };
+            let raise = |gone: &Evicted| {
+                if !notifier.wanted().is_empty() {
+                    notifier.raise(EventClass::EVICTED, "evicted", gone.db, gone.entry.key());
+                }
+            };
             let evicted_one = at.timed(Event::EvictionDel, |at| {
-                self.evictor.evict(&at.shared.keyspace, &criteria, || at.rng.u64(..))
+                self.evictor.evict(&at.shared.keyspace, &criteria, || at.rng.u64(..), raise)
             });
             let Some(gone) = evicted_one else {
                 self.stuck = true;
                 return verdict_without_room;
             };
-            if at.shared.tracking.is_used() {
-                tell_trackers(at.shared, gone.entry.key());
+            if gone.followed {
+                tell_followers(at, &gone);
             }
-            at.effects.evicted(gone);
-            at.stats.evicted_keys.add(1);
+            at.effects.discard(gone.entry);
+            at.shared.threads[at.thread].stats.evicted_keys.add(1);
             evicted += 1;
             let near = held <= limit + slack && held + reserve_bytes > limit + slack;
             if evicted % EVICTED_PER_LOOK == 0 && !near {
@@ -194,11 +204,15 @@ impl MemoryLimit {
     }
 }
 
-/// Tells clients with a cache that a key is gone. No shard's lock is held.
+/// Tells clients with a cache that a key is gone; notes it for other followers. No shard's lock is held.
 #[cold]
-fn tell_trackers(shared: &Shared, key: &[u8]) {
-    let mut writer = Writer { client: 0, own: &mut OwnPushes::default() };
-    shared.tracking.changed(shared, None, shared.keyspace.hasher().key(key), &mut writer);
+fn tell_followers(at: &mut Evicting<'_>, gone: &Evicted) {
+    let key = at.shared.keyspace.hasher().key(gone.entry.key());
+    if at.shared.tracking.is_used() {
+        let mut writer = Writer { client: 0, own: &mut OwnPushes::default() };
+        at.shared.tracking.changed(at.shared, None, key, &mut writer);
+    }
+    at.effects.touch(gone.db, key);
 }
 
 /// How long one round of eviction may take; none for as long as it needs.

@@ -7,6 +7,7 @@ use structures::alloc;
 
 use commands::ValueLimits;
 
+use crate::notify::Notifications;
 use crate::timing::Thresholds;
 
 /// A client class's output limit: `client-output-buffer-limit`.
@@ -77,6 +78,8 @@ pub struct Settings {
     pub thresholds: Thresholds,
     /// `hz`.
     pub hz: u32,
+    /// `notify-keyspace-events`.
+    pub notifications: Notifications,
 }
 
 impl Default for Settings {
@@ -109,6 +112,7 @@ impl Default for Settings {
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
             hz: 10,
+            notifications: Notifications::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use commands::ctx::Touched;
 use crossbeam_utils::CachePadded;
 use keyspace::Keyspace;
 use keyspace::gate::Gate;
@@ -52,6 +53,8 @@ pub enum Message {
         /// TCP addresses that stay.
         keep: Vec<SocketAddr>,
     },
+    /// Clients wait to hear of the end of these keys, which expired. For thread 0.
+    Gone(Vec<Touched>),
     /// Memory is over its limit while all are idle: have a turn, which evicts.
     EnforceMemory,
     /// Bring clients' figures up to date; close the largest if all hold more than their limit.

@@ -353,9 +353,14 @@ impl Engine {
 
     /// Whether a key of a locked shard exists. Counts and notes nothing.
     fn exists(&mut self, shared: &Shared, locked: &mut Locked<'_>, db: usize, key: Key<'_>) -> bool {
-        let executor = self.executor();
+        let mut executor = self.executor();
         let moment = Moment { now_ms: executor.now_ms, touch: false, access: executor.access };
-        View::new(&shared.keyspace, locked, db, moment, executor.tally).contains(key)
+        let exists = View::new(&shared.keyspace, locked, db, moment, executor.tally).contains(key);
+        if !exists {
+            // It may have expired just now.
+            executor.note_touched(locked, 0);
+        }
+        exists
     }
 
     fn exec(

@@ -179,6 +179,10 @@ impl Worker {
                 Message::CloseIdle => self.close_idle(),
                 Message::EvictClients => self.evict_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
+                Message::Gone(keys) => {
+                    self.engine.effects.gone.extend(keys);
+                    self.engine.tell_followers_of_gone(0);
+                }
                 Message::Delivered | Message::Resume | Message::EnforceMemory | Message::Stop => {}
             }
         }

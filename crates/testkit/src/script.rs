@@ -31,14 +31,16 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use resp::Protocol;
+use resp::{Protocol, Value};
 use stdx::quoted::split_quoted;
 
 use crate::notation::{self, Expected};
 
+mod events;
 mod record;
 mod run;
 
+pub use events::events_of;
 pub use record::{Recorded, record};
 pub use run::{Report, run, run_all};
 
@@ -152,6 +154,18 @@ struct Step {
     args: Vec<Vec<u8>>,
     unordered: bool,
     wanted: Wanted,
+}
+
+impl Step {
+    /// Whether an error is, in some variant, what the script says.
+    fn may_fail(&self) -> bool {
+        match &self.wanted {
+            Wanted::Replies(replies) => replies
+                .iter()
+                .any(|(_, reply)| matches!(reply, Expected::Glob(_) | Expected::Scalar(Value::Error(_)))),
+            _ => true,
+        }
+    }
 }
 
 /// A parsed script.

@@ -56,7 +56,7 @@ static OBJECT_ENCODING: Command = Command {
 };
 /// OBJECT ENCODING key: the encoding's name, null when the key is absent.
 fn object_encoding(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    match ctx.db.look(args.key(2)).map(|entry| encoding_name(&entry)) {
+    match ctx.db.look_quietly(args.key(2)).map(|entry| encoding_name(&entry)) {
         Some(name) => ctx.reply.bulk(name.as_bytes()),
         None => ctx.reply.null(),
     }
@@ -83,7 +83,7 @@ static OBJECT_REFCOUNT: Command = Command {
 /// Redis shares, else 1.
 fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shares = ctx.limits.shares_integers;
-    let count = ctx.db.look(args.key(2)).map(|entry| match entry.view() {
+    let count = ctx.db.look_quietly(args.key(2)).map(|entry| match entry.view() {
         EntryView::Int(0..SHARED_INTEGERS) if shares => SHARED_REFCOUNT,
         _ => 1,
     });
@@ -110,7 +110,7 @@ static OBJECT_IDLETIME: Command = Command {
 /// OBJECT IDLETIME key: seconds, null when the key is absent; an error under an LFU policy.
 fn object_idletime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let access = ctx.db.access();
-    let idle_s = match (ctx.db.look(args.key(2)).map(|entry| entry.access()), access) {
+    let idle_s = match (ctx.db.look_quietly(args.key(2)).map(|entry| entry.access()), access) {
         (None, _) => None,
         (Some(at_s), Access::Lru { clock_s }) => Some(i64::from(clock_s.wrapping_sub(at_s) & 0x00FF_FFFF)),
         (Some(_), Access::Lfu { .. }) => {
@@ -143,7 +143,7 @@ static OBJECT_FREQ: Command = Command {
 /// OBJECT FREQ key: LFU's logarithmic counter, null when the key is absent; an error without an LFU policy.
 fn object_freq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let access = ctx.db.access();
-    let counter = match (ctx.db.look(args.key(2)).map(|entry| entry.access()), access) {
+    let counter = match (ctx.db.look_quietly(args.key(2)).map(|entry| entry.access()), access) {
         (None, _) => None,
         (Some(clock), Access::Lfu { .. }) => Some(access.lfu_counter(clock).into()),
         (Some(_), Access::Lru { .. }) => {

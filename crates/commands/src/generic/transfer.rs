@@ -183,9 +183,11 @@ fn move_key(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let moved = if free { ctx.db.remove(key) } else { None };
     ctx.reply.integer(moved.is_some().into());
     if let Some(entry) = moved {
-        ctx.changed(EventClass::GENERIC, "move_from", key);
         ctx.db.select(db);
         ctx.db.insert_new(key, entry);
+        ctx.db.select(own_db);
+        ctx.changed(EventClass::GENERIC, "move_from", key);
+        ctx.db.select(db);
         ctx.changed_by(0, EventClass::GENERIC, "move_to", key);
         ctx.db.select(own_db);
     }

@@ -46,7 +46,7 @@ pub(super) static HGETEX: Command = Command {
 fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
     // Another type is told before what is wrong with the arguments.
-    ctx.db.read::<Hash>(key)?;
+    ctx.db.write::<Hash>(key)?;
     let (expiry, fields_at) = if let Some(time) = Time::of_option(args.get(2), now_ms, "hgetex") {
         (Expiry::At(time.parse(args, 3)?), 4)
     } else if args.is(2, "PERSIST") {
@@ -116,7 +116,7 @@ pub(super) static HGETDEL: Command = Command {
 /// HGETDEL key FIELDS n field \[field ...\]: an array of values and nulls.
 fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher) = (args.key(1), args.hasher());
-    ctx.db.read::<Hash>(key)?;
+    ctx.db.write::<Hash>(key)?;
     let fields = parse_fields(args, 2, NOT_POSITIVE)?;
     if ctx.db.may_have_due_fields(key) {
         remove_those_due(ctx, args, fields.clone())?;

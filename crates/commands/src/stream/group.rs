@@ -121,7 +121,7 @@ fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     };
     group.set_progress(id, options.entries_read);
     ctx.reply.ok();
-    ctx.changed(EventClass::STREAM, "xgroup-setid", key);
+    ctx.changed_unheard(EventClass::STREAM, "xgroup-setid", key);
     Ok(())
 }
 

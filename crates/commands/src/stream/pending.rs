@@ -30,7 +30,7 @@ pub(super) static XACK: Command = Command {
 };
 /// XACK key group id \[id ...\]: how many entries were pending and are not any more.
 fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let stream = ctx.db.write::<Stream>(args.key(1))?;
+    let stream = ctx.db.read_to_write::<Stream>(args.key(1))?;
     let Some(group) = stream.and_then(|stream| stream.group_mut(args.get(2))) else {
         ctx.reply.integer(0);
         return Ok(());
@@ -208,7 +208,7 @@ pub(super) static XCLAIM: Command = Command {
 fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let (group, now_ms) = (args.get(2), ctx.db.now_ms());
-    let stream = ctx.db.write::<Stream>(key)?;
+    let stream = ctx.db.read_to_write::<Stream>(key)?;
     if stream.is_none_or(|stream| stream.group(group).is_none()) {
         return Err(no_key_or_group(args.get(1), args.get(2), ""));
     }
@@ -353,6 +353,8 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = AutoclaimRequest::parse(args)?;
     let key = args.key(1);
     let (group, now_ms) = (args.get(2), ctx.db.now_ms());
+    // Counted as a read.
+    let _ = ctx.db.look(key);
     let consumer = seen_consumer(ctx, key, group, args.get(3))?;
     let consumer = consumer.ok_or_else(|| no_key_or_group(args.get(1), args.get(2), ""))?;
     let claim = Claim {

@@ -98,6 +98,10 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             ctx.changed(EventClass::GENERIC, "del", key);
         }
     } else {
+        if ctx.db.contains(key) {
+            // Replaced: as if it had been deleted before.
+            ctx.db.notice_created(key);
+        }
         store(ctx, key, value, expiry_ms);
         if let Some(access) = options.access(ctx.db.access())
             && let Some(mut entry) = ctx.db.entry_mut(key)

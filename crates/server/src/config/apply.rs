@@ -12,6 +12,7 @@ use stdx::number::parse_i64;
 use super::store::ConfigStore;
 use super::table;
 use super::value::Value;
+use crate::notify::Notifications;
 use crate::settings::{OutputLimit, Settings};
 use crate::timing::Thresholds;
 
@@ -145,6 +146,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
         output_limit: output_limit(store.words("client-output-buffer-limit"), 0),
         monitor_output_limit: output_limit(store.words("client-output-buffer-limit"), 1),
         pubsub_output_limit: output_limit(store.words("client-output-buffer-limit"), 2),
+        notifications: Notifications::parse(store.text("notify-keyspace-events")),
         tracking_keys_max: match store.integer("tracking-table-max-keys") {
             0 => usize::MAX,
             keys => usize::try_from(keys).unwrap_or(usize::MAX),

@@ -94,7 +94,7 @@ fn lines(name: &str, id: OptId, value: &Value) -> Vec<Vec<u8>> {
             words.chunks(line_words).map(|words| line(words.join(&b' '))).collect()
         }
         (Value::Memory(bytes), _) => vec![line(with_unit(*bytes).into_bytes())],
-        (Value::Text(text), _) => vec![line(quoted(text))],
+        (Value::Text(text) | Value::EventLetters(text), _) => vec![line(quoted(text))],
         (value, _) => vec![line(value.to_text())],
     }
 }

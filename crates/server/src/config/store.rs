@@ -217,7 +217,7 @@ impl ConfigStore {
     /// The value of an option with any bytes.
     pub fn text(&self, name: &str) -> &[u8] {
         match self.value(table::known(name)) {
-            Value::Text(value) => value,
+            Value::Text(value) | Value::EventLetters(value) => value,
             other => panic!("{name} is {other:?}"),
         }
     }

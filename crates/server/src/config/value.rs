@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use super::words;
 use stdx::memory_size::parse_memory;
 use stdx::number::parse_i64;
 
@@ -25,6 +26,8 @@ pub enum Value {
     Choice(&'static str),
     /// Any bytes.
     Text(Vec<u8>),
+    /// Classes of keyspace events, as their letters.
+    EventLetters(Vec<u8>),
     /// Several words.
     Words(Vec<Vec<u8>>),
 }
@@ -68,6 +71,8 @@ pub enum Kind {
     Text,
     /// Bytes that a function accepts, perhaps in another form.
     Checked(fn(&[u8]) -> Result<Vec<u8>, Refusal>),
+    /// Classes of keyspace events.
+    EventLetters,
     /// Several words.
     Words(&'static WordsKind),
 }
@@ -145,6 +150,7 @@ impl Kind {
             }
             Kind::Text => Ok(Value::Text(word.to_vec())),
             Kind::Checked(check) => check(word).map(Value::Text),
+            Kind::EventLetters => words::event_letters(word).map(Value::EventLetters),
             Kind::Words(_) => unreachable!("values of several words are read by `parse`"),
         }
     }
@@ -188,6 +194,7 @@ impl Value {
             Value::Percent(percent) => format!("{percent}%").into_bytes(),
             Value::Choice(word) => word.as_bytes().to_vec(),
             Value::Text(text) => text.clone(),
+            Value::EventLetters(letters) => words::shown_event_letters(letters),
             Value::Words(words) => words.join(&b' '),
         }
     }

@@ -131,7 +131,7 @@ fn primary(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
 /// The classes of `notify-keyspace-events` that `A` stands for, in the order they are shown.
 const EVENT_CLASSES: &[u8] = b"g$lshzxetd";
 
-/// `notify-keyspace-events`: letters, in any order; shown in one order, `A` for all classes of keys.
+/// `notify-keyspace-events`: letters, in any order; put into one order, `A` for all classes of keys.
 pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     const LETTERS: &[u8] = b"Ag$lshzxeKEtmdn";
     if letters.iter().any(|letter| !LETTERS.contains(letter)) {
@@ -140,8 +140,14 @@ pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     let has = |letter: u8| letters.contains(&letter);
     let all = has(b'A') || EVENT_CLASSES.iter().all(|&class| has(class));
     let classes = if all { &b"A"[..] } else { EVENT_CLASSES };
-    let shown = classes.iter().chain(b"nKEm").copied();
-    Ok(shown.filter(|&letter| has(letter) || letter == b'A').collect())
+    let ordered = classes.iter().chain(b"nKEm").copied();
+    Ok(ordered.filter(|&letter| has(letter) || letter == b'A').collect())
+}
+
+/// The letters as CONFIG GET shows them: beside `A`, Redis shows no `n`, though it holds.
+pub fn shown_event_letters(letters: &[u8]) -> Vec<u8> {
+    let all = letters.contains(&b'A');
+    letters.iter().copied().filter(|letter| !(all && *letter == b'n')).collect()
 }
 
 /// A file's name without a folder.
@@ -299,6 +305,9 @@ mod tests {
         assert_eq!(shown("Elg"), Ok(Ok("glE".into())));
         assert_eq!(shown("g$lshzxetd"), Ok(Ok("A".into())));
         assert_eq!(shown("KKgg"), Ok(Ok("gK".into())));
+        assert_eq!(shown("KEmnA"), Ok(Ok("AnKEm".into())));
+        assert_eq!(shown_event_letters(b"AnKEm"), b"AKEm");
+        assert_eq!(shown_event_letters(b"gnKEm"), b"gnKEm");
         assert_eq!(shown(""), Ok(Ok(String::new())));
         assert!(shown("KAo").is_err());
     }

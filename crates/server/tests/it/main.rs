@@ -4,6 +4,7 @@ mod config;
 mod debug;
 mod differential;
 mod dump;
+mod events;
 mod hostile;
 mod keysizes;
 mod latency;

@@ -3,7 +3,6 @@
 use super::OTHER_DESIGN;
 use crate::config::option::{INT, Opt};
 use crate::config::value::Kind;
-use crate::config::words;
 
 /// This theme's options.
 pub static OPTIONS: &[Opt] = &[
@@ -65,11 +64,10 @@ pub static OPTIONS: &[Opt] = &[
         .accepted(ALWAYS_LAZY),
     Opt::new(
         "notify-keyspace-events",
-        Kind::Checked(words::event_letters),
+        Kind::EventLetters,
         "",
         "Which changes of keys are published, as letters.",
-    )
-    .accepted("there are no channels to publish on so far"),
+    ),
     Opt::flag("activerehashing", "yes", "Move tables to their new size in idle time.").accepted(OTHER_DESIGN),
     Opt::flag("activedefrag", "no", "Move values together to give memory back.").accepted(NO_DEFRAG),
     Opt::memory("active-defrag-ignore-bytes", "104857600", (1, i64::MAX as u64), "Waste that is left alone.")
