@@ -1,0 +1,117 @@
+//! Servers that refuse or go away, and arguments that make no sense: one clear line, exit code 2, and what
+//! was measured until then.
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use bench::results::Ending;
+use bench::spec::{Endpoint, Limit};
+use bench::{BenchError, run};
+
+use crate::slow_server::{Oddities, SlowServer};
+
+/// Runs the binary.
+fn saker_bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_saker-bench")).arg("run").args(arguments).output().unwrap()
+}
+
+/// A port at which nobody listens.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Asserts exit code 2 and one line on standard error that holds `part`; what was printed.
+fn fails(arguments: &[&str], part: &str) -> String {
+    let output = saker_bench(arguments);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains(part) && error.trim_end().lines().count() == 1, "{error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn what_makes_no_sense_is_told_in_one_line() {
+    fails(&["-t", "set,gett"], "unknown test \"gett\"");
+    fails(&["-d", "big"], "\"big\" is no size");
+    fails(&["GET", "{key normal 5}"], "no distribution");
+    fails(&["--ratio", "1"], "\"1\" is no ratio");
+    fails(&["--ratio", "1:1", "--key-pattern", "X:R"], "no key pattern");
+    fails(&["-c", "0"], "at least 1");
+    fails(&["--file", "/nowhere/at/all"], "cannot read /nowhere/at/all");
+    fails(&["--verify", "-t", "set"], "nothing to verify");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told() {
+    let port = free_port().to_string();
+    fails(&["-p", &port, "-t", "ping"], &format!("cannot connect to 127.0.0.1:{port}"));
+    fails(&["-s", "/nowhere/saker.sock", "-t", "ping"], "cannot connect to /nowhere/saker.sock");
+    let server = SlowServer::start(Oddities::default());
+    let mut spec = server.spec("DO it", 1, Limit::Requests(1));
+    spec.target.endpoint = Endpoint::Tcp { host: "no.such.host.invalid".to_owned(), port: 1 };
+    assert!(matches!(run(&spec), Err(BenchError::Connect { .. })));
+}
+
+#[test]
+fn a_wrong_password_is_told_in_the_servers_words() {
+    let server = SlowServer::start(Oddities { refuses_auth: true, ..Oddities::default() });
+    let port = server.port().to_string();
+    fails(&["-p", &port, "-a", "wrong", "-t", "set"], "WRONGPASS invalid password");
+}
+
+#[test]
+fn a_server_that_vanishes_leaves_what_was_measured() {
+    let server = SlowServer::start(Oddities { vanish_at: Some(500), ..Oddities::default() });
+    let port = server.port().to_string();
+    let printed = fails(&["-p", &port, "-t", "set,get", "--csv"], "the run ended early");
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == bench::output::CSV_HEADER, "{printed}");
+    assert!(lines[1].starts_with("\"SET\",\"") && !lines[1].starts_with("\"SET\",\"0.00\""), "{printed}");
+}
+
+#[test]
+fn a_silent_server_is_given_up() {
+    let server = SlowServer::start(Oddities { silent_from: Some(100), ..Oddities::default() });
+    let mut spec = server.spec("DO it", 2, Limit::Requests(1000));
+    spec.load.reply_within = Duration::from_millis(150);
+    let result = run(&spec).unwrap();
+    assert!(matches!(&result.ending, Ending::Failed(reason) if reason.contains("no reply")), "{result:?}");
+    assert!((1..100).contains(&result.requests) && result.unanswered >= 1, "{}", result.requests);
+}
+
+#[test]
+fn a_run_prints_the_same_lines_as_redis_benchmark() {
+    let server = SlowServer::start(Oddities::default());
+    let port = server.port().to_string();
+    let output = saker_bench(&["-p", &port, "-t", "set,ping_mbulk", "-n", "500", "-c", "5", "-q"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("PING_MBULK: ") && lines[1].starts_with("SET: "),
+        "{text}"
+    );
+    assert!(lines.iter().all(|line| line.contains(" requests per second, p50=")), "{text}");
+}
+
+#[test]
+fn results_are_written_as_json() {
+    let server = SlowServer::start(Oddities::default());
+    let dir = tempfile::tempdir().unwrap();
+    let (port, path) = (server.port().to_string(), dir.path().join("results.json"));
+    let output = saker_bench(&[
+        "-p",
+        &port,
+        "-n",
+        "100",
+        "-q",
+        "--json",
+        path.to_str().unwrap(),
+        "SET {key uniform 9} a",
+    ]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = std::fs::read_to_string(path).unwrap();
+    let results: Vec<bench::results::RunResult> = serde_json::from_str(&text).unwrap();
+    assert_eq!((results.len(), results[0].requests, results[0].settings.keyspace), (1, 100, 9));
+}

@@ -1,0 +1,7 @@
+//! saker-bench against servers whose truth is known.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
+
+mod bad_input;
+mod slow_server;
+mod truth;

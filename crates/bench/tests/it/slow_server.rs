@@ -1,0 +1,212 @@
+//! A deliberately odd server: it delays, stalls, forgets, errs and vanishes as it is told, so that a test
+//! knows what a client must have seen. A thread per connection; SET and GET work on one map, anything
+//! else is answered with `+OK`.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::spec::{Endpoint, Limit, Load, RunSpec, Target, Watch};
+use bench::workload::{TemplateOptions, Workload};
+
+/// What is odd about the server. Requests are counted over all connections, PING and AUTH left out.
+#[derive(Clone, Debug, Default)]
+pub struct Oddities {
+    /// Each reply comes so much later.
+    pub delay: Duration,
+    /// Every so many requests, this one is delayed as well.
+    pub slow_every: Option<(u64, Duration)>,
+    /// From this request on nothing is answered for so long, once.
+    pub stall: Option<(u64, Duration)>,
+    /// Every so many requests the reply is an error.
+    pub error_every: Option<u64>,
+    /// All connections are closed at this request.
+    pub vanish_at: Option<u64>,
+    /// Nothing but PING is answered from this request on.
+    pub silent_from: Option<u64>,
+    /// AUTH is refused.
+    pub refuses_auth: bool,
+    /// GET finds something other than what was set.
+    pub forges: bool,
+}
+
+/// A running odd server; its threads end with the connections.
+pub struct SlowServer {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    oddities: Oddities,
+    requests: AtomicU64,
+    connections: AtomicU64,
+    stalled_until: Mutex<Option<Instant>>,
+    map: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    sockets: Mutex<Vec<TcpStream>>,
+}
+
+impl SlowServer {
+    pub fn start(oddities: Oddities) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State { oddities, ..State::default() });
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let state = Arc::clone(&shared);
+                state.connections.fetch_add(1, SeqCst);
+                state.sockets.lock().unwrap().push(socket.try_clone().unwrap());
+                thread::spawn(move || state.serve(socket));
+            }
+        });
+        Self { address, state }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Requests received, PING and AUTH left out.
+    pub fn requests(&self) -> u64 {
+        self.state.requests.load(SeqCst)
+    }
+
+    /// Connections accepted.
+    pub fn connections(&self) -> u64 {
+        self.state.connections.load(SeqCst)
+    }
+
+    /// A run against it: `line` over `connections` until `limit`.
+    pub fn spec(&self, line: &str, connections: usize, limit: Limit) -> RunSpec {
+        let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: self.port() };
+        RunSpec {
+            target: Target { endpoint, ..Target::default() },
+            workload: Workload::from_templates("", &[(1, line)], &TemplateOptions::default()).unwrap(),
+            load: Load { connections, limit, ..Load::default() },
+            watch: Watch::default(),
+        }
+    }
+}
+
+/// Starts a server that answers PING, and nothing else, at hardly any cost; its port. It only counts bytes.
+pub fn start_instant() -> u16 {
+    const REQUEST_LEN: usize = b"*1\r\n$4\r\nPING\r\n".len();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let replies = b"+PONG\r\n".repeat(10_000);
+                let (mut chunk, mut waiting) = (vec![0; 9_000 * REQUEST_LEN], 0);
+                while let Ok(received @ 1..) = socket.read(&mut chunk) {
+                    waiting += received;
+                    let answered = waiting / REQUEST_LEN;
+                    waiting %= REQUEST_LEN;
+                    if socket.write_all(&replies[..answered * b"+PONG\r\n".len()]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+impl State {
+    /// Serves one connection to its end.
+    fn serve(&self, mut socket: TcpStream) {
+        socket.set_nodelay(true).unwrap();
+        let (mut input, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
+        loop {
+            let received = socket.read(&mut chunk).unwrap_or(0);
+            if received == 0 {
+                return;
+            }
+            input.extend_from_slice(&chunk[..received]);
+            let mut at = 0;
+            while let Ok(Some((request, len))) = resp::decode(&input[at..]) {
+                at += len;
+                let resp::Value::Array(arguments) = request else { return };
+                let arguments: Vec<&[u8]> = arguments.iter().filter_map(resp::Value::as_bytes).collect();
+                let Some(reply) = self.reply(&arguments) else { continue };
+                if socket.write_all(&reply).is_err() {
+                    return;
+                }
+            }
+            input.drain(..at);
+        }
+    }
+
+    /// The reply to a request, late if it is to be late; `None` for none at all.
+    fn reply(&self, arguments: &[&[u8]]) -> Option<Vec<u8>> {
+        let odd = &self.oddities;
+        match arguments {
+            [b"PING"] => return Some(b"+PONG\r\n".to_vec()),
+            [b"AUTH", ..] if odd.refuses_auth => return Some(b"-WRONGPASS invalid password\r\n".to_vec()),
+            [b"AUTH", ..] => return Some(b"+OK\r\n".to_vec()),
+            _ => {}
+        }
+        let number = self.requests.fetch_add(1, SeqCst) + 1;
+        if odd.vanish_at.is_some_and(|at| number >= at) {
+            for socket in self.sockets.lock().unwrap().drain(..) {
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+            return None;
+        }
+        if odd.silent_from.is_some_and(|from| number >= from) {
+            return None;
+        }
+        thread::sleep(odd.delay);
+        if let Some((every, delay)) = odd.slow_every
+            && number % every == 0
+        {
+            thread::sleep(delay);
+        }
+        self.stall(number);
+        if odd.error_every.is_some_and(|every| number % every == 0) {
+            return Some(b"-OOPS this one failed\r\n".to_vec());
+        }
+        Some(self.answer(arguments))
+    }
+
+    /// Sleeps while the stall lasts that request `number` begins.
+    fn stall(&self, number: u64) {
+        let mut until = self.stalled_until.lock().unwrap();
+        if let Some((at, length)) = self.oddities.stall
+            && number == at
+        {
+            *until = Some(Instant::now() + length);
+        }
+        let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        drop(until);
+        thread::sleep(left);
+    }
+
+    fn answer(&self, arguments: &[&[u8]]) -> Vec<u8> {
+        let mut map = self.map.lock().unwrap();
+        match arguments {
+            [b"SET", key, value] => {
+                map.insert(key.to_vec(), value.to_vec());
+                b"+OK\r\n".to_vec()
+            }
+            [b"GET", key] => match map.get(*key) {
+                None => b"$-1\r\n".to_vec(),
+                Some(value) => {
+                    let mut reply = format!("${}\r\n", value.len()).into_bytes();
+                    reply.extend_from_slice(value);
+                    if self.oddities.forges {
+                        *reply.last_mut().unwrap() ^= 1;
+                    }
+                    reply.extend_from_slice(b"\r\n");
+                    reply
+                }
+            },
+            _ => b"+OK\r\n".to_vec(),
+        }
+    }
+}

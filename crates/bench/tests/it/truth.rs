@@ -1,0 +1,188 @@
+//! Figures against a server whose delays are known. What is asserted is what must hold on any machine,
+//! however busy: a reply cannot have come before the server sent it, and a request that was due within a
+//! stall cannot have been answered before the stall ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::results::{Ending, LoopMode, RunResult};
+use bench::run;
+use bench::spec::{Endpoint, Limit};
+use bench::workload::{TemplateOptions, Workload};
+
+use crate::slow_server::{self, Oddities, SlowServer};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Requests that took at least `ms` milliseconds.
+fn slower_than(result: &RunResult, ms: f64) -> u64 {
+    let slow = result.histogram.iter().filter(|bucket| bucket.upper_us >= ms * 1e3);
+    slow.map(|bucket| bucket.count).sum()
+}
+
+#[test]
+fn a_constant_delay_is_in_every_figure() {
+    let server = SlowServer::start(Oddities { delay: 5 * MS, ..Oddities::default() });
+    let result = run(&server.spec("DO it", 4, Limit::Requests(100))).unwrap();
+    assert_eq!((result.requests, server.requests()), (100, 100));
+    let latency = &result.latency;
+    assert!(latency.min_us >= 4_990.0 && latency.p50_us >= 4_990.0, "{latency:?}");
+    assert!(latency.mean_us <= latency.max_us && latency.p50_us <= latency.p99_us, "{latency:?}");
+    // Four connections, each with at most one request in 5 ms.
+    assert!(result.requests_per_second <= 801.0, "{}", result.requests_per_second);
+    assert!(result.duration_seconds >= 0.124, "{}", result.duration_seconds);
+    assert!(result.client.busy[0] < 0.95, "a waiting client is not busy: {:?}", result.client);
+    assert_eq!(result.ending, Ending::Complete);
+}
+
+#[test]
+fn rare_slow_requests_show_where_they_belong() {
+    let slow_every = Some((100, 60 * MS));
+    let server = SlowServer::start(Oddities { slow_every, ..Oddities::default() });
+    let result = run(&server.spec("DO it", 1, Limit::Requests(500))).unwrap();
+    assert_eq!(result.histogram.iter().map(|bucket| bucket.count).sum::<u64>(), 500);
+    let slow = slower_than(&result, 59.9);
+    assert!(slow >= 5, "five of 500 were slow: {slow}");
+    assert!(result.latency.p99_9_us >= 59_900.0 && result.latency.max_us >= 59_900.0);
+    assert!(result.latency.p50_us < 59_900.0, "{:?}", result.latency);
+}
+
+/// A stall of 400 ms seen by requests every millisecond: `rate` plans them, else one connection sends them
+/// as it can.
+fn through_a_stall(rate: Option<f64>) -> RunResult {
+    let server = SlowServer::start(Oddities { stall: Some((100, 400 * MS)), ..Oddities::default() });
+    let mut spec = server.spec("DO it", 1, Limit::Requests(700));
+    spec.load.rate = rate;
+    run(&spec).unwrap()
+}
+
+#[test]
+fn an_open_loop_counts_the_wait_of_requests_that_were_due_in_a_stall() {
+    let result = through_a_stall(Some(1000.0));
+    assert_eq!(result.settings.loop_mode, LoopMode::Open { requests_per_second: 1000.0 });
+    // Those due in its first half waited for at least the other half.
+    let waited = slower_than(&result, 200.0);
+    assert!((199..=700).contains(&waited), "{waited}");
+    assert!(result.latency.p75_us >= 200_000.0 || waited < 175, "{:?}", result.latency);
+    assert!(result.latency.p90_us >= 200_000.0, "{:?}", result.latency);
+}
+
+#[test]
+fn a_closed_loop_sees_a_stall_once_per_connection() {
+    let result = through_a_stall(None);
+    assert!(result.latency.max_us >= 399_000.0);
+    assert!(slower_than(&result, 399.0) <= 3, "one request waited, and a machine may stall too");
+}
+
+#[test]
+fn an_open_loop_sends_what_is_planned_and_no_more() {
+    let server = SlowServer::start(Oddities::default());
+    let mut spec = server.spec("DO it", 10, Limit::Duration(500 * MS));
+    spec.load.rate = Some(400.0);
+    let result = run(&spec).unwrap();
+    assert_eq!(result.requests + result.unanswered, 200, "{result:?}");
+    let begin = Instant::now();
+    spec.load.limit = Limit::Requests(40);
+    assert_eq!(run(&spec).unwrap().requests, 40);
+    // Number 40 is due 97.5 ms after the first.
+    assert!(begin.elapsed() >= 97 * MS);
+}
+
+#[test]
+fn a_client_without_rest_says_so() {
+    // A reply costs this server next to nothing, so the client never finds it unready, unless the machine
+    // gives the server no processor: then the client rests indeed, and the next try may do better.
+    let port = slow_server::start_instant();
+    let bound = (0..10).any(|_| {
+        let server = SlowServer::start(Oddities::default());
+        let mut spec = server.spec("PING", 16, Limit::Duration(200 * MS));
+        spec.target.endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port };
+        spec.load.pipeline = 500;
+        let result = run(&spec).unwrap();
+        let client = &result.client;
+        assert!(client.cpu_seconds > 0.0 && client.busy[0] <= 1.0, "{client:?}");
+        assert!(client.busy[0] < 0.95 || result.is_client_bound(), "{client:?}");
+        assert_eq!(result.is_client_bound(), !client.bound.reason.is_empty());
+        result.is_client_bound()
+    });
+    assert!(bound, "a client that never waits for a reply is the limit");
+}
+
+#[test]
+fn every_request_is_sent_once_by_any_number_of_threads() {
+    for (threads, connections, pipeline) in [(1, 1, 1), (2, 7, 3), (3, 2, 50)] {
+        let server = SlowServer::start(Oddities::default());
+        let mut spec = server.spec("DO {rand 100}", connections, Limit::Requests(1001));
+        (spec.load.threads, spec.load.pipeline) = (threads, pipeline);
+        let result = run(&spec).unwrap();
+        assert_eq!((result.requests, server.requests()), (1001, 1001), "{threads} {connections} {pipeline}");
+        assert_eq!(result.settings.threads, threads.min(connections));
+        assert!(!result.per_second.is_empty());
+    }
+}
+
+#[test]
+fn warming_up_is_not_measured() {
+    let server = SlowServer::start(Oddities { delay: MS, ..Oddities::default() });
+    let mut spec = server.spec("DO it", 2, Limit::Requests(50));
+    spec.load.warm_up = 100 * MS;
+    let result = run(&spec).unwrap();
+    assert_eq!(result.requests, 50);
+    assert!(server.requests() > 50, "{}", server.requests());
+}
+
+#[test]
+fn errors_are_counted_by_their_kind_and_shown() {
+    let server = SlowServer::start(Oddities { error_every: Some(10), ..Oddities::default() });
+    let result = run(&server.spec("DO it", 3, Limit::Requests(200))).unwrap();
+    assert_eq!(result.errors.get("OOPS"), Some(&20));
+    assert_eq!(result.first_error.as_deref(), Some("OOPS this one failed"));
+}
+
+#[test]
+fn values_are_verified() {
+    for (forges, expected) in [(false, 0), (true, 1)] {
+        let server = SlowServer::start(Oddities { forges, ..Oddities::default() });
+        let mut spec = server.spec("DO it", 4, Limit::Requests(400));
+        let lines = [(1, "SET {key uniform 20} {value 10-3000}"), (1, "GET {key uniform 20}")];
+        spec.workload = Workload::from_templates("mix", &lines, &TemplateOptions::default()).unwrap();
+        spec.load.verify = true;
+        let result = run(&spec).unwrap();
+        let refused = result.errors.get("VERIFY").copied().unwrap_or(0);
+        assert_eq!(refused.min(1), expected, "{:?}", result.errors);
+        assert!(result.hits > 0 && result.hits + result.misses < 400);
+        assert!(!forges || refused == result.hits, "every value found was forged");
+    }
+}
+
+#[test]
+fn reconnecting_opens_a_connection_for_each_request() {
+    let server = SlowServer::start(Oddities::default());
+    let mut spec = server.spec("DO it", 2, Limit::Requests(60));
+    spec.load.reconnect = true;
+    spec.target.password = Some("pw".to_owned());
+    let result = run(&spec).unwrap();
+    assert_eq!((result.requests, server.requests()), (60, 60), "{result:?}");
+    // Beside the one that looks whether the server is there.
+    assert!((60..=63).contains(&server.connections()), "{}", server.connections());
+}
+
+#[test]
+fn an_interrupt_ends_the_run_with_what_was_measured() {
+    let server = SlowServer::start(Oddities { delay: MS, ..Oddities::default() });
+    let mut spec = server.spec("DO it", 2, Limit::Duration(Duration::from_secs(60)));
+    let flag = Arc::new(AtomicBool::new(false));
+    spec.watch.interrupt = Some(Arc::clone(&flag));
+    let interrupter = thread::spawn(move || {
+        while server.requests() < 20 {
+            thread::yield_now();
+        }
+        flag.store(true, Relaxed);
+    });
+    let result = run(&spec).unwrap();
+    interrupter.join().unwrap();
+    assert_eq!(result.ending, Ending::Interrupted);
+    assert!(result.requests >= 10 && result.duration_seconds < 50.0, "{}", result.requests);
+}
