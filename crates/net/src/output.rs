@@ -26,6 +26,8 @@ pub struct Outputs {
     /// Connections whose queue was asked for since the last flush.
     dirty: Vec<ConnId>,
     pool: Vec<Vec<u8>>,
+    /// Connections that could not be sent all of their output, until somebody asks; each once.
+    behind: Vec<ConnId>,
     /// Takes what is written to stale ids; emptied by every flush.
     nowhere: ByteQueue,
 }
@@ -34,6 +36,8 @@ pub struct Outputs {
 struct OutputSlot {
     generation: u32,
     dirty: bool,
+    /// In `Outputs::behind`.
+    noted_behind: bool,
     queue: ByteQueue,
     unsent: ByteQueue,
     /// Bytes on their way in the kernel's hands, not in `unsent` meanwhile.
@@ -64,6 +68,12 @@ impl Outputs {
     pub fn len_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn)
             .map_or(0, |slot| slot.queue.len_bytes() + slot.unsent.len_bytes() + slot.in_flight_len_bytes)
+    }
+
+    /// Capacity of the buffers of `conn` that bytes are copied into, unsent ones included; 0 while it owns none.
+    /// O(1).
+    pub fn capacity_bytes(&self, conn: ConnId) -> usize {
+        self.slot(conn).map_or(0, |slot| slot.queue.capacity_bytes() + slot.unsent.capacity_bytes())
     }
 
     /// How many pieces wait for `conn` beside the buffer being appended to. O(1).
@@ -124,7 +134,29 @@ impl Outputs {
             keep(&mut self.pool, &mut slot.queue);
             return None;
         }
-        (slot.unsent.is_empty() && slot.in_flight_len_bytes == 0).then_some(&mut slot.queue)
+        if !slot.unsent.is_empty() || slot.in_flight_len_bytes > 0 {
+            self.note_behind(conn);
+            return None;
+        }
+        Some(&mut self.slots[conn.index()].queue)
+    }
+
+    /// Connections that could not be sent all of their output since this was asked last.
+    pub fn take_behind(&mut self) -> Vec<ConnId> {
+        for conn in &self.behind {
+            if let Some(slot) = self.slots.get_mut(conn.index()) {
+                slot.noted_behind = false;
+            }
+        }
+        std::mem::take(&mut self.behind)
+    }
+
+    #[cold]
+    fn note_behind(&mut self, conn: ConnId) {
+        let Some(slot) = self.slot_mut(conn) else { return };
+        if !std::mem::replace(&mut slot.noted_behind, true) {
+            self.behind.push(conn);
+        }
     }
 
     /// Whether a flush has left bytes of `conn` unsent.
@@ -146,6 +178,7 @@ impl Outputs {
             keep(&mut self.pool, &mut slot.queue);
         } else {
             slot.unsent = std::mem::take(&mut slot.queue);
+            self.note_behind(conn);
         }
     }
 
@@ -169,6 +202,7 @@ impl Outputs {
             slot.in_flight_len_bytes = 0;
             if !queue.is_empty() {
                 slot.unsent = queue;
+                self.note_behind(conn);
                 return;
             }
         }
@@ -240,9 +274,12 @@ mod tests {
     fn what_is_appended_behind_unsent_bytes_is_sent_behind_them() {
         let (mut outputs, conn) = outputs();
         outputs.queue(conn).tail_mut().extend_from_slice(b"first");
+        assert!(outputs.take_behind().is_empty());
         assert_eq!(flush(&mut outputs, conn, 2), b"fi");
+        assert_eq!(outputs.take_behind(), [conn]);
         outputs.queue(conn).tail_mut().extend_from_slice(b"second");
         assert_eq!(flush(&mut outputs, conn, 99), b"", "the first is still unsent");
+        assert_eq!(outputs.take_behind(), [conn]);
         assert_eq!(outputs.len_bytes(conn), 9);
         let mut sent = Vec::new();
         while let Some(queue) = outputs.unsent_mut(conn) {

@@ -193,7 +193,7 @@ impl Engine {
     #[inline]
     pub fn deliver_publications(&self, outputs: &mut net::Outputs, over: &mut Vec<net::ConnId>) {
         if self.shared.pubsub.has_messages(self.thread) {
-            let limit_bytes = self.settings.pubsub_output_limit.first_bytes();
+            let limit_bytes = self.settings.notable_output_bytes();
             self.shared.pubsub.deliver(&self.shared, self.thread, outputs, limit_bytes, over);
         }
     }

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use commands::ctx::Touched;
@@ -26,6 +26,7 @@ use structures::lock::Lock;
 
 use crate::command_table::Registered;
 use crate::owned_args::OwnedArgs;
+use crate::session::ClientInfo;
 
 /// A client that waits for its keys.
 pub struct Waiter {
@@ -88,8 +89,8 @@ pub struct WaitedKey {
 #[derive(Default)]
 struct Followers {
     db: usize,
-    /// Set when the key changes, by client.
-    watchers: Vec<(u64, Arc<AtomicBool>)>,
+    /// Marked when the key changes.
+    watchers: Vec<Arc<ClientInfo>>,
     /// By ticket; which of the waiter's keys it is.
     waiters: BTreeMap<u64, (Arc<Waiter>, usize)>,
     /// How many of the waiters want to hear of the key's end.
@@ -165,15 +166,15 @@ impl Follows {
         removed
     }
 
-    /// Lets `dirty` be set when the key changes. The caller holds the shard's lock and counts the follower
-    /// there.
-    pub fn add_watcher(&self, db: usize, key: &[u8], hash: u64, client: u64, dirty: &Arc<AtomicBool>) {
-        self.with(db, key, hash, |followers| followers.watchers.push((client, Arc::clone(dirty))));
+    /// Lets the client be marked when the key changes. The caller holds the shard's lock and counts the
+    /// follower there.
+    pub fn add_watcher(&self, db: usize, key: &[u8], hash: u64, client: &Arc<ClientInfo>) {
+        self.with(db, key, hash, |followers| followers.watchers.push(Arc::clone(client)));
     }
 
     /// Ends what [`Follows::add_watcher`] began.
     pub fn remove_watcher(&self, db: usize, key: &[u8], hash: u64, client: u64) {
-        self.with(db, key, hash, |followers| followers.watchers.retain(|(other, _)| *other != client));
+        self.with(db, key, hash, |followers| followers.watchers.retain(|other| other.id != client));
     }
 
     /// Marks the key's watchers; whether clients wait for it. The caller holds the shard's lock.
@@ -181,7 +182,7 @@ impl Follows {
         let mut waited_for = false;
         self.with_existing(touched.db, &touched.key, touched.hash, |followers| {
             // Relaxed: read under the lock of the same shard.
-            followers.watchers.iter().for_each(|(_, dirty)| dirty.store(true, Relaxed));
+            followers.watchers.iter().for_each(|client| client.watch_dirty.store(true, Relaxed));
             waited_for = !followers.waiters.is_empty();
         });
         waited_for

@@ -19,6 +19,8 @@ use crate::worker::unix_ms;
 
 /// Between two rounds.
 const ROUND: Duration = Duration::from_millis(100);
+/// What need not be done each round is done each second.
+const ROUNDS_PER_SECOND: u64 = 10;
 /// Rounds over which rates are averaged.
 const RATE_ROUNDS: usize = 16;
 /// The share of one core that expiry may take, in percent, per step of `active-expire-effort`.
@@ -82,17 +84,17 @@ impl Housekeeper {
             // A full mailbox belongs to a thread that has turns anyhow.
             let _ = shared.threads[0].mailbox.send(Message::EnforceMemory);
         }
-        if shared.settings.get().maxmemory_clients_bytes > 0 {
-            shared.broadcast(|| Message::EvictClients);
-        }
         self.sample_rates(shared);
         if shared.active_expire.load(Relaxed) {
             self.expire(shared);
         }
-        if self.rounds.is_multiple_of(10) && shared.settings.get().timeout_s > 0 {
-            shared.broadcast(|| Message::CloseIdle);
-        }
-        if self.rounds.is_multiple_of(10) {
+        if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
+            if shared.settings.get().timeout_s > 0 || shared.follows.waiting_clients().load(Relaxed) > 0 {
+                shared.broadcast(|| Message::CloseIdle);
+            }
+            if shared.settings.get().maxmemory_clients_bytes > 0 {
+                shared.broadcast(|| Message::CountClients);
+            }
             shared.migrations.close_idle();
         }
     }

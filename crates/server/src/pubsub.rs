@@ -452,6 +452,13 @@ fn count_in(counts: &mut Counts, thread: usize) -> bool {
     is_first
 }
 
+/// What a subscription takes, in bytes: an entry and a copy of its name with the client, in its thread's table
+/// and in the directory.
+fn subscription_bytes(name: &[u8]) -> u64 {
+    const OVERHEAD: usize = size_of::<Box<[u8]>>() + size_of::<Subscriber>() + 128;
+    (OVERHEAD + 3 * name.len()) as u64
+}
+
 /// What a client subscribed to. Thread: the client's.
 #[derive(Default)]
 pub struct Subscriptions {
@@ -481,6 +488,7 @@ impl Session {
             shared.pubsub.clients.fetch_add(1, Relaxed);
         }
         shared.pubsub.add(kind, name, self);
+        self.info.named_bytes.fetch_add(subscription_bytes(name), Relaxed);
         self.show_subscriptions();
     }
 
@@ -495,6 +503,7 @@ impl Session {
             shared.pubsub.clients.fetch_sub(1, Relaxed);
         }
         shared.pubsub.remove(kind, name, self);
+        self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
         self.show_subscriptions();
     }
 
@@ -505,6 +514,7 @@ impl Session {
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             for name in subscriptions.names(kind) {
                 shared.pubsub.remove(kind, name, self);
+                self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
             }
         }
         self.show_subscriptions();

@@ -76,6 +76,8 @@ pub struct Session {
     pub progress: Progress,
     /// Since when its output is over the soft limit, in milliseconds of the server's clock.
     pub soft_limit_since_ms: Option<u64>,
+    /// Its unsent output is looked at after each flush.
+    pub is_behind: bool,
     /// It tracks keys for its cache, in whatever mode.
     pub tracking: bool,
     /// It is told all commands (MONITOR).
@@ -152,6 +154,8 @@ pub struct ClientInfo {
     pub output_bytes: AtomicU64,
     /// Unconsumed input, in bytes.
     pub pending_input_bytes: AtomicU64,
+    /// Room behind it in the client's own buffer, in bytes; 0 without one.
+    pub input_room_bytes: AtomicU64,
     /// Unsent output, in bytes.
     pub pending_output_bytes: AtomicU64,
     /// Selected database.
@@ -160,16 +164,26 @@ pub struct ClientInfo {
     pub resp: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
+    /// Capacity of the buffer that its unsent output stands in, in bytes; 0 without one.
+    pub output_buffer_bytes: AtomicU64,
+    /// The most unsent output it had, in bytes.
+    pub output_peak_bytes: AtomicU64,
     /// Pieces of unsent output ahead of the last.
     pub pending_output_chunks: AtomicU64,
     /// Bytes of its transaction's queue.
     pub queued_bytes: AtomicU64,
+    /// Bytes of what it names for later: watched keys, channels, prefixes of its cache.
+    pub named_bytes: AtomicU64,
+    /// What of its memory is in its thread's sum (`crate::client_eviction`).
+    pub counted_bytes: AtomicU64,
     /// CLIENT CAPA REDIRECT.
     pub handles_redirects: AtomicBool,
     /// CLIENT IMPORT-SOURCE.
     pub import_source: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
+    /// It is closed once its replies are sent.
+    pub closing: AtomicBool,
     /// Somebody asked for its end; its thread closes it.
     pub kill_requested: AtomicBool,
     /// Held back by CLIENT PAUSE.
@@ -188,6 +202,8 @@ pub struct ClientInfo {
     pub subscriptions: [AtomicU64; 3],
     /// Keys it watches.
     pub watched: AtomicU64,
+    /// One of them changed. Set and read under the lock of the key's shard, but for display.
+    pub watch_dirty: AtomicBool,
     /// What rarely changes.
     pub names: Mutex<ClientNames>,
 }
@@ -223,9 +239,9 @@ impl Registry {
         self.lock().insert(info.id, info);
     }
 
-    /// Forgets a client.
-    pub fn remove(&self, id: u64) {
-        self.lock().remove(&id);
+    /// Forgets a client; whether it was there.
+    pub fn remove(&self, id: u64) -> bool {
+        self.lock().remove(&id).is_some()
     }
 
     /// The client with this id.
@@ -281,7 +297,12 @@ impl ClientInfo {
             output_bytes: 0.into(),
             pending_input_bytes: 0.into(),
             pending_output_bytes: 0.into(),
+            input_room_bytes: 0.into(),
+            output_buffer_bytes: 0.into(),
+            output_peak_bytes: 0.into(),
             pending_output_chunks: 0.into(),
+            named_bytes: 0.into(),
+            counted_bytes: 0.into(),
             queued_bytes: 0.into(),
             handles_redirects: false.into(),
             import_source: false.into(),
@@ -289,6 +310,7 @@ impl ClientInfo {
             resp: 2.into(),
             no_evict: false.into(),
             no_touch: false.into(),
+            closing: false.into(),
             kill_requested: false.into(),
             postponed: false.into(),
             tracking: TrackingState::default(),
@@ -298,18 +320,28 @@ impl ClientInfo {
             queued: 0.into(),
             subscriptions: Default::default(),
             watched: 0.into(),
+            watch_dirty: false.into(),
             names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
         }
     }
 
     /// Bytes the client makes the server hold: its own structures, input that is not consumed, output that
-    /// is not sent, a transaction that is queued.
+    /// is not sent, a transaction that is queued, a request that waits, keys, channels and prefixes it named.
+    /// Room behind the input is left out: it is address space until bytes arrive.
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + size_of::<Session>();
         OWN as u64
             + self.pending_input_bytes.load(Relaxed)
             + self.pending_output_bytes.load(Relaxed)
+            + self.waiting_push_bytes.load(Relaxed)
             + self.queued_bytes.load(Relaxed)
+            + self.named_bytes.load(Relaxed)
+            + self.waiting_request_bytes() as u64
+    }
+
+    /// Bytes of the request it waits with, once for each key it waits for.
+    pub fn waiting_request_bytes(&self) -> usize {
+        self.waiter().as_ref().map_or(0, |waiter| waiter.keys.iter().map(|key| key.request.len_bytes()).sum())
     }
 
     /// Whether messages to it are written in RESP3.

@@ -10,6 +10,9 @@ use commands::ValueLimits;
 use crate::notify::Notifications;
 use crate::timing::Thresholds;
 
+/// Unsent replies from which on somebody looks at what is left of them after a flush: less fits a socket's buffer.
+pub const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
+
 /// A client class's output limit: `client-output-buffer-limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OutputLimit {
@@ -168,6 +171,12 @@ impl SharedSettings {
 }
 
 impl Settings {
+    /// Unsent output of a subscriber from which on somebody must look at it.
+    pub fn notable_output_bytes(&self) -> u64 {
+        let limit = self.pubsub_output_limit.first_bytes();
+        if self.maxmemory_clients_bytes > 0 { limit.min(OUTPUT_SHOWN_BYTES_MIN as u64) } else { limit }
+    }
+
     /// What a request may be at most.
     pub fn parse_limits(&self) -> resp::parse::Limits {
         resp::parse::Limits {

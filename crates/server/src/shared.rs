@@ -57,9 +57,9 @@ pub enum Message {
     Gone(Vec<Touched>),
     /// Memory is over its limit while all are idle: have a turn, which evicts.
     EnforceMemory,
-    /// Bring clients' figures up to date; close the largest if all hold more than their limit.
-    EvictClients,
-    /// Close clients that have been silent for too long.
+    /// Count all clients anew: there is a limit to the memory that they hold.
+    CountClients,
+    /// Close clients that have been silent for too long, or hung up while nothing is received from them.
     CloseIdle,
     /// Leave the loop.
     Stop,

@@ -65,6 +65,8 @@ pub struct ThreadStats {
     pub connections: Counter,
     /// Connections open now.
     pub clients: Counter,
+    /// Memory that they hold, in bytes; kept while `maxmemory-clients` is a limit.
+    pub client_bytes: Counter,
     /// Bytes received.
     pub input_bytes: Counter,
     /// Bytes of replies.
@@ -150,6 +152,7 @@ impl ThreadStats {
             processed: Counter::default(),
             connections: Counter::default(),
             clients: Counter::default(),
+            client_bytes: Counter::default(),
             input_bytes: Counter::default(),
             output_bytes: Counter::default(),
             hits: Counter::default(),

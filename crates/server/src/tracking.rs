@@ -195,6 +195,7 @@ impl Tracking {
             let of_prefix = all.entry((*prefix).into()).or_default();
             if of_prefix.clients.iter().all(|other| other.id != client.id) {
                 of_prefix.clients.push(Arc::clone(client));
+                client.named_bytes.fetch_add(prefix_bytes(prefix), Relaxed);
             }
         }
         self.prefix_count.store(all.len(), Relaxed);
@@ -211,8 +212,12 @@ impl Tracking {
         self.clients.fetch_sub(1, Relaxed);
         if before.contains(Mode::BCAST) {
             let mut all = self.prefixes.lock();
-            all.retain(|_, prefix| {
+            all.retain(|name, prefix| {
+                let before = prefix.clients.len();
                 prefix.clients.retain(|other| other.id != client.id);
+                if prefix.clients.len() < before {
+                    client.named_bytes.fetch_sub(prefix_bytes(name), Relaxed);
+                }
                 !prefix.clients.is_empty()
             });
             self.prefix_count.store(all.len(), Relaxed);
@@ -362,6 +367,12 @@ impl Tracking {
         let mut locked = shared.keyspace.lock_one(key.hash);
         self.changed(shared, Some(&mut locked), key, writer);
     }
+}
+
+/// What a prefix that a client names takes, in bytes.
+fn prefix_bytes(name: &[u8]) -> u64 {
+    const OVERHEAD: usize = size_of::<Box<[u8]>>() + size_of::<Prefix>() + 64;
+    (OVERHEAD + name.len()) as u64
 }
 
 /// Places looked at in one turn for keys to forget.

@@ -11,7 +11,7 @@
 //! (noticed by whomever), evicted, flushed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use commands::keys::for_each_key;
@@ -29,7 +29,7 @@ use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::dispatch::{Engine, Request};
 use crate::execute::Caller;
 use crate::owned_args::OwnedArgs;
-use crate::session::Session;
+use crate::session::{ClientInfo, Session};
 use crate::shared::Shared;
 use crate::timing::Ran;
 
@@ -190,12 +190,15 @@ impl Transaction {
     }
 }
 
-/// Keys that a client watches. Thread: the client's; `dirty` is set by whoever changes one of them.
+/// Keys that a client watches. Thread: the client's; whoever changes one of them marks the client
+/// ([`ClientInfo::watch_dirty`]).
 pub struct Watch {
-    client: u64,
-    dirty: Arc<AtomicBool>,
+    client: Arc<ClientInfo>,
     keys: Vec<WatchedKey>,
 }
+
+/// What the table of followers takes for a key, beside its name.
+const FOLLOWED_BYTES: usize = 96;
 
 struct WatchedKey {
     db: usize,
@@ -242,11 +245,15 @@ impl Session {
         let Some(watch) = self.watch.take() else { return };
         shared.follows.watching_clients().fetch_sub(1, Relaxed);
         self.info.watched.store(0, Relaxed);
+        let named_bytes: usize = watch.keys.iter().map(WatchedKey::len_bytes).sum();
+        self.info.named_bytes.fetch_sub(named_bytes as u64, Relaxed);
         for watched in &watch.keys {
             let mut shard = shared.keyspace.lock(shard_of(watched.hash));
-            shared.follows.remove_watcher(watched.db, &watched.key, watched.hash, watch.client);
+            shared.follows.remove_watcher(watched.db, &watched.key, watched.hash, watch.client.id);
             shard.remove_follower();
         }
+        // Under the locks of their shards all keys were let go of: nobody marks the client any more.
+        self.info.watch_dirty.store(false, Relaxed);
     }
 
     /// Forgets the transaction and the watched keys. The caller holds no shard's lock.
@@ -262,12 +269,17 @@ impl Watch {
     /// Whether a watched key changed. Their shards are locked.
     fn is_stale(&self, engine: &mut Engine, shared: &Shared, locked: &mut Locked<'_>) -> bool {
         // Relaxed: set under the locks that are held here.
-        self.dirty.load(Relaxed)
+        self.client.watch_dirty.load(Relaxed)
             || self.keys.iter().any(|key| key.existed && !engine.exists(shared, locked, key.db, key.as_key()))
     }
 }
 
 impl WatchedKey {
+    /// What it takes, in bytes, here and in the table of the key's followers.
+    fn len_bytes(&self) -> usize {
+        size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
+    }
+
     fn as_key(&self) -> Key<'_> {
         Key { bytes: &self.key, hash: self.hash }
     }
@@ -333,20 +345,22 @@ impl Engine {
         let shared = Arc::clone(&self.shared);
         let watch = session.watch.get_or_insert_with(|| {
             shared.follows.watching_clients().fetch_add(1, Relaxed);
-            Box::new(Watch { client: session.id, dirty: Arc::default(), keys: Vec::new() })
+            Box::new(Watch { client: Arc::clone(&session.info), keys: Vec::new() })
         });
         for index in 1..args.len() {
             let key = args.key(index);
             let known = |watched: &WatchedKey| watched.db == session.db && *watched.key == *key.bytes;
             // Once it is known to fail, no more needs to be watched.
-            if watch.dirty.load(Relaxed) || watch.keys.iter().any(known) {
+            if watch.client.watch_dirty.load(Relaxed) || watch.keys.iter().any(known) {
                 continue;
             }
             let mut locked = shared.keyspace.lock_one(key.hash);
             let existed = self.exists(&shared, &mut locked, session.db, key);
             locked.shard_of_mut(key.hash).expect("its shard was locked above").add_follower();
-            shared.follows.add_watcher(session.db, key.bytes, key.hash, watch.client, &watch.dirty);
-            watch.keys.push(WatchedKey { db: session.db, key: key.bytes.into(), hash: key.hash, existed });
+            shared.follows.add_watcher(session.db, key.bytes, key.hash, &watch.client);
+            let watched = WatchedKey { db: session.db, key: key.bytes.into(), hash: key.hash, existed };
+            session.info.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
+            watch.keys.push(watched);
         }
         session.info.watched.store(watch.keys.len() as u64, Relaxed);
     }

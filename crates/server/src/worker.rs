@@ -7,7 +7,7 @@
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use crate::client_eviction;
 use crate::dispatch::{Engine, Outcome, Request};
 use crate::push::Push;
 use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
+use crate::settings::OUTPUT_SHOWN_BYTES_MIN;
 use crate::shared::{Message, Shared, ThreadPort};
 use crate::spikes::Event as LatencyEvent;
 use crate::timing::Timing;
@@ -33,8 +34,11 @@ use crate::timing::Timing;
 /// does not read can make the server hold, besides the last reply.
 const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// Unsent replies from which on they are shown as waiting: less fits the socket's buffer.
-const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
+/// Clients with unsent output that are looked at after one flush; more of them take turns.
+const LOOKED_BEHIND_MAX: usize = 64;
+
+/// How long a thread sleeps at most while there are such clients: their soft limits are over some time.
+const BEHIND_SLEEP: Duration = Duration::from_millis(100);
 
 /// Unparsed input of a client that waits for a key beyond which nothing more is received from it.
 const WAITING_INPUT_BYTES_MAX: usize = 1 << 20;
@@ -60,6 +64,10 @@ pub struct Worker {
     crowded: Vec<ConnId>,
     /// Subscribers whose output may be over a limit.
     slow_subscribers: Vec<ConnId>,
+    /// Clients with output that did not or may not fit their sockets: looked at after a flush.
+    behind: VecDeque<ConnId>,
+    /// Waiting clients that nothing more is received from.
+    unheard: Vec<ConnId>,
     /// What this thread accepts from: thread 0 does for all.
     listeners: Vec<(ListenerId, Address)>,
 }
@@ -79,6 +87,8 @@ impl Worker {
             postponed: Vec::new(),
             crowded: Vec::new(),
             slow_subscribers: Vec::new(),
+            behind: VecDeque::new(),
+            unheard: Vec::new(),
             listeners: Vec::new(),
         }
     }
@@ -144,6 +154,7 @@ impl Worker {
             drop(pass);
             port.stats.writes.add(self.net.flush() as u64);
             self.engine.turn.end(Instant::now(), &port.stats);
+            self.look_behind();
             if self.pushed_bytes > 0 {
                 shared.push_bytes.fetch_sub(std::mem::take(&mut self.pushed_bytes), Relaxed);
             }
@@ -164,7 +175,8 @@ impl Worker {
         let wait = self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| {
             Duration::from_millis(deadline_ms).saturating_sub(self.engine.shared.started.elapsed())
         });
-        pause.into_iter().chain(wait).min()
+        let behind = (!self.behind.is_empty()).then_some(BEHIND_SLEEP);
+        pause.into_iter().chain(wait).chain(behind).min()
     }
 
     fn take_messages(&mut self, port: &ThreadPort) {
@@ -176,8 +188,11 @@ impl Worker {
                         self.close(conn);
                     }
                 }
-                Message::CloseIdle => self.close_idle(),
-                Message::EvictClients => self.evict_clients(),
+                Message::CloseIdle => {
+                    self.close_idle();
+                    self.close_unheard();
+                }
+                Message::CountClients => self.count_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
                 Message::Gone(keys) => {
                     self.engine.effects.gone.extend(keys);
@@ -306,6 +321,7 @@ impl Worker {
             answered: 0,
             progress: Progress::default(),
             soft_limit_since_ms: None,
+            is_behind: false,
             tracking: false,
             monitoring: false,
             in_exec: false,
@@ -349,6 +365,7 @@ impl Worker {
         let port = &self.engine.shared.threads[self.engine.thread];
         port.load.fetch_sub(1, Relaxed);
         port.stats.clients.sub(1);
+        client_eviction::uncount(&self.engine.shared, &session.info);
         self.engine.shared.clients.remove(session.id);
     }
 
@@ -366,9 +383,9 @@ impl Worker {
 
     /// A connection has sent all its output.
     fn drained(&mut self, conn: ConnId) {
-        if let Some(session) = self.session(conn) {
-            session.info.pending_output_bytes.store(0, Relaxed);
-            session.info.pending_output_chunks.store(0, Relaxed);
+        let session = self.sessions.get(conn.index()).and_then(Option::as_deref);
+        if let Some(session) = session.filter(|session| session.conn == conn) {
+            note_unsent(session, self.net.split().1);
         }
         self.resume(conn, Flow::Stalled);
     }
@@ -385,10 +402,12 @@ impl Worker {
         self.bound_waiting_input(conn, unread);
     }
 
-    /// A waiting client is listened to, so that its end is noticed, but not without bound.
+    /// A waiting client is listened to, so that its end is noticed, but not without bound: from there on its
+    /// socket is asked once a second ([`Worker::close_unheard`]).
     fn bound_waiting_input(&mut self, conn: ConnId, unread: usize) {
-        if unread > WAITING_INPUT_BYTES_MAX {
+        if unread > WAITING_INPUT_BYTES_MAX && !self.unheard.contains(&conn) {
             self.net.pause_input(conn);
+            self.unheard.push(conn);
         }
     }
 
@@ -473,26 +492,85 @@ impl Worker {
         self.resume(conn, Flow::Waiting);
     }
 
-    /// Closes those of this thread's clients that are among the largest of all while clients hold more than
-    /// `maxmemory-clients`. O(clients).
-    fn evict_clients(&mut self) {
-        for session in self.sessions.iter().flatten() {
-            let input = self.net.inputs().len_bytes(session.conn);
-            session.info.pending_input_bytes.store(input as u64, Relaxed);
-            let unsent = self.net.split().1.len_bytes(session.conn);
-            session.info.pending_output_bytes.store(unsent as u64, Relaxed);
+    /// Closes waiting clients that hung up while nothing was received from them.
+    fn close_unheard(&mut self) {
+        for conn in std::mem::take(&mut self.unheard) {
+            match self.session(conn).map(|session| session.flow) {
+                Some(Flow::Waiting) if self.net.peer_has_gone(conn) => self.close(conn),
+                Some(Flow::Waiting) => self.unheard.push(conn),
+                // Heard again, or closed.
+                _ => {}
+            }
         }
+    }
+
+    /// Counts all clients of this thread anew for `maxmemory-clients`. O(clients).
+    fn count_clients(&mut self) {
         let limit = self.engine.settings.maxmemory_clients_bytes;
         if limit == 0 {
             return;
         }
-        let (shared, thread) = (Arc::clone(&self.engine.shared), self.engine.thread);
-        for client in client_eviction::chosen(shared.clients.all(), limit) {
-            if client.thread == thread {
-                tracing::warn!(client = client.id, bytes = client.memory_bytes(), "client evicted");
-                shared.threads[thread].stats.evicted_clients.add(1);
-                self.close(client.conn);
-            }
+        let shared = Arc::clone(&self.engine.shared);
+        let mut over = false;
+        for session in self.sessions.iter().flatten() {
+            note_unread(session, self.net.inputs());
+            note_unsent(session, self.net.split().1);
+            over |= client_eviction::count(&shared, &session.info, limit);
+        }
+        if over {
+            client_eviction::evict(&shared, self.engine.thread, limit);
+        }
+    }
+
+    /// Counts what a client makes the server hold, where there is a limit to that; whether it was evicted.
+    #[cold]
+    fn is_evicted(&mut self, conn: ConnId) -> bool {
+        let limit = self.engine.settings.maxmemory_clients_bytes;
+        let Some(session) = self.sessions[conn.index()].as_deref() else { return true };
+        let shared = &self.engine.shared;
+        if client_eviction::count(shared, &session.info, limit) {
+            client_eviction::evict(shared, self.engine.thread, limit);
+        }
+        session.info.kill_requested.load(Relaxed)
+    }
+
+    /// Looks, after a flush, at clients that were not or may not have been sent all of their output: writes
+    /// down how much is left, and enforces the limits on it.
+    #[inline]
+    fn look_behind(&mut self) {
+        for conn in self.net.split().1.take_behind() {
+            self.note_behind(conn);
+        }
+        for _ in 0..self.behind.len().min(LOOKED_BEHIND_MAX) {
+            let Some(conn) = self.behind.pop_front() else { break };
+            self.look_behind_one(conn);
+        }
+    }
+
+    /// Has a client looked at after each flush until all of its output is sent.
+    #[cold]
+    fn note_behind(&mut self, conn: ConnId) {
+        if let Some(session) = self.session(conn)
+            && !std::mem::replace(&mut session.is_behind, true)
+        {
+            self.behind.push_back(conn);
+        }
+    }
+
+    #[cold]
+    fn look_behind_one(&mut self, conn: ConnId) {
+        let Some(session) = self.session(conn) else { return };
+        session.is_behind = false;
+        let Some(session) = self.sessions[conn.index()].as_deref() else { return };
+        note_unsent(session, self.net.split().1);
+        if self.exceeds_output_limit(conn) {
+            return self.close(conn);
+        }
+        if self.engine.settings.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
+            return;
+        }
+        if self.net.split().1.len_bytes(conn) > 0 {
+            self.note_behind(conn);
         }
     }
 
@@ -548,8 +626,27 @@ impl Worker {
             }
             return Collected::All;
         }
+        if self.engine.settings.maxmemory_clients_bytes > 0 {
+            // What lies in the memory that all share for a turn is none of the client's.
+            let inputs = self.net.inputs();
+            let held = inputs.len_bytes(conn).min(inputs.capacity_bytes(conn));
+            session.info.pending_input_bytes.store(held as u64, Relaxed);
+            if self.is_evicted(conn) {
+                return Collected::All;
+            }
+        }
+        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return Collected::All };
+        let turns = self.batch.turns.len();
         let input = self.net.inputs().bytes(conn);
-        self.batch.collect(session, input, limits, &self.engine.shared)
+        let collected = self.batch.collect(session, input, limits, &self.engine.shared);
+        if self.batch.turns.len() == turns {
+            // Nothing is whole yet, so nothing will run and be settled.
+            note_unread(session, self.net.inputs());
+            if self.engine.settings.maxmemory_clients_bytes > 0 {
+                self.is_evicted(conn);
+            }
+        }
+        collected
     }
 
     /// Runs the batch, connection by connection.
@@ -616,11 +713,10 @@ impl Worker {
         }
     }
 
-    /// Whether a connection must be closed for what it has not read. Notes how much that is.
+    /// Whether a connection must be closed for what it has not read.
     fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let outputs = self.net.split().1;
         let unsent = outputs.len_bytes(conn);
-        let pieces = outputs.piece_count(conn);
         let settings = &self.engine.settings;
         let now = self.engine.uptime_ms;
         let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return false };
@@ -631,10 +727,10 @@ impl Worker {
         } else {
             settings.output_limit
         };
-        // What is less leaves at the end of this turn: nobody has to see it as waiting.
-        let waiting = if unsent < OUTPUT_SHOWN_BYTES_MIN { 0 } else { unsent };
-        session.info.pending_output_bytes.store(waiting as u64, Relaxed);
-        session.info.pending_output_chunks.store(if waiting == 0 { 0 } else { pieces as u64 }, Relaxed);
+        if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut session.is_behind, true) {
+            // What is less leaves at the end of this turn.
+            self.behind.push_back(conn);
+        }
         let exceeds = if limit.hard_bytes > 0 && unsent as u64 > limit.hard_bytes {
             true
         } else if limit.soft_bytes > 0 && unsent as u64 > limit.soft_bytes {
@@ -661,7 +757,7 @@ impl Worker {
         let unread = self.net.inputs().len_bytes(conn);
         let query_max = self.engine.settings.query_buffer_bytes_max;
         let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
-        session.info.pending_input_bytes.store(unread as u64, Relaxed);
+        note_unread(session, self.net.inputs());
         let stats = &self.engine.shared.threads[self.engine.thread].stats;
         if unread as u64 > query_max && session.flow == Flow::Running {
             stats.query_limit_disconnections.add(1);
@@ -672,10 +768,17 @@ impl Worker {
             );
             return self.close(conn);
         }
+        if self.engine.settings.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
+            return;
+        }
+        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
         match session.flow {
             Flow::Running => {}
             Flow::Waiting => self.settle_waiting(conn, unread),
-            Flow::Closing => self.net.close_after_flush(conn),
+            Flow::Closing => {
+                session.info.closing.store(true, Relaxed);
+                self.net.close_after_flush(conn);
+            }
             Flow::Stalled | Flow::Freeing => self.net.pause_input(conn),
             Flow::Crowded => {
                 self.crowded.push(conn);
@@ -705,6 +808,27 @@ fn note_activity(engine: &Engine, session: &Session, ran: u64, input_bytes: usiz
     stats.processed.add(ran);
     stats.input_bytes.add(input_bytes as u64);
     stats.output_bytes.add(output_bytes as u64);
+}
+
+/// Writes down, for others to see, what of a client's input is not consumed.
+#[inline]
+fn note_unread(session: &Session, inputs: &net::Inputs) {
+    let (unread, capacity) = (inputs.len_bytes(session.conn), inputs.capacity_bytes(session.conn));
+    session.info.pending_input_bytes.store(unread as u64, Relaxed);
+    session.info.input_room_bytes.store(capacity.saturating_sub(unread) as u64, Relaxed);
+}
+
+/// Writes down, for others to see, what of a client's output is not sent.
+#[cold]
+fn note_unsent(session: &Session, outputs: &net::Outputs) {
+    let (info, conn) = (&session.info, session.conn);
+    let unsent = outputs.len_bytes(conn) as u64;
+    let (pieces, capacity) =
+        if unsent == 0 { (0, 0) } else { (outputs.piece_count(conn), outputs.capacity_bytes(conn)) };
+    info.pending_output_bytes.store(unsent, Relaxed);
+    info.pending_output_chunks.store(pieces as u64, Relaxed);
+    info.output_buffer_bytes.store(capacity as u64, Relaxed);
+    info.output_peak_bytes.fetch_max(unsent, Relaxed);
 }
 
 /// What a client outside the loopback is told in protected mode.

@@ -11,12 +11,13 @@ use crate::command_table::Runner;
 use crate::commands::help;
 use crate::config::apply::NoAddress;
 use crate::config::option::Acts;
+use crate::config::rewrite::Added;
 use crate::config::store::{ConfigStore, Permission, SetError};
 use crate::config::table::OptId;
 use crate::config::{apply, rewrite};
 use crate::context::ServerCtx;
-use crate::shared::Shared;
-use crate::{limits, listen, logging};
+use crate::shared::{Message, Shared};
+use crate::{client_eviction, limits, listen, logging};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
@@ -110,6 +111,12 @@ fn config_set(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
     }
     ctx.shared.settings.set(apply::settings(&changed));
     *config = changed;
+    drop(config);
+    if names.iter().any(|name| matches!(*name, "maxmemory-clients" | "maxmemory")) {
+        let limit_bytes = ctx.shared.settings.get().maxmemory_clients_bytes;
+        client_eviction::evict(ctx.shared, ctx.thread, limit_bytes);
+        ctx.shared.broadcast(|| Message::CountClients);
+    }
     ctx.reply.ok();
     Ok(())
 }
@@ -233,11 +240,16 @@ static CONFIG_REWRITE: Command<Runner> = Command {
 };
 /// CONFIG REWRITE. Writes a file on the I/O thread: it is an operator's rare wish, and a few kilobytes.
 fn config_rewrite(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    rewrite_file(ctx, Added::Changed)
+}
+
+/// Rewrites the configuration file, with what is added of the options that it does not name.
+pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_>, added: Added) -> Result<(), CommandError> {
     let config = ctx.shared.config().clone();
     let Some(path) = config.file() else {
         return Err(CommandError::Line("ERR The server is running without a config file"));
     };
-    rewrite::rewrite_file(path, &config).map_err(|error| {
+    rewrite::rewrite_file(path, &config, added).map_err(|error| {
         tracing::warn!(%error, "CONFIG REWRITE failed");
         CommandError::Text(format!("ERR Rewriting config file: {error}"))
     })?;

@@ -18,6 +18,7 @@ use stdx::memory_size::parse_memory;
 use structures::entry::View;
 
 use crate::command_table::Runner;
+use crate::config::rewrite::Added;
 use crate::context::ServerCtx;
 
 mod digest;
@@ -83,6 +84,9 @@ fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
         (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
+        // Replies are written into buffers of their thread: none is a client's own, to keep or to shrink.
+        (b"config-rewrite-force-all", 2) => return super::config::rewrite_file(ctx, Added::All),
+        (b"replybuffer", 4) if args.is(2, "RESIZING") || args.is(2, "PEAK-RESET-TIME") => ctx.reply.ok(),
         (b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
         (b"segfault" | b"panic" | b"assert" | b"oom" | b"leak" | b"restart" | b"crash-and-recover", _) => {
             return Err(CommandError::Line(REFUSED));
@@ -133,6 +137,10 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
         "DEBUG",
         &[
             ("CHANGE-REPL-ID", &["Draws a new replication id."]),
+            (
+                "CONFIG-REWRITE-FORCE-ALL",
+                &["As CONFIG REWRITE, with all options that the file does not name."],
+            ),
             ("DIGEST", &["A digest of all databases, the same as Redis' for the same data."]),
             ("DIGEST-VALUE <key> [<key> ...]", &["A digest of each key's value."]),
             ("ERROR <string>", &["Answers with the error <string>."]),
@@ -161,6 +169,10 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
                 &[
                     "Writes every key out and reads it in again, in memory. Not with NOSAVE: there is no file.",
                 ],
+            ),
+            (
+                "REPLYBUFFER (RESIZING <0|1>|PEAK-RESET-TIME <ms>)",
+                &["Taken for the sake of tests: no client owns a reply buffer here."],
             ),
             ("SET-ACTIVE-EXPIRE <0|1>", &["Whether expired keys are removed before somebody asks for them."]),
             ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),

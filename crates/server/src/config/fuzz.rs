@@ -1,7 +1,7 @@
 //! What must hold for any configuration file, as a function that a fuzzer or a plain loop calls.
 
 use super::parse::parse_config;
-use super::rewrite::rewrite;
+use super::rewrite::{Added, rewrite};
 use super::store::ConfigStore;
 use super::table;
 
@@ -15,7 +15,7 @@ pub fn fuzz_config(data: &[u8]) {
         let _ = first.load(&directive.name, &directive.words);
     }
     for old in [&b""[..], data] {
-        let text = rewrite(old, &first);
+        let text = rewrite(old, &first, Added::Changed);
         let mut second = ConfigStore::new();
         for directive in parse_config(&text).expect("what was written is well formed") {
             let taken = second.load(&directive.name, &directive.words);

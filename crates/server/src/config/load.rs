@@ -8,9 +8,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use stdx::glob::glob_match;
+use stdx::quoted::split_quoted;
 
 use super::apply::path;
-use super::parse::{ConfigError, Directive, parse_config};
+use super::parse::{ConfigError, Directive, parse_config, parse_line};
+use super::rewrite::quoted;
 use super::store::ConfigStore;
 
 /// Files that may include one another in a row.
@@ -112,47 +114,65 @@ fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
 
 /// Takes `--name value ...` options.
 fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadError> {
-    let mut rest = args;
-    let mut number = 0;
-    while let [first, behind @ ..] = rest {
-        let Some(name) = first.strip_prefix(b"--") else {
-            return Err(LoadError::Argument(String::from_utf8_lossy(first).into_owned()));
-        };
-        if matches!(name, b"test-memory" | b"check-system" | b"sentinel") {
-            return Err(LoadError::Argument(String::from_utf8_lossy(first).into_owned()));
-        }
-        let count = behind.iter().take_while(|word| !word.starts_with(b"--")).count();
-        let (values, after) = behind.split_at(count);
-        rest = after;
-        number += 1;
-        let directive = argument_directive(number, name, values);
-        load_directive(store, &directive, 0).map_err(|error| match error {
+    let refused = args.iter().enumerate().find(|(at, arg)| {
+        let is_mode = matches!(arg.as_slice(), b"--test-memory" | b"--check-system" | b"--sentinel");
+        is_mode || (*at == 0 && arg.starts_with(b"-") && !arg.starts_with(b"--"))
+    });
+    if let Some((_, argument)) = refused {
+        return Err(LoadError::Argument(String::from_utf8_lossy(argument).into_owned()));
+    }
+    for (index, line) in argument_lines(args).iter().enumerate() {
+        let on_command_line = |error: LoadError| match error {
             LoadError::Config(error) => LoadError::Config(ConfigError {
-                place: format!("the command line, at option {number}"),
+                place: format!("the command line, at option {}", index + 1),
                 ..error
             }),
             other => other,
-        })?;
+        };
+        let parsed = parse_line(index + 1, line).map_err(|error| on_command_line(error.into()))?;
+        let Some(mut directive) = parsed else { continue };
+        split_words(&mut directive);
+        load_directive(store, &directive, 0).map_err(on_command_line)?;
     }
     Ok(())
 }
 
-/// The directive that a command line's option stands for: `--save` alone means no save points, and a
-/// single value may be several words in quotes.
-fn argument_directive(line_number: usize, name: &[u8], values: &[Vec<u8>]) -> Directive {
-    let shown: Vec<String> =
-        values.iter().map(|value| format!(" \"{}\"", String::from_utf8_lossy(value))).collect();
-    let line = [name, shown.concat().as_bytes()].concat();
-    let name = name.to_ascii_lowercase();
-    let takes_words = super::table::find(&name).is_some_and(|named| named.id.option().kind.takes_words());
-    let words = match values {
-        [] if name == b"save" => vec![Vec::new()],
-        [words] if takes_words && !words.is_empty() => {
-            words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
+/// The lines of a configuration file that a command line stands for, by Redis' rules: an argument that begins
+/// with `--` begins a line, unless the one before was a name that still wants its first value. Name and value
+/// may be one argument (`"--port 7000"`). `--save` without a value means no save points.
+fn argument_lines(args: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    let mut wants_value = false;
+    for (at, arg) in args.iter().enumerate() {
+        let next_is_value = args.get(at + 1).is_some_and(|next| !next.starts_with(b"--"));
+        match (arg.strip_prefix(b"--"), lines.last_mut()) {
+            (Some(b"save"), _) if !wants_value && !next_is_value => lines.push(b"save \"\"".to_vec()),
+            (Some(name), _) if !wants_value => {
+                lines.push(name.to_vec());
+                wants_value = split_quoted(name).is_some_and(|words| words.len() == 1);
+                continue;
+            }
+            (_, Some(line)) => {
+                line.push(b' ');
+                line.extend(quoted(arg));
+            }
+            (_, None) => lines.push(quoted(arg)),
         }
-        values => values.to_vec(),
-    };
-    Directive { line_number, line, name, words }
+        wants_value = false;
+    }
+    lines
+}
+
+/// Takes a single value apart that is several words in quotes, where the option takes words.
+fn split_words(directive: &mut Directive) {
+    let option = super::table::find(&directive.name);
+    if let [words] = directive.words.as_slice()
+        && !words.is_empty()
+        && option.is_some_and(|named| named.id.option().kind.takes_words())
+    {
+        let words = words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        directive.words = words.map(<[u8]>::to_vec).collect();
+    }
 }
 
 fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), LoadError> {
@@ -256,6 +276,15 @@ mod tests {
         assert_eq!((store.words("save").len(), store.integer("timeout")), (0, 4));
         assert_eq!(run(&["-"], "port 7").integer("port"), 7);
         assert_eq!(run(&["--save", "--port", "8"], "").integer("port"), 8);
+        assert_eq!(run(&["--timeout 5", "--hz '7'"], "").integer("timeout"), 5);
+        let behind_file = ["timeout", "6", "--hz", "7"];
+        let behind_file: Vec<Vec<u8>> = behind_file.iter().map(|arg| arg.as_bytes().to_vec()).collect();
+        let lines = argument_lines(&behind_file);
+        assert_eq!(lines, [b"\"timeout\" \"6\"".to_vec(), b"hz \"7\"".to_vec()]);
+        let store =
+            run(&["--proc-title-template", "--save", "--save", "--shutdown-on-sigint", "now save"], "");
+        assert_eq!(store.text("proc-title-template"), b"--save");
+        assert_eq!(store.words("shutdown-on-sigint").join(&b' '), b"save now");
         assert_eq!(run(&["--bind", "127.0.0.1 ::1"], "").words("bind").len(), 2);
         assert_eq!(run(&["--slowlog-log-slower-than", "-1"], "").integer("slowlog-log-slower-than"), -1);
     }
@@ -302,6 +331,8 @@ mod tests {
         );
         fails(&["--port", "1", "--foo"], "at option 2\n>>> 'foo'\nBad directive");
         fails(&["--port"], "wrong number of arguments");
+        fails(&["--port", "--hz", "7"], "'port \"--hz\" \"7\"'\nwrong number of arguments");
+        fails(&["--shutdown-on-sigint", "save nosave"], "SAVE and NOSAVE can't be used simultaneously");
         fails(&["--sentinel"], "'--sentinel' is not supported");
         fails(&["-x"], "'-x' is not supported");
     }

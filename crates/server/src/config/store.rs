@@ -97,10 +97,11 @@ impl ConfigStore {
             return Err("Bad directive or wrong number of arguments".into());
         };
         let mut all: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        if words.is_empty() {
-            return Err("wrong number of arguments".into());
-        }
         let old = self.value(id).clone();
+        if words.is_empty() {
+            let refusal = id.option().kind.parse(&[], &old).err();
+            return Err(refusal.unwrap_or("wrong number of arguments".into()));
+        }
         if let (Kind::Words(kind), Value::Words(earlier)) = (id.option().kind, &old) {
             let adds =
                 kind.accumulates && !self.begun.insert(id) && words.iter().all(|word| !word.is_empty());

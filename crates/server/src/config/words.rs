@@ -21,6 +21,9 @@ pub static PERCENTILES: WordsKind = WordsKind { parse: percentiles, line_words: 
 /// `replicaof`: host and port, or `no one`.
 pub static PRIMARY: WordsKind = WordsKind { parse: primary, line_words: 0, accumulates: false };
 
+/// `shutdown-on-sigint`, `shutdown-on-sigterm`: how a signal ends the server.
+pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false };
+
 /// The most addresses that `bind` takes.
 const ADDRESSES_MAX: usize = 16;
 
@@ -86,6 +89,25 @@ fn output_limits(words: &[&[u8]], old: &[Vec<u8>]) -> Words {
         }
     }
     Ok(all)
+}
+
+fn shutdown(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
+    const WISHES: [&str; 4] = ["save", "nosave", "now", "force"];
+    let has = |wish: &str| words.iter().any(|word| word.eq_ignore_ascii_case(wish.as_bytes()));
+    let is_known = |word: &&[u8]| {
+        WISHES.iter().chain(&["default"]).any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    if words.is_empty() || !words.iter().all(is_known) {
+        return Err(
+            format!("argument(s) must be one of the following: default, {}", WISHES.join(", ")).into()
+        );
+    }
+    if has("save") && has("nosave") {
+        return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
+    }
+    let wishes: Vec<&str> = WISHES.into_iter().filter(|wish| has(wish)).collect();
+    let wishes = if wishes.is_empty() { vec!["default"] } else { wishes };
+    Ok(wishes.into_iter().map(|wish| wish.as_bytes().to_vec()).collect())
 }
 
 fn oom_scores(words: &[&[u8]], _: &[Vec<u8>]) -> Words {

@@ -240,11 +240,12 @@ impl Run<'_> {
         for (name, path) in &self.suite.tools {
             symlink(path, folder.join("src").join(name))?;
         }
-        // Redis says its process id when it starts, and the suite waits for that.
+        // Redis says its process id when it starts, and the suite waits for that. A configuration file comes first.
         let script = format!(
-            "#!/bin/sh\necho \" PID: $$\"\nexec '{}' \"$@\" {}\n",
-            self.program.display(),
-            SETS_OF_7_0.join(" ")
+            "#!/bin/sh\necho \" PID: $$\"\ncase \"$1\" in\n\
+             --*) exec '{program}' {sets} \"$@\" ;;\n*) exec '{program}' \"$@\" {sets} ;;\nesac\n",
+            program = self.program.display(),
+            sets = SETS_OF_7_0.join(" ")
         );
         let server = folder.join("src/redis-server");
         fs::write(&server, script)?;

@@ -46,6 +46,77 @@ const ADAPTATIONS: &[Adaptation] = &[
         to: "start_server {tags {\"maxmemory external:skip\"}} {\n    r debug populate 50000\n    r flushall sync\n    \
              test \"Without maxmemory small",
     },
+    // Since 7.4 a client's line says how many keys it watches.
+    Adaptation {
+        file: "tests/unit/introspection.tcl",
+        from: "multi=-1 qbuf=26 qbuf-free=* argv-mem=* multi-mem=0 rbs=* rbp=* obl=0 oll=0 omem=0 tot-mem=* events=r \
+               cmd=client|list",
+        to: "multi=-1 watch=0 qbuf=26 qbuf-free=* argv-mem=* multi-mem=0 rbs=* rbp=* obl=0 oll=0 omem=0 tot-mem=* \
+             events=r cmd=client|list",
+    },
+    Adaptation {
+        file: "tests/unit/introspection.tcl",
+        from: "multi=-1 qbuf=26 qbuf-free=* argv-mem=* multi-mem=0 rbs=* rbp=* obl=0 oll=0 omem=0 tot-mem=* events=r \
+               cmd=client|info",
+        to: "multi=-1 watch=0 qbuf=26 qbuf-free=* argv-mem=* multi-mem=0 rbs=* rbp=* obl=0 oll=0 omem=0 tot-mem=* \
+             events=r cmd=client|info",
+    },
+    // The test leaves out the options of 7.0 that cannot change; these are those that came since, or are ours.
+    Adaptation {
+        file: "tests/unit/introspection.tcl",
+        from: "            socket-mark-id\n        }",
+        to: "            socket-mark-id\n            metrics-port metrics-bind io-backend unixsocketgroup rdma-bind rdma-rx-size\n            \
+             rdma-completion-vector server-cpulist bio-cpulist aof-rewrite-cpulist bgsave-cpulist\n        }",
+    },
+    // Clients live on several threads here: what one sent may run after what another sent later.
+    Adaptation {
+        file: "tests/unit/client-eviction.tcl",
+        from: "        set tot_mem [client_field $cname tot-mem]\n",
+        to: "        wait_for_condition 200 10 {[client_field $cname tot-mem] >= $n} else {fail \"nothing arrived\"}\n        \
+             set tot_mem [client_field $cname tot-mem]\n",
+    },
+    Adaptation {
+        file: "tests/unit/client-eviction.tcl",
+        from: "            $rr flush\n        } e\n        assert {![client_exists $cname]}\n        $rr close\n        \n",
+        to: "            $rr flush\n        } e\n        \
+             wait_for_condition 200 10 {![client_exists $cname]} else {fail \"not evicted\"}\n        $rr close\n",
+    },
+    Adaptation {
+        file: "tests/unit/client-eviction.tcl",
+        from: "            set client_mem [client_field client-$i tot-mem]\n    \n",
+        to: "            set wanted 0\n            foreach s [lrange $sizes 0 $i] {incr wanted [expr {$clients_per_size * $s}]}\n            \
+             wait_for_condition 200 10 {[clients_sum tot-mem] >= $wanted} else {fail \"nothing arrived\"}\n            \
+             set client_mem [client_field client-$i tot-mem]\n",
+    },
+    Adaptation {
+        file: "tests/unit/client-eviction.tcl",
+        from: "            }            \n            $rr close\n",
+        to: "            }\n            $rr close\n            \
+             wait_for_condition 200 10 {![client_exists $cname]} else {fail \"still there\"}\n",
+    },
+    Adaptation {
+        file: "tests/unit/client-eviction.tcl",
+        from: "        exec kill -SIGCONT $server_pid\n",
+        to: "        exec kill -SIGCONT $server_pid\n        wait_for_condition 200 10 {\n            \
+             ![client_exists obuf-client1] && ![client_exists obuf-client2]\n        } else {fail \"not freed\"}\n",
+    },
+    // Redis listens on all addresses unless told otherwise, Saker on the loopback.
+    Adaptation {
+        file: "tests/unit/introspection.tcl",
+        from: "overrides {protected-mode {no}",
+        to: "overrides {bind {*} protected-mode {no}",
+    },
+    // A request that has not arrived whole stays whole in the query buffer here, its headers included.
+    Adaptation {
+        file: "tests/unit/client-eviction.tcl",
+        from: "[client_field $cname qbuf] == $qbsize",
+        to: "[client_field $cname qbuf] >= $qbsize",
+    },
+    Adaptation {
+        file: "tests/unit/client-eviction.tcl",
+        from: "[client_field qbuf-client qbuf] == $qbsize",
+        to: "[client_field qbuf-client qbuf] >= $qbsize",
+    },
     // Since 7.2 a short list is a listpack; in 7.0 every list was a quicklist.
     Adaptation {
         file: "tests/support/test.tcl",

@@ -61,7 +61,7 @@ const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIN";
 impl<'a> Filter<'a> {
     /// The filters of CLIENT LIST.
     pub(super) fn of_list(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
-        let no_id = |text: &[u8]| match stdx::number::parse_i64(text) {
+        let no_id = |text: &[u8], _| match stdx::number::parse_i64(text) {
             // No client has a number below 1, but asking for one is no error.
             Some(id) => Ok(u64::try_from(id).unwrap_or(0)),
             None => Err(CommandError::Line("ERR Invalid client ID")),
@@ -71,7 +71,12 @@ impl<'a> Filter<'a> {
 
     /// The filters of CLIENT KILL, which spares its own connection unless told otherwise.
     pub(super) fn of_kill(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
-        Self::parse(ctx, args, |text| positive(text, "ERR client-id should be greater than 0"), true)
+        let id = |text: &[u8], before| match stdx::number::parse_i64(text) {
+            // Rather a filter that there is not.
+            None if before > 0 => Err(CommandError::Syntax),
+            _ => positive(text, "ERR client-id should be greater than 0"),
+        };
+        Self::parse(ctx, args, id, true)
     }
 
     /// Clients that connected from this address.
@@ -83,7 +88,8 @@ impl<'a> Filter<'a> {
     fn parse(
         ctx: &ServerCtx<'_, '_>,
         args: &Args<'a>,
-        id: impl Fn(&[u8]) -> Result<u64, CommandError>,
+        // A client's number, behind so many others.
+        id: impl Fn(&[u8], usize) -> Result<u64, CommandError>,
         skip_me: bool,
     ) -> Result<Self, CommandError> {
         let mut filter = Self { conditions: Vec::new(), skip_me };
@@ -96,10 +102,10 @@ impl<'a> Filter<'a> {
             let (name, negated) = (plain.unwrap_or(&option), plain.is_some());
             let what = match name {
                 b"id" => {
-                    let mut ids = vec![id(value)?];
+                    let mut ids = vec![id(value, 0)?];
                     // More of them may follow, up to the next filter.
                     while at < args.len() && !(is_filter(args.get(at)) && at + 1 < args.len()) {
-                        ids.push(id(args.get(at))?);
+                        ids.push(id(args.get(at), ids.len())?);
                         at += 1;
                     }
                     What::Ids(ids)

@@ -85,12 +85,14 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
     }
     // The client that asks still has its request in the buffer; what others sent has run, or waits there.
     let own: Vec<&[u8]> = if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
-    let argument_bytes: usize = own.iter().map(|word| word.len()).sum();
+    let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>() + client.waiting_request_bytes();
     let mut request = Vec::new();
     if !own.is_empty() {
         resp::encode_request(&own, &mut request);
     }
-    let unread = client.pending_input_bytes.load(Relaxed) + request.len() as u64;
+    // What is noted of its input may include this request, or what of it came first.
+    let noted = client.pending_input_bytes.load(Relaxed);
+    let unread = noted.max(request.len() as u64);
     let (unsent, chunks) =
         (client.pending_output_bytes.load(Relaxed), client.pending_output_chunks.load(Relaxed));
     let (in_buffer, in_list) = if chunks > 0 { (0, unsent) } else { (unsent, 0) };
@@ -98,11 +100,11 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
     let capabilities = if client.handles_redirects.load(Relaxed) { "r" } else { "" };
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age_s} idle={idle_s} flags={flags} db={db} sub={sub} \
-         psub={psub} ssub={ssub} multi={queued} watch={watched} qbuf={unread} qbuf-free=0 argv-mem={argument_bytes} \
-         multi-mem={queued_bytes} rbs=0 rbp=0 obl={in_buffer} oll={chunks} omem={in_list} tot-mem={total} \
-         events={events} cmd={command} user={user} redir={redir} resp={resp} lib-name={lib_name} \
-         lib-ver={lib_ver} io-thread={thread} tot-net-in={tot_in} tot-net-out={tot_out} tot-cmds={tot_cmds} \
-         capa={capabilities}\n",
+         psub={psub} ssub={ssub} multi={queued} watch={watched} qbuf={unread} qbuf-free={room} \
+         argv-mem={argument_bytes} multi-mem={queued_bytes} rbs={buffer} rbp={peak} obl={in_buffer} oll={chunks} \
+         omem={in_list} tot-mem={total} events={events} cmd={command} user={user} redir={redir} resp={resp} \
+         lib-name={lib_name} lib-ver={lib_ver} io-thread={thread} tot-net-in={tot_in} tot-net-out={tot_out} \
+         tot-cmds={tot_cmds} capa={capabilities}\n",
         sub = client.subscriptions[0].load(Relaxed),
         psub = client.subscriptions[1].load(Relaxed),
         ssub = client.subscriptions[2].load(Relaxed),
@@ -116,8 +118,11 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
         db = client.db.load(Relaxed),
         queued = client.queued.load(Relaxed) as i64 - 1,
         watched = client.watched.load(Relaxed),
+        room = client.input_room_bytes.load(Relaxed),
         queued_bytes = client.queued_bytes.load(Relaxed),
-        total = client.memory_bytes() + (argument_bytes + request.len()) as u64,
+        buffer = client.output_buffer_bytes.load(Relaxed),
+        peak = client.output_peak_bytes.load(Relaxed),
+        total = client.memory_bytes() - noted + unread,
         events = if unsent > 0 { "rw" } else { "r" },
         user = text(&names.user),
         redir = if tracks { client.tracking.redirect() as i64 } else { -1 },
@@ -125,7 +130,7 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
         lib_name = text(&names.lib_name),
         lib_ver = text(&names.lib_version),
         thread = client.thread,
-        tot_in = client.input_bytes.load(Relaxed),
+        tot_in = client.input_bytes.load(Relaxed) + request.len() as u64,
         tot_out = client.output_bytes.load(Relaxed),
         tot_cmds = client.commands.load(Relaxed),
     )
@@ -142,6 +147,8 @@ pub(super) fn flags(client: &ClientInfo) -> String {
         (tracking.contains(Mode::ON), 't'),
         (tracking.contains(Mode::BROKEN), 'R'),
         (tracking.contains(Mode::BCAST), 'B'),
+        (client.watch_dirty.load(Relaxed), 'd'),
+        (client.closing.load(Relaxed), 'c'),
         (client.kill_requested.load(Relaxed), 'A'),
         (client.peer.is_unix(), 'U'),
         (client.no_evict.load(Relaxed), 'e'),

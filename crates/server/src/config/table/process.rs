@@ -7,7 +7,7 @@ use crate::config::words;
 use crate::logging::{FORMATS, TIME_FORMATS};
 
 /// What a signal may ask for.
-const SHUTDOWN: &[&str] = &["default", "save", "nosave", "now", "force"];
+const SHUTDOWN: Kind = Kind::Words(&words::SHUTDOWN);
 
 /// This theme's options.
 pub static OPTIONS: &[Opt] = &[
@@ -40,9 +40,9 @@ pub static OPTIONS: &[Opt] = &[
     )
     .at_start()
     .accepted("run it as a service of type `simple`"),
-    Opt::choice("shutdown-on-sigint", "default", SHUTDOWN, "How SIGINT ends the server.")
+    Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.")
         .accepted(NOTHING_TO_SAVE),
-    Opt::choice("shutdown-on-sigterm", "default", SHUTDOWN, "How SIGTERM ends the server.")
+    Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.")
         .accepted(NOTHING_TO_SAVE),
     Opt::integer("shutdown-timeout", "10", INT, "Seconds to wait for replicas at the end.")
         .accepted(NOTHING_TO_SAVE),
