@@ -940,4 +940,25 @@ mod tests {
         }
         assert_eq!(table.iter().count(), 1_000_000);
     }
+
+    #[test]
+    fn samples_from_anywhere_show_every_element_about_as_often() {
+        for (count, deadline_only) in [(1, false), (5, false), (10, false), (5, true)] {
+            let mut table = Table::new();
+            (0..400).for_each(|n| insert(&mut table, position_of, n, (n % 2 == 0).then_some(1)));
+            let mut shown = BTreeMap::new();
+            let mut total = 0;
+            for start in 0..40_000 {
+                let seen = table.sample(mix(start), count, deadline_only, |item| {
+                    *shown.entry(item.key().to_vec()).or_insert(0) += 1;
+                });
+                assert!((count..count + 8).contains(&seen));
+                total += seen;
+            }
+            let elements = if deadline_only { 200 } else { 400 };
+            let least = shown.values().min().copied().unwrap_or(0);
+            assert_eq!(shown.len(), elements);
+            assert!(least * 3 > total / elements, "{count}: {least} of {total}");
+        }
+    }
 }

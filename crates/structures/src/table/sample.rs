@@ -1,21 +1,24 @@
 //! A handful of elements from anywhere in a table: what eviction compares.
 
-use super::bucket::{Bucket, DEADLINE, POINTER_MASK, pointer_of};
+use super::bucket::{Bucket, DEADLINE, POINTER_MASK, SLOTS, pointer_of};
 use super::segment::Segment;
 use super::{Borrowed, Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// Elements that one sample gives at most.
+/// Elements that one sample is asked for at most.
 pub const SAMPLE_MAX: usize = 64;
 
 /// Directory places up to which [`Table::memory_usage`] looks at all of them; of more, it looks at so many.
 const MEASURED_PLACES_MAX: usize = 1024;
 
 impl<E: Thin> Table<E> {
-    /// Shows `visit` up to `count` elements, at most [`SAMPLE_MAX`], that follow the point `start` of the
-    /// hash space: close to a random choice where `start` is one, since hashes are. With
+    /// Shows `visit` at least `count` elements, of no more than [`SAMPLE_MAX`], that follow the point `start`
+    /// of the hash space: close to a random choice where `start` is one, since hashes are. With
     /// `deadline_only`, elements with a deadline. Gives how many it showed. O(count), beyond that a load
     /// per segment passed over without a fitting element. The elements' memory is fetched together.
+    ///
+    /// It shows buckets as a whole, up to [`SLOTS`] - 1 elements more than asked for: of a part of a bucket it
+    /// would be the first slots, and what stands in the last would hardly ever be chosen.
     pub fn sample(
         &self,
         start: u64,
@@ -29,28 +32,38 @@ impl<E: Thin> Table<E> {
             return 0;
         }
         let mask = if deadline_only { DEADLINE } else { POINTER_MASK };
-        let mut found = [0; SAMPLE_MAX];
+        let mut found = [0; SAMPLE_MAX + SLOTS];
         let mut len = 0;
         let mut first = self.first_place(self.place_of(start));
-        let mut bucket = self.directory[first].home(self.directory[first].tag(start));
-        // The segment of the start comes twice: from the start on, and at the end as a whole.
-        for _ in 0..=self.directory.len() {
+        let mut buckets_from = self.directory[first].home(self.directory[first].tag(start));
+        // The segment of the start comes twice: from the start on, and at the end up to there.
+        let (start_first, start_bucket) = (first, buckets_from);
+        for round in 0..=self.directory.len() {
             let segment = &self.directory[first];
+            let again = round > 0 && first == start_first;
             if !deadline_only || segment.deadlines > 0 {
-                for word in segment.buckets()[bucket..].iter().flat_map(|bucket| bucket.words) {
-                    if word & mask != 0 && word & POINTER_MASK != 0 && len < wanted {
-                        prefetch_read(pointer_of(word).as_ptr());
-                        found[len] = word;
-                        len += 1;
+                let end = if again { start_bucket } else { segment.bucket_count() };
+                for bucket in &segment.buckets()[buckets_from..end] {
+                    if len >= wanted {
+                        break;
+                    }
+                    for word in bucket.words {
+                        if word & mask != 0 && word & POINTER_MASK != 0 {
+                            prefetch_read(pointer_of(word).as_ptr());
+                            found[len] = word;
+                            len += 1;
+                        }
                     }
                 }
             }
-            if len == wanted {
+            if len >= wanted || again {
                 break;
             }
-            (first, bucket) = (self.places(first).end % self.directory.len(), 0);
+            (first, buckets_from) = (self.places(first).end % self.directory.len(), 0);
         }
-        for &word in &found[..len] {
+        // New elements take the first free slot, so an order by slots would show the youngest first.
+        let (before, from) = found[..len].split_at((start % len.max(1) as u64) as usize);
+        for &word in from.iter().chain(before) {
             visit(Borrowed::new(word));
         }
         len

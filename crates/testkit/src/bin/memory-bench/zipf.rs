@@ -2,9 +2,9 @@
 //! missing is stored. Requests are paced, since LRU clocks tick in seconds and LFU's in minutes: a trace
 //! that is over at once would compare nothing but luck.
 //!
-//! Two limits: the memory that `--keys` keys take in the server (so all hold about the same keys, and only the choice of
-//! what to evict counts), and the same number of bytes for all (so that a server which needs less for a
-//! key holds more of them).
+//! Two limits: what makes the server hold `--keys` keys (found by trial during the first half, so that only the
+//! choice of what to evict counts), and the same number of bytes for all (so that a server which needs less
+//! for a key holds more of them).
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub struct Options {
     /// Keys that are asked for.
     #[arg(long, default_value_t = 500_000)]
     universe: usize,
-    /// Keys whose memory is the limit.
+    /// Keys that are held.
     #[arg(long, default_value_t = 50_000)]
     keys: usize,
     /// The limit in bytes above an empty server's memory, instead of what the keys take.
@@ -46,6 +46,8 @@ pub struct Options {
 
 /// Requests sent together.
 const BATCH: usize = 100;
+/// How often the limit is adjusted to the number of keys.
+const ADJUSTMENTS: usize = 20;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut below = Vec::with_capacity(options.universe);
@@ -89,11 +91,11 @@ fn measure(
             store(&mut client, (first..first + BATCH).map(|key| options.universe + key))?;
         }
     }
-    let limit = match options.room {
-        Some(room) => empty + room,
-        None => info(&mut client, "memory", "used_memory")?,
-    };
+    let filled = info(&mut client, "memory", "used_memory")?;
+    let mut limit = empty + options.room.unwrap_or(filled - empty);
     set_option(&mut client, "maxmemory", &limit.to_string())?;
+    let adjust_every = options.requests / 2 / ADJUSTMENTS;
+    let mut adjust_at = if options.room.is_some() { usize::MAX } else { adjust_every };
     let mut rng = fastrand::Rng::with_seed(seed);
     let total = below.last().copied().unwrap_or(1.0);
     let started = Instant::now();
@@ -101,6 +103,14 @@ fn measure(
     for first in (0..options.requests).step_by(BATCH) {
         let due = Duration::from_secs_f64(first as f64 / options.rate as f64);
         std::thread::sleep(due.saturating_sub(started.elapsed()));
+        if first >= adjust_at && first < options.requests / 2 {
+            adjust_at += adjust_every;
+            // Keys a server holds too many or too few, by what a key took at first.
+            let key_bytes = (filled - empty) as f64 / options.keys as f64;
+            let missing = options.keys as f64 - held_keys(&mut client)? as f64;
+            limit = limit.saturating_add_signed((missing * key_bytes) as i64);
+            set_option(&mut client, "maxmemory", &limit.to_string())?;
+        }
         let mut draw = || {
             let drawn = rng.f64() * total;
             below.partition_point(|&sum| sum < drawn)
@@ -115,8 +125,12 @@ fn measure(
         }
         store(&mut client, missing.into_iter())?;
     }
+    Ok((100.0 * hits as f64 / (options.requests / 2) as f64, held_keys(&mut client)?))
+}
+
+fn held_keys(client: &mut Client) -> Result<usize, Box<dyn Error>> {
     let Value::Integer(keys) = client.request(&["DBSIZE"])? else { return Err("no DBSIZE".into()) };
-    Ok((100.0 * hits as f64 / (options.requests / 2) as f64, keys as usize))
+    Ok(keys as usize)
 }
 
 fn key_name(key: usize) -> String {
