@@ -187,6 +187,9 @@ impl Keyspace {
         let db = at.db + expiring;
         let cursor = if expiring == 0 { at.cursor } else { 0 };
         let now_ms = swept.now_ms;
+        if cursor == 0 {
+            swept.expiring += guard.db(db).map_or(0, |db| db.table.deadline_count() as u64);
+        }
         let mut sweep = CountedSweep { sizes: &self.sizes, db, swept };
         let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
         if !swept.is_empty() {
@@ -212,6 +215,8 @@ pub struct Swept {
     names_shrunk: bool,
     /// Number of fields removed.
     pub fields: u64,
+    /// Keys with an expiry, due or not, of the tables that were begun with.
+    pub expiring: u64,
 }
 
 impl Swept {
@@ -224,6 +229,7 @@ impl Swept {
             shrunk: Vec::new(),
             names_shrunk: false,
             fields: 0,
+            expiring: 0,
         }
     }
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod db;
+mod estimate;
 pub mod eviction;
 pub mod freeing;
 pub mod gate;

@@ -246,6 +246,7 @@ fn shared(
         mailbox,
         stats: ThreadStats::new(table.id_count()),
         load: 0.into(),
+        tid: 0.into(),
         deliveries: Lock::new(Vec::new()),
         pushes: Lock::new(Vec::new()),
         has_deliveries: false.into(),
@@ -279,6 +280,7 @@ fn shared(
         stopping: false.into(),
         active_expire: true.into(),
         rejected_connections: 0.into(),
+        over_limit: crate::memory_limit::OverLimit::default(),
         freeing: crate::freeing::FreeQueue::default(),
     }
 }
@@ -346,6 +348,8 @@ fn thread_main(
     let _ = ready.send((index, Ok(made)));
     // Without the shared state the start was given up.
     let Ok((shared, listeners)) = start.recv() else { return };
+    // Relaxed: whoever reads 0 shows no time yet.
+    shared.threads[index].tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
     let mut worker = Worker::new(net, Arc::clone(&shared), index, random_u64());
     for listener in listeners {
         if let Err(error) = worker.listen(listener) {

@@ -106,6 +106,7 @@ pub struct Follows {
     tickets: AtomicU64,
     waiting_clients: AtomicUsize,
     waited_keys: AtomicUsize,
+    group_keys: AtomicUsize,
     watching_clients: AtomicUsize,
 }
 
@@ -116,6 +117,7 @@ impl Default for Follows {
             tickets: AtomicU64::new(0),
             waiting_clients: AtomicUsize::new(0),
             waited_keys: AtomicUsize::new(0),
+            group_keys: AtomicUsize::new(0),
             watching_clients: AtomicUsize::new(0),
         }
     }
@@ -137,18 +139,25 @@ impl Follows {
         &self.watching_clients
     }
 
-    /// Keys that clients wait for, one count for each client.
+    /// Keys that clients wait for.
     pub fn waited_keys(&self) -> usize {
         self.waited_keys.load(Relaxed)
+    }
+
+    /// Those of them whose end somebody wants to hear of as well: streams read in groups.
+    pub fn group_keys(&self) -> usize {
+        self.group_keys.load(Relaxed)
     }
 
     /// Puts a waiter into the queue of its key number `index`. The caller holds the shard's lock and counts
     /// the follower there.
     pub fn add_waiter(&self, waiter: &Arc<Waiter>, index: usize) {
         let key = &waiter.keys[index];
-        self.waited_keys.fetch_add(1, Relaxed);
         self.with(waiter.db, &key.key, key.hash, |followers| {
-            followers.group_waiters += usize::from(key.awaited == Awaited::Group);
+            let in_group = key.awaited == Awaited::Group;
+            self.waited_keys.fetch_add(usize::from(followers.waiters.is_empty()), Relaxed);
+            self.group_keys.fetch_add(usize::from(in_group && followers.group_waiters == 0), Relaxed);
+            followers.group_waiters += usize::from(in_group);
             followers.waiters.insert(waiter.ticket, (Arc::clone(waiter), index));
         });
     }
@@ -160,9 +169,11 @@ impl Follows {
         let mut removed = false;
         self.with(waiter.db, &key.key, key.hash, |followers| {
             removed = followers.waiters.remove(&waiter.ticket).is_some();
-            followers.group_waiters -= usize::from(removed && key.awaited == Awaited::Group);
+            let in_group = removed && key.awaited == Awaited::Group;
+            followers.group_waiters -= usize::from(in_group);
+            self.waited_keys.fetch_sub(usize::from(removed && followers.waiters.is_empty()), Relaxed);
+            self.group_keys.fetch_sub(usize::from(in_group && followers.group_waiters == 0), Relaxed);
         });
-        self.waited_keys.fetch_sub(usize::from(removed), Relaxed);
         removed
     }
 

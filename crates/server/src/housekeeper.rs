@@ -25,6 +25,8 @@ const ROUNDS_PER_SECOND: u64 = 10;
 const RATE_ROUNDS: usize = 16;
 /// The share of one core that expiry may take, in percent, per step of `active-expire-effort`.
 const EXPIRE_PERCENT_PER_EFFORT: u32 = 5;
+/// What one round counts in the mean of overdue keys.
+const STALE_WEIGHT: f64 = 0.05;
 /// What one locked step of expiry may do: a few tens of microseconds.
 const SWEEP_STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
 
@@ -60,7 +62,7 @@ pub fn run(shared: &Arc<Shared>) {
 
 struct Housekeeper {
     sweep: SweepPoint,
-    rates: [Vec<u64>; 3],
+    rates: [Vec<u64>; 5],
     rounds: u64,
     huge_pages: bool,
 }
@@ -68,7 +70,7 @@ struct Housekeeper {
 impl Housekeeper {
     fn new() -> Self {
         let sweep = SweepPoint { shard: 0, db: 0, cursor: 0 };
-        Self { sweep, rates: [Vec::new(), Vec::new(), Vec::new()], rounds: 0, huge_pages: false }
+        Self { sweep, rates: Default::default(), rounds: 0, huge_pages: false }
     }
 
     fn round(&mut self, shared: &Shared) {
@@ -83,6 +85,8 @@ impl Housekeeper {
         if crate::memory_limit::is_exceeded(shared) {
             // A full mailbox belongs to a thread that has turns anyhow.
             let _ = shared.threads[0].mailbox.send(Message::EnforceMemory);
+        } else {
+            shared.over_limit.note(false, shared.started);
         }
         self.sample_rates(shared);
         if shared.active_expire.load(Relaxed) {
@@ -104,10 +108,17 @@ impl Housekeeper {
             shared.sum(|stats| &stats.processed),
             shared.sum(|stats| &stats.input_bytes),
             shared.sum(|stats| &stats.output_bytes),
+            shared.sum(|stats| &stats.cycles),
+            shared.sum(|stats| &stats.cycles_nanos),
         ];
         let samples = &shared.samples;
-        let targets =
-            [&samples.ops_per_second, &samples.input_bytes_per_second, &samples.output_bytes_per_second];
+        let targets = [
+            &samples.ops_per_second,
+            &samples.input_bytes_per_second,
+            &samples.output_bytes_per_second,
+            &samples.cycles_per_second,
+            &samples.cycles_nanos_per_second,
+        ];
         for ((history, value), target) in self.rates.iter_mut().zip(now).zip(targets) {
             if history.last().is_some_and(|&last| value < last) {
                 // Set to zero by CONFIG RESETSTAT.
@@ -123,18 +134,30 @@ impl Housekeeper {
         }
     }
 
-    /// Walks on over the keyspace, removing keys and fields that are due, for its share of the round.
-    /// Segments with nothing due cost one load, so a whole walk is cheap. A walk that runs out of time goes
-    /// on next round.
+    /// A round of active expiry, and what INFO tells of it.
     fn expire(&mut self, shared: &Shared) {
+        let (samples, since) = (&shared.samples, Instant::now());
+        let before = samples.actively_expired.get();
+        let notifications = shared.settings.get().notifications;
+        let notifier = Notifier { shared, thread: None, notifications };
+        let mut swept = Swept::at(unix_ms()).naming_shrunk(notifier.wanted().contains(EventClass::HASH));
+        let is_done = self.remove_due(shared, &mut swept, &notifier);
+        samples.expiry_nanos.add(since.elapsed().as_nanos() as u64);
+        samples.expiry_cut_short.add(u64::from(!is_done));
+        let expired = samples.actively_expired.get().saturating_sub(before);
+        let stale = expired as f64 / swept.expiring.max(1) as f64;
+        let mean = samples.stale_millionths.load(Relaxed) as f64 * (1.0 - STALE_WEIGHT);
+        samples.stale_millionths.store((mean + stale.min(1.0) * 1e6 * STALE_WEIGHT) as u64, Relaxed);
+    }
+
+    /// Walks on over the keyspace, removing keys and fields that are due, for its share of the round; whether it
+    /// was everywhere. Segments with nothing due cost one load, so a whole walk is cheap. A walk that runs out
+    /// of time goes on next round.
+    fn remove_due(&mut self, shared: &Shared, swept: &mut Swept, notifier: &Notifier<'_>) -> bool {
         let percent = (shared.settings.get().active_expire_effort * EXPIRE_PERCENT_PER_EFFORT).min(50);
         let latency_ms = shared.settings.get().thresholds.latency_ms;
         let deadline = Instant::now() + ROUND * percent / 100;
-        let now_ms = unix_ms();
-        let notifications = shared.settings.get().notifications;
-        let notifier = Notifier { shared, thread: None, notifications };
         let wanted = notifier.wanted();
-        let mut swept = Swept::at(now_ms).naming_shrunk(wanted.contains(EventClass::HASH));
         let mut gone = Vec::new();
         for _ in 0..SHARD_COUNT {
             loop {
@@ -146,7 +169,7 @@ impl Housekeeper {
                         mark_watchers(shared, db, swept, &mut gone);
                     }
                 };
-                let next = self.expire_step(shared, &mut swept, latency_ms, settle);
+                let next = self.expire_step(shared, swept, latency_ms, settle);
                 shared.samples.actively_expired.add(swept.expired.len() as u64);
                 shared.samples.actively_expired_fields.add(std::mem::take(&mut swept.fields));
                 tell_trackers(shared, swept.expired.iter().chain(&swept.emptied));
@@ -158,11 +181,12 @@ impl Housekeeper {
                 }
                 self.sweep = next;
                 if Instant::now() >= deadline || (!wanted.is_empty() && shared.pubsub.is_crowded()) {
-                    return;
+                    return false;
                 }
             }
             self.sweep = SweepPoint { shard: (self.sweep.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 };
         }
+        true
     }
 
     /// One locked step of expiry, which the latency monitor hears of; where to go on in the same shard.

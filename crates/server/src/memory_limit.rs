@@ -18,7 +18,7 @@
 //! Memory that waits in the background to be freed counts as free while it is little. When used memory is
 //! over the limit all the same, by more than [`slack`], a thread short of memory first helps freeing it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use commands::{Effects, EventClass};
@@ -139,7 +139,9 @@ impl MemoryLimit {
     /// caller holds no shard's lock. Takes at most as long as `maxmemory-eviction-tenacity` permits where
     /// memory is far over its limit (it was lowered); a command that needs room waits for it.
     pub fn enforce(&mut self, at: &mut Evicting<'_>, reserve_bytes: u64) -> Verdict {
-        at.timed(Event::EvictionCycle, |at| self.make_room(at, reserve_bytes))
+        let verdict = at.timed(Event::EvictionCycle, |at| self.make_room(at, reserve_bytes));
+        at.shared.over_limit.note(verdict != Verdict::Fits, at.shared.started);
+        verdict
     }
 
     fn make_room(&mut self, at: &mut Evicting<'_>, reserve_bytes: u64) -> Verdict {
@@ -224,6 +226,44 @@ pub fn time_limit(tenacity: u32) -> Option<Duration> {
     }
 }
 
+/// For how long memory was over its limit with nothing, or no time, to free it: INFO's
+/// `total_eviction_exceeded_time` and `current_eviction_exceeded_time`.
+#[derive(Debug, Default)]
+pub struct OverLimit {
+    /// Microseconds after the server's start, plus one; 0 while memory is within its limit.
+    since_usec: AtomicU64,
+    total_usec: AtomicU64,
+}
+
+impl OverLimit {
+    /// Notes whether memory is over its limit now. Any thread; of two at once one is right.
+    pub fn note(&self, over: bool, started: Instant) {
+        // Relaxed, here and below: figures for people.
+        if over == (self.since_usec.load(Relaxed) > 0) {
+            return;
+        }
+        let now_usec = started.elapsed().as_micros() as u64 + 1;
+        let since_usec = self.since_usec.swap(if over { now_usec } else { 0 }, Relaxed);
+        if !over && since_usec > 0 {
+            self.total_usec.fetch_add(now_usec - since_usec, Relaxed);
+        }
+    }
+
+    /// The time of all times that are over, and of the present one.
+    pub fn times(&self, started: Instant) -> (Duration, Duration) {
+        let since_usec = self.since_usec.load(Relaxed);
+        let now_usec = started.elapsed().as_micros() as u64 + 1;
+        let current_usec = if since_usec == 0 { 0 } else { now_usec.saturating_sub(since_usec) };
+        (Duration::from_micros(self.total_usec.load(Relaxed)), Duration::from_micros(current_usec))
+    }
+
+    /// Starts over (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        self.since_usec.store(0, Relaxed);
+        self.total_usec.store(0, Relaxed);
+    }
+}
+
 /// Whether the housekeeper should ask for a turn that evicts.
 pub fn is_exceeded(shared: &Shared) -> bool {
     let settings = shared.settings.get();
@@ -237,6 +277,21 @@ pub fn is_exceeded(shared: &Shared) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_over_the_limit_is_summed() {
+        let (over, started) = (OverLimit::default(), Instant::now());
+        over.note(false, started);
+        assert_eq!(over.times(started), (Duration::ZERO, Duration::ZERO));
+        over.note(true, started);
+        while over.times(started).1.is_zero() {
+            std::hint::spin_loop();
+        }
+        over.note(true, started);
+        over.note(false, started);
+        let (total, current) = over.times(started);
+        assert!(!total.is_zero() && current.is_zero());
+    }
 
     #[test]
     fn tenacity_is_a_time() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 /// Clock ticks per second in /proc: fixed by the kernel's interface.
@@ -14,7 +15,16 @@ fn page_len_bytes() -> u64 {
 
 /// User and system CPU time of the process so far.
 pub fn cpu_time() -> (Duration, Duration) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_time_of("/proc/self/stat".as_ref())
+}
+
+/// User and system CPU time of a thread of this process so far.
+pub fn thread_cpu_time(tid: i32) -> (Duration, Duration) {
+    cpu_time_of(format!("/proc/self/task/{tid}/stat").as_ref())
+}
+
+fn cpu_time_of(stat: &Path) -> (Duration, Duration) {
+    let stat = fs::read_to_string(stat).unwrap_or_default();
     // The second field, the program's name in parentheses, may hold spaces: count from its end.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields: Vec<&str> = after_name.split_whitespace().collect();
@@ -36,23 +46,36 @@ pub struct ThreadTime {
 pub fn thread_times() -> BTreeMap<String, ThreadTime> {
     let mut times: BTreeMap<String, ThreadTime> = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-        // A thread may end meanwhile: its files are empty then.
-        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
-        let (name, schedstat) = (read("comm"), read("schedstat"));
-        let mut nanos = schedstat.split_whitespace().map(|field| field.parse().unwrap_or(0));
-        let mut next = || Duration::from_nanos(nanos.next().unwrap_or(0));
+        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         let time = times.entry(name.trim_end().to_owned()).or_default();
-        time.running += next();
-        time.ready += next();
+        let of_task = time_of_task(&task.path());
+        time.running += of_task.running;
+        time.ready += of_task.ready;
     }
     times
 }
 
-/// Resident memory of the process, in bytes.
-pub fn resident_bytes() -> u64 {
+/// The time of a thread of this process so far.
+pub fn thread_time(tid: i32) -> ThreadTime {
+    time_of_task(format!("/proc/self/task/{tid}").as_ref())
+}
+
+/// A thread may end meanwhile: its file is empty then.
+fn time_of_task(task: &Path) -> ThreadTime {
+    let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+    let mut nanos = schedstat.split_whitespace().map(|field| field.parse().unwrap_or(0));
+    let mut next = || Duration::from_nanos(nanos.next().unwrap_or(0));
+    ThreadTime { running: next(), ready: next() }
+}
+
+/// Resident memory of the process in bytes: all of it, and without what is a file's, such as the program.
+pub fn resident_bytes() -> (u64, u64) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: Option<u64> = statm.split_whitespace().nth(1).and_then(|field| field.parse().ok());
-    pages.unwrap_or(0) * page_len_bytes()
+    let mut fields = statm.split_whitespace().skip(1);
+    let mut next =
+        || fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0) * page_len_bytes();
+    let (all, of_files) = (next(), next());
+    (all, all.saturating_sub(of_files))
 }
 
 /// Lets the kernel back this process with huge pages, or keeps it from that. Linux only; elsewhere and in
@@ -80,8 +103,9 @@ mod tests {
 
     #[test]
     fn the_kernel_says_something_plausible() {
-        assert!(resident_bytes() > 100_000);
-        assert!(system_memory_bytes() > resident_bytes());
+        let (all, anonymous) = resident_bytes();
+        assert!(anonymous > 100_000 && all > anonymous);
+        assert!(system_memory_bytes() > all);
         assert!(cpu_time().0 < Duration::from_secs(3600));
     }
 

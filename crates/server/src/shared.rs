@@ -1,7 +1,7 @@
 //! What all threads of a server share.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -21,6 +21,7 @@ use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::freeing::FreeQueue;
 use crate::latency::Times;
+use crate::memory_limit::OverLimit;
 use crate::monitor::Monitors;
 use crate::pubsub::PubSub;
 use crate::push::Push;
@@ -75,6 +76,8 @@ pub struct ThreadPort {
     pub mailbox: Mailbox<Message>,
     /// Its counters.
     pub stats: CachePadded<ThreadStats>,
+    /// Its number at the kernel; 0 before it runs.
+    pub tid: AtomicI32,
     /// Its connections, those on their way to it included: accepting picks the smallest.
     pub load: AtomicUsize,
     /// Replies for its waiting clients: at most one for each.
@@ -127,12 +130,20 @@ pub struct Samples {
     pub input_bytes_per_second: AtomicU64,
     /// Output, in bytes per second.
     pub output_bytes_per_second: AtomicU64,
+    /// Turns of all threads per second.
+    pub cycles_per_second: AtomicU64,
+    /// The time of turns, in nanoseconds per second.
+    pub cycles_nanos_per_second: AtomicU64,
+    /// The time that active expiry took, in nanoseconds.
+    pub expiry_nanos: Counter,
+    /// Rounds of active expiry that ended because their time was over.
+    pub expiry_cut_short: Counter,
     /// Keys the active expiry removed.
     pub actively_expired: Counter,
     /// Fields of hashes the active expiry removed.
     pub actively_expired_fields: Counter,
-    /// Permille of visited expiring keys that were overdue.
-    pub stale_permille: AtomicU64,
+    /// Of keys with a time to live the part that was overdue when active expiry came by, in millionths.
+    pub stale_millionths: AtomicU64,
 }
 
 /// The heart of a server. Threads hold it by `Arc`.
@@ -194,6 +205,8 @@ pub struct Shared {
     pub active_expire: AtomicBool,
     /// Connections refused because of `maxclients`.
     pub rejected_connections: AtomicU64,
+    /// For how long memory was over its limit.
+    pub over_limit: OverLimit,
     /// Values too big to free on an I/O thread in passing.
     pub freeing: FreeQueue,
 }

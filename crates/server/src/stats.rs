@@ -87,12 +87,14 @@ pub struct ThreadStats {
     pub changes: Counter,
     /// Error replies.
     pub errors: Counter,
-    /// Loop turns that ran requests.
-    pub turns: Counter,
-    /// Loop turns, those that ran none as well.
+    /// Loop turns, those that ran no request as well.
     pub cycles: Counter,
     /// Their time without that of waiting for something to do, in nanoseconds.
     pub cycles_nanos: Counter,
+    /// The part of it in which requests were run, in nanoseconds.
+    pub running_nanos: Counter,
+    /// Refused passwords.
+    pub denied_auth: Counter,
     /// Times that a connection's bytes were received.
     pub reads: Counter,
     /// Times that bytes were sent to a connection.
@@ -121,9 +123,10 @@ impl ThreadStats {
             &self.evicted_clients,
             &self.expired_fields,
             &self.errors,
-            &self.turns,
             &self.cycles,
             &self.cycles_nanos,
+            &self.running_nanos,
+            &self.denied_auth,
             &self.reads,
             &self.writes,
             &self.unknown_commands,
@@ -163,9 +166,10 @@ impl ThreadStats {
             expired_fields: Counter::default(),
             changes: Counter::default(),
             errors: Counter::default(),
-            turns: Counter::default(),
             cycles: Counter::default(),
             cycles_nanos: Counter::default(),
+            running_nanos: Counter::default(),
+            denied_auth: Counter::default(),
             reads: Counter::default(),
             writes: Counter::default(),
             unknown_commands: Counter::default(),

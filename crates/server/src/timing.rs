@@ -55,6 +55,7 @@ impl Default for Thresholds {
 
 /// The times of one batch.
 pub struct Timing {
+    started: Instant,
     since: Instant,
     calls: u64,
 }
@@ -72,7 +73,13 @@ pub struct Ran<'a> {
 impl Timing {
     /// Starts with the first command of a batch.
     pub fn start() -> Self {
-        Self { since: Instant::now(), calls: 0 }
+        let now = Instant::now();
+        Self { started: now, since: now, calls: 0 }
+    }
+
+    /// The time of all that was run.
+    pub fn total(&self) -> Duration {
+        self.since - self.started
     }
 
     /// Notes a command that was just run. `next` is what the same client's next request asks for.

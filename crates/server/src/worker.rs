@@ -596,7 +596,6 @@ impl Worker {
         if conns.is_empty() {
             return conns;
         }
-        self.engine.shared.threads[self.engine.thread].stats.turns.add(1);
         let mut next = 0;
         while next < conns.len() {
             self.batch.clear();
@@ -711,6 +710,8 @@ impl Worker {
             self.net.consume(conn, done_bytes);
             self.settle(conn);
         }
+        let stats = &shared.threads[self.engine.thread].stats;
+        stats.running_nanos.add(timed.total().as_nanos() as u64);
     }
 
     /// Whether a connection must be closed for what it has not read.

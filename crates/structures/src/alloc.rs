@@ -337,6 +337,17 @@ pub fn reset_peak() {
     PEAK_BYTES.store(used_memory_bytes(), Relaxed);
 }
 
+/// The bytes of memory that the allocator has made usable: what is handed out, and free memory that it keeps.
+pub fn committed_bytes() -> usize {
+    let mut values = [0_usize; 8];
+    let [elapsed, user, system, rss, rss_peak, committed, committed_peak, faults] = &mut values;
+    // SAFETY: eight pointers to integers that live until it returns.
+    unsafe {
+        mi::mi_process_info(elapsed, user, system, rss, rss_peak, committed, committed_peak, faults);
+    }
+    values[5]
+}
+
 /// mimalloc's number for its option `purge_delay`, the same in its versions 2 and 3.
 const OPTION_PURGE_DELAY: mi::mi_option_t = 15;
 /// mimalloc 3's number for its option `minimal_purge_size`; version 2 has no such option and ignores it.

@@ -17,6 +17,7 @@ use crate::config::table::OptId;
 use crate::config::{apply, rewrite};
 use crate::context::ServerCtx;
 use crate::shared::{Message, Shared};
+use crate::stats::Counter;
 use crate::{client_eviction, limits, listen, logging};
 
 /// This group's commands.
@@ -213,9 +214,17 @@ static CONFIG_RESETSTAT: Command<Runner> = Command {
 /// CONFIG RESETSTAT.
 fn config_resetstat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.threads.iter().for_each(|port| port.stats.reset());
-    ctx.shared.samples.actively_expired.reset();
+    let samples = &ctx.shared.samples;
+    let counters = [
+        &samples.actively_expired,
+        &samples.actively_expired_fields,
+        &samples.expiry_nanos,
+        &samples.expiry_cut_short,
+    ];
+    counters.into_iter().for_each(Counter::reset);
+    samples.stale_millionths.store(0, Relaxed);
     ctx.shared.errors.reset();
-    ctx.shared.samples.actively_expired_fields.reset();
+    ctx.shared.over_limit.reset();
     ctx.shared.freeing.reset_stats();
     ctx.shared.rejected_connections.store(0, Relaxed);
     ctx.reply.ok();

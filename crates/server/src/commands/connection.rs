@@ -61,6 +61,7 @@ fn authenticate(ctx: &mut ServerCtx<'_, '_>, user: &[u8], password: &[u8]) -> Re
     let same = expected.len() == password.len()
         && expected.iter().zip(password).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0;
     if user != b"default" || !(expected.is_empty() || same) {
+        ctx.shared.threads[ctx.thread].stats.denied_auth.add(1);
         return Err(CommandError::Line("WRONGPASS invalid username-password pair or user is disabled."));
     }
     ctx.session.authenticated = true;

@@ -1,13 +1,16 @@
 //! MEMORY: where the memory goes.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use ::commands::table::{Acl, Arity, Command, Flags, Group};
 use ::commands::{Args, CommandError, generic};
+use resp::Reply;
 
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
-use crate::info::{MemoryFigures, ratio};
+use crate::info::{Beyond, MemoryFigures, ratio};
+
+mod doctor;
+
+use doctor::Surroundings;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&MEMORY];
@@ -61,37 +64,16 @@ static MEMORY_DOCTOR: Command<Runner> = Command {
 };
 /// MEMORY DOCTOR.
 fn memory_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let figures = MemoryFigures::now(ctx.shared);
-    let mut findings = Vec::new();
-    if figures.peak > figures.used + figures.used / 2 {
-        findings.push(format!(
-            "Peak memory: at its peak the server used {:.1} times what it uses now; the allocator may still hold \
-             some of that. MEMORY PURGE gives it back.",
-            ratio(figures.peak, figures.used)
-        ));
-    }
-    if figures.fragmentation() > 1.4 && figures.rss - figures.used > DOCTOR_BYTES_MIN {
-        findings.push(format!(
-            "Fragmentation: resident memory is {:.2} times the used memory.",
-            figures.fragmentation()
-        ));
-    }
-    if figures.clients > DOCTOR_BYTES_MIN {
-        findings.push(format!("Clients: {} bytes wait in their buffers.", figures.clients));
-    }
-    let text = if figures.used < DOCTOR_BYTES_MIN {
-        "This server holds very little data: there is nothing to diagnose yet.\n".to_owned()
-    } else if findings.is_empty() {
-        "No memory problem found.\n".to_owned()
-    } else {
-        findings.iter().map(|finding| format!("* {finding}\n")).collect()
+    let around = Surroundings {
+        clients: ctx.shared.sum(|stats| &stats.clients),
+        pending_bytes: ctx.shared.freeing.pending_bytes(),
+        limit_bytes: ctx.settings.maxmemory_bytes,
+        evicts: ctx.settings.eviction.is_some(),
     };
+    let text = doctor::report(&MemoryFigures::now(ctx.shared), around);
     ctx.reply.verbatim(*b"txt", text.as_bytes());
     Ok(())
 }
-
-/// Below this a figure is no cause for worry.
-const DOCTOR_BYTES_MIN: u64 = 5 << 20;
 
 static MEMORY_HELP: Command<Runner> = Command {
     name: "HELP",
@@ -189,64 +171,66 @@ static MEMORY_STATS: Command<Runner> = Command {
     subcommands: &[],
     run: Runner::Server(memory_stats),
 };
-/// MEMORY STATS.
+/// MEMORY STATS: Redis' fields in its order. What Saker has no memory for is 0.
 fn memory_stats(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let figures = MemoryFigures::now(ctx.shared);
-    let dbs: Vec<_> = (0..ctx.shared.keyspace.db_count())
-        .map(|db| (db, ctx.shared.keyspace.db_size(db)))
-        .filter(|(_, size)| size.keys > 0)
+    let keyspace = &ctx.shared.keyspace;
+    let dbs: Vec<(usize, u64)> = (0..keyspace.db_count())
+        .map(|db| (db, keyspace.db_size(db).keys as u64))
+        .filter(|&(_, keys)| keys > 0)
         .collect();
-    let keys: u64 = dbs.iter().map(|(_, size)| size.keys as u64).sum();
-    let integers = [
-        ("peak.allocated", figures.peak),
-        ("total.allocated", figures.used),
-        ("startup.allocated", ctx.shared.startup_memory_bytes.load(Relaxed)),
-        ("replication.backlog", 0),
-        ("replica.fullsync.buffer", 0),
-        ("clients.slaves", 0),
-        ("clients.normal", figures.clients),
-        ("cluster.links", 0),
-        ("aof.buffer", 0),
-        ("lua.caches", 0),
-        ("functions.caches", 0),
-        ("script.VMs", 0),
-        ("overhead.db.hashtable.lut", 0),
-        ("overhead.db.hashtable.rehashing", 0),
-        ("overhead.total", figures.used - figures.dataset),
-        ("db.dict.rehashing.count", 0),
-        ("keys.count", keys),
-        ("keys.bytes-per-key", figures.dataset.checked_div(keys).unwrap_or(0)),
-        ("dataset.bytes", figures.dataset),
-        ("allocator.allocated", figures.used),
-        ("allocator.active", figures.rss),
-        ("allocator.resident", figures.rss),
-        ("allocator.muzzy", 0),
-        ("allocator-rss.bytes", figures.rss.saturating_sub(figures.used)),
-    ];
-    let ratios = [
-        ("dataset.percentage", figures.dataset_percent()),
-        ("peak.percentage", 100.0 * ratio(figures.used, figures.peak)),
-        ("allocator-fragmentation.ratio", 1.0),
-        ("allocator-rss.ratio", figures.fragmentation()),
-        ("rss-overhead.ratio", 1.0),
-        ("fragmentation", figures.fragmentation()),
-    ];
-    ctx.reply.map(integers.len() + ratios.len() + dbs.len());
-    for (name, value) in integers {
-        ctx.reply.bulk(name.as_bytes());
-        ctx.reply.integer(value as i64);
+    let keys: u64 = dbs.iter().map(|(_, keys)| keys).sum();
+    let beyond = figures.beyond();
+    ctx.reply.map(FIELDS_BESIDE_DBS + dbs.len());
+    let reply = &mut ctx.reply;
+    integer(reply, "peak.allocated", figures.peak);
+    integer(reply, "total.allocated", figures.used);
+    integer(reply, "startup.allocated", figures.startup);
+    integer(reply, "replication.backlog", 0);
+    integer(reply, "replica.fullsync.buffer", 0);
+    integer(reply, "clients.slaves", 0);
+    integer(reply, "clients.normal", figures.clients);
+    for name in ["cluster.links", "aof.buffer", "lua.caches", "functions.caches", "script.VMs"] {
+        integer(reply, name, 0);
     }
-    for (name, value) in ratios {
-        ctx.reply.bulk(name.as_bytes());
-        ctx.reply.double(value);
+    for (db, _) in dbs {
+        reply.bulk(format!("db.{db}").as_bytes());
+        reply.map(2);
+        integer(reply, "overhead.hashtable.main", keyspace.table_bytes(db) as u64);
+        // A key's expiry is part of its entry.
+        integer(reply, "overhead.hashtable.expires", 0);
     }
-    for (db, size) in dbs {
-        ctx.reply.bulk(format!("db.{db}").as_bytes());
-        ctx.reply.map(2);
-        ctx.reply.bulk(b"overhead.hashtable.main");
-        ctx.reply.integer(size.keys as i64 * size_of::<u64>() as i64);
-        ctx.reply.bulk(b"overhead.hashtable.expires");
-        ctx.reply.integer(0);
+    integer(reply, "overhead.db.hashtable.lut", figures.tables);
+    integer(reply, "overhead.db.hashtable.rehashing", 0);
+    integer(reply, "overhead.total", figures.overhead());
+    integer(reply, "db.dict.rehashing.count", 0);
+    integer(reply, "keys.count", keys);
+    let beyond_start = figures.used.saturating_sub(figures.startup);
+    integer(reply, "keys.bytes-per-key", beyond_start.checked_div(keys).unwrap_or(0));
+    integer(reply, "dataset.bytes", figures.dataset);
+    double(reply, "dataset.percentage", figures.dataset_percent());
+    double(reply, "peak.percentage", 100.0 * ratio(figures.used, figures.peak));
+    integer(reply, "allocator.allocated", figures.used);
+    integer(reply, "allocator.active", figures.committed);
+    integer(reply, "allocator.resident", figures.heap_rss);
+    integer(reply, "allocator.muzzy", 0);
+    for Beyond { stats: [ratio_name, bytes_name], more, less, .. } in beyond {
+        double(reply, ratio_name, ratio(more, less));
+        reply.bulk(bytes_name.as_bytes());
+        reply.integer(more as i64 - less as i64);
     }
     Ok(())
+}
+
+/// Fields of MEMORY STATS besides those of databases.
+const FIELDS_BESIDE_DBS: usize = 33;
+
+fn integer(reply: &mut Reply<'_>, name: &str, value: u64) {
+    reply.bulk(name.as_bytes());
+    reply.integer(value as i64);
+}
+
+fn double(reply: &mut Reply<'_>, name: &str, value: f64) {
+    reply.bulk(name.as_bytes());
+    reply.double(value);
 }

@@ -478,6 +478,11 @@ impl Connections {
         drop(idle);
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
         self.kept.lock().expect("nothing panics while the connections are locked")
     }

@@ -1,5 +1,7 @@
 //! INFO and MEMORY STATS: where the memory is.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use structures::alloc;
 
 use super::Fields;
@@ -16,7 +18,13 @@ pub struct MemoryFigures {
     pub startup: u64,
     /// Resident, by the kernel's account.
     pub rss: u64,
-    /// `used` beyond what the server needs without data.
+    /// The part of `rss` that is no file's: the heap and the threads' stacks.
+    pub heap_rss: u64,
+    /// What the allocator made usable: `used`, and free memory that it keeps.
+    pub committed: u64,
+    /// Tables of all databases, without keys and values, as estimated.
+    pub tables: u64,
+    /// `used` without what the server needs at its start, for clients, and for tables.
     pub dataset: u64,
     /// Input and output that clients make the server hold.
     pub clients: u64,
@@ -27,17 +35,22 @@ pub struct MemoryFigures {
 impl MemoryFigures {
     /// The figures of now.
     pub fn now(shared: &Shared) -> Self {
-        use std::sync::atomic::Ordering::Relaxed;
         let used = alloc::used_memory_bytes() as u64;
         let clients = shared.clients.all();
         let clients = clients.iter().map(|client| client.memory_bytes()).sum();
         let startup = shared.startup_memory_bytes.load(Relaxed);
+        let dbs = 0..shared.keyspace.db_count();
+        let tables = dbs.map(|db| shared.keyspace.table_bytes(db) as u64).sum();
+        let (rss, heap_rss) = crate::process::resident_bytes();
         Self {
             used,
             peak: (alloc::peak_memory_bytes() as u64).max(used),
             startup,
-            rss: crate::process::resident_bytes(),
-            dataset: used.saturating_sub(startup + clients),
+            rss,
+            heap_rss,
+            committed: alloc::committed_bytes() as u64,
+            tables,
+            dataset: used.saturating_sub(startup + clients + tables),
             clients,
             system: crate::process::system_memory_bytes(),
         }
@@ -48,10 +61,49 @@ impl MemoryFigures {
         100.0 * ratio(self.dataset, self.used.saturating_sub(self.startup))
     }
 
+    /// What `used` is besides the data.
+    pub fn overhead(&self) -> u64 {
+        self.used - self.dataset
+    }
+
+    /// From what was handed out to what is resident, step by step, and as a whole.
+    pub fn beyond(&self) -> [Beyond; 4] {
+        let step = |info, stats, more, less| Beyond { info, stats, more, less };
+        [
+            step(
+                "allocator_frag",
+                ["allocator-fragmentation.ratio", "allocator-fragmentation.bytes"],
+                self.committed,
+                self.used,
+            ),
+            step(
+                "allocator_rss",
+                ["allocator-rss.ratio", "allocator-rss.bytes"],
+                self.heap_rss,
+                self.committed,
+            ),
+            step("rss_overhead", ["rss-overhead.ratio", "rss-overhead.bytes"], self.rss, self.heap_rss),
+            step("mem_fragmentation", ["fragmentation", "fragmentation.bytes"], self.rss, self.used),
+        ]
+    }
+
     /// Resident memory over used memory.
     pub fn fragmentation(&self) -> f64 {
         ratio(self.rss, self.used)
     }
+}
+
+/// How far one figure is beyond another.
+#[derive(Clone, Copy, Debug)]
+pub struct Beyond {
+    /// The name in INFO, before `_ratio` and `_bytes`.
+    pub info: &'static str,
+    /// The names of both in MEMORY STATS.
+    pub stats: [&'static str; 2],
+    /// The larger one, as a rule.
+    pub more: u64,
+    /// The other.
+    pub less: u64,
 }
 
 /// `a / b`, zero where there is nothing to divide by.
@@ -67,13 +119,13 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.size("used_memory_rss", figures.rss);
     fields.size("used_memory_peak", figures.peak);
     fields.add("used_memory_peak_perc", format_args!("{:.2}%", 100.0 * ratio(figures.used, figures.peak)));
-    fields.add("used_memory_overhead", figures.used - figures.dataset);
+    fields.add("used_memory_overhead", figures.overhead());
     fields.add("used_memory_startup", figures.startup);
     fields.add("used_memory_dataset", figures.dataset);
     fields.add("used_memory_dataset_perc", format_args!("{:.2}%", figures.dataset_percent()));
     fields.add("allocator_allocated", figures.used);
-    fields.add("allocator_active", figures.used.max(figures.rss));
-    fields.add("allocator_resident", figures.rss);
+    fields.add("allocator_active", figures.committed);
+    fields.add("allocator_resident", figures.heap_rss);
     fields.add("allocator_muzzy", 0);
     fields.size("total_system_memory", figures.system);
     fields.zeros(&["used_memory_lua", "used_memory_vm_eval"]);
@@ -90,16 +142,13 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.size("used_memory_scripts", 0);
     fields.size("maxmemory", settings.maxmemory_bytes);
     fields.add("maxmemory_policy", settings.maxmemory_policy);
-    fields.add("allocator_frag_ratio", "1.00");
-    fields.add("allocator_frag_bytes", 0);
-    fields.add("allocator_rss_ratio", format_args!("{:.2}", figures.fragmentation()));
-    fields.add("allocator_rss_bytes", figures.rss.saturating_sub(figures.used));
-    fields.add("rss_overhead_ratio", "1.00");
-    fields.add("rss_overhead_bytes", 0);
-    fields.add("mem_fragmentation_ratio", format_args!("{:.2}", figures.fragmentation()));
-    fields.add("mem_fragmentation_bytes", figures.rss as i64 - figures.used as i64);
+    for Beyond { info, more, less, .. } in figures.beyond() {
+        fields.add(&format!("{info}_ratio"), format_args!("{:.2}", ratio(more, less)));
+        fields.add(&format!("{info}_bytes"), more as i64 - less as i64);
+    }
+    let pending = shared.freeing.pending_bytes() + shared.push_bytes.load(Relaxed);
+    fields.add("mem_not_counted_for_evict", pending);
     fields.zeros(&[
-        "mem_not_counted_for_evict",
         "mem_replication_backlog",
         "mem_total_replication_buffers",
         "mem_replica_full_sync_buffer",

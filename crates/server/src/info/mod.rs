@@ -11,7 +11,7 @@ mod memory;
 mod server;
 mod stats;
 
-pub use memory::{MemoryFigures, ratio};
+pub use memory::{Beyond, MemoryFigures, ratio};
 
 /// A section: its name in a request, its heading, whether a plain INFO shows it, and its writer.
 pub struct Section {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Fields;
 use net::Address;
@@ -37,7 +37,8 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     fields.add("process_supervised", "no");
     fields.add("run_id", &shared.run_id);
     fields.add("tcp_port", shared.tcp_port());
-    fields.add("server_time_usec", unix_ms() * 1000);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    fields.add("server_time_usec", now.as_micros());
     fields.add("uptime_in_seconds", uptime_s);
     fields.add("uptime_in_days", uptime_s / DAY_S);
     let hz = shared.settings.get().hz;
@@ -83,7 +84,7 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     let watched: u64 = clients.iter().map(|client| client.watched.load(Relaxed)).sum();
     fields.add("total_watched_keys", watched);
     fields.add("total_blocking_keys", follows.waited_keys());
-    fields.zeros(&["total_blocking_keys_on_nokey"]);
+    fields.add("total_blocking_keys_on_nokey", follows.group_keys());
 }
 
 /// The Persistence section.
@@ -118,14 +119,21 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
 }
 
-/// The Threads section.
+/// The Threads section: what each I/O thread did; how long it ran on a core, and how long it was ready to run
+/// and had none, by the kernel's account.
 pub fn threads(shared: &Shared, fields: &mut Fields) {
     for (index, port) in shared.threads.iter().enumerate() {
-        let (clients, turns) = (port.stats.clients.get(), port.stats.turns.get());
-        let processed = port.stats.processed.get();
+        let stats = &port.stats;
+        let (clients, reads, writes) = (stats.clients.get(), stats.reads.get(), stats.writes.get());
+        let (commands, turns) = (stats.processed.get(), stats.cycles.get());
+        let time = crate::process::thread_time(port.tid.load(Relaxed));
+        let (busy, wait) = (time.running.as_micros(), time.ready.as_micros());
         fields.add(
             &format!("io_thread_{index}"),
-            format_args!("clients={clients},reads={turns},writes={turns},commands={processed}"),
+            format_args!(
+                "clients={clients},reads={reads},writes={writes},commands={commands},turns={turns},\
+                 busy_usec={busy},wait_usec={wait}"
+            ),
         );
     }
 }
@@ -145,13 +153,17 @@ pub fn replication(shared: &Shared, fields: &mut Fields) {
 }
 
 /// The CPU section, as the kernel accounts for this process.
-pub fn cpu(_shared: &Shared, fields: &mut Fields) {
+pub fn cpu(shared: &Shared, fields: &mut Fields) {
     let (user, system) = crate::process::cpu_time();
     let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
     fields.add("used_cpu_sys", seconds(system));
     fields.add("used_cpu_user", seconds(user));
     fields.add("used_cpu_sys_children", "0.000000");
     fields.add("used_cpu_user_children", "0.000000");
+    // What Redis does on its main thread, the I/O threads do here.
+    let times = shared.threads.iter().map(|port| crate::process::thread_cpu_time(port.tid.load(Relaxed)));
+    let (user, system) =
+        times.fold((Duration::ZERO, Duration::ZERO), |sum, time| (sum.0 + time.0, sum.1 + time.1));
     fields.add("used_cpu_sys_main_thread", seconds(system));
     fields.add("used_cpu_user_main_thread", seconds(user));
 }

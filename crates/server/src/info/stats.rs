@@ -9,6 +9,8 @@ use super::Fields;
 use crate::latency::Times;
 use crate::pubsub::Kind;
 use crate::shared::Shared;
+use crate::stats::{Counter, ThreadStats};
+use crate::worker::unix_ms;
 
 /// The fields of keys' sizes, in the order of [`SizedType::ALL`]. Redis has none of streams.
 const SIZE_FIELDS: [(SizedType, &str); 5] = [
@@ -21,6 +23,51 @@ const SIZE_FIELDS: [(SizedType, &str); 5] = [
 
 /// The Stats section.
 pub fn stats(shared: &Shared, fields: &mut Fields) {
+    requests(shared, fields);
+    fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    expired(shared, fields);
+    evicted(shared, fields);
+    fields.add("keyspace_hits", shared.sum(|stats| &stats.hits));
+    fields.add("keyspace_misses", shared.sum(|stats| &stats.misses));
+    fields.add("pubsub_channels", shared.pubsub.channel_count(Kind::Channel));
+    fields.add("pubsub_patterns", shared.pubsub.pattern_count());
+    fields.add("pubsubshard_channels", shared.pubsub.channel_count(Kind::Shard));
+    fields.zeros(&["latest_fork_usec", "total_forks"]);
+    fields.add("migrate_cached_sockets", shared.migrations.count());
+    fields.zeros(&[
+        "slave_expires_tracked_keys",
+        "active_defrag_hits",
+        "active_defrag_misses",
+        "active_defrag_key_hits",
+        "active_defrag_key_misses",
+        "total_active_defrag_time",
+        "current_active_defrag_time",
+    ]);
+    fields.add("tracking_total_keys", shared.tracking.keys());
+    fields.add("tracking_total_items", shared.tracking.items());
+    fields.add("tracking_total_prefixes", shared.tracking.prefix_count());
+    fields.add("unexpected_error_replies", 0);
+    fields.add("total_error_replies", shared.sum(|stats| &stats.errors));
+    // Every payload is looked at in depth.
+    let restore = shared.table.find(b"RESTORE").expect("the command exists").id;
+    fields.add("dump_payload_sanitizations", shared.sum(|stats| &stats.commands[restore].calls));
+    let (reads, writes) = (shared.sum(|stats| &stats.reads), shared.sum(|stats| &stats.writes));
+    fields.add("total_reads_processed", reads);
+    fields.add("total_writes_processed", writes);
+    fields.add("io_threaded_reads_processed", reads);
+    fields.add("io_threaded_writes_processed", writes);
+    let query_limit = shared.sum(|stats| &stats.query_limit_disconnections);
+    fields.add("client_query_buffer_limit_disconnections", query_limit);
+    let output_limit = shared.sum(|stats| &stats.output_limit_disconnections);
+    fields.add("client_output_buffer_limit_disconnections", output_limit);
+    fields.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    turns(shared, fields);
+    fields.add("acl_access_denied_auth", shared.sum(|stats| &stats.denied_auth));
+    fields.zeros(&["acl_access_denied_cmd", "acl_access_denied_key", "acl_access_denied_channel"]);
+}
+
+/// Connections, requests and bytes.
+fn requests(shared: &Shared, fields: &mut Fields) {
     let samples = &shared.samples;
     let kbps = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
     fields.add("total_connections_received", shared.sum(|stats| &stats.connections));
@@ -34,62 +81,6 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("instantaneous_input_repl_kbps", "0.00");
     fields.add("instantaneous_output_repl_kbps", "0.00");
     fields.add("rejected_connections", shared.rejected_connections.load(Relaxed));
-    fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
-    expired(shared, fields);
-    fields.add("evicted_keys", shared.sum(|stats| &stats.evicted_keys));
-    fields.add("evicted_clients", shared.sum(|stats| &stats.evicted_clients));
-    fields.add("expired_stale_perc", "0.00");
-    fields.zeros(&[
-        "expired_time_cap_reached_count",
-        "expire_cycle_cpu_milliseconds",
-        "evicted_scripts",
-        "total_eviction_exceeded_time",
-        "current_eviction_exceeded_time",
-    ]);
-    fields.add("keyspace_hits", shared.sum(|stats| &stats.hits));
-    fields.add("keyspace_misses", shared.sum(|stats| &stats.misses));
-    fields.add("pubsub_channels", shared.pubsub.channel_count(Kind::Channel));
-    fields.add("pubsub_patterns", shared.pubsub.pattern_count());
-    fields.add("pubsubshard_channels", shared.pubsub.channel_count(Kind::Shard));
-    fields.zeros(&[
-        "latest_fork_usec",
-        "total_forks",
-        "migrate_cached_sockets",
-        "slave_expires_tracked_keys",
-        "active_defrag_hits",
-        "active_defrag_misses",
-        "active_defrag_key_hits",
-        "active_defrag_key_misses",
-        "total_active_defrag_time",
-        "current_active_defrag_time",
-    ]);
-    fields.add("tracking_total_keys", shared.tracking.keys());
-    fields.add("tracking_total_items", shared.tracking.items());
-    fields.add("tracking_total_prefixes", shared.tracking.prefix_count());
-    fields.zeros(&["unexpected_error_replies"]);
-    fields.add("total_error_replies", shared.sum(|stats| &stats.errors));
-    fields.add("dump_payload_sanitizations", 0);
-    let (reads, writes) = (shared.sum(|stats| &stats.reads), shared.sum(|stats| &stats.writes));
-    fields.add("total_reads_processed", reads);
-    fields.add("total_writes_processed", writes);
-    fields.add("io_threaded_reads_processed", reads);
-    fields.add("io_threaded_writes_processed", writes);
-    let query_limit = shared.sum(|stats| &stats.query_limit_disconnections);
-    fields.add("client_query_buffer_limit_disconnections", query_limit);
-    let output_limit = shared.sum(|stats| &stats.output_limit_disconnections);
-    fields.add("client_output_buffer_limit_disconnections", output_limit);
-    fields.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
-    fields.add("eventloop_cycles", shared.sum(|stats| &stats.cycles));
-    fields.zeros(&[
-        "eventloop_duration_sum",
-        "eventloop_duration_cmd_sum",
-        "instantaneous_eventloop_cycles_per_sec",
-        "instantaneous_eventloop_duration_usec",
-        "acl_access_denied_auth",
-        "acl_access_denied_cmd",
-        "acl_access_denied_key",
-        "acl_access_denied_channel",
-    ]);
 }
 
 /// What expired: met by a command after its time, or found by the housekeeper.
@@ -99,6 +90,32 @@ fn expired(shared: &Shared, fields: &mut Fields) {
     fields.add("expired_subkeys", hash_fields);
     let keys = shared.sum(|stats| &stats.expired_keys) + samples.actively_expired.get();
     fields.add("expired_keys", keys);
+    let stale_percent = samples.stale_millionths.load(Relaxed) as f64 / 1e4;
+    fields.add("expired_stale_perc", format_args!("{stale_percent:.2}"));
+    fields.add("expired_time_cap_reached_count", samples.expiry_cut_short.get());
+    fields.add("expire_cycle_cpu_milliseconds", samples.expiry_nanos.get() / 1_000_000);
+}
+
+/// What was evicted, and for how long memory was over its limit.
+fn evicted(shared: &Shared, fields: &mut Fields) {
+    fields.add("evicted_keys", shared.sum(|stats| &stats.evicted_keys));
+    fields.add("evicted_clients", shared.sum(|stats| &stats.evicted_clients));
+    fields.add("evicted_scripts", 0);
+    let (total, current) = shared.over_limit.times(shared.started);
+    fields.add("total_eviction_exceeded_time", (total + current).as_millis());
+    fields.add("current_eviction_exceeded_time", current.as_millis());
+}
+
+/// The turns of the event loops, all threads together.
+fn turns(shared: &Shared, fields: &mut Fields) {
+    let usec = |counter: fn(&ThreadStats) -> &Counter| shared.sum(counter) / 1000;
+    fields.add("eventloop_cycles", shared.sum(|stats| &stats.cycles));
+    fields.add("eventloop_duration_sum", usec(|stats| &stats.cycles_nanos));
+    fields.add("eventloop_duration_cmd_sum", usec(|stats| &stats.running_nanos));
+    let cycles = shared.samples.cycles_per_second.load(Relaxed);
+    let nanos = shared.samples.cycles_nanos_per_second.load(Relaxed);
+    fields.add("instantaneous_eventloop_cycles_per_sec", cycles);
+    fields.add("instantaneous_eventloop_duration_usec", nanos / cycles.max(1) / 1000);
 }
 
 /// The Commandstats section: commands that were called.
@@ -181,7 +198,9 @@ pub fn keyspace(shared: &Shared, fields: &mut Fields) {
         let size = shared.keyspace.db_size(db);
         if size.keys > 0 {
             let (keys, expires, fields_expire) = (size.keys, size.expires, size.field_expires);
-            let value = format_args!("keys={keys},expires={expires},avg_ttl=0,subexpiry={fields_expire}");
+            let ttl_ms = if expires == 0 { 0 } else { shared.keyspace.average_ttl_ms(db, unix_ms()) };
+            let value =
+                format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},subexpiry={fields_expire}");
             fields.add(&format!("db{db}"), value);
         }
     }

@@ -1,0 +1,85 @@
+//! Figures of the keyspace that are estimated from a few shards: what INFO and MEMORY STATS show.
+//!
+//! Keys are spread over shards by a keyed hash, so any few shards are a fair sample. Each is locked by itself,
+//! for a look that is bounded however many keys there are.
+
+use crate::key::SHARD_COUNT;
+use crate::keyspace::Keyspace;
+
+/// Shards that are looked at.
+const SHARDS_SEEN: usize = 16;
+/// Keys looked at in each of them.
+const KEYS_SEEN: usize = 8;
+
+impl Keyspace {
+    /// Bytes of a database's tables, without keys and values. Exact only in the long run: from one shard in 64.
+    pub fn table_bytes(&self, db: usize) -> usize {
+        let of_shard = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.memory_usage());
+        seen_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SEEN)
+    }
+
+    /// The mean time to live of a database's keys that have one, in milliseconds, from up to 128 of them. 0
+    /// where none was seen.
+    pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> u64 {
+        let (mut sum_ms, mut seen) = (0, 0);
+        // Where few keys expire, the chosen shards may have none.
+        for shard in
+            seen_shards().chain((0..SHARD_COUNT).filter(|shard| shard % (SHARD_COUNT / SHARDS_SEEN) != 0))
+        {
+            let guard = self.lock(shard);
+            let Some(db) = guard.db(db) else { continue };
+            let start = (shard as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            seen += db.table.sample(start, KEYS_SEEN, true, |entry| {
+                let left_ms = entry.expiry_ms().map_or(0, |at_ms| at_ms.saturating_sub(now_ms));
+                sum_ms += u128::from(left_ms.max(0) as u64);
+            });
+            if seen >= SHARDS_SEEN * KEYS_SEEN {
+                break;
+            }
+        }
+        if seen == 0 { 0 } else { (sum_ms / seen as u128) as u64 }
+    }
+}
+
+/// Shards, evenly spread.
+fn seen_shards() -> impl Iterator<Item = usize> {
+    (0..SHARD_COUNT).step_by(SHARD_COUNT / SHARDS_SEEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::KeyEntry;
+    use crate::string::stored;
+
+    fn keyspace(keys: usize, expiry_ms: impl Fn(usize) -> Option<i64>) -> Keyspace {
+        let keyspace = Keyspace::new(2, [1, 2, 3, 4]);
+        for number in 0..keys {
+            let name = format!("key:{number}");
+            let key = keyspace.hasher().key(name.as_bytes());
+            let entry = KeyEntry::new(name.as_bytes(), stored(b"v"), expiry_ms(number), 0);
+            keyspace.lock(key.shard()).db_mut(1).insert(key.hash, entry, keyspace.hasher());
+        }
+        keyspace
+    }
+
+    #[test]
+    fn the_average_ttl_is_near_the_truth() {
+        assert_eq!(keyspace(10, |_| None).average_ttl_ms(1, 0), 0);
+        assert_eq!(keyspace(1, |_| Some(700)).average_ttl_ms(1, 200), 500);
+        // Between 0 and 2000, evenly.
+        let average = keyspace(20_000, |number| Some(1000 + number as i64 / 10)).average_ttl_ms(1, 1000);
+        assert!((700..1300).contains(&average), "{average}");
+    }
+
+    #[test]
+    fn the_size_of_tables_is_near_the_truth() {
+        let keyspace = keyspace(50_000, |_| None);
+        let truth: usize = (0..SHARD_COUNT)
+            .map(|shard| keyspace.lock(shard).db(1).map_or(0, |db| db.table.memory_usage()))
+            .sum();
+        let estimate = keyspace.table_bytes(1);
+        assert!(estimate.abs_diff(truth) < truth / 5, "{estimate} {truth}");
+        assert_eq!(keyspace.table_bytes(0), 0);
+    }
+}

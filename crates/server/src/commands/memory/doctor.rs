@@ -1,0 +1,140 @@
+//! MEMORY DOCTOR: what is unusual about the memory, in words.
+
+use stdx::memory_size::format_memory;
+
+use crate::info::{MemoryFigures, ratio};
+
+/// Below this much, no figure is a cause for worry.
+const WORTH_BYTES_MIN: u64 = 5 << 20;
+/// From this many bytes on, what is resident for no data is worth a word.
+const WASTE_BYTES_MIN: u64 = 10 << 20;
+/// What a client's buffers may hold on average.
+const CLIENT_BYTES_MAX: u64 = 200 << 10;
+
+/// What is looked at besides the memory itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings {
+    /// Clients connected.
+    pub clients: u64,
+    /// Bytes that wait to be freed in the background.
+    pub pending_bytes: u64,
+    /// `maxmemory`; 0 for none.
+    pub limit_bytes: u64,
+    /// Whether keys are evicted at the limit.
+    pub evicts: bool,
+}
+
+/// The report.
+pub fn report(figures: &MemoryFigures, around: Surroundings) -> String {
+    if figures.used < WORTH_BYTES_MIN {
+        return "This server holds very little data: there is nothing to diagnose yet.\n".to_owned();
+    }
+    let findings = findings(figures, around);
+    if findings.is_empty() {
+        return "No memory problem found.\n".to_owned();
+    }
+    findings.iter().map(|finding| format!("* {finding}\n")).collect()
+}
+
+fn findings(figures: &MemoryFigures, around: Surroundings) -> Vec<String> {
+    let mut findings = Vec::new();
+    let MemoryFigures { used, peak, rss, heap_rss, committed, clients, system, .. } = *figures;
+    if peak > used + used / 2 {
+        findings.push(format!(
+            "Peak: the server once used {}, {:.1} times what it uses now. Memory of that time may still be \
+             resident; MEMORY PURGE gives back what is free.",
+            format_memory(peak),
+            ratio(peak, used)
+        ));
+    }
+    // What the allocator keeps counts only where it is resident: the rest is addresses.
+    let kept = committed.min(heap_rss);
+    if ratio(kept, used) > 1.4 && kept - used > WASTE_BYTES_MIN {
+        findings.push(format!(
+            "Fragmentation: {} are resident for {} of used memory. The rest is free space between values; it is \
+             used again for values of the sizes that were there.",
+            format_memory(kept),
+            format_memory(used)
+        ));
+    }
+    if ratio(rss, heap_rss) > 1.1 && rss - heap_rss > WASTE_BYTES_MIN {
+        let bytes = format_memory(rss - heap_rss);
+        findings.push(format!("Overhead of the process: {bytes} of files are resident besides the heap."));
+    }
+    if clients > WORTH_BYTES_MIN && clients / around.clients.max(1) > CLIENT_BYTES_MAX {
+        findings.push(format!(
+            "Clients: {} wait in their buffers, {} each on average. CLIENT LIST shows whose (qbuf, omem): such \
+             clients do not read their replies, or send large requests.",
+            format_memory(clients),
+            format_memory(clients / around.clients.max(1))
+        ));
+    }
+    if around.pending_bytes > WORTH_BYTES_MIN {
+        findings.push(format!(
+            "Freeing: {} wait to be freed in the background. They will be, soon.",
+            format_memory(around.pending_bytes)
+        ));
+    }
+    if around.limit_bytes > 0 && ratio(used, around.limit_bytes) > 0.95 {
+        let then = if around.evicts { "keys are evicted" } else { "writes are refused (maxmemory-policy)" };
+        let percent = 100.0 * ratio(used, around.limit_bytes);
+        findings.push(format!("Limit: {percent:.1}% of maxmemory are used; at the limit {then}."));
+    }
+    if system > 0 && ratio(rss, system) > 0.9 {
+        let percent = 100.0 * ratio(rss, system);
+        findings.push(format!(
+            "Machine: {percent:.1}% of its memory are this server's. When it runs out, the system ends a process."
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: MemoryFigures = MemoryFigures {
+        used: 100 << 20,
+        peak: 110 << 20,
+        startup: 1 << 20,
+        rss: 115 << 20,
+        heap_rss: 110 << 20,
+        committed: 112 << 20,
+        tables: 10 << 20,
+        dataset: 80 << 20,
+        clients: 1 << 20,
+        system: 1 << 30,
+    };
+    const CALM: Surroundings = Surroundings { clients: 10, pending_bytes: 0, limit_bytes: 0, evicts: false };
+
+    /// The first words of what is found.
+    fn check(figures: MemoryFigures, around: Surroundings, expected: &[&str]) {
+        let found: Vec<String> = findings(&figures, around)
+            .iter()
+            .map(|text| text.split(':').next().unwrap_or_default().to_owned())
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn each_figure_that_is_off_is_named() {
+        check(GOOD, CALM, &[]);
+        check(MemoryFigures { peak: 200 << 20, ..GOOD }, CALM, &["Peak"]);
+        let gaps = MemoryFigures { committed: 160 << 20, heap_rss: 150 << 20, rss: 152 << 20, ..GOOD };
+        check(gaps, CALM, &["Fragmentation"]);
+        // Committed without being resident is no waste.
+        check(MemoryFigures { committed: 400 << 20, ..GOOD }, CALM, &[]);
+        check(MemoryFigures { rss: 140 << 20, ..GOOD }, CALM, &["Overhead of the process"]);
+        check(MemoryFigures { clients: 10 << 20, ..GOOD }, CALM, &["Clients"]);
+        check(MemoryFigures { clients: 10 << 20, ..GOOD }, Surroundings { clients: 1000, ..CALM }, &[]);
+        check(GOOD, Surroundings { pending_bytes: 6 << 20, ..CALM }, &["Freeing"]);
+        check(GOOD, Surroundings { limit_bytes: 101 << 20, ..CALM }, &["Limit"]);
+        check(MemoryFigures { system: 120 << 20, ..GOOD }, CALM, &["Machine"]);
+    }
+
+    #[test]
+    fn a_small_server_is_not_diagnosed() {
+        assert!(report(&MemoryFigures { used: 1 << 20, ..GOOD }, CALM).contains("very little"));
+        assert!(report(&GOOD, CALM).contains("No memory problem"));
+    }
+}
