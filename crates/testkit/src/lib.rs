@@ -11,6 +11,7 @@ pub mod linearizability;
 pub mod matching;
 pub mod notation;
 pub mod process;
+pub mod queue;
 pub mod rng;
 pub mod script;
 pub mod sequential;

@@ -15,6 +15,7 @@ mod metrics;
 mod migrate;
 mod monitor;
 mod pubsub;
+mod queue;
 mod requests;
 mod scripts;
 mod sessions;

@@ -28,6 +28,19 @@ pub fn on_each_back_end(test: impl Fn(&Server)) {
     }
 }
 
+/// Does `test` with a server of so many I/O threads on each back end that the kernel permits.
+pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
+    let start = |choice| {
+        Server::builder().port(0).io_threads(io_threads).backend(choice).start().expect("the server starts")
+    };
+    test(&start(BackendChoice::Epoll));
+    // Containers often forbid io_uring: then epoll is served instead, and was tested above.
+    let server = start(BackendChoice::Auto);
+    if server.backend() == Backend::IoUring {
+        test(&server);
+    }
+}
+
 /// Does `test` with a server in a process of its own, whose memory is its own too, on each back end.
 pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
     for backend in ["epoll", "auto"] {

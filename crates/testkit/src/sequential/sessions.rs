@@ -128,9 +128,13 @@ impl Database {
         while let Some(key) = ready.pop_front() {
             let mut at = 0;
             while let Some(Waiting { client, verb, keys }) = self.sessions.queue.get(at).cloned() {
+                let is_there = match self.keys.get(&key) {
+                    Some(Object::List(_)) => matches!(&*verb, b"BLPOP" | b"BRPOP"),
+                    Some(Object::Zset(_)) => matches!(&*verb, b"BZPOPMIN" | b"BZPOPMAX"),
+                    _ => false,
+                };
                 // Not that key, but the first that it named and that has something.
-                let is_concerned = keys.contains(&key);
-                let mut keys = keys.iter().filter(|_| is_concerned);
+                let mut keys = keys.iter().filter(|_| is_there && keys.contains(&key));
                 match keys.find_map(|key| self.pop(&verb, key).ok()?) {
                     Some(popped) => {
                         self.sessions.queue.remove(at);

@@ -1,0 +1,45 @@
+//! A queue under 64 clients that are killed at random loses nothing and serves nothing twice: see testkit's
+//! queue.rs for what that says about requests whose replies nobody read.
+
+use testkit::Address;
+use testkit::queue::{Queue, run};
+
+use crate::support::on_each_back_end_with;
+
+const CLIENTS: usize = 64;
+
+/// Elements that go through the queue of each server here: with six of them, 100,000 in all.
+/// `SAKER_QUEUE_ELEMENTS=1000000` makes it more.
+fn elements() -> usize {
+    const ELEMENTS: usize = 17_000;
+    std::env::var("SAKER_QUEUE_ELEMENTS").map_or(ELEMENTS, |count| count.parse().expect("a number"))
+}
+
+fn check_with(io_threads: usize) {
+    on_each_back_end_with(io_threads, |server| {
+        let queue = Queue {
+            address: Address::port(server.port()),
+            clients: CLIENTS,
+            elements: elements(),
+            seed: io_threads as u64,
+        };
+        let report = run(&queue);
+        println!("{}, {io_threads} I/O threads: {report}", server.backend().name());
+        assert!(report.hung_up > 0 && report.killed > 0, "{report}");
+    });
+}
+
+#[test]
+fn nothing_is_lost_on_one_thread() {
+    check_with(1);
+}
+
+#[test]
+fn nothing_is_lost_across_two_threads() {
+    check_with(2);
+}
+
+#[test]
+fn nothing_is_lost_across_more_threads_than_cores() {
+    check_with(4);
+}

@@ -1,0 +1,465 @@
+//! A queue under clients that come and go: nothing may be lost or served twice.
+//!
+//! Clients push elements to a few lists and take them off again, in small pipelines, by all ways there are to
+//! take one. Some hang up without reading their replies, some are killed or unblocked by others, and all of
+//! them come back with a new connection. Every element is pushed once, by one client, and says so:
+//! `<client>:<list>:<number>`.
+//!
+//! What is known in the end is exact but for the requests whose replies were never read:
+//!
+//! 1. No element is found twice, in replies, in the lists that BLMOVE fills, or in what is left.
+//! 2. No element is found that was not pushed.
+//! 3. An element whose push was answered is found, except as many as the requests to pop with unread replies
+//!    could have taken. A request to move (BLMOVE) takes none away, read or not.
+//! 4. What one client gets of one pusher's elements in one list comes in the order it was pushed: elements are
+//!    pushed on the right and taken from the left. (Pushes without an answer are left out: a server may come to
+//!    them behind those of the pusher's next connection.)
+//! 5. Nobody waits any more when all connections are closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use resp::{Value, encode_request};
+
+use crate::client::{Address, Client, ClientError};
+use crate::rng::Rng;
+
+/// Lists that elements go through.
+const LISTS: usize = 3;
+/// The longest pipeline.
+const PIPELINE_MAX: usize = 6;
+/// The most elements of one push, and the most that one request takes.
+const ELEMENTS_MAX: usize = 4;
+/// How long a client waits for an element, in seconds.
+const TIMEOUT: &str = "0.01";
+/// Of a thousand pipelines so many end with the client hanging up, and so many kill or unblock another client.
+const HANG_UP_PERMILLE: usize = 8;
+/// See [`HANG_UP_PERMILLE`].
+const KILL_PERMILLE: usize = 8;
+/// How long it may take until the server has noticed the end of all connections.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// The server, without keys.
+    pub address: Address,
+    /// Clients at a time, each a thread here.
+    pub clients: usize,
+    /// Elements pushed by all together.
+    pub elements: usize,
+    /// Chooses what the clients do.
+    pub seed: u64,
+}
+
+/// What happened, when nothing was wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Elements whose push was answered.
+    pub pushed: usize,
+    /// Elements whose push was not answered and that were found.
+    pub pushed_unanswered: usize,
+    /// Elements that replies brought.
+    pub popped: usize,
+    /// Elements in the lists that BLMOVE fills.
+    pub moved: usize,
+    /// Elements that unread replies took away.
+    pub lost: usize,
+    /// What unread replies could have taken away.
+    pub lost_max: usize,
+    /// Connections that ended with requests under way.
+    pub hung_up: usize,
+    /// Of these, ended by others.
+    pub killed: usize,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} elements pushed, {} more by unanswered pushes; {} popped, {} moved; {} of at most {} went with \
+             unread replies of {} connections, {} of which others killed",
+            self.pushed,
+            self.pushed_unanswered,
+            self.popped,
+            self.moved,
+            self.lost,
+            self.lost_max,
+            self.hung_up,
+            self.killed
+        )
+    }
+}
+
+/// An element: who pushed it, to which list, as its how-many-th.
+type Element = (usize, usize, usize);
+
+/// A request of a pipeline.
+enum Request {
+    /// RPUSH.
+    Push(Vec<Element>),
+    /// Takes up to so many elements, in the last of so many replies.
+    Pop { elements_max: usize, replies: usize },
+    /// BLMOVE to the client's own list.
+    Move,
+    /// CLIENT KILL or UNBLOCK.
+    Kill,
+}
+
+/// What one client knows in the end.
+#[derive(Default)]
+struct Known {
+    pushed: Vec<Element>,
+    maybe_pushed: Vec<Element>,
+    popped: Vec<Element>,
+    maybe_popped: usize,
+    hung_up: usize,
+    killed: usize,
+}
+
+/// What clients know of each other.
+struct Common {
+    /// The ids of their connections.
+    ids: Vec<AtomicU64>,
+    /// Clients that have pushed all their elements.
+    done_pushing: AtomicUsize,
+}
+
+/// Runs the clients and checks what they know in the end. See the module for what that is.
+///
+/// # Panics
+/// When something is lost, found twice, out of order, or the server does not answer.
+pub fn run(queue: &Queue) -> Report {
+    let common = Common {
+        ids: (0..queue.clients).map(|_| AtomicU64::new(0)).collect(),
+        done_pushing: AtomicUsize::new(0),
+    };
+    let known: Vec<Known> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..queue.clients)
+            .map(|index| {
+                let common = &common;
+                scope.spawn(move || Worker::new(queue, index, common).run())
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("its panic says why")).collect()
+    });
+    check(queue, &known)
+}
+
+/// One of the clients.
+struct Worker<'q> {
+    queue: &'q Queue,
+    index: usize,
+    common: &'q Common,
+    rng: Rng,
+    client: Client,
+    /// By list: how many elements it has pushed.
+    pushes: [usize; LISTS],
+    quota: usize,
+    known: Known,
+}
+
+impl<'q> Worker<'q> {
+    fn new(queue: &'q Queue, index: usize, common: &'q Common) -> Self {
+        let seed = queue.seed.wrapping_mul(1_000_003).wrapping_add(index as u64);
+        let quota = (queue.elements + queue.clients - 1 - index) / queue.clients;
+        let client = connect(&queue.address);
+        let (pushes, known) = ([0; LISTS], Known::default());
+        Self { queue, index, common, rng: Rng::new(seed), client, pushes, quota, known }
+    }
+
+    fn run(mut self) -> Known {
+        self.note_id();
+        let mut is_done = false;
+        loop {
+            if self.quota == 0 && !is_done {
+                is_done = true;
+                self.common.done_pushing.fetch_add(1, Relaxed);
+            }
+            let all_are_done = self.common.done_pushing.load(Relaxed) == self.queue.clients;
+            let popped = self.known.popped.len();
+            if !self.pipeline() {
+                self.client = connect(&self.queue.address);
+                self.note_id();
+            } else if all_are_done && self.known.popped.len() == popped && self.is_empty() {
+                return self.known;
+            }
+        }
+    }
+
+    /// Whether all lists are empty, as far as a client can know that others may kill.
+    fn is_empty(&mut self) -> bool {
+        let mut request = vec!["EXISTS".to_string()];
+        request.extend((0..LISTS).map(list));
+        matches!(self.client.request(&request), Ok(Value::Integer(0)))
+    }
+
+    /// Tells others who it is. One that is killed meanwhile is told apart by its next requests.
+    fn note_id(&mut self) {
+        if let Ok(Value::Integer(id)) = self.client.request(&["CLIENT", "ID"]) {
+            self.common.ids[self.index].store(id as u64, Relaxed);
+        }
+    }
+
+    /// Sends some requests and reads the replies; whether the connection still stands.
+    fn pipeline(&mut self) -> bool {
+        let mut bytes = Vec::new();
+        let mut requests = Vec::new();
+        for _ in 0..=self.rng.below(PIPELINE_MAX) {
+            let request = self.request(&mut bytes);
+            requests.push(request);
+        }
+        let hangs_up_at = (self.rng.below(1000) < HANG_UP_PERMILLE).then(|| self.rng.below(requests.len()));
+        let mut stands = self.client.send(&bytes).map_err(|error| self.note_end(&error)).is_ok();
+        for (at, request) in requests.into_iter().enumerate() {
+            if stands && hangs_up_at == Some(at) {
+                self.known.hung_up += 1;
+                stands = false;
+            }
+            let reply = stands.then(|| self.reply(&request)).flatten();
+            stands = reply.is_some();
+            self.note(request, reply);
+        }
+        stands
+    }
+
+    /// Its last reply; none when the connection has ended.
+    fn reply(&mut self, request: &Request) -> Option<Value> {
+        let replies = if let Request::Pop { replies, .. } = request { *replies } else { 1 };
+        match self.client.read_many(replies) {
+            Ok(mut replies) => replies.pop(),
+            Err(error) => {
+                self.note_end(&error);
+                None
+            }
+        }
+    }
+
+    /// The connection was ended by the server.
+    fn note_end(&mut self, error: &ClientError) {
+        assert!(matches!(error, ClientError::Closed), "client {}: {error}", self.index);
+        self.known.hung_up += 1;
+        self.known.killed += 1;
+    }
+
+    /// A random request, appended to `bytes`.
+    fn request(&mut self, bytes: &mut Vec<u8>) -> Request {
+        let mut send = |line: &str| encode_request(&line.split(' ').collect::<Vec<_>>(), bytes);
+        let (a, b) = (list(self.rng.below(LISTS)), list(self.rng.below(LISTS)));
+        if self.rng.below(1000) < KILL_PERMILLE {
+            let other = self.rng.below(self.queue.clients);
+            let id = self.common.ids[other].load(Relaxed);
+            // Itself it does not kill: it hangs up by itself.
+            match self.rng.below(3) {
+                0 if other != self.index => send(&format!("CLIENT KILL ID {id}")),
+                1 => send(&format!("CLIENT UNBLOCK {id} ERROR")),
+                _ => send(&format!("CLIENT UNBLOCK {id}")),
+            }
+            return Request::Kill;
+        }
+        let one = Request::Pop { elements_max: 1, replies: 1 };
+        match self.rng.below(100) {
+            0..25 if self.quota > 0 => return self.push(bytes),
+            0..35 => send(&format!("BLPOP {a} {TIMEOUT}")),
+            35..50 => send(&format!("BLPOP {a} {b} {TIMEOUT}")),
+            50..60 => send(&format!("LPOP {a}")),
+            60..80 => {
+                send(&format!("BLMOVE {a} {} LEFT RIGHT {TIMEOUT}", own_list(self.index)));
+                return Request::Move;
+            }
+            80..90 => {
+                send(&format!("BLMPOP {TIMEOUT} 2 {a} {b} LEFT COUNT {ELEMENTS_MAX}"));
+                return Request::Pop { elements_max: ELEMENTS_MAX, replies: 1 };
+            }
+            _ => {
+                for line in ["MULTI", &format!("LPOP {a}"), &format!("BLPOP {b} {TIMEOUT}"), "EXEC"] {
+                    send(line);
+                }
+                return Request::Pop { elements_max: 2, replies: 4 };
+            }
+        }
+        one
+    }
+
+    fn push(&mut self, bytes: &mut Vec<u8>) -> Request {
+        let to = self.rng.below(LISTS);
+        let count = (1 + self.rng.below(ELEMENTS_MAX)).min(self.quota);
+        self.quota -= count;
+        let first = self.pushes[to];
+        self.pushes[to] += count;
+        let elements: Vec<Element> = (first..first + count).map(|number| (self.index, to, number)).collect();
+        let mut words = vec!["RPUSH".to_string(), list(to)];
+        words.extend(elements.iter().map(|(client, list, number)| format!("{client}:{list}:{number}")));
+        encode_request(&words, bytes);
+        Request::Push(elements)
+    }
+
+    /// Notes what a reply, or its absence, says.
+    fn note(&mut self, request: Request, reply: Option<Value>) {
+        match (request, reply) {
+            (Request::Push(elements), Some(Value::Integer(_))) => self.known.pushed.extend(elements),
+            (Request::Push(elements), None) => self.known.maybe_pushed.extend(elements),
+            (Request::Push(_), Some(other)) => panic!("client {}: RPUSH answered {other}", self.index),
+            (Request::Pop { elements_max, .. }, None) => self.known.maybe_popped += elements_max,
+            (Request::Pop { .. }, Some(Value::Error(line))) if line.starts_with(b"UNBLOCKED") => {}
+            (Request::Pop { .. }, Some(reply)) => collect(&reply, &mut self.known.popped),
+            (Request::Move | Request::Kill, _) => {}
+        }
+    }
+}
+
+fn connect(address: &Address) -> Client {
+    Client::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"))
+}
+
+fn list(number: usize) -> String {
+    format!("queue:{number}")
+}
+
+fn own_list(client: usize) -> String {
+    format!("moved:{client}")
+}
+
+/// The elements in a reply; what else is in it are names of lists.
+fn collect(reply: &Value, elements: &mut Vec<Element>) {
+    match reply {
+        Value::Array(parts) => parts.iter().for_each(|part| collect(part, elements)),
+        Value::Bulk(text) if !text.starts_with(b"queue:") => {
+            let text = String::from_utf8_lossy(text);
+            let mut numbers = text.split(':').map(|number| number.parse().expect("an element"));
+            let mut next = || numbers.next().expect("an element has three numbers");
+            elements.push((next(), next(), next()));
+        }
+        Value::Bulk(_) | Value::Null | Value::NullArray => {}
+        other => panic!("a pop answered {other}"),
+    }
+}
+
+/// Holds what the clients know against each other and against what is left.
+fn check(queue: &Queue, known: &[Known]) -> Report {
+    let mut control = connect(&queue.address);
+    wait_until_nobody_waits(&mut control);
+    let mut contents = |list: String| {
+        let mut elements = Vec::new();
+        collect(&control.command(&["LRANGE", &list, "0", "-1"]), &mut elements);
+        elements
+    };
+    let moved: Vec<_> = (0..queue.clients).map(|index| contents(own_list(index))).collect();
+    let left: Vec<_> = (0..LISTS).map(|number| contents(list(number))).collect();
+    judge(known, &moved, &left)
+}
+
+/// The same, with what the server still has: what each client moved, what is left in each list.
+fn judge(known: &[Known], moved: &[Vec<Element>], left: &[Vec<Element>]) -> Report {
+    let mut report = Report::default();
+    let mut found = BTreeSet::new();
+    let maybe: BTreeSet<Element> = known.iter().flat_map(|known| known.maybe_pushed.iter().copied()).collect();
+    let pushed: BTreeSet<Element> = known.iter().flat_map(|known| known.pushed.iter().copied()).collect();
+    let mut find = |elements: &[Element], whose: &str| {
+        check_order(elements.iter().filter(|&element| !maybe.contains(element)), whose);
+        for element in elements {
+            assert!(found.insert(*element), "{element:?} is found twice, the second time: {whose}");
+            let is_known = pushed.contains(element) || maybe.contains(element);
+            assert!(is_known, "{element:?} was never pushed: {whose}");
+        }
+    };
+    for (index, known) in known.iter().enumerate() {
+        find(&known.popped, &format!("popped by client {index}"));
+        report.popped += known.popped.len();
+        report.hung_up += known.hung_up;
+        report.killed += known.killed;
+        report.lost_max += known.maybe_popped;
+    }
+    for (index, moved) in moved.iter().enumerate() {
+        find(moved, &format!("moved by client {index}"));
+        report.moved += moved.len();
+    }
+    left.iter().for_each(|left| find(left, "left over"));
+    report.pushed = pushed.len();
+    report.pushed_unanswered = found.intersection(&maybe).count();
+    report.lost = pushed.difference(&found).count();
+    assert!(report.lost <= report.lost_max, "more is lost than unread replies explain: {report}");
+    report
+}
+
+/// What was pushed first, by one client to one list, comes first.
+fn check_order<'e>(elements: impl Iterator<Item = &'e Element>, whose: &str) {
+    let mut last = BTreeMap::new();
+    for &(client, list, number) in elements {
+        if let Some(before) = last.insert((client, list), number) {
+            assert!(before < number, "{client}:{list}:{number} came behind {before}: {whose}");
+        }
+    }
+}
+
+/// The clients' connections are closed: the server notices, and nobody is left in a queue.
+fn wait_until_nobody_waits(control: &mut Client) {
+    let begun = Instant::now();
+    loop {
+        let info = control.command(&["INFO", "clients"]);
+        let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+        if info.contains("blocked_clients:0\r\n") && info.contains("connected_clients:1\r\n") {
+            return;
+        }
+        assert!(begun.elapsed() < GONE_WITHIN, "clients that are gone still wait: {info}");
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Element, Known, judge};
+
+    /// A client that pushed these and popped those.
+    fn known(pushed: &[Element], popped: &[Element]) -> Known {
+        Known { pushed: pushed.to_vec(), popped: popped.to_vec(), ..Known::default() }
+    }
+
+    const A: Element = (0, 0, 0);
+    const B: Element = (0, 0, 1);
+    const C: Element = (0, 1, 0);
+
+    #[test]
+    fn what_is_popped_moved_or_left_is_not_lost() {
+        let report = judge(&[known(&[A, B, C], &[A])], &[vec![B]], &[vec![C]]);
+        assert_eq!((report.pushed, report.popped, report.moved, report.lost), (3, 1, 1, 0));
+    }
+
+    #[test]
+    fn an_unread_reply_explains_what_it_may_have_brought() {
+        let client = Known { maybe_popped: 1, ..known(&[A, B], &[A]) };
+        assert_eq!(judge(&[client], &[], &[]).lost, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "more is lost")]
+    fn what_nobody_took_is_lost() {
+        judge(&[known(&[A, B], &[A])], &[], &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "found twice")]
+    fn what_two_clients_got_was_served_twice() {
+        judge(&[known(&[A], &[A]), known(&[], &[A])], &[], &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "found twice")]
+    fn what_was_popped_must_not_be_left() {
+        judge(&[known(&[A], &[A])], &[], &[vec![A]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "came behind")]
+    fn what_was_pushed_first_comes_first() {
+        judge(&[known(&[A, B], &[B, A])], &[], &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "never pushed")]
+    fn nothing_comes_from_nowhere() {
+        judge(&[known(&[A], &[A, C])], &[], &[]);
+    }
+}
