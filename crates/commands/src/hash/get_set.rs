@@ -210,11 +210,15 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         hash.expect_deadlines();
     }
     let values = args.from(request.first + 1).step_by(2);
+    let mut removed = 0;
     for (field, value) in fields.clone().zip(values) {
         hash.set_with_expiry(field, value, expiry, &limits, hasher);
+        // One after another, so that fields that do not stay are never counted together.
+        if over {
+            removed += usize::from(hash.remove(field, hasher));
+        }
     }
     let set = fields.len() as u64;
-    let removed = if over { fields.filter(|field| hash.remove(field, hasher)).count() } else { 0 };
     let emptied = hash.is_empty();
     ctx.db.note_field_deadlines(key);
     ctx.changed_by(set, EventClass::HASH, "hset", key);
@@ -327,6 +331,17 @@ mod tests {
             ("EXISTS nokey", ":0|"),
             ("HMGET h a b c x", "*4|$1|9|$1|2|$1|9|_|"),
         ]);
+    }
+
+    #[test]
+    fn fields_whose_time_has_passed_do_not_count_together() {
+        let mut harness = Harness::new();
+        harness.limits.hash_max_listpack_entries = 4;
+        harness.line("HSET h x 1 y 2 z 3");
+        harness.line("HSETEX h PXAT 1 FIELDS 2 a 1 b 2");
+        assert_eq!(harness.line("OBJECT ENCODING h"), "$10|listpackex|");
+        harness.line("HSETEX h EX 100 FIELDS 2 a 1 b 2");
+        assert_eq!(harness.line("OBJECT ENCODING h"), "$9|hashtable|");
     }
 
     #[test]
