@@ -13,7 +13,7 @@ use keyspace::gate::Gate;
 use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions};
 use stdx::mailbox::Mailbox;
 
-use structures::lock::Lock;
+use structures::inbox::Inbox;
 
 use crate::command_table::CommandTable;
 use crate::commands::migrate::Connections;
@@ -247,9 +247,7 @@ fn shared(
         stats: ThreadStats::new(table.id_count()),
         load: 0.into(),
         tid: 0.into(),
-        deliveries: Lock::new(Vec::new()),
-        pushes: Lock::new(Vec::new()),
-        has_deliveries: false.into(),
+        inbox: Inbox::default(),
     });
     Shared {
         keyspace: Keyspace::new(start.databases, std::array::from_fn(|_| random_u64())),

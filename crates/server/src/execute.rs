@@ -20,8 +20,8 @@ use keyspace::{Key, Locked};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
 use stdx::ByteQueue;
+use structures::claim::Claim;
 use structures::entry::View as EntryView;
-use structures::lock::Lock;
 
 use crate::command_table::{Registered, Runner};
 use crate::follow::{WaitedKey, Waiter};
@@ -277,7 +277,7 @@ impl<'e> Executor<'e> {
             args: OwnedArgs::new(args.from(0)),
             since: Instant::now(),
             keys,
-            over: Lock::new(false),
+            over: Claim::default(),
         });
         for (index, key) in waiter.keys.iter().enumerate() {
             let shard = locked.shard_of_mut(key.hash).expect("a command waits for keys that it declares");
@@ -329,7 +329,7 @@ impl<'e> Executor<'e> {
             let waited = &waiter.keys[index];
             // Looked at first: what cannot be served must not ask for locks, or two of them in the queue would
             // have it begun anew for ever. One that is over has not been taken out by its thread yet.
-            if *waiter.over.lock() || !self.is_met(locked, &waiter, waited) {
+            if waiter.over.is_over() || !self.is_met(locked, &waiter, waited) {
                 continue;
             }
             // A transaction may have filled several of its keys: the first that it named is taken, as if the
@@ -385,11 +385,12 @@ impl<'e> Executor<'e> {
 
     /// Runs what a waiting client left for a key, unless it waits no more.
     fn serve(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) {
-        let mut over = waiter.over.lock();
-        if *over {
-            return;
-        }
-        let Runner::Data(handler) = waiter.registered.command.run else { return };
+        waiter.over.end_if(|| self.reply_for(locked, waiter, waited));
+    }
+
+    /// Runs what a waiting client left for a key; whether that gave it its reply.
+    fn reply_for(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) -> bool {
+        let Runner::Data(handler) = waiter.registered.command.run else { return false };
         let caller = Caller {
             db: waiter.db,
             protocol: waiter.protocol,
@@ -401,14 +402,13 @@ impl<'e> Executor<'e> {
         let args = waited.request.args(self.shared.keyspace.hasher());
         let result = self.call(locked, caller, handler, &args, &mut out);
         if self.effects.wait.take().is_some() {
-            return;
+            return false;
         }
         if let Err(error) = result {
             let line = error.line();
             self.shared.count_failure(self.thread, waiter.registered, &line);
             Reply::new(&mut out, waiter.protocol).error_bytes(&line);
         }
-        *over = true;
         self.shared.threads[waiter.thread].deliver(Delivery {
             conn: waiter.conn,
             client: waiter.client,
@@ -418,5 +418,6 @@ impl<'e> Executor<'e> {
         if let Some(since) = since {
             self.shared.spikes.note(self.latency_ms, Event::CommandUnblocking, since.elapsed());
         }
+        true
     }
 }

@@ -5,7 +5,8 @@
 //! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for all of this.
 //!
 //! **A waiting client** is one [`Waiter`], shared by the queues of all its keys. Whoever serves, times out
-//! or ends it does so under its `over` lock and sets it: one of them is first, the others find it over.
+//! or ends it does so under its `over` lock and sets it: one of them is first, the others find it over
+//! (`structures::claim`, with a model of all of it).
 //! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
 //! **Queues** are ordered by ticket: numbers drawn under the shard's lock, so that the client that waited
 //! for a key first is served first, on whatever thread it lives.
@@ -22,6 +23,7 @@ use keyspace::key::{SHARD_COUNT, shard_of};
 use net::ConnId;
 use resp::{Protocol, Reply};
 use stdx::ByteQueue;
+use structures::claim::Claim;
 use structures::lock::Lock;
 
 use crate::command_table::Registered;
@@ -57,7 +59,7 @@ pub struct Waiter {
     /// What it waits for.
     pub keys: Vec<WaitedKey>,
     /// It was served, or waits no more: nobody serves it again.
-    pub over: Lock<bool>,
+    pub over: Claim,
 }
 
 impl Waiter {

@@ -7,12 +7,12 @@
 //! holds.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 use net::ConnId;
 
 use crate::session::ClientInfo;
-use crate::shared::{Message, Shared, ThreadPort};
+use crate::shared::{Message, Shared};
 
 /// Bytes that may wait in an inbox for one client. An inbox is emptied every turn.
 pub const WAITING_BYTES_MAX: u64 = 64 << 20;
@@ -44,7 +44,8 @@ pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
     }
     // Relaxed: a figure for the memory limit.
     shared.push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
-    port.push(Push { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) });
+    let push = Push { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) };
+    port.leave(|inbound| inbound.pushes.push(push));
 }
 
 /// What a message of this length takes at most: its block is rounded up, the list of messages grows twofold.
@@ -56,15 +57,5 @@ impl Push {
     /// What it adds to `Shared::push_bytes`.
     pub fn counted_bytes(&self) -> u64 {
         counted_bytes(self.bytes.len())
-    }
-}
-
-impl ThreadPort {
-    fn push(&self, push: Push) {
-        self.pushes.lock().push(push);
-        if !self.has_deliveries.swap(true, SeqCst) {
-            // A full mailbox belongs to a thread that is awake: it looks at the flag each turn.
-            let _ = self.mailbox.send(Message::Delivered);
-        }
     }
 }

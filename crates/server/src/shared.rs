@@ -12,7 +12,7 @@ use keyspace::gate::Gate;
 use net::{Address, Backend, ConnId, Listener, Socket};
 use stdx::ByteQueue;
 use stdx::mailbox::Mailbox;
-use structures::lock::Lock;
+use structures::inbox::Inbox;
 
 use crate::command_table::{CommandTable, Registered};
 use crate::commands::migrate::Connections;
@@ -80,12 +80,17 @@ pub struct ThreadPort {
     pub tid: AtomicI32,
     /// Its connections, those on their way to it included: accepting picks the smallest.
     pub load: AtomicUsize,
-    /// Replies for its waiting clients: at most one for each.
-    pub deliveries: Lock<Vec<Delivery>>,
-    /// Messages for its clients, in order; see `crate::push` for their limit.
-    pub pushes: Lock<Vec<Push>>,
-    /// Whether there are deliveries or messages.
-    pub has_deliveries: AtomicBool,
+    /// What others leave for its clients.
+    pub inbox: Inbox<Inbound>,
+}
+
+/// What other threads leave for a thread's clients. It is taken every turn.
+#[derive(Default)]
+pub struct Inbound {
+    /// Messages, in order; see `crate::push` for their limit.
+    pub pushes: Vec<Push>,
+    /// Replies for waiting clients: at most one for each.
+    pub deliveries: Vec<Delivery>,
 }
 
 /// The reply that a waiting client waited for.
@@ -104,9 +109,13 @@ impl ThreadPort {
     /// Hands a reply over to the thread of a client that waits, and wakes it. Any thread; a leaf in the
     /// lock order.
     pub fn deliver(&self, delivery: Delivery) {
-        self.deliveries.lock().push(delivery);
-        if !self.has_deliveries.swap(true, Ordering::SeqCst) {
-            // A full mailbox belongs to a thread that is awake: it looks at the flag each turn.
+        self.leave(|inbound| inbound.deliveries.push(delivery));
+    }
+
+    /// Leaves something for the thread's clients, and wakes it. Any thread; a leaf in the lock order.
+    pub fn leave(&self, put: impl FnOnce(&mut Inbound)) {
+        if self.inbox.leave(put) {
+            // A full mailbox belongs to a thread that is awake: it looks into its inbox each turn.
             let _ = self.mailbox.send(Message::Delivered);
         }
     }

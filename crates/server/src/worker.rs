@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keyspace::gate::SharedPass;
@@ -26,7 +26,7 @@ use crate::dispatch::{Engine, Outcome, Request};
 use crate::push::Push;
 use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
 use crate::settings::OUTPUT_SHOWN_BYTES_MIN;
-use crate::shared::{Message, Shared, ThreadPort};
+use crate::shared::{Inbound, Message, Shared, ThreadPort};
 use crate::spikes::Event as LatencyEvent;
 use crate::timing::Timing;
 
@@ -353,7 +353,7 @@ impl Worker {
         let waiter = session.info.waiter().clone();
         if let Some(waiter) = waiter {
             // Whoever serves it now is the last: the reply finds no client.
-            *waiter.over.lock() = true;
+            waiter.over.end();
             if let Some(deadline_ms) = waiter.deadline_ms {
                 self.timeouts.remove(&(deadline_ms, waiter.ticket));
             }
@@ -415,11 +415,8 @@ impl Worker {
     fn take_deliveries(&mut self) {
         let shared = Arc::clone(&self.engine.shared);
         let port = &shared.threads[self.engine.thread];
-        if !port.has_deliveries.load(Acquire) || !port.has_deliveries.swap(false, SeqCst) {
-            return;
-        }
-        self.take_pushes(port);
-        let deliveries = std::mem::take(&mut *port.deliveries.lock());
+        let Some(Inbound { pushes, deliveries }) = port.inbox.take() else { return };
+        self.take_pushes(pushes);
         for delivery in deliveries {
             let Some(session) = self.session(delivery.conn) else { continue };
             let awaits =
@@ -431,8 +428,7 @@ impl Worker {
     }
 
     /// Appends messages to the output of their connections, and closes those that read too slowly.
-    fn take_pushes(&mut self, port: &ThreadPort) {
-        let pushes = std::mem::take(&mut *port.pushes.lock());
+    fn take_pushes(&mut self, pushes: Vec<Push>) {
         self.pushed_bytes += pushes.iter().map(Push::counted_bytes).sum::<u64>();
         for Push { conn, client, bytes } in pushes {
             client.waiting_push_bytes.fetch_sub(bytes.len() as u64, Relaxed);
@@ -459,7 +455,7 @@ impl Worker {
                 continue;
             };
             // Served at this very moment: its reply is on the way.
-            if !std::mem::replace(&mut *waiter.over.lock(), true) {
+            if waiter.over.end() {
                 self.end_wait(conn, |protocol, out| waiter.write_empty(protocol, out));
             }
         }

@@ -6,11 +6,13 @@
 //! bytes, times and random numbers are arguments.
 
 pub mod alloc;
+pub mod claim;
 mod block;
 pub mod entry;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod hll;
+pub mod inbox;
 pub mod intset;
 pub mod listpack;
 pub mod lock;
