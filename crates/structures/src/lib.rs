@@ -6,8 +6,8 @@
 //! bytes, times and random numbers are arguments.
 
 pub mod alloc;
-pub mod claim;
 mod block;
+pub mod claim;
 pub mod entry;
 #[doc(hidden)]
 pub mod fuzz;

@@ -355,7 +355,8 @@ fn check(queue: &Queue, known: &[Known]) -> Report {
 fn judge(known: &[Known], moved: &[Vec<Element>], left: &[Vec<Element>]) -> Report {
     let mut report = Report::default();
     let mut found = BTreeSet::new();
-    let maybe: BTreeSet<Element> = known.iter().flat_map(|known| known.maybe_pushed.iter().copied()).collect();
+    let maybe: BTreeSet<Element> =
+        known.iter().flat_map(|known| known.maybe_pushed.iter().copied()).collect();
     let pushed: BTreeSet<Element> = known.iter().flat_map(|known| known.pushed.iter().copied()).collect();
     let mut find = |elements: &[Element], whose: &str| {
         check_order(elements.iter().filter(|&element| !maybe.contains(element)), whose);
