@@ -36,11 +36,18 @@ pub(crate) struct Harness {
 }
 
 impl Drop for Harness {
-    /// Whatever a test did, the sizes of keys were counted right on the way.
+    /// Whatever a test did, the sizes of keys were counted right on the way, and the big ones are known.
     fn drop(&mut self) {
         for db in 0..self.keyspace.db_count() {
             let counts = self.keyspace.sizes().counts(db);
             assert_eq!(counts, self.keyspace.sizes_counted_anew(db), "sizes of the keys of database {db}");
+        }
+        for measure in [keyspace::Measure::Bytes, keyspace::Measure::Elements] {
+            let mut found = self.keyspace.big_keys(measure, None, usize::MAX, i64::MIN).keys;
+            let mut twin = self.keyspace.big_keys_found_anew(measure);
+            found.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
+            twin.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
+            assert_eq!(found, twin, "the big keys by {measure:?}");
         }
     }
 }

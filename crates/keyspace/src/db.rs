@@ -3,8 +3,10 @@
 use structures::entry::{Entry, View};
 use structures::table::{Place, Table};
 
+use crate::big_keys::BigIndex;
 use crate::key::{Hasher, position_of};
 use crate::object::Object;
+use crate::sizes::SizeMark;
 
 /// A key with its value.
 pub type KeyEntry = Entry<Object>;
@@ -61,6 +63,8 @@ pub struct Shard {
 struct Rare {
     /// Databases 1 and up.
     others: Vec<Db>,
+    /// The big keys of each database, as far as one was big.
+    big: Vec<BigIndex>,
     /// How often keys of this shard are followed: waited for, watched, cached by clients.
     followers: u32,
 }
@@ -95,6 +99,9 @@ impl Shard {
 
     /// Takes all keys out of a database. O(1); dropping them may cost more.
     pub(crate) fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
+        if let Some(big) = self.rare.as_mut().and_then(|rare| rare.big.get_mut(index)) {
+            *big = BigIndex::default();
+        }
         match self.db(index) {
             Some(db) if !db.table.is_empty() => self.db_mut(index).table.take(),
             _ => Table::new(),
@@ -103,12 +110,41 @@ impl Shard {
 
     /// Exchanges the keys of two databases. O(1).
     pub(crate) fn swap_keys(&mut self, a: usize, b: usize) {
+        let mut take_big = |index: usize| {
+            let big = self.rare.as_mut().and_then(|rare| rare.big.get_mut(index));
+            big.map(std::mem::take)
+        };
+        let big = [(a, take_big(b)), (b, take_big(a))];
         let (of_a, of_b) = (self.take_keys(a), self.take_keys(b));
+        for (index, big) in big {
+            if let Some(big) = big {
+                *self.big_mut(index) = big;
+            }
+        }
         for (index, table) in [(a, of_b), (b, of_a)] {
             if !table.is_empty() {
                 self.db_mut(index).table = table;
             }
         }
+    }
+
+    /// Notes that the class of a key changed, or that a big one came or went. O(1) amortised.
+    #[cold]
+    pub(crate) fn note_big(&mut self, db: usize, hash: u64, old: SizeMark, new: SizeMark) {
+        self.big_mut(db).note(hash, old, new);
+    }
+
+    fn big_mut(&mut self, db: usize) -> &mut BigIndex {
+        let big = &mut self.rare.get_or_insert_default().big;
+        if big.len() <= db {
+            big.resize_with(db + 1, BigIndex::default);
+        }
+        &mut big[db]
+    }
+
+    /// The big keys of the databases, from database 0 on.
+    pub(crate) fn big_indexes(&self) -> impl Iterator<Item = &BigIndex> {
+        self.rare.iter().flat_map(|rare| rare.big.iter())
     }
 
     /// Whether anybody follows a key of this shard: then changes of its keys are to be told.

@@ -20,7 +20,6 @@
 use crate::db::KeyEntry;
 use crate::key::{Key, SHARD_COUNT};
 use crate::keyspace::Keyspace;
-use crate::sizes::SizeMark;
 use crate::view::Access;
 
 /// What a policy prefers to evict.
@@ -224,17 +223,12 @@ impl Evictor {
             self.insert(Candidate { rank, ..best });
             return None;
         }
-        let entry = removed(keyspace, best.db, table.remove(place));
+        let entry = table.remove(place);
+        keyspace.removed(&mut guard, best.db, &entry);
         let evicted = Evicted { db: best.db, followed, entry };
         settle(&evicted);
         Some(evicted)
     }
-}
-
-/// Counts a key out that was just taken from its table.
-fn removed(keyspace: &Keyspace, db: usize, entry: KeyEntry) -> KeyEntry {
-    keyspace.sizes().recount(None, db, SizeMark::of(&entry), SizeMark::NONE);
-    entry
 }
 
 /// Removes any key: of a random shard, or of the next one that has some, of a random database there.
@@ -264,7 +258,9 @@ fn evict_any(
             table.random(&mut draw)
         };
         let place = place.expect("the table has a key that fits");
-        let evicted = Evicted { db, followed, entry: removed(keyspace, db, table.remove(place)) };
+        let entry = table.remove(place);
+        keyspace.removed(&mut guard, db, &entry);
+        let evicted = Evicted { db, followed, entry };
         settle(&evicted);
         return Some(evicted);
     }

@@ -232,6 +232,15 @@ impl Hash {
         }
     }
 
+    /// Bytes owned outside the key's block, the table as it is on average. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        match self.parts() {
+            Parts::Packed(pack, _) => pack.len_bytes(),
+            Parts::Table(pairs) => pairs.len_bytes(),
+        }
+    }
+
     /// Bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
         match self.parts() {

@@ -7,7 +7,7 @@ use structures::table::{Sweep, SweepBudget, SweptParts, Table};
 use crate::db::{Db, KeyEntry, Shard};
 use crate::key::{Hasher, SHARD_COUNT, shard_of};
 use crate::object::Object;
-use crate::sizes::{KeySizes, SizeMark};
+use crate::sizes::{KeySizes, Resize, SizeMark};
 
 /// All databases of a process, sharded by key hash. Shared by all threads.
 pub struct Keyspace {
@@ -63,9 +63,15 @@ impl Keyspace {
         let key = self.hasher.key(entry.key());
         let (hash, mark) = (key.hash, SizeMark::of(&entry));
         if !shard.db(db).is_some_and(|db| db.contains(hash, key.bytes)) {
-            self.sizes.recount(None, db, SizeMark::NONE, mark);
+            self.resized(None, shard, Resize { db, hash, old: SizeMark::NONE, new: mark });
             shard.db_mut(db).insert(hash, entry, &self.hasher);
         }
+    }
+
+    /// Counts a key out that was just taken out of a locked shard by somebody without a lane.
+    pub(crate) fn removed(&self, shard: &mut Shard, db: usize, entry: &KeyEntry) {
+        let hash = self.hasher.hash(entry.key());
+        self.resized(None, shard, Resize { db, hash, old: SizeMark::of(entry), new: SizeMark::NONE });
     }
 
     /// Puts every key of a locked shard's database through `again`, which gives it back as it shall be or
@@ -77,7 +83,7 @@ impl Keyspace {
         mut again: impl FnMut(&KeyEntry) -> Option<KeyEntry>,
     ) {
         for entry in shard.take_keys(db).iter() {
-            self.sizes.recount(None, db, SizeMark::of(&entry), SizeMark::NONE);
+            self.removed(shard, db, &entry);
             if let Some(entry) = again(&entry) {
                 self.insert_absent(shard, db, entry);
             }
@@ -190,8 +196,11 @@ impl Keyspace {
         if cursor == 0 {
             swept.expiring += guard.db(db).map_or(0, |db| db.table.deadline_count() as u64);
         }
-        let mut sweep = CountedSweep { sizes: &self.sizes, db, swept };
+        let mut sweep = CountedSweep { hasher: &self.hasher, db, swept, resized: Vec::new() };
         let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
+        for resize in sweep.resized {
+            self.resized(None, &mut guard, resize);
+        }
         if !swept.is_empty() {
             settle(db, &guard, swept);
         }
@@ -252,16 +261,23 @@ impl Swept {
     }
 }
 
-/// A sweep of one database that keeps count of the keys' sizes.
+/// A sweep of one database that notes how the keys' sizes changed.
 struct CountedSweep<'a> {
-    sizes: &'a KeySizes,
+    hasher: &'a Hasher,
     db: usize,
     swept: &'a mut Swept,
+    resized: Vec<Resize>,
+}
+
+impl CountedSweep<'_> {
+    fn note(&mut self, entry: &KeyEntry, old: SizeMark, new: SizeMark) {
+        self.resized.push(Resize { db: self.db, hash: self.hasher.hash(entry.key()), old, new });
+    }
 }
 
 impl Sweep<KeyEntry> for CountedSweep<'_> {
     fn due(&mut self, entry: KeyEntry) {
-        self.sizes.recount(None, self.db, SizeMark::of(&entry), SizeMark::NONE);
+        self.note(&entry, SizeMark::of(&entry), SizeMark::NONE);
         self.swept.expired.push(entry);
     }
 
@@ -276,12 +292,12 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
         if self.swept.names_shrunk && removed > 0 {
             self.swept.shrunk.push(entry.key().into());
         }
-        self.sizes.recount(None, self.db, old, SizeMark::of(entry));
+        self.note(entry, old, SizeMark::of(entry));
         parts
     }
 
     fn emptied(&mut self, entry: KeyEntry) {
-        self.sizes.recount(None, self.db, SizeMark::of(&entry), SizeMark::NONE);
+        self.note(&entry, SizeMark::of(&entry), SizeMark::NONE);
         self.swept.emptied.push(entry);
     }
 }

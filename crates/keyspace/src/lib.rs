@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no randomness of its own. Times and random numbers are arguments.
 #![forbid(unsafe_code)]
 
+pub mod big_keys;
 pub mod db;
 mod estimate;
 pub mod eviction;
@@ -25,6 +26,7 @@ pub mod string;
 pub mod view;
 pub mod zset;
 
+pub use big_keys::{BigKey, BigKeys, Measure};
 pub use db::{Db, KeyEntry, Shard};
 pub use eviction::{Criteria, Evicted, Evictor, Policy};
 pub use freeing::Pieces;
@@ -38,7 +40,7 @@ pub use object::{Blob, Object, ObjectType};
 pub use packed::PackDefect;
 pub use scan::{Drawn, ScanCursor};
 pub use set::{Set, SetView};
-pub use sizes::{KeySizes, SizeMark, SizedType};
+pub use sizes::{KeySizes, SizeMark, SizedType, Sizes};
 pub use stream::{
     AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort,
 };

@@ -186,6 +186,15 @@ impl List {
         }
     }
 
+    /// Bytes owned outside the key's block, as they are kept count of. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        match &self.elements {
+            Elements::Pack(pack) => pack.len_bytes(),
+            Elements::Quick(quick) => quick.len_bytes(),
+        }
+    }
+
     /// Bytes owned outside the key's block. O(nodes).
     pub fn memory_usage(&self) -> usize {
         match &self.elements {

@@ -23,7 +23,6 @@ use structures::table::Table;
 use crate::db::KeyEntry;
 use crate::key::{SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::Keyspace;
-use crate::sizes::SizeMark;
 
 /// Bits of a cursor that are a point in a table.
 const POINT_BITS: u32 = 38;
@@ -118,7 +117,7 @@ impl Keyspace {
             Some(result) => Drawn::Key(result),
             None => {
                 let entry = table.remove(place);
-                self.sizes().recount(None, db, SizeMark::of(&entry), SizeMark::NONE);
+                self.removed(&mut guard, db, &entry);
                 Drawn::Removed(entry)
             }
         }

@@ -167,6 +167,16 @@ impl Set {
         }
     }
 
+    /// Bytes owned outside the key's block, the table as it is on average. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        match &self.repr {
+            Repr::Ints(ints) => ints.len_bytes(),
+            Repr::Pack(pack) => pack.len_bytes(),
+            Repr::Table(members) => members.members_len_bytes + members.table.len_bytes_mean(),
+        }
+    }
+
     /// Bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
         match &self.repr {

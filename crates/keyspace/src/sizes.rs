@@ -1,4 +1,4 @@
-//! How many keys are how big, by type: what INFO keysizes shows, kept up to date by every write.
+//! How big keys are: how many of each type are how big, as INFO keysizes shows it, kept by every write.
 //!
 //! ```text
 //!  lane of a thread ── database ──► cells: [none][strings: 64 bins][lists: 64 bins] … [streams: 64 bins]
@@ -14,6 +14,8 @@
 //! share. All counting is done under the lock of the key's shard, so that who holds all of them, or is alone
 //! in the gate and has passed through all of them, sees whole sums.
 //!
+//! The same mark says in which class of big keys a key is; `big_keys.rs` has the index of those.
+//!
 //! Cost: O(1) per write; 3.5 KiB per lane and database in use; reading sums the lanes' cells.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,7 +23,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use structures::entry::View as EntryView;
 
-use crate::db::KeyEntry;
+use crate::big_keys::{BYTES_MIN, ELEMENTS_MIN, Measure, class_of};
+use crate::db::{KeyEntry, Shard};
 use crate::key::SHARD_COUNT;
 use crate::keyspace::Keyspace;
 use crate::object::Object;
@@ -53,10 +56,51 @@ impl SizedType {
     pub const ALL: [Self; 6] = [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
 }
 
-/// The cell in which a key is counted. O(1) to make, except that the length of a listpack of more than
-/// 65,534 elements is counted.
+/// How big a key's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes its value takes, close to what MEMORY USAGE says. Tables of members are reckoned as full as they
+    /// are on average; the slack of a stream's nodes and what its consumer groups remember is left out.
+    pub bytes: usize,
+    /// Elements, members, fields, entries; 0 for a string.
+    pub elements: usize,
+}
+
+impl Sizes {
+    /// Of a key with its value as it is. O(1).
+    pub fn of(entry: &KeyEntry) -> Self {
+        match entry.view() {
+            EntryView::Bytes(bytes) => Self { bytes: bytes.len(), elements: 0 },
+            EntryView::Int(_) => Self { bytes: size_of::<i64>(), elements: 0 },
+            EntryView::Object(object) => Self::of_object(object),
+        }
+    }
+
+    #[inline]
+    fn of_object(object: &Object) -> Self {
+        let (bytes, elements) = match object {
+            Object::Blob(blob) => (blob.capacity(), 0),
+            Object::List(list) => (list.len_bytes(), list.len()),
+            Object::Set(set) => (set.len_bytes(), set.len()),
+            Object::Hash(hash) => (hash.len_bytes(), hash.len()),
+            Object::Zset(zset) => (zset.len_bytes(), zset.len()),
+            Object::Stream(stream) => (stream.len_bytes(), stream.len()),
+        };
+        Self { bytes, elements }
+    }
+}
+
+/// What of a key's size is noted elsewhere: its cell, and its classes where it is big.
+///
+/// ```text
+///  [unused 7][class by elements 8][class by bytes 8][cell 9]
+/// ```
+/// O(1) to make, except that the length of a listpack of more than 65,534 elements is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeMark(u32);
+
+const CELL_BITS: u32 = 9;
+const _: () = assert!(CELLS <= 1 << CELL_BITS);
 
 impl SizeMark {
     /// That of a key which does not exist.
@@ -74,15 +118,18 @@ impl SizeMark {
 
     #[inline]
     fn of_object(object: &Object) -> Self {
+        let sizes = Sizes::of_object(object);
         let (kind, size) = match object {
             Object::Blob(blob) => (SizedType::String, blob.len()),
-            Object::List(list) => (SizedType::List, list.len()),
-            Object::Set(set) => (SizedType::Set, set.len()),
-            Object::Hash(hash) => (SizedType::Hash, hash.len()),
-            Object::Zset(zset) => (SizedType::Zset, zset.len()),
-            Object::Stream(stream) => (SizedType::Stream, stream.len()),
+            Object::List(_) => (SizedType::List, sizes.elements),
+            Object::Set(_) => (SizedType::Set, sizes.elements),
+            Object::Hash(_) => (SizedType::Hash, sizes.elements),
+            Object::Zset(_) => (SizedType::Zset, sizes.elements),
+            Object::Stream(_) => (SizedType::Stream, sizes.elements),
         };
-        Self::new(kind, bin_of(size))
+        let classes = u32::from(class_of(sizes.elements, ELEMENTS_MIN)) << 8
+            | u32::from(class_of(sizes.bytes, BYTES_MIN));
+        Self(Self::new(kind, bin_of(size)).0 | classes << CELL_BITS)
     }
 
     #[inline]
@@ -92,7 +139,27 @@ impl SizeMark {
 
     #[inline]
     fn cell(self) -> usize {
-        self.0 as usize
+        self.0 as usize & ((1 << CELL_BITS) - 1)
+    }
+
+    /// Whether the index of big keys has to know of a change from this mark to another.
+    #[inline]
+    pub(crate) fn differs_in_class(self, other: Self) -> bool {
+        (self.0 >> CELL_BITS != other.0 >> CELL_BITS)
+            || (self.0 >> CELL_BITS != 0 && self.cell() / BINS != other.cell() / BINS)
+    }
+
+    /// The class by a measure, 0 where the key is not big by it.
+    pub(crate) fn class(self, measure: Measure) -> u8 {
+        match measure {
+            Measure::Bytes => (self.0 >> CELL_BITS) as u8,
+            Measure::Elements => (self.0 >> (CELL_BITS + 8)) as u8,
+        }
+    }
+
+    /// The type; none for a key that does not exist.
+    pub fn kind(self) -> Option<SizedType> {
+        SizedType::ALL.get((self.cell() / BINS).wrapping_sub(1)).copied()
     }
 }
 
@@ -124,6 +191,20 @@ pub fn bin_start(bin: usize) -> u64 {
 pub type SizeCounts = [[u64; BINS]; 6];
 
 impl Keyspace {
+    /// Notes that the size of a key of a locked shard went from one mark to another: in the caller's lane, or
+    /// in the shared one. O(1).
+    #[inline]
+    pub(crate) fn resized(&self, lane: Option<&SizeLane>, shard: &mut Shard, resize: Resize) {
+        let Resize { db, hash, old, new } = resize;
+        if old == new {
+            return;
+        }
+        self.sizes().recount(lane, db, old, new);
+        if old.differs_in_class(new) {
+            shard.note_big(db, hash, old, new);
+        }
+    }
+
     /// What [`KeySizes::counts`] must be, found out by looking at every key: for tests. O(keys).
     pub fn sizes_counted_anew(&self, db: usize) -> SizeCounts {
         let mut counts = [[0; BINS]; 6];
@@ -135,6 +216,19 @@ impl Keyspace {
         }
         counts
     }
+}
+
+/// A key whose size changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Resize {
+    /// Its database.
+    pub db: usize,
+    /// Its hash.
+    pub hash: u64,
+    /// Its mark before; [`SizeMark::NONE`] for one that was not there.
+    pub old: SizeMark,
+    /// Its mark now; [`SizeMark::NONE`] for one that is gone.
+    pub new: SizeMark,
 }
 
 type Cells = [AtomicU64; CELLS];
@@ -202,7 +296,7 @@ impl KeySizes {
 
     /// Moves one key of a database, in the caller's lane or the shared one. The key's shard is locked. O(1).
     #[inline]
-    pub(crate) fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
+    fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
         match lane {
             Some(lane) => lane.recount(db, old, new),
             None => self.shared.recount_shared(db, old, new),

@@ -119,6 +119,8 @@ const FREED_NODES_MAX: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     nodes: VecDeque<Node>,
+    /// The sum of the nodes' bytes.
+    nodes_len_bytes: usize,
     len: usize,
     last_id: StreamId,
     max_deleted_id: StreamId,
@@ -150,6 +152,12 @@ impl Stream {
     /// Whether there are no entries. O(1).
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes of the entries, without what consumer groups know of them. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        self.nodes_len_bytes
     }
 
     /// The name OBJECT ENCODING gives.
@@ -262,10 +270,15 @@ impl Stream {
             return Err(AppendError::TooLarge);
         }
         match self.nodes.back_mut() {
-            Some(last) if limits.take_into(last, len_bytes) => last.append(id, words),
+            Some(last) if limits.take_into(last, len_bytes) => {
+                let had = last.len_bytes();
+                last.append(id, words);
+                self.nodes_len_bytes += last.len_bytes() - had;
+            }
             _ => {
                 let mut node = Node::new(id, words.clone().step_by(2));
                 node.append(id, words);
+                self.nodes_len_bytes += node.len_bytes();
                 self.nodes.push_back(node);
             }
         }
@@ -286,6 +299,7 @@ impl Stream {
         }
         node.delete(at);
         if node.live() == 0 {
+            self.nodes_len_bytes -= node.len_bytes();
             self.nodes.remove(index);
         }
         self.len -= 1;
@@ -326,13 +340,16 @@ impl Stream {
     /// Takes so many nodes off the front, and gives them away if they are many.
     fn take_nodes(&mut self, count: usize) -> Option<Box<Self>> {
         if count <= FREED_NODES_MAX {
-            self.nodes.drain(..count);
+            let gone: usize = self.nodes.drain(..count).map(|node| node.len_bytes()).sum();
+            self.nodes_len_bytes -= gone;
             return None;
         }
         let kept = self.nodes.split_off(count);
         let nodes = std::mem::replace(&mut self.nodes, kept);
         let len = nodes.iter().map(Node::live).sum();
-        Some(Box::new(Self { nodes, len, ..Self::default() }))
+        let nodes_len_bytes = nodes.iter().map(Node::len_bytes).sum();
+        self.nodes_len_bytes -= nodes_len_bytes;
+        Some(Box::new(Self { nodes, nodes_len_bytes, len, ..Self::default() }))
     }
 
     /// Removes entries from the first node, which has some that are to be kept.
@@ -356,6 +373,7 @@ impl Stream {
         }
         // What was left may have been deleted already.
         if node.live() == 0 {
+            self.nodes_len_bytes -= node.len_bytes();
             self.nodes.pop_front();
         }
     }
@@ -397,6 +415,7 @@ impl Stream {
                 removed += 1;
             }
             if node.live() == 0 {
+                self.nodes_len_bytes -= node.len_bytes();
                 self.nodes.remove(index);
             } else {
                 index += 1;

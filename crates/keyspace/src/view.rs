@@ -13,12 +13,12 @@ use std::sync::Arc;
 use structures::entry::{Entry, NewValue, View as EntryView};
 use structures::table::{Borrowed, BorrowedMut, Place, Table, Thin};
 
-use crate::db::KeyEntry;
+use crate::db::{KeyEntry, Shard};
 use crate::key::{Key, shard_of};
 use crate::keyspace::{Keyspace, Locked, ShardsMut};
 use crate::object::{Blob, Object, ObjectType};
 use crate::scan::Drawn;
-use crate::sizes::{SizeLane, SizeMark};
+use crate::sizes::{Resize, SizeLane, SizeMark};
 use crate::string::{Str, raw, stored};
 
 /// The key holds a value of another type.
@@ -269,9 +269,11 @@ impl<'k> View<'k> {
 
     /// Counts a key of the selected database whose size went from one mark to another. O(1).
     #[inline]
-    fn resized(&mut self, old: SizeMark, new: SizeMark) {
+    fn resized(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
         if old != new {
-            self.keyspace.sizes().recount(self.tally.lane.as_deref(), self.index, old, new);
+            let resize = Resize { db: self.index, hash, old, new };
+            let shard = self.locked.shard_mut(shard_of(hash));
+            self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
         }
     }
 
@@ -279,10 +281,10 @@ impl<'k> View<'k> {
     #[inline]
     fn settle(&mut self) {
         let Some(Opened { db, hash, place, mark: old }) = self.opened.take() else { return };
-        let table = &self.locked.shard_mut(shard_of(hash)).db_mut(db).table;
-        let new = SizeMark::of(&table.at(place));
+        let shard = self.locked.shard_mut(shard_of(hash));
+        let new = SizeMark::of(&shard.db_mut(db).table.at(place));
         if old != new {
-            self.keyspace.sizes().recount(self.tally.lane.as_deref(), db, old, new);
+            self.keyspace.resized(self.tally.lane.as_deref(), shard, Resize { db, hash, old, new });
         }
     }
 
@@ -300,10 +302,11 @@ impl<'k> View<'k> {
         if table.at(place).expiry_ms().is_some_and(|at_ms| at_ms <= self.moment.now_ms) {
             let entry = table.remove(place);
             let expired = Expired { db: self.index, hash: key.hash, followed, entry };
-            self.tally.note_expired(self.keyspace, expired);
+            self.tally.note_expired(self.keyspace, shard, expired);
             self.tally.miss(self.index, key, count);
             return None;
         }
+        let table = &mut shard.db_mut(self.index).table;
         self.tally.hits += count.as_number();
         let (db, opened) = (self.index, &mut self.opened);
         Some(Found { table, place, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened })
@@ -519,7 +522,7 @@ impl<'k> View<'k> {
         }
         let new = SizeMark::of(&entry);
         drop(entry);
-        self.resized(old, new);
+        self.resized(key.hash, old, new);
     }
 
     /// Puts an entry of this key where one was, or where none was; the old one is displaced. The key counts as
@@ -534,7 +537,7 @@ impl<'k> View<'k> {
                 let old = std::mem::replace(&mut *found.table.at_mut(found.place), entry);
                 let old_mark = SizeMark::of(&old);
                 found.tally.displaced.push(old);
-                self.resized(old_mark, new_mark);
+                self.resized(key.hash, old_mark, new_mark);
                 self.notice_created(key);
             }
         }
@@ -561,7 +564,7 @@ impl<'k> View<'k> {
     #[inline]
     pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Place {
         self.settle();
-        self.resized(SizeMark::NONE, SizeMark::of(&entry));
+        self.resized(key.hash, SizeMark::NONE, SizeMark::of(&entry));
         self.notice_created(key);
         let hasher = self.keyspace.hasher();
         self.locked.shard_mut(key.shard()).db_mut(self.index).insert(key.hash, entry, hasher)
@@ -571,7 +574,7 @@ impl<'k> View<'k> {
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let found = self.find(key, Count::No)?;
         let entry = found.table.remove(found.place);
-        self.resized(SizeMark::of(&entry), SizeMark::NONE);
+        self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
     }
 
@@ -667,9 +670,10 @@ impl Tally {
 
     /// Counts an expired key out that was just removed, and keeps it.
     #[cold]
-    fn note_expired(&mut self, keyspace: &Keyspace, expired: Expired) {
-        let mark = SizeMark::of(&expired.entry);
-        keyspace.sizes().recount(self.lane.as_deref(), expired.db, mark, SizeMark::NONE);
+    fn note_expired(&mut self, keyspace: &Keyspace, shard: &mut Shard, expired: Expired) {
+        let (old, new) = (SizeMark::of(&expired.entry), SizeMark::NONE);
+        let resize = Resize { db: expired.db, hash: expired.hash, old, new };
+        keyspace.resized(self.lane.as_deref(), shard, resize);
         self.expired_keys += 1;
         self.noticed.push(Noticed::Expired(expired));
     }

@@ -287,6 +287,15 @@ impl Zset {
         }
     }
 
+    /// Bytes owned outside the key's block, table and tree as they are on average. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        match &self.repr {
+            Repr::Pack(pack) => pack.len_bytes(),
+            Repr::Ranked(members) => members.len_bytes(),
+        }
+    }
+
     /// Bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
         match &self.repr {

@@ -20,13 +20,15 @@
 //! `len > 0`. Rejected: a doubly linked list of nodes (a cache miss each), listpacks with the header
 //! in place (pushing at the head moves 8 KiB).
 
+mod iter;
 mod node;
 
 use crate::listpack::element::{self, Element, Encoded, Needle};
-use crate::listpack::{self, HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
+use crate::listpack::{HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
 use crate::size_class::size_class;
+pub use iter::{Iter, RevIter};
 use node::{End, Node, Side};
-use std::collections::{VecDeque, vec_deque};
+use std::collections::VecDeque;
 
 /// Longest listpack of a node whose limit is a number of elements.
 const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
@@ -121,6 +123,9 @@ pub enum NodeView<'a> {
     Plain(&'a [u8]),
 }
 
+/// How far from the edited node an edit may reach when it joins nodes.
+const EDITED_NODES: usize = 4;
+
 /// Nodes up to which a list's memory is counted rather than estimated.
 const MEASURED_NODES_MAX: usize = 1024;
 
@@ -130,12 +135,14 @@ pub struct Quicklist {
     nodes: VecDeque<Node>,
     len: usize,
     limit: NodeLimit,
+    /// The sum of the nodes' buffers.
+    buffers_len_bytes: usize,
 }
 
 impl Quicklist {
     /// An empty list whose nodes will keep to `limit`; allocates nothing.
     pub fn new(limit: NodeLimit) -> Self {
-        Self { nodes: VecDeque::new(), len: 0, limit }
+        Self { nodes: VecDeque::new(), len: 0, limit, buffers_len_bytes: 0 }
     }
 
     /// Number of elements. O(1).
@@ -153,6 +160,12 @@ impl Quicklist {
     /// Number of nodes. O(1).
     pub fn node_count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Bytes of the nodes and their buffers, slack included. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        self.buffers_len_bytes + self.nodes.len() * size_of::<Node>()
     }
 
     /// Gives the list up: each step frees one node.
@@ -214,10 +227,14 @@ impl Quicklist {
     #[inline]
     pub fn pop_front_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let node = self.nodes.front_mut()?;
+        let had = node.buffer_len_bytes();
         let result = node.pop(End::Front, with);
+        let mut has = node.buffer_len_bytes();
         if node.count() == 0 {
             self.nodes.pop_front();
+            has = 0;
         }
+        self.buffers_len_bytes = self.buffers_len_bytes - had + has;
         self.len -= 1;
         Some(result)
     }
@@ -226,10 +243,14 @@ impl Quicklist {
     #[inline]
     pub fn pop_back_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let node = self.nodes.back_mut()?;
+        let had = node.buffer_len_bytes();
         let result = node.pop(End::Back, with);
+        let mut has = node.buffer_len_bytes();
         if node.count() == 0 {
             self.nodes.pop_back();
+            has = 0;
         }
+        self.buffers_len_bytes = self.buffers_len_bytes - had + has;
         self.len -= 1;
         Some(result)
     }
@@ -248,7 +269,9 @@ impl Quicklist {
         };
         let room = node.filter(|node| node.allows(text_len, self.limit));
         if let Some(node) = room {
+            let had = node.buffer_len_bytes();
             node.push(end, &encoded, lone, self.limit);
+            self.buffers_len_bytes = self.buffers_len_bytes - had + node.buffer_len_bytes();
         } else {
             self.add_packed_node(end, &encoded);
         }
@@ -268,15 +291,19 @@ impl Quicklist {
     /// Adds `node` at `end`; the node that was the end gives its slack back.
     fn add_node(&mut self, end: End, node: Node) {
         self.reserve_node();
+        self.buffers_len_bytes += node.buffer_len_bytes();
+        let sealed = match end {
+            End::Front => self.nodes.front_mut(),
+            End::Back => self.nodes.back_mut(),
+        };
+        if let Some(sealed) = sealed {
+            let had = sealed.buffer_len_bytes();
+            sealed.seal();
+            self.buffers_len_bytes = self.buffers_len_bytes - had + sealed.buffer_len_bytes();
+        }
         match end {
-            End::Front => {
-                self.nodes.front_mut().into_iter().for_each(Node::seal);
-                self.nodes.push_front(node);
-            }
-            End::Back => {
-                self.nodes.back_mut().into_iter().for_each(Node::seal);
-                self.nodes.push_back(node);
-            }
+            End::Front => self.nodes.push_front(node),
+            End::Back => self.nodes.push_back(node),
         }
     }
 
@@ -389,7 +416,9 @@ impl Quicklist {
         match self.locate(index) {
             None => self.push(End::Back, element.into()),
             Some((0, 0)) => self.push(End::Front, element.into()),
-            Some((at, inner)) => self.insert_beside(at, inner, Side::Before, element.into()),
+            Some((at, inner)) => {
+                self.edit_around(at, |list| list.insert_beside(at, inner, Side::Before, element.into()));
+            }
         }
     }
 
@@ -398,7 +427,7 @@ impl Quicklist {
     pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
         match self.locate(index) {
             Some((at, inner)) if index + 1 < self.len => {
-                self.insert_beside(at, inner, Side::After, element.into());
+                self.edit_around(at, |list| list.insert_beside(at, inner, Side::After, element.into()));
             }
             _ => self.push(End::Back, element.into()),
         }
@@ -443,6 +472,24 @@ impl Quicklist {
     pub fn replace<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         let element = element.into();
         let Some((at, inner)) = self.locate(index) else { return false };
+        self.edit_around(at, |list| list.replace_at(at, inner, element));
+        true
+    }
+
+    /// Lets `edit` change node `at`, split it, and join what is around it; adds up the buffers there before
+    /// and after. O(1) beside the edit.
+    fn edit_around(&mut self, at: usize, edit: impl FnOnce(&mut Self)) {
+        let (low, high) = (at.saturating_sub(EDITED_NODES), (at + 1 + EDITED_NODES).min(self.nodes.len()));
+        let behind = self.nodes.len() - high;
+        let sum = |list: &Self, high| list.nodes.range(low..high).map(Node::buffer_len_bytes).sum::<usize>();
+        let had = sum(self, high);
+        edit(self);
+        let has = sum(self, self.nodes.len() - behind);
+        self.buffers_len_bytes = self.buffers_len_bytes - had + has;
+    }
+
+    /// Puts an element in the place of element `inner` of node `at`.
+    fn replace_at(&mut self, at: usize, inner: usize, element: Element<'_>) {
         let node = &mut self.nodes[at];
         let (big, was_plain) = (self.limit.is_big(element), node.as_plain().is_some());
         if big && was_plain {
@@ -454,7 +501,6 @@ impl Quicklist {
         } else if !node.replace(inner, &Encoded::new(element), self.limit) {
             self.replace_with_node(at, inner, Node::single(&Encoded::new(element)));
         }
-        true
     }
 
     /// Puts a string that is not big in the place of the plain node `at`: it joins the node behind, so
@@ -504,12 +550,14 @@ impl Quicklist {
         while left > 0 {
             let count = self.nodes[at].count();
             let from_this = left.min(count - inner);
+            self.buffers_len_bytes -= self.nodes[at].buffer_len_bytes();
             if from_this == count {
                 // The empty handle goes below.
                 leftovers.add_node(End::Back, std::mem::take(&mut self.nodes[at]));
                 leftovers.len += count;
             } else {
                 self.nodes[at].remove(inner, from_this);
+                self.buffers_len_bytes += self.nodes[at].buffer_len_bytes();
             }
             left -= from_this;
             inner = 0;
@@ -547,7 +595,9 @@ impl Quicklist {
             if removed == max {
                 break;
             }
+            let had = self.nodes[at].buffer_len_bytes();
             let here = remove(&mut self.nodes[at], max - removed);
+            self.buffers_len_bytes = self.buffers_len_bytes - had + self.nodes[at].buffer_len_bytes();
             if here > 0 {
                 removed += here;
                 let (low, high) = touched.unwrap_or((at, at));
@@ -610,7 +660,8 @@ impl Quicklist {
                 kept += 1;
             }
         }
-        self.nodes.drain(kept..high);
+        let empty: usize = self.nodes.drain(kept..high).map(|node| node.buffer_len_bytes()).sum();
+        self.buffers_len_bytes -= empty;
     }
 }
 
@@ -639,74 +690,6 @@ impl<'a> IntoIterator for &'a Quicklist {
     }
 }
 
-/// Elements of a quicklist, forwards; or of a listpack, so that an owner of either has one type.
-#[derive(Clone, Debug)]
-pub struct Iter<'a> {
-    /// What is left of the current node.
-    run: &'a [u8],
-    nodes: vec_deque::Iter<'a, Node>,
-}
-
-impl<'a> Iterator for Iter<'a> {
-    type Item = Element<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Element<'a>> {
-        if self.run.is_empty() {
-            let node = self.nodes.next()?;
-            if let Some(bytes) = node.as_plain() {
-                return Some(Element::Bytes(bytes));
-            }
-            self.run = node.run();
-        }
-        let (element, len) = element::decode(self.run)?;
-        self.run = &self.run[len..];
-        Some(element)
-    }
-}
-
-impl std::iter::FusedIterator for Iter<'_> {}
-
-impl<'a> From<listpack::Iter<'a>> for Iter<'a> {
-    fn from(elements: listpack::Iter<'a>) -> Self {
-        Self { run: elements.run(), nodes: vec_deque::Iter::default() }
-    }
-}
-
-/// Elements of a quicklist (or of a listpack), backwards.
-#[derive(Clone, Debug)]
-pub struct RevIter<'a> {
-    /// What is left of the current node.
-    run: &'a [u8],
-    nodes: vec_deque::Iter<'a, Node>,
-}
-
-impl<'a> Iterator for RevIter<'a> {
-    type Item = Element<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Element<'a>> {
-        if self.run.is_empty() {
-            let node = self.nodes.next_back()?;
-            if let Some(bytes) = node.as_plain() {
-                return Some(Element::Bytes(bytes));
-            }
-            self.run = node.run();
-        }
-        let (element, start) = element::decode_last(self.run)?;
-        self.run = &self.run[..start];
-        Some(element)
-    }
-}
-
-impl std::iter::FusedIterator for RevIter<'_> {}
-
-impl<'a> From<listpack::Iter<'a>> for RevIter<'a> {
-    fn from(elements: listpack::Iter<'a>) -> Self {
-        Self { run: elements.run(), nodes: vec_deque::Iter::default() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -721,6 +704,7 @@ mod tests {
     /// The invariants of the nodes.
     fn check_nodes(list: &Quicklist) {
         assert_eq!(list.nodes.iter().map(Node::count).sum::<usize>(), list.len());
+        assert_eq!(list.nodes.iter().map(Node::buffer_len_bytes).sum::<usize>(), list.buffers_len_bytes);
         for node in &list.nodes {
             assert!(node.count() > 0, "no node is empty");
             if let Some(bytes) = node.as_plain() {

@@ -82,6 +82,9 @@ pub struct RankedMembers {
     members_len_bytes: usize,
 }
 
+/// What a member takes in the tree, on average.
+const TREE_LEN_BYTES_MEAN: usize = 10;
+
 impl RankedMembers {
     /// No members. One allocation.
     pub fn new() -> Self {
@@ -104,6 +107,12 @@ impl RankedMembers {
     /// each step of the result frees one node or member.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.tree.into_freed().chain(self.table.into_drain().map(drop))
+    }
+
+    /// Bytes of members, table and tree, the latter two as they are on average. O(1).
+    #[inline]
+    pub fn len_bytes(&self) -> usize {
+        self.members_len_bytes + self.table.len_bytes_mean() + self.len() * TREE_LEN_BYTES_MEAN
     }
 
     /// Bytes of members, table and tree; of many, an estimate. O(n / 60) up to a bound.

@@ -113,6 +113,12 @@ impl Pairs {
         removed
     }
 
+    /// Bytes allocated, beside this struct, the table as it is on average. O(1).
+    #[inline]
+    pub(super) fn len_bytes(&self) -> usize {
+        self.pairs_len_bytes + self.table.len_bytes_mean()
+    }
+
     /// Bytes allocated, beside this struct.
     pub(super) fn memory_usage(&self) -> usize {
         let due = if self.due.is_some() { size_of::<Due>() } else { 0 };

@@ -5,6 +5,7 @@ use ::commands::table::Command;
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
 
+pub mod big_keys;
 pub mod client;
 pub mod command;
 pub mod config;
@@ -21,6 +22,7 @@ pub mod slowlog;
 /// All server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     [
+        big_keys::COMMANDS,
         client::COMMANDS,
         command::COMMANDS,
         config::COMMANDS,

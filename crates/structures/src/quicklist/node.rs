@@ -115,6 +115,12 @@ impl Node {
         (self.end - self.start) as usize
     }
 
+    /// Bytes of the buffer. O(1).
+    #[inline]
+    pub(super) fn buffer_len_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     pub(super) fn memory_usage(&self) -> usize {
         if self.buffer.is_empty() { 0 } else { size_class(self.buffer.len()) }
     }

@@ -11,7 +11,40 @@ pub const SAMPLE_MAX: usize = 64;
 /// Directory places up to which [`Table::memory_usage`] looks at all of them; of more, it looks at so many.
 const MEASURED_PLACES_MAX: usize = 1024;
 
+/// What an element takes in directory and buckets, on average: a word, at 63 to 81 percent of fill.
+const ELEMENT_LEN_BYTES_MEAN: usize = 12;
+
 impl<E: Thin> Table<E> {
+    /// Bytes of directory and buckets as a table of so many elements has them on average. O(1).
+    #[inline]
+    pub fn len_bytes_mean(&self) -> usize {
+        self.len * ELEMENT_LEN_BYTES_MEAN
+    }
+
+    /// The element at a position whose key `is` the one that is meant: for who knows hashes but no keys. O(1).
+    pub fn find_where(&self, position: u64, is: impl Fn(&[u8]) -> bool) -> Option<Borrowed<'_, E>> {
+        let segment = self.directory.get(self.place_of(position))?;
+        let tag = segment.tag(position);
+        let (buckets, home) = (segment.buckets(), segment.home(tag));
+        for bucket in (home..buckets.len()).chain(0..home).map(|at| &buckets[at]) {
+            let mut matches = bucket.matches(tag);
+            while matches != 0 {
+                let word = bucket.words[matches.trailing_zeros() as usize];
+                if word & POINTER_MASK != 0 {
+                    let element = Borrowed::<E>::new(word);
+                    if is(element.key()) {
+                        return Some(element);
+                    }
+                }
+                matches &= matches - 1;
+            }
+            if !bucket.overflows() {
+                break;
+            }
+        }
+        None
+    }
+
     /// Shows `visit` at least `count` elements, of no more than [`SAMPLE_MAX`], that follow the point `start`
     /// of the hash space: close to a random choice where `start` is one, since hashes are. With
     /// `deadline_only`, elements with a deadline. Gives how many it showed. O(count), beyond that a load

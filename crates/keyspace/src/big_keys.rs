@@ -1,0 +1,455 @@
+//! The biggest keys, known at any time: an index of all keys from a size on, kept by every write.
+//!
+//! ```text
+//!  shard ── database ──► groups, sorted: [measure|type|class] ──► set of key hashes
+//!                                         bytes  list  2^20 … 1.25 × 2^20
+//! ```
+//! A key of [`BYTES_MIN`] bytes or [`ELEMENTS_MIN`] elements or more is *big*. Sizes from there on fall into
+//! classes, four to a power of two, and each class of a type has a set of the keys in it. A write that leaves
+//! a key in its class does nothing here; one that does not moves a hash from set to set, O(1) amortised. What
+//! is big is rare: a key costs 10 to 20 bytes here for each measure by which it is big, less than one percent
+//! of what it holds, so the index is bounded by the data. The set says who is big; how big is read from the
+//! key itself when somebody asks.
+//!
+//! **Asking** adds up how many keys each class has, finds the class in which the list of the biggest ends,
+//! and reads the keys of the classes above it, which are fewer than asked for, and up to [`CUT_CLASS_MAX`]
+//! of that class, shard after shard. So the answer is exact unless more keys than that share one class; then
+//! all of them are within a quarter of each other, and so is the answer. Nothing else is looked at: the
+//! cost does not grow with the keyspace. Two keys of one shard with the same 64-bit hash would count as one.
+//!
+//! Guarded by the shard's lock. A key whose time is over stays until it is removed, and is not shown.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher as StdHasher};
+
+use crate::db::Shard;
+use crate::key::{SHARD_BITS, SHARD_COUNT, position_of};
+use crate::keyspace::Keyspace;
+use crate::sizes::{SizeMark, SizedType, Sizes};
+
+/// From so many bytes on a key is big.
+pub const BYTES_MIN: usize = 8 * 1024;
+/// From so many elements on a key is big.
+pub const ELEMENTS_MIN: usize = 1024;
+/// Keys of the class in which an answer ends that are looked at.
+pub const CUT_CLASS_MAX: usize = 4096;
+/// Of those, in one shard: what is done under one lock.
+const CUT_CLASS_PER_SHARD_MAX: usize = 64;
+
+/// By what keys are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Bytes of the value.
+    Bytes,
+    /// Elements of the value. Strings have none.
+    Elements,
+}
+
+/// The class of a size, 0 for what is not big. Classes are four to a power of two.
+#[inline]
+pub(crate) fn class_of(size: usize, min: usize) -> u8 {
+    if size < min {
+        return 0;
+    }
+    let power = size.ilog2();
+    (power << 2 | (size >> (power - 2)) as u32 & 3) as u8
+}
+
+/// A set of keys: of a measure, a type and a class, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group(u16);
+
+impl Group {
+    fn new(measure: Measure, kind: SizedType, class: u8) -> Self {
+        Self((measure as u16) << 12 | (kind as u16) << 8 | u16::from(class))
+    }
+
+    fn class(self) -> usize {
+        usize::from(self.0 & 0xFF)
+    }
+
+    fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
+        self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
+    }
+}
+
+/// Passes hashes on: they are mixed well, but the shard's bits, which are on top, are all the same.
+#[derive(Default)]
+struct Rotated(u64);
+
+impl StdHasher for Rotated {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("only hashes are hashed");
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash.rotate_left(SHARD_BITS);
+    }
+}
+
+type Hashes = HashSet<u64, BuildHasherDefault<Rotated>>;
+
+/// The big keys of one database in one shard. See the module's comment.
+#[derive(Default)]
+pub(crate) struct BigIndex {
+    /// Sorted; as many as there are groups with keys, a few hundred at most.
+    groups: Vec<(Group, Hashes)>,
+}
+
+impl BigIndex {
+    /// Notes that a key's mark changed. O(1) amortised.
+    pub(crate) fn note(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
+        for measure in [Measure::Bytes, Measure::Elements] {
+            let group = |mark: SizeMark| {
+                let class = mark.class(measure);
+                mark.kind().filter(|_| class > 0).map(|kind| Group::new(measure, kind, class))
+            };
+            let (from, to) = (group(old), group(new));
+            if from == to {
+                continue;
+            }
+            if let Some(Ok(at)) = from.map(|from| self.find(from)) {
+                self.groups[at].1.remove(&hash);
+                if self.groups[at].1.is_empty() {
+                    self.groups.remove(at);
+                }
+            }
+            if let Some(to) = to {
+                let at = self.find(to).unwrap_or_else(|at| {
+                    self.groups.insert(at, (to, Hashes::default()));
+                    at
+                });
+                self.groups[at].1.insert(hash);
+            }
+        }
+    }
+
+    fn find(&self, group: Group) -> Result<usize, usize> {
+        self.groups.binary_search_by_key(&group, |(group, _)| *group)
+    }
+}
+
+/// A key that is big.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BigKey {
+    /// Its database.
+    pub db: usize,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Its type.
+    pub kind: SizedType,
+    /// Bytes and elements.
+    pub sizes: Sizes,
+}
+
+/// The biggest keys.
+#[derive(Debug, Default)]
+pub struct BigKeys {
+    /// The biggest first.
+    pub keys: Vec<BigKey>,
+    /// Whether they are exactly the biggest. If not, each is at least four fifths as big as the one that
+    /// should stand in its place.
+    pub exact: bool,
+    /// How many keys are big by this measure.
+    pub known: usize,
+}
+
+impl Keyspace {
+    /// The `count` biggest keys by a measure, of one type or of all, from size [`BYTES_MIN`] or
+    /// [`ELEMENTS_MIN`] on, in all databases. O(shards + `count` log `count`) and [`CUT_CLASS_MAX`] keys
+    /// more; locks one shard at a time. Exact only as far as nobody writes meanwhile.
+    pub fn big_keys(&self, measure: Measure, kind: Option<SizedType>, count: usize, now_ms: i64) -> BigKeys {
+        let mut per_class = [0_usize; 256];
+        for shard in 0..SHARD_COUNT {
+            for (_, group, hashes) in self.lock(shard).big_groups() {
+                if group.is_of(measure, kind) {
+                    per_class[group.class()] += hashes.len();
+                }
+            }
+        }
+        let known = per_class.iter().sum();
+        let mut above = 0;
+        let mut cut = 255;
+        while cut > 0 && above + per_class[cut] < count {
+            above += per_class[cut];
+            cut -= 1;
+        }
+        let (mut keys, mut exact, mut left) = (Vec::new(), true, CUT_CLASS_MAX);
+        for shard in 0..SHARD_COUNT {
+            let guard = self.lock(shard);
+            for (db, group, hashes) in guard.big_groups() {
+                if !group.is_of(measure, kind) || group.class() < cut {
+                    continue;
+                }
+                let mut looks = hashes.len();
+                if group.class() == cut {
+                    looks = looks.min(CUT_CLASS_PER_SHARD_MAX).min(left);
+                    exact &= looks == hashes.len();
+                    left -= looks;
+                }
+                for &hash in hashes.iter().take(looks) {
+                    keys.extend(self.big_key(&guard, db, hash, now_ms));
+                }
+            }
+        }
+        let size = |big: &BigKey| match measure {
+            Measure::Bytes => big.sizes.bytes,
+            Measure::Elements => big.sizes.elements,
+        };
+        keys.sort_unstable_by(|a, b| size(b).cmp(&size(a)).then_with(|| (a.db, &a.key).cmp(&(b.db, &b.key))));
+        keys.truncate(count);
+        BigKeys { keys, exact, known }
+    }
+
+    fn big_key(&self, shard: &Shard, db: usize, hash: u64, now_ms: i64) -> Option<BigKey> {
+        let is = |key: &[u8]| self.hasher().hash(key) == hash;
+        let entry = shard.db(db)?.table().find_where(position_of(hash), is)?;
+        if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+            return None;
+        }
+        Some(BigKey { db, key: entry.key().into(), kind: SizeMark::of(&entry).kind()?, sizes: Sizes::of(&entry) })
+    }
+}
+
+impl Shard {
+    /// The groups of all databases that have keys.
+    fn big_groups(&self) -> impl Iterator<Item = (usize, Group, &Hashes)> {
+        self.big_indexes()
+            .enumerate()
+            .flat_map(|(db, index)| index.groups.iter().map(move |(group, hashes)| (db, *group, hashes)))
+    }
+}
+
+impl Keyspace {
+    /// What [`Keyspace::big_keys`] must say of all keys, found out by looking at every one, in no order: for
+    /// tests. O(keys).
+    pub fn big_keys_found_anew(&self, measure: Measure) -> Vec<BigKey> {
+        let mut found = Vec::new();
+        for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db))) {
+            for entry in self.lock(shard).db(db).into_iter().flat_map(|db| db.table().iter()) {
+                let sizes = Sizes::of(&entry);
+                let big = match measure {
+                    Measure::Bytes => sizes.bytes >= BYTES_MIN,
+                    Measure::Elements => sizes.elements >= ELEMENTS_MIN,
+                };
+                let kind = SizeMark::of(&entry).kind().expect("the key exists");
+                if big {
+                    found.push(BigKey { db, key: entry.key().into(), kind, sizes });
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::KeyEntry;
+    use crate::view::{Access, Expiry, Moment, Tally, View};
+    use crate::{List, ListEnd, ListLimits, PackLimits, Set, SetLimits, Zset};
+    use crate::{Hash, Stream, StreamId, StreamLimits};
+
+    const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
+
+    /// Random work on keys of two databases.
+    struct Work {
+        keyspace: Keyspace,
+        tally: Tally,
+        rng: fastrand::Rng,
+    }
+
+    impl Work {
+        fn new(seed: u64) -> Self {
+            let keyspace = Keyspace::new(2, [1, 2, 3, seed]);
+            let tally = Tally::of_thread(&keyspace, seed);
+            Self { keyspace, tally, rng: fastrand::Rng::with_seed(seed) }
+        }
+
+        /// Lets `work` see both keys in a database.
+        fn with(&mut self, names: [&str; 2], db: usize, work: impl FnOnce(&mut View<'_>, &mut fastrand::Rng)) {
+            let keys = names.map(|name| self.keyspace.hasher().key(name.as_bytes()).hash);
+            let mut locked = self.keyspace.lock_all_of(keys.into_iter());
+            let moment = Moment { now_ms: 0, touch: true, access: Access::Lru { clock_s: 0 } };
+            let mut view = View::new(&self.keyspace, &mut locked, db, moment, &mut self.tally);
+            work(&mut view, &mut self.rng);
+        }
+
+        fn step(&mut self) {
+            let kind = ["str", "list", "set", "hash", "zset", "stream"][self.rng.usize(..6)];
+            let names = [0, 1].map(|_| format!("{kind}{}", self.rng.u32(..6)));
+            let hasher = self.keyspace.hasher().clone();
+            let [key, other] = names.each_ref().map(|name| hasher.key(name.as_bytes()));
+            let names = names.each_ref().map(String::as_str);
+            let (db, choice) = (self.rng.usize(..2), self.rng.u32(..40));
+            self.with(names, db, |view, rng| match choice {
+                0 => drop(view.remove(key)),
+                1 => {
+                    if let Some(entry) = view.remove(key) {
+                        view.replace(other, entry.renamed(other.bytes));
+                    }
+                }
+                2 => {
+                    let copy = view.peek(key).map(|entry| entry.duplicate(other.bytes, 0));
+                    let from = view.select(1 - db);
+                    if let Some(copy) = copy {
+                        view.replace(other, copy);
+                    }
+                    view.select(from);
+                }
+                3 => {
+                    view.set_expiry_ms(key, Some(0));
+                }
+                4 => view.set_string(key, &vec![b'x'; rng.usize(..100_000)], Expiry::Keep),
+                _ => grow_or_shrink(view, key, kind, rng, &hasher),
+            });
+            match choice {
+                5 if self.rng.bool() => self.keyspace.swap_dbs(0, 1),
+                6 if self.rng.u32(..20) == 0 => self.keyspace.empty_dbs(0..1, drop),
+                _ => {}
+            }
+        }
+
+        /// The index says what a look at all keys says.
+        fn check(&self) {
+            for measure in [Measure::Bytes, Measure::Elements] {
+                let size = |big: &BigKey| match measure {
+                    Measure::Bytes => big.sizes.bytes,
+                    Measure::Elements => big.sizes.elements,
+                };
+                let mut twin = self.keyspace.big_keys_found_anew(measure);
+                twin.sort_by(|a, b| size(b).cmp(&size(a)).then_with(|| (a.db, &a.key).cmp(&(b.db, &b.key))));
+                for count in [1, 3, 10, usize::MAX] {
+                    let found = self.keyspace.big_keys(measure, None, count, i64::MIN);
+                    assert!(found.exact && found.known == twin.len());
+                    assert_eq!(found.keys, twin[..count.min(twin.len())], "the {count} biggest by {measure:?}");
+                    let of_type = self.keyspace.big_keys(measure, Some(SizedType::List), count, i64::MIN).keys;
+                    let lists = twin.iter().filter(|big| big.kind == SizedType::List).take(count);
+                    assert!(of_type.iter().eq(lists));
+                }
+            }
+            for db in 0..2 {
+                assert_eq!(self.keyspace.sizes().counts(db), self.keyspace.sizes_counted_anew(db));
+            }
+        }
+    }
+
+    /// Makes a value a good deal larger or smaller.
+    fn grow_or_shrink(
+        view: &mut View<'_>,
+        key: crate::Key<'_>,
+        kind: &str,
+        rng: &mut fastrand::Rng,
+        hasher: &crate::Hasher,
+    ) {
+        let (grows, steps) = (rng.u32(..5) < 3, 1_i64 << rng.u32(..11));
+        let mut word = || format!("word{}", rng.u32(..5000));
+        match kind {
+            "str" => {
+                if let Some(blob) = view.blob_mut(key) {
+                    crate::Blob::make_mut(blob).truncate(5000 + steps as usize);
+                }
+            }
+            "list" => {
+                if let Ok(list) = view.write_or_insert::<List>(key) {
+                    let limits = ListLimits::from_option(-2);
+                    if grows {
+                        let words: Vec<String> = (0..steps).map(|_| word()).collect();
+                        list.push(ListEnd::Back, words.iter().map(String::as_bytes), limits);
+                    } else {
+                        list.trim(steps, -1, limits);
+                    }
+                    view.remove_if_empty::<List>(key);
+                }
+            }
+            "set" => {
+                if let Ok(set) = view.write_or_insert::<Set>(key) {
+                    let limits = SetLimits { intset_entries_max: 512, pack: PACK };
+                    for _ in 0..steps {
+                        if grows {
+                            set.add(word().as_bytes(), &limits, hasher);
+                        } else {
+                            set.remove(word().as_bytes(), hasher);
+                        }
+                    }
+                    view.remove_if_empty::<Set>(key);
+                }
+            }
+            "hash" => {
+                if let Ok(hash) = view.write_or_insert::<Hash>(key) {
+                    for _ in 0..steps {
+                        if grows {
+                            hash.set(word().as_bytes(), b"value", &PACK, hasher);
+                        } else {
+                            hash.remove(word().as_bytes(), hasher);
+                        }
+                    }
+                    view.remove_if_empty::<Hash>(key);
+                }
+            }
+            "zset" => {
+                if let Ok(zset) = view.write_or_insert::<Zset>(key) {
+                    for score in 0..steps {
+                        if grows {
+                            zset.set(word().as_bytes(), score as f64, &PACK, hasher);
+                        } else {
+                            zset.remove(word().as_bytes(), hasher);
+                        }
+                    }
+                    view.remove_if_empty::<Zset>(key);
+                }
+            }
+            _ => {
+                if let Ok(stream) = view.write_or_insert::<Stream>(key) {
+                    let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
+                    for _ in 0..steps {
+                        let id = StreamId { ms: stream.last_id().ms + 1, seq: 0 };
+                        let words = [b"field".as_slice(), b"value"];
+                        stream.append(id, words.into_iter(), limits).expect("IDs ascend");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_biggest_keys_are_known_whatever_happens_to_them() {
+        for seed in 0..4 {
+            let mut work = Work::new(seed);
+            for step in 0..600 {
+                work.step();
+                if step % 30 == 0 {
+                    work.check();
+                }
+            }
+            work.check();
+        }
+    }
+
+    #[test]
+    fn keys_of_one_class_beyond_the_bound_are_within_a_quarter() {
+        let mut work = Work::new(7);
+        for number in 0..CUT_CLASS_MAX + 2_000 {
+            let name = format!("s{number}");
+            let key = work.keyspace.hasher().key(name.as_bytes());
+            let entry = KeyEntry::new(key.bytes, crate::string::stored(&vec![b'x'; 8192 + number % 1000]), None, 0);
+            work.keyspace.insert_absent(&mut work.keyspace.lock(key.shard()), 0, entry);
+        }
+        let found = work.keyspace.big_keys(Measure::Bytes, None, 10, 0);
+        assert!(!found.exact && found.keys.len() == 10 && found.known == CUT_CLASS_MAX + 2_000);
+        assert!(found.keys.iter().all(|big| big.sizes.bytes * 5 / 4 >= 9191));
+        work.tally.hits = 0;
+    }
+
+    #[test]
+    fn classes_are_quarters_of_powers_of_two() {
+        for size in ELEMENTS_MIN..100_000 {
+            let (class, next) = (class_of(size, ELEMENTS_MIN), class_of(size + 1, ELEMENTS_MIN));
+            assert!(class > 0 && (next == class || next == class + 1));
+            assert!(class_of(size + size / 4 + 1, ELEMENTS_MIN) > class);
+        }
+        assert_eq!(class_of(ELEMENTS_MIN - 1, ELEMENTS_MIN), 0);
+    }
+}

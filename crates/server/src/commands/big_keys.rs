@@ -1,0 +1,99 @@
+//! BIGKEYS: the biggest keys, from an index that every write keeps up to date.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+use keyspace::{Measure, SizedType};
+
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&BIGKEYS];
+
+/// Keys that are shown unless told otherwise.
+const SHOWN: usize = 10;
+/// Keys that are shown at most.
+const SHOWN_MAX: i64 = 1000;
+
+/// The types by the names that TYPE gives.
+const TYPES: [(&str, SizedType); 6] = [
+    ("string", SizedType::String),
+    ("list", SizedType::List),
+    ("set", SizedType::Set),
+    ("zset", SizedType::Zset),
+    ("hash", SizedType::Hash),
+    ("stream", SizedType::Stream),
+];
+
+static BIGKEYS: Command<Runner> = Command {
+    name: "BIGKEYS",
+    summary: "Returns the biggest keys of all databases, by bytes or by elements, without looking for them.",
+    since: "8.0.0",
+    group: Group::Server,
+    complexity: "O(N log N) with N being the number of keys returned, whatever the number of keys there are",
+    deprecated: None,
+    arity: Arity::AtLeast(1),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["request_policy:all_nodes", "nondeterministic_output"],
+    args: &[
+        Arg::one_of("measure", &[Arg::word("bytes", "BYTES"), Arg::word("elements", "ELEMENTS")]).optional(),
+        Arg::string("type").token("TYPE").optional(),
+        Arg::integer("count").token("COUNT").optional(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(bigkeys),
+};
+/// BIGKEYS [BYTES | ELEMENTS] [TYPE type] [COUNT count]: a map. `keys` has the biggest first, each a map of its
+/// key, database, type, bytes and elements (0 for a string); `exact` is 1, or 0 where each may be up to a
+/// quarter smaller than the one that should stand in its place; `known` is how many keys are big at all: from
+/// 8 KiB or 1,024 elements on. Smaller keys are not known.
+fn bigkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (mut measure, mut kind, mut count) = (Measure::Bytes, None, SHOWN);
+    let mut at = 1;
+    while at < args.len() {
+        let value = at + 1 < args.len();
+        if args.is(at, "BYTES") {
+            measure = Measure::Bytes;
+        } else if args.is(at, "ELEMENTS") {
+            measure = Measure::Elements;
+        } else if args.is(at, "TYPE") && value {
+            at += 1;
+            let known = TYPES.iter().find(|(name, _)| args.is(at, name));
+            let (_, asked) = known.ok_or(CommandError::Line("ERR unknown type name"))?;
+            kind = Some(*asked);
+        } else if args.is(at, "COUNT") && value {
+            at += 1;
+            let asked = args.integer(at).ok().filter(|count| (1..=SHOWN_MAX).contains(count));
+            count = asked.ok_or(CommandError::Line("ERR COUNT must be between 1 and 1000"))? as usize;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        at += 1;
+    }
+    let found = ctx.shared.keyspace.big_keys(measure, kind, count, ctx.now_ms);
+    let reply = &mut ctx.reply;
+    reply.map(3);
+    reply.bulk(b"exact");
+    reply.integer(i64::from(found.exact));
+    reply.bulk(b"known");
+    reply.integer(found.known as i64);
+    reply.bulk(b"keys");
+    reply.array(found.keys.len());
+    for big in found.keys {
+        let (name, _) = TYPES[big.kind as usize - 1];
+        reply.map(5);
+        reply.bulk(b"key");
+        reply.bulk(&big.key);
+        reply.bulk(b"db");
+        reply.integer(big.db as i64);
+        reply.bulk(b"type");
+        reply.bulk(name.as_bytes());
+        reply.bulk(b"bytes");
+        reply.integer(big.sizes.bytes as i64);
+        reply.bulk(b"elements");
+        reply.integer(big.sizes.elements as i64);
+    }
+    Ok(())
+}
