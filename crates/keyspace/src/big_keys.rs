@@ -209,7 +209,12 @@ impl Keyspace {
         if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
             return None;
         }
-        Some(BigKey { db, key: entry.key().into(), kind: SizeMark::of(&entry).kind()?, sizes: Sizes::of(&entry) })
+        Some(BigKey {
+            db,
+            key: entry.key().into(),
+            kind: SizeMark::of(&entry).kind()?,
+            sizes: Sizes::of(&entry),
+        })
     }
 }
 
@@ -227,7 +232,8 @@ impl Keyspace {
     /// tests. O(keys).
     pub fn big_keys_found_anew(&self, measure: Measure) -> Vec<BigKey> {
         let mut found = Vec::new();
-        for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db))) {
+        for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db)))
+        {
             for entry in self.lock(shard).db(db).into_iter().flat_map(|db| db.table().iter()) {
                 let sizes = Sizes::of(&entry);
                 let big = match measure {
@@ -249,8 +255,8 @@ mod tests {
     use super::*;
     use crate::db::KeyEntry;
     use crate::view::{Access, Expiry, Moment, Tally, View};
-    use crate::{List, ListEnd, ListLimits, PackLimits, Set, SetLimits, Zset};
     use crate::{Hash, Stream, StreamId, StreamLimits};
+    use crate::{List, ListEnd, ListLimits, PackLimits, Set, SetLimits, Zset};
 
     const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
 
@@ -269,7 +275,12 @@ mod tests {
         }
 
         /// Lets `work` see both keys in a database.
-        fn with(&mut self, names: [&str; 2], db: usize, work: impl FnOnce(&mut View<'_>, &mut fastrand::Rng)) {
+        fn with(
+            &mut self,
+            names: [&str; 2],
+            db: usize,
+            work: impl FnOnce(&mut View<'_>, &mut fastrand::Rng),
+        ) {
             let keys = names.map(|name| self.keyspace.hasher().key(name.as_bytes()).hash);
             let mut locked = self.keyspace.lock_all_of(keys.into_iter());
             let moment = Moment { now_ms: 0, touch: true, access: Access::Lru { clock_s: 0 } };
@@ -324,8 +335,13 @@ mod tests {
                 for count in [1, 3, 10, usize::MAX] {
                     let found = self.keyspace.big_keys(measure, None, count, i64::MIN);
                     assert!(found.exact && found.known == twin.len());
-                    assert_eq!(found.keys, twin[..count.min(twin.len())], "the {count} biggest by {measure:?}");
-                    let of_type = self.keyspace.big_keys(measure, Some(SizedType::List), count, i64::MIN).keys;
+                    assert_eq!(
+                        found.keys,
+                        twin[..count.min(twin.len())],
+                        "the {count} biggest by {measure:?}"
+                    );
+                    let of_type =
+                        self.keyspace.big_keys(measure, Some(SizedType::List), count, i64::MIN).keys;
                     let lists = twin.iter().filter(|big| big.kind == SizedType::List).take(count);
                     assert!(of_type.iter().eq(lists));
                 }
@@ -434,7 +450,8 @@ mod tests {
         for number in 0..CUT_CLASS_MAX + 2_000 {
             let name = format!("s{number}");
             let key = work.keyspace.hasher().key(name.as_bytes());
-            let entry = KeyEntry::new(key.bytes, crate::string::stored(&vec![b'x'; 8192 + number % 1000]), None, 0);
+            let entry =
+                KeyEntry::new(key.bytes, crate::string::stored(&vec![b'x'; 8192 + number % 1000]), None, 0);
             work.keyspace.insert_absent(&mut work.keyspace.lock(key.shard()), 0, entry);
         }
         let found = work.keyspace.big_keys(Measure::Bytes, None, 10, 0);

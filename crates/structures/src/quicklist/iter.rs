@@ -3,8 +3,8 @@
 use std::collections::vec_deque;
 
 use super::node::Node;
-use crate::listpack::element::{self, Element};
 use crate::listpack;
+use crate::listpack::element::{self, Element};
 
 /// Elements of a quicklist, forwards; or of a listpack, so that an owner of either has one type.
 #[derive(Clone, Debug)]
