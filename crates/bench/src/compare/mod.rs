@@ -1,17 +1,100 @@
-//! `saker-bench compare`: several servers beside each other, in interleaved rounds.
+//! `saker-bench compare`: several servers beside each other, in interleaved rounds, and reports of it.
+//!
+//! ```text
+//!   STUDY.toml ─► study ─► rounds ─┬─ engine: start, check, end      ─► outcome ─► report
+//!                                  └─ run: the load generator
+//! ```
+//! Only [`rounds`] runs anything; [`outcome`] is plain data, and the reports are made of it alone.
+
+pub mod command_line;
+mod control;
+mod engine;
+mod network;
+pub mod outcome;
+pub mod rounds;
+pub mod stats;
+pub mod study;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::BenchError;
+use crate::{BenchError, report};
+use outcome::Outcome;
+use rounds::Runner;
+use study::Study;
 
 /// What to compare.
 #[derive(Args, Debug)]
 pub struct CompareArguments {
-    /// The study: engines, workloads, rounds.
-    pub study: std::path::PathBuf,
+    /// The study: engines, workloads, rounds. Or the results.json of an earlier one, whose reports are
+    /// written anew.
+    pub study: PathBuf,
+    /// The folder for the reports.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// A short demonstration: fewer rounds and requests, as the study's [quick] says.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds, in place of the study's.
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Only these engines of the study.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    engines: Vec<String>,
+    /// Another program for an engine of the study; its arguments stay.
+    #[arg(long = "program", value_name = "NAME=PROGRAM")]
+    programs: Vec<String>,
 }
 
-/// Runs the study and writes its reports.
+/// Runs the study and writes its reports. An error is one line; reports of what was measured are written
+/// all the same.
 pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
-    Err(BenchError::Usage(format!("{}: studies cannot be run yet", arguments.study.display())))
+    if arguments.study.extension().is_some_and(|extension| extension == "json") {
+        return again(arguments);
+    }
+    let mut study = Study::read(&arguments.study, arguments.quick)?;
+    study.adapt(&arguments.engines, &arguments.programs, arguments.rounds)?;
+    let stem = arguments.study.file_stem().unwrap_or_default();
+    let folder = arguments.out.clone().unwrap_or_else(|| Path::new("bench-results").join(stem));
+    std::fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
+    let interrupt = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupt))?;
+    }
+    // What is there must outlive a power cut or a kill; a disk that is full is told at the end.
+    let save = |outcome: &Outcome| _ = report::json::write(outcome, &folder);
+    let (outcome, problems) = Runner::new(&study, arguments.quick, Arc::clone(&interrupt), &save).run();
+    if outcome.cells.iter().any(|cell| !cell.rounds.is_empty()) {
+        report::write(&outcome, &folder).map_err(|error| cannot_write(&folder, &error))?;
+        println!("{}", folder.join("report.html").display());
+    }
+    if interrupt.load(Relaxed) {
+        return Err(BenchError::Usage("interrupted".to_owned()));
+    }
+    let more = problems.len().saturating_sub(1);
+    let more = if more > 0 { format!(" (and {more} more, above)") } else { String::new() };
+    match problems.into_iter().next() {
+        Some(first) => Err(BenchError::Usage(first + &more)),
+        None => Ok(()),
+    }
+}
+
+/// Writes the reports of earlier results anew.
+fn again(arguments: &CompareArguments) -> Result<(), BenchError> {
+    let path = &arguments.study;
+    let outcome = report::json::read(path)
+        .map_err(|error| BenchError::Usage(format!("cannot read {}: {error}", path.display())))?;
+    let beside = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+    let folder = arguments.out.clone().unwrap_or(beside);
+    report::write(&outcome, &folder).map_err(|error| cannot_write(&folder, &error))?;
+    println!("{}", folder.join("report.html").display());
+    Ok(())
+}
+
+fn cannot_write(folder: &Path, error: &std::io::Error) -> BenchError {
+    BenchError::Usage(format!("cannot write to {}: {error}", folder.display()))
 }

@@ -1,0 +1,114 @@
+//! The command line that starts an engine: words with placeholders.
+
+use std::path::{Path, PathBuf};
+
+use stdx::quoted::split_quoted;
+
+/// What placeholders stand for.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// `{port}`: a free TCP port.
+    pub port: u16,
+    /// `{socket}`: a Unix socket in the scratch folder.
+    pub socket: PathBuf,
+    /// `{threads}`: I/O threads.
+    pub threads: u32,
+    /// `{password}`: the study's, empty without one.
+    pub password: String,
+    /// `{dir}`: the scratch folder, which is also the working directory.
+    pub dir: PathBuf,
+    /// `{bind}`: the address to listen at.
+    pub bind: String,
+}
+
+const NAMES: &[&str] = &["{port}", "{socket}", "{threads}", "{password}", "{dir}", "{bind}"];
+
+/// Whether `line` can be filled in; `Err` says why not.
+pub fn check(line: &str) -> Result<(), String> {
+    let words = words(line)?;
+    if words.is_empty() {
+        return Err("the command line is empty".to_owned());
+    }
+    for word in &words {
+        let mut rest = word.as_str();
+        while let Some(open) = rest.find('{') {
+            let known = NAMES.iter().find(|name| rest[open..].starts_with(**name));
+            let Some(known) = known else {
+                let close = rest[open..].find('}').map_or(rest.len(), |close| open + close + 1);
+                return Err(format!(
+                    "unknown placeholder {}; there are {}",
+                    &rest[open..close],
+                    NAMES.join(" ")
+                ));
+            };
+            rest = &rest[open + known.len()..];
+        }
+    }
+    Ok(())
+}
+
+/// The words of `line`, filled in.
+pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
+    let fill = |word: String| {
+        word.replace("{port}", &places.port.to_string())
+            .replace("{socket}", &places.socket.to_string_lossy())
+            .replace("{threads}", &places.threads.to_string())
+            .replace("{password}", &places.password)
+            .replace("{dir}", &places.dir.to_string_lossy())
+            .replace("{bind}", &places.bind)
+    };
+    Ok(words(line)?.into_iter().map(fill).collect())
+}
+
+/// Words as a shell splits them; quotes keep blanks.
+fn words(line: &str) -> Result<Vec<String>, String> {
+    let words = split_quoted(line.as_bytes()).ok_or_else(|| format!("{line:?}: a quote is not closed"))?;
+    Ok(words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
+/// The program `name`: a path as it is, else on PATH, else beside saker-bench itself, so that a build of
+/// the workspace finds its own server.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let beside = std::env::current_exe().ok();
+    let beside = beside.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let folders = std::env::split_paths(&path).chain(beside);
+    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_filled_and_quotes_keep_words() {
+        let places = Places {
+            port: 7000,
+            socket: "/tmp/s".into(),
+            threads: 2,
+            password: "p w".to_owned(),
+            dir: "/tmp".into(),
+            bind: "127.0.0.1".to_owned(),
+        };
+        let words =
+            fill("srv --save '' --port {port} --requirepass {password} x={threads}", &places).unwrap();
+        assert_eq!(words, ["srv", "--save", "", "--port", "7000", "--requirepass", "p w", "x=2"]);
+    }
+
+    #[test]
+    fn unknown_placeholders_and_open_quotes_are_refused() {
+        assert!(check("a {port} {socket}").is_ok());
+        for line in ["", "a {prot}", "a {", "a 'b"] {
+            assert!(check(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn programs_are_found_on_the_path() {
+        assert!(find_program("sh").is_some() && find_program("/bin/sh").is_some());
+        assert!(find_program("no-such-program").is_none() && find_program("/no/such").is_none());
+    }
+}

@@ -1,0 +1,148 @@
+//! A connection for a few questions to an engine: PING, INFO, CONFIG GET. Blocking, one request at a time.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use resp::{Value, decode, encode_request};
+
+use crate::spec::{Endpoint, Target};
+
+/// A server that does not answer a question for so long does not answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// What waits for a connection at most.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// Bytes read at once.
+const READ_LEN_BYTES: usize = 16 * 1024;
+
+/// A connection that asks.
+pub struct Control {
+    stream: Stream,
+    received: Vec<u8>,
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Control {
+    /// Connects to `target` and authenticates as it says.
+    pub fn connect(target: &Target) -> io::Result<Self> {
+        let stream = match &target.endpoint {
+            Endpoint::Tcp { host, port } => Stream::Tcp(connect_tcp(host, *port)?),
+            Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+        };
+        stream.set_timeouts()?;
+        let mut control = Self { stream, received: Vec::new() };
+        if let Some(password) = &target.password {
+            let user = target.user.iter().map(String::as_str);
+            let words: Vec<&str> = ["AUTH"].into_iter().chain(user).chain([password.as_str()]).collect();
+            if let Value::Error(reason) = control.ask(&words)? {
+                return Err(io::Error::other(String::from_utf8_lossy(&reason).into_owned()));
+            }
+        }
+        Ok(control)
+    }
+
+    /// Sends a request and waits for its reply.
+    pub fn ask(&mut self, words: &[&str]) -> io::Result<Value> {
+        let mut request = Vec::new();
+        encode_request(words, &mut request);
+        self.stream.write_all(&request)?;
+        let mut buffer = [0; READ_LEN_BYTES];
+        loop {
+            match decode(&self.received) {
+                Ok(Some((value, used))) => {
+                    self.received.drain(..used);
+                    return Ok(value);
+                }
+                Ok(None) => {}
+                Err(error) => return Err(io::Error::other(format!("the reply makes no sense: {error:?}"))),
+            }
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.received.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    /// The text of a reply that is one; `None` for an error and anything else.
+    pub fn ask_text(&mut self, words: &[&str]) -> io::Result<Option<String>> {
+        let text = |bytes: Vec<u8>| Some(String::from_utf8_lossy(&bytes).into_owned());
+        Ok(match self.ask(words)? {
+            Value::Bulk(bytes) | Value::Simple(bytes) | Value::Verbatim { text: bytes, .. } => text(bytes),
+            _ => None,
+        })
+    }
+
+    /// An integer reply; `None` for anything else.
+    pub fn ask_integer(&mut self, words: &[&str]) -> io::Result<Option<i64>> {
+        Ok(match self.ask(words)? {
+            Value::Integer(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    /// The value of option `name`; `None` where the engine has none of that name.
+    pub fn config(&mut self, name: &str) -> io::Result<Option<String>> {
+        let text = |value: &Value| match value {
+            Value::Bulk(bytes) | Value::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => None,
+        };
+        Ok(match self.ask(&["CONFIG", "GET", name])? {
+            Value::Array(items) => items.get(1).and_then(text),
+            Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
+            _ => None,
+        })
+    }
+}
+
+/// The value of `field` in the text of INFO.
+pub fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
+}
+
+fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::other(format!("{host} has no address"));
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_WITHIN) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Stream {
+    fn set_timeouts(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+                stream.set_write_timeout(Some(ANSWER_WITHIN))
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+                stream.set_write_timeout(Some(ANSWER_WITHIN))
+            }
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.write_all(bytes),
+            Stream::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! An engine under measurement: started in a scratch folder of its own and ended with this value, or one
+//! that runs already and is left alone.
+
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::command_line::{self, Places};
+use super::control::{Control, info_field};
+use super::network::Link;
+use super::outcome::EngineFacts;
+use super::study::{Engine, Study};
+use crate::results::Transport;
+use crate::spec::{Endpoint, Target};
+
+/// An engine that does not answer so long after its start has not started.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How often it is asked.
+const READY_POLL: Duration = Duration::from_millis(20);
+/// An engine that is still there so long after SIGTERM is killed.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// Characters of an engine's last line that an error repeats.
+const LOG_TAIL_CHARS: usize = 160;
+/// Fields of INFO with a version, the more special ones first: forks keep `redis_version` for clients.
+const VERSION_FIELDS: &[&str] = &[
+    "saker_version",
+    "valkey_version",
+    "dragonfly_version",
+    "keydb_version",
+    "garnet_version",
+    "redis_version",
+];
+/// Options that must be equal for a fair comparison.
+const EQUAL_SETTINGS: &[&str] = &["maxmemory", "maxmemory-policy", "save", "appendonly"];
+/// Further options that reports show.
+const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
+
+/// A running engine.
+pub struct Running {
+    /// The study's name for it.
+    pub name: String,
+    /// Its process, when it is on this machine.
+    pub pid: Option<u32>,
+    tcp: Option<(String, u16)>,
+    socket: Option<PathBuf>,
+    password: Option<String>,
+    child: Option<Child>,
+    log: PathBuf,
+    _dir: Option<TempDir>,
+}
+
+impl Running {
+    /// Starts `engine`, or finds the running one, and waits until it answers. `Err` is one line.
+    pub fn start(study: &Study, engine: &Engine, threads: u32, link: Option<&Link>) -> Result<Self, String> {
+        let mut running = match (&engine.start, &engine.address) {
+            (Some(line), _) => Self::spawn(study, engine.name(), line.get_ref(), threads, link)?,
+            (None, Some(address)) => Self::found(study, engine.name(), address.get_ref())?,
+            (None, None) => return Err("neither start nor address".to_owned()),
+        };
+        running.wait_until_ready()?;
+        if running.child.is_none() {
+            running.pid = running.local_pid();
+        }
+        Ok(running)
+    }
+
+    fn spawn(
+        study: &Study,
+        name: &str,
+        line: &str,
+        threads: u32,
+        link: Option<&Link>,
+    ) -> Result<Self, String> {
+        let system = |error: io::Error| format!("cannot prepare its folder: {error}");
+        let dir = tempfile::Builder::new().prefix("saker-bench-").tempdir().map_err(system)?;
+        let places = Places {
+            port: free_port().map_err(system)?,
+            socket: dir.path().join("engine.sock"),
+            threads,
+            password: study.load.password.clone().unwrap_or_default(),
+            dir: dir.path().to_owned(),
+            bind: link.map_or_else(|| Ipv4Addr::LOCALHOST.to_string(), Link::address),
+        };
+        let words = command_line::fill(line, &places)?;
+        let program =
+            command_line::find_program(&words[0]).ok_or(format!("{} is not installed", words[0]))?;
+        let prefix: Vec<String> =
+            link.map_or_else(Vec::new, |link| link.prefix().map(str::to_owned).to_vec());
+        let program = [program.to_string_lossy().into_owned()];
+        let words: Vec<&String> = prefix.iter().chain(&program).chain(&words[1..]).collect();
+        let log_path = dir.path().join("engine.log");
+        let log = File::create(&log_path).map_err(system)?;
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(dir.path()).stdin(Stdio::null());
+        command.stdout(log.try_clone().map_err(system)?).stderr(log);
+        // A group of its own: Ctrl-C is for saker-bench, which then ends the engine in order.
+        command.process_group(0);
+        let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", words[0]))?;
+        let uses = |place: &str| line.contains(place);
+        Ok(Self {
+            name: name.to_owned(),
+            pid: Some(child.id()),
+            tcp: uses("{port}").then(|| (places.bind.clone(), places.port)),
+            socket: uses("{socket}").then_some(places.socket),
+            password: study.load.password.clone(),
+            child: Some(child),
+            log: log_path,
+            _dir: Some(dir),
+        })
+    }
+
+    fn found(study: &Study, name: &str, address: &str) -> Result<Self, String> {
+        let (mut tcp, mut socket) = (None, None);
+        match address.rsplit_once(':') {
+            Some((host, port)) if !address.starts_with('/') => {
+                let port = port.parse().map_err(|_| format!("{address:?} has no port"))?;
+                tcp = Some((host.trim_matches(['[', ']']).to_owned(), port));
+            }
+            _ => socket = Some(PathBuf::from(address)),
+        }
+        let password = study.load.password.clone();
+        Ok(Self {
+            name: name.to_owned(),
+            pid: None,
+            tcp,
+            socket,
+            password,
+            child: None,
+            log: PathBuf::new(),
+            _dir: None,
+        })
+    }
+
+    /// How to reach it over `transport`; `Err` is one line that says why not.
+    pub fn target(&self, transport: Transport, resp: u8) -> Result<Target, String> {
+        let endpoint = match transport {
+            Transport::Tcp => {
+                let tcp = self.tcp.clone().map(|(host, port)| Endpoint::Tcp { host, port });
+                tcp.ok_or("its start has no {port}")?
+            }
+            Transport::Unix => Endpoint::Unix(self.socket.clone().ok_or("its start has no {socket}")?),
+            Transport::Tls => return Err("the load generator does not speak TLS".to_owned()),
+        };
+        Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, ..Target::default() })
+    }
+
+    /// A connection for questions.
+    pub fn control(&self) -> io::Result<Control> {
+        let transport = if self.tcp.is_some() { Transport::Tcp } else { Transport::Unix };
+        Control::connect(&self.target(transport, 2).map_err(io::Error::other)?)
+    }
+
+    /// Whether this value started it, and may empty it.
+    pub fn is_ours(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Whether it is still there.
+    pub fn is_alive(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => self.control().is_ok(),
+        }
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            if let Some(child) = &mut self.child
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                return Err(format!("ended at its start ({status}): {}", self.log_tail()));
+            }
+            let error = match self.control().and_then(|mut control| control.ask(&["PING"])) {
+                Ok(resp::Value::Simple(_)) => return Ok(()),
+                Ok(resp::Value::Error(reason)) => {
+                    let reason = String::from_utf8_lossy(&reason).into_owned();
+                    // While it loads it says so; anything else will not change.
+                    if !reason.starts_with("LOADING") {
+                        return Err(format!("answers PING with {reason}"));
+                    }
+                    reason
+                }
+                Ok(_) => "PING has a strange answer".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            let final_word = error.starts_with("WRONGPASS") || error.starts_with("ERR");
+            if self.child.is_none() || final_word || Instant::now() > deadline {
+                return Err(format!("does not answer: {error} {}", self.log_tail()).trim_end().to_owned());
+            }
+            thread::sleep(READY_POLL);
+        }
+    }
+
+    /// The last line that it printed.
+    fn log_tail(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+        last.chars().take(LOG_TAIL_CHARS).collect()
+    }
+
+    /// The process behind an address of this machine.
+    fn local_pid(&self) -> Option<u32> {
+        let host = self.tcp.as_ref().map(|(host, _)| host.as_str());
+        if !matches!(host, None | Some("127.0.0.1" | "::1" | "localhost")) {
+            return None;
+        }
+        let info = self.control().ok()?.ask_text(&["INFO", "server"]).ok()??;
+        let pid: u32 = info_field(&info, "process_id")?.parse().ok()?;
+        Path::new(&format!("/proc/{pid}/stat")).exists().then_some(pid)
+    }
+
+    /// Version and settings. `Err` is one line.
+    pub fn facts(&self, engine: &Engine) -> Result<EngineFacts, String> {
+        let lost = |error: io::Error| format!("does not tell its settings: {error}");
+        let mut control = self.control().map_err(lost)?;
+        let info = control.ask_text(&["INFO", "server"]).map_err(lost)?.unwrap_or_default();
+        let version = VERSION_FIELDS.iter().find_map(|field| info_field(&info, field)).unwrap_or_default();
+        if let Some(expected) = &engine.expect_version
+            && !version
+                .trim_start_matches(['v', 'V'])
+                .trim_start_matches("df-v")
+                .starts_with(expected.as_str())
+        {
+            return Err(format!("its version is {version:?}, {expected} was expected"));
+        }
+        let mut facts = EngineFacts {
+            name: self.name.clone(),
+            version: version.to_owned(),
+            start: [&engine.start, &engine.address]
+                .into_iter()
+                .flatten()
+                .map(|line| line.get_ref().clone())
+                .collect(),
+            ..EngineFacts::default()
+        };
+        for name in EQUAL_SETTINGS.iter().chain(SHOWN_SETTINGS) {
+            if let Some(value) = control.config(name).map_err(lost)? {
+                facts.settings.insert((*name).to_owned(), value);
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Resident memory: from /proc, else from INFO.
+    pub fn rss_bytes(&self) -> Option<u64> {
+        if let Some(pid) = self.pid {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+            return Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024);
+        }
+        let info = self.control().ok()?.ask_text(&["INFO", "memory"]).ok()??;
+        info_field(&info, "used_memory_rss")?.parse().ok()
+    }
+}
+
+impl Drop for Running {
+    /// Ends what was started: SIGTERM, and SIGKILL for what stays.
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        let deadline = Instant::now() + END_WITHIN;
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+            && matches!(child.try_wait(), Ok(None))
+        {
+            // Fails only when it has ended meanwhile.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(READY_POLL);
+        }
+        // Both fail only when it has ended.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// The settings that ought to be equal and are not, one line each.
+pub fn differences(engines: &[EngineFacts]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for name in EQUAL_SETTINGS {
+        let known: Vec<_> = engines
+            .iter()
+            .filter_map(|engine| Some((&engine.name, normal(engine.settings.get(*name)?))))
+            .collect();
+        if known.windows(2).any(|pair| pair[0].1 != pair[1].1) {
+            let values: Vec<_> = known.iter().map(|(engine, value)| format!("{engine} {value:?}")).collect();
+            lines.push(format!("{name} differs: {}", values.join(", ")));
+        }
+    }
+    lines
+}
+
+/// A value as it is compared: quotes that some engines show for an empty one are no difference.
+fn normal(value: &str) -> &str {
+    value.trim_matches('"').trim()
+}
+
+/// A port that is free now.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

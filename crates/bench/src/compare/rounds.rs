@@ -1,0 +1,540 @@
+//! Running a study: every engine at every point, round after round.
+//!
+//! ```text
+//!   for each link, number of I/O threads, size of values:     engines start, preload, are checked
+//!     for each number of connections:
+//!       for each round:                                       engines are emptied, unless preloaded
+//!         for each workload and transport:
+//!           for each engine, first another one each round:    one run
+//! ```
+//! So runs that are compared lie next to each other in time, and none of the engines is always the first:
+//! a machine that changes its speed hurts all alike. Engines of a group are all alive while one of them is
+//! measured; an idle server costs memory, not time.
+//!
+//! An engine that goes away fails its cells of the group and is started anew for the next; what was
+//! measured stays.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use resp::Value;
+
+use super::engine::{Running, differences};
+use super::network::Link;
+use super::outcome::{Cell, EngineFacts, KeyMemory, Machine, Metric, Outcome};
+use super::study::{Engine, NamedWorkload, Point, Study};
+use super::{command_line, stats};
+use crate::BenchError;
+use crate::results::{Ending, RunResult, Transport};
+use crate::spec::{Limit, Load, RunSpec, Target, Watch};
+use crate::workload::Workload;
+
+/// Connections and pipeline depth of what is sent before measuring.
+const FILL_CONNECTIONS: usize = 8;
+const FILL_PIPELINE: usize = 16;
+/// Elements of the list that LRANGE tests read; they read 600 at most.
+const LIST_FILL_REQUESTS: u64 = 1_000;
+/// Requests of a run where the study says neither requests nor seconds: redis-benchmark's.
+const REQUESTS_DEFAULT: u64 = 100_000;
+
+/// A study that runs.
+pub struct Runner<'a> {
+    study: &'a Study,
+    interrupt: Arc<AtomicBool>,
+    /// Called with what there is so far.
+    save: &'a dyn Fn(&Outcome),
+    outcome: Outcome,
+    /// What went wrong, one line each.
+    problems: Vec<String>,
+    runs_done: usize,
+}
+
+/// What engines have in common while they run.
+#[derive(Clone, Copy)]
+struct Group {
+    round_trip_ms: u32,
+    io_threads: u32,
+    value_bytes: usize,
+}
+
+/// A series of connection counts, of one engine.
+type Series = (String, String, Transport);
+
+impl<'a> Runner<'a> {
+    /// A runner of `study` that ends early once `interrupt` is set.
+    pub fn new(
+        study: &'a Study,
+        quick: bool,
+        interrupt: Arc<AtomicBool>,
+        save: &'a dyn Fn(&Outcome),
+    ) -> Self {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let outcome = Outcome {
+            title: study.title.clone(),
+            description: study.description.trim().to_owned(),
+            started_unix_ms: u64::try_from(started.as_millis()).unwrap_or(0),
+            rounds: study.rounds,
+            quick,
+            rising_connections: study.load.connections.stop_below_percent().is_some(),
+            baseline: String::new(),
+            machine: Machine::this(),
+            engines: study.engines.iter().map(facts_before).collect(),
+            notes: Vec::new(),
+            cells: Vec::new(),
+            memory: Vec::new(),
+        };
+        Self { study, interrupt, save, outcome, problems: Vec::new(), runs_done: 0 }
+    }
+
+    /// Runs it to the end; the outcome, and what went wrong.
+    pub fn run(mut self) -> (Outcome, Vec<String>) {
+        self.find_programs();
+        let load = &self.study.load;
+        let mut first = true;
+        'groups: for (number, &round_trip_ms) in load.round_trips_ms.iter().enumerate() {
+            let link = match self.link(number, round_trip_ms) {
+                Ok(link) => link,
+                Err(reason) => {
+                    self.note(format!("the {round_trip_ms} ms link is left out: {reason}"));
+                    continue;
+                }
+            };
+            for &io_threads in &load.io_threads {
+                for &value_bytes in &load.value_bytes {
+                    if self.is_over() {
+                        break 'groups;
+                    }
+                    let group = Group { round_trip_ms, io_threads, value_bytes };
+                    if let Err(reason) = self.group(group, link.as_ref(), first) {
+                        self.problems.push(reason);
+                        break 'groups;
+                    }
+                    first = false;
+                }
+            }
+        }
+        if self.is_over() {
+            self.note("the study was interrupted: what follows is what was measured until then".to_owned());
+        }
+        let wanted = self.study.baseline.as_ref().map(|name| name.get_ref().clone());
+        let has_cells = |name: &&String| {
+            self.outcome.cells.iter().any(|cell| cell.engine == **name && !cell.rounds.is_empty())
+        };
+        let names: Vec<String> = self.outcome.measured().map(|engine| engine.name.clone()).collect();
+        let baseline = wanted.iter().chain(&names).find(has_cells).cloned();
+        self.outcome.baseline = baseline.unwrap_or_default();
+        if self.outcome.baseline.is_empty() && self.problems.is_empty() {
+            self.problems.push("nothing was measured: no engine of the study is there".to_owned());
+        }
+        (self.outcome, self.problems)
+    }
+
+    fn is_over(&self) -> bool {
+        // Relaxed: a flag that nothing else hangs on.
+        self.interrupt.load(Relaxed)
+    }
+
+    /// Tells a line once, on standard error and in the reports.
+    fn note(&mut self, line: String) {
+        if !self.outcome.notes.contains(&line) {
+            eprintln!("{line}");
+            self.outcome.notes.push(line);
+        }
+    }
+
+    /// Leaves out engines that are not installed.
+    fn find_programs(&mut self) {
+        for (at, engine) in self.study.engines.iter().enumerate() {
+            let Some(line) = &engine.start else { continue };
+            let program = line.get_ref().split_whitespace().next().unwrap_or_default().to_owned();
+            if command_line::find_program(&program).is_none() {
+                let reason = format!("{program} is not installed");
+                self.note(format!("{}: {reason}: left out", engine.name()));
+                self.outcome.engines[at].left_out = Some(reason);
+            }
+        }
+        if self.study.load.transports.contains(&Transport::Tls) {
+            self.note("TLS is left out: the load generator does not speak it".to_owned());
+        }
+    }
+
+    fn link(&self, number: usize, round_trip_ms: u32) -> Result<Option<Link>, String> {
+        if round_trip_ms == 0 {
+            return Ok(None);
+        }
+        Link::make(u8::try_from(number).unwrap_or(u8::MAX), round_trip_ms).map(Some)
+    }
+
+    /// Starts the engines and measures all that they have in common.
+    fn group(&mut self, group: Group, link: Option<&Link>, first: bool) -> Result<(), String> {
+        let mut engines = Vec::new();
+        for (at, engine) in self.study.engines.iter().enumerate() {
+            if self.outcome.engines[at].left_out.is_some() {
+                continue;
+            }
+            if engine.start.is_none() && !first {
+                self.note(format!(
+                    "{} runs already: it is measured as it is, not for other links, threads and sizes",
+                    engine.name()
+                ));
+                continue;
+            }
+            if self.is_over() {
+                return Ok(());
+            }
+            match self.start(at, engine, group, link) {
+                Ok(running) => engines.push(Some(running)),
+                Err(reason) => self.fail(format!("{}: {reason}", engine.name())),
+            }
+        }
+        self.check_settings()?;
+        let names: Vec<String> = engines.iter().flatten().map(|engine| engine.name.clone()).collect();
+        let workloads = self.study.workloads_of(group.value_bytes);
+        let mut at_their_limit: Vec<Series> = Vec::new();
+        let mut before: Option<usize> = None;
+        for connections in self.study.load.connections.steps() {
+            for round in 0..self.study.rounds as usize {
+                self.empty(&mut engines);
+                self.round(round, group, connections, &workloads, &mut engines, &at_their_limit);
+                if self.is_over() {
+                    return Ok(());
+                }
+            }
+            if let (Some(percent), Some(before)) = (self.study.load.connections.stop_below_percent(), before)
+            {
+                self.find_limits(percent, group, (before, connections), &names, &mut at_their_limit);
+            }
+            before = Some(connections);
+            (self.save)(&self.outcome);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, line: String) {
+        self.note(line.clone());
+        self.problems.push(line);
+    }
+
+    /// Starts an engine, writes its keys and learns about it.
+    fn start(
+        &mut self,
+        at: usize,
+        engine: &Engine,
+        group: Group,
+        link: Option<&Link>,
+    ) -> Result<Running, String> {
+        let running = Running::start(self.study, engine, group.io_threads, link)?;
+        let facts = running.facts(engine)?;
+        let threads = facts.settings.get("io-threads");
+        if let Some(threads) =
+            threads.filter(|threads| running.is_ours() && **threads != group.io_threads.to_string())
+        {
+            self.note(format!("{} says io-threads {threads}, asked for {}", engine.name(), group.io_threads));
+        }
+        if self.outcome.engines[at].version.is_empty() {
+            eprintln!("{} {}: {}", facts.name, facts.version, facts.start);
+            self.outcome.engines[at] = facts;
+        }
+        self.preload(&running, group)?;
+        Ok(running)
+    }
+
+    fn preload(&mut self, running: &Running, group: Group) -> Result<(), String> {
+        let Some((workload, requests)) = self.study.preload_of(group.value_bytes) else { return Ok(()) };
+        eprintln!("{}: {requests} requests of {} first", running.name, workload.command());
+        let transport = self.study.load.transports.iter().copied().find(|way| *way != Transport::Tls);
+        let target = running.target(transport.unwrap_or(Transport::Tcp), self.study.load.resp)?;
+        let lost = |error: std::io::Error| format!("went away: {error}");
+        let keys = |running: &Running| running.control()?.ask_integer(&["DBSIZE"]);
+        let before = (running.rss_bytes(), keys(running).map_err(lost)?);
+        let result = self.fill(workload, requests, target).map_err(|error| error.to_string())?;
+        if let Some(error) = result.first_error {
+            return Err(format!("preload: {error}"));
+        }
+        let after = (running.rss_bytes(), keys(running).map_err(lost)?);
+        if let ((Some(rss_before), Some(keys_before)), (Some(rss), Some(keys))) = (before, after)
+            && keys > keys_before
+        {
+            let keys = keys.abs_diff(keys_before);
+            self.outcome.memory.push(KeyMemory {
+                engine: running.name.clone(),
+                io_threads: group.io_threads,
+                value_bytes: group.value_bytes,
+                keys,
+                bytes_per_key: rss.saturating_sub(rss_before) as f64 / keys as f64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends what is not measured.
+    fn fill(&self, workload: Workload, requests: u64, target: Target) -> Result<RunResult, BenchError> {
+        let load = Load {
+            connections: FILL_CONNECTIONS,
+            pipeline: FILL_PIPELINE,
+            limit: Limit::Requests(requests),
+            ..Load::default()
+        };
+        let watch = Watch { server_pid: None, progress: true, interrupt: Some(Arc::clone(&self.interrupt)) };
+        crate::run(&RunSpec { target, workload, load, watch })
+    }
+
+    /// Engines must keep data alike, or the study must allow it.
+    fn check_settings(&mut self) -> Result<(), String> {
+        let known: Vec<EngineFacts> = self.outcome.measured().cloned().collect();
+        for line in differences(&known) {
+            if !self.study.allow_different_settings {
+                return Err(format!("{line}; allow_different_settings = true measures all the same"));
+            }
+            self.note(line);
+        }
+        Ok(())
+    }
+
+    /// Each round begins with empty engines, so that lists do not grow from round to round. One that runs
+    /// already holds somebody's data and is left as it is.
+    fn empty(&mut self, engines: &mut [Option<Running>]) {
+        if self.study.preload.is_some() {
+            return;
+        }
+        for running in engines.iter_mut().flatten().filter(|running| running.is_ours()) {
+            // One that cannot be asked is found out by its next run.
+            let emptied = running.control().and_then(|mut control| control.ask(&["FLUSHALL"]));
+            if let Ok(Value::Error(reason)) = emptied {
+                self.note(format!("{}: FLUSHALL: {}", running.name, String::from_utf8_lossy(&reason)));
+            }
+        }
+    }
+
+    fn round(
+        &mut self,
+        round: usize,
+        group: Group,
+        connections: usize,
+        workloads: &[NamedWorkload],
+        engines: &mut [Option<Running>],
+        at_their_limit: &[Series],
+    ) {
+        let load = &self.study.load;
+        let per_thread = load.connections_per_thread;
+        let all = connections * if per_thread { load.client_threads.count(group.io_threads) } else { 1 };
+        for workload in workloads {
+            for transport in load.transports.iter().copied().filter(|way| *way != Transport::Tls) {
+                let point = Point {
+                    test: workload.name.clone(),
+                    transport,
+                    round_trip_ms: group.round_trip_ms,
+                    io_threads: group.io_threads,
+                    value_bytes: group.value_bytes,
+                    connections: all,
+                };
+                for turn in 0..engines.len() {
+                    let slot = (turn + round) % engines.len();
+                    let Some(running) = &mut engines[slot] else { continue };
+                    let series = (running.name.clone(), workload.name.clone(), transport);
+                    if self.is_over() || at_their_limit.contains(&series) {
+                        continue;
+                    }
+                    if !self.measure(round, &point, workload, running) {
+                        // What follows in this group fails by its absence; dropping it ends its process.
+                        engines[slot] = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One run. False when the engine is gone.
+    fn measure(
+        &mut self,
+        round: usize,
+        point: &Point,
+        workload: &NamedWorkload,
+        running: &mut Running,
+    ) -> bool {
+        let engine = self.study.engines.iter().find(|engine| engine.name() == running.name);
+        let left_out = match running.target(point.transport, self.study.load.resp) {
+            _ if !engine.is_some_and(|engine| engine.takes(point.transport)) => {
+                "the study leaves it out".into()
+            }
+            _ if point.transport == Transport::Unix && point.round_trip_ms > 0 => "no link delays it".into(),
+            Ok(target) => return self.measure_at(round, point, workload, running, target),
+            Err(reason) => reason,
+        };
+        self.note(format!("{} over {}: left out: {left_out}", running.name, transport_name(point.transport)));
+        true
+    }
+
+    fn measure_at(
+        &mut self,
+        round: usize,
+        point: &Point,
+        workload: &NamedWorkload,
+        running: &mut Running,
+        target: Target,
+    ) -> bool {
+        let filled = workload.fill.clone().map(|fill| self.fill(fill, LIST_FILL_REQUESTS, target.clone()));
+        let load = &self.study.load;
+        let spec = RunSpec {
+            target,
+            workload: workload.workload.clone(),
+            load: Load {
+                threads: load.client_threads.count(point.io_threads),
+                connections: point.connections,
+                pipeline: load.pipeline,
+                limit: match (load.seconds, load.requests) {
+                    (Some(seconds), _) => Limit::Duration(Duration::from_secs_f64(seconds)),
+                    (None, requests) => Limit::Requests(requests.unwrap_or(REQUESTS_DEFAULT)),
+                },
+                warm_up: Duration::from_secs_f64(load.warm_up_seconds),
+                rate: load.rate,
+                // Each round draws other keys, each engine of a round the same.
+                seed: round as u64 + 1,
+                ..Load::default()
+            },
+            watch: Watch {
+                server_pid: running.pid,
+                progress: true,
+                interrupt: Some(Arc::clone(&self.interrupt)),
+            },
+        };
+        let result = filled.transpose().and_then(|_| crate::run(&spec));
+        self.runs_done += 1;
+        let before = format!(
+            "run {}, round {} of {}: {} {}",
+            self.runs_done,
+            round + 1,
+            self.study.rounds,
+            running.name,
+            describe(point)
+        );
+        let (result, failure) = match result {
+            Ok(result) => {
+                let (rate, p99) = (result.requests_per_second, result.latency.p99_us / 1e3);
+                let bound = if result.is_client_bound() { ", client-bound" } else { "" };
+                eprintln!("{before}: {rate:.0} requests/s, p99 {p99:.3} ms{bound}");
+                let failure = match &result.ending {
+                    Ending::Complete => None,
+                    Ending::Interrupted => Some("interrupted".to_owned()),
+                    Ending::Failed(reason) => Some(reason.clone()),
+                };
+                (Some(result), failure)
+            }
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let alive = running.is_alive();
+        if let Some(reason) = failure.as_ref().filter(|_| !self.is_over()) {
+            let gone = if alive { "" } else { "the engine is gone: " };
+            self.fail(format!("{}, {}: {gone}{reason}", running.name, describe(point)));
+        }
+        let cell = self.cell(&running.name, point);
+        // A run that answered nothing has no figures.
+        cell.rounds.extend(result.filter(|result| result.requests > 0));
+        cell.failure = failure.or(cell.failure.take());
+        alive
+    }
+
+    fn cell(&mut self, engine: &str, point: &Point) -> &mut Cell {
+        let cells = &mut self.outcome.cells;
+        let known = cells.iter().position(|cell| cell.engine == engine && cell.point == *point);
+        let at = known.unwrap_or_else(|| {
+            cells.push(Cell {
+                engine: engine.to_owned(),
+                point: point.clone(),
+                rounds: Vec::new(),
+                failure: None,
+            });
+            cells.len() - 1
+        });
+        &mut cells[at]
+    }
+
+    /// Ends the series whose rate hardly rose from `before` to `now` connections.
+    fn find_limits(
+        &self,
+        percent: f64,
+        group: Group,
+        (before, now): (usize, usize),
+        engines: &[String],
+        at_their_limit: &mut Vec<Series>,
+    ) {
+        let load = &self.study.load;
+        let factor =
+            if load.connections_per_thread { load.client_threads.count(group.io_threads) } else { 1 };
+        let here = |cell: &&Cell, connections: usize| {
+            let point = &cell.point;
+            point.connections == connections * factor
+                && (point.round_trip_ms, point.io_threads, point.value_bytes)
+                    == (group.round_trip_ms, group.io_threads, group.value_bytes)
+        };
+        for cell in self.outcome.cells.iter().filter(|cell| engines.contains(&cell.engine) && here(cell, now))
+        {
+            let earlier = self.outcome.cells.iter().filter(|earlier| here(earlier, before)).find(|earlier| {
+                earlier.engine == cell.engine
+                    && (&earlier.point.test, earlier.point.transport)
+                        == (&cell.point.test, cell.point.transport)
+            });
+            let rate = |cell: &Cell| cell.median(Metric::Rate).unwrap_or(0.0);
+            let gain = earlier.and_then(|earlier| stats::percent(rate(cell), rate(earlier)));
+            if gain.is_none_or(|gain| gain < percent) {
+                at_their_limit.push((cell.engine.clone(), cell.point.test.clone(), cell.point.transport));
+            }
+        }
+    }
+}
+
+/// What is known of an engine before it was started.
+fn facts_before(engine: &Engine) -> EngineFacts {
+    let line = engine.start.as_ref().or(engine.address.as_ref());
+    EngineFacts {
+        name: engine.name().to_owned(),
+        start: line.map_or_else(String::new, |line| line.get_ref().clone()),
+        ..EngineFacts::default()
+    }
+}
+
+/// A transport as reports call it.
+pub fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "TCP",
+        Transport::Tls => "TLS",
+        Transport::Unix => "Unix socket",
+    }
+}
+
+/// A point in words, for progress lines and problems.
+fn describe(point: &Point) -> String {
+    let link = match point.round_trip_ms {
+        0 => String::new(),
+        round_trip => format!(", {round_trip} ms link"),
+    };
+    format!(
+        "{} {} B over {}{link}, {} I/O threads, {} connections",
+        point.test,
+        point.value_bytes,
+        transport_name(point.transport),
+        point.io_threads,
+        point.connections,
+    )
+}
+
+impl Machine {
+    /// This one.
+    pub fn this() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let value = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+        };
+        let memory_kb = value(&read("/proc/meminfo"), "MemTotal")
+            .and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());
+        Self {
+            cpu: value(&read("/proc/cpuinfo"), "model name")
+                .unwrap_or_else(|| "unknown processor".to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory_kb.unwrap_or(0) * 1024,
+            system: format!("{} {}", std::env::consts::OS, read("/proc/sys/kernel/osrelease").trim()),
+        }
+    }
+}

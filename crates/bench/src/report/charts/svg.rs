@@ -1,0 +1,217 @@
+//! What all pictures share: the frame, the colours, scales with round ticks, the legend.
+
+use maud::{Markup, PreEscaped, html};
+
+/// The width of every picture in its own units: about a phone's, so that text stays readable there.
+pub const WIDTH: f64 = 460.0;
+/// Width of a character of the 12-unit text, for what must not overlap.
+const CHAR_WIDTH: f64 = 6.4;
+/// Height of a line of the legend.
+const LEGEND_LINE: f64 = 20.0;
+
+/// Colours and text of pictures; report.html and each file hold it.
+pub const STYLE: &str = "\
+:root{--paper:#fff;--ink:#1c2430;--dim:#5b6675;--grid:#e3e8ef;--heat:#12935f;\
+--e0:#2563eb;--e1:#d9480f;--e2:#0f8a5f;--e3:#a21caf;--e4:#92700c;--e5:#0e7490;--e6:#be123c;--e7:#57534e}\
+@media(prefers-color-scheme:dark){:root{--paper:#161b22;--ink:#e6ebf2;--dim:#9aa7b8;--grid:#2b3340;--heat:#1fa971;\
+--e0:#6ea8fe;--e1:#ff922b;--e2:#3ecf8e;--e3:#e879f9;--e4:#facc15;--e5:#22d3ee;--e6:#fb7185;--e7:#a8a29e}}\
+.chart{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}.chart text{fill:var(--ink)}\
+.chart .dim{fill:var(--dim);font-size:11px}.chart .strong{font-weight:600}.chart .small{font-size:10.5px}\
+.chart .grid{stroke:var(--grid);fill:none}.chart .bar{fill:var(--c)}.chart .bar.bound{fill-opacity:.35;stroke:var(--c);stroke-dasharray:3 2}\
+.chart .line{stroke:var(--c);fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
+.chart .dot{fill:var(--c);stroke:var(--paper)}.chart .dot.bound{fill:var(--paper);stroke:var(--c);stroke-width:2}\
+.chart .whisker{stroke:var(--ink);stroke-width:1.3;fill:none}.chart .area{fill:var(--c);fill-opacity:.12;stroke:var(--c);stroke-width:2}\
+.chart .heat{fill:var(--heat)}\
+.c0{--c:var(--e0)}.c1{--c:var(--e1)}.c2{--c:var(--e2)}.c3{--c:var(--e3)}.c4{--c:var(--e4)}.c5{--c:var(--e5)}.c6{--c:var(--e6)}.c7{--c:var(--e7)}";
+
+/// The class that gives the engine at `at` its colour.
+pub fn colour(at: usize) -> String {
+    format!("c{}", at % 8)
+}
+
+/// Pictures that show the same kind of thing.
+pub struct Group {
+    /// Its anchor.
+    pub id: &'static str,
+    /// Its headline.
+    pub title: String,
+    /// How to read it.
+    pub about: String,
+    /// The pictures.
+    pub pictures: Vec<Picture>,
+}
+
+/// A picture.
+pub struct Picture {
+    /// Its file's name without the ending, and its anchor.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    height: f64,
+    drawing: Markup,
+}
+
+impl Picture {
+    /// A picture of `drawing`, `height` units high below its title, with the legend of `engines`.
+    pub fn new(id: String, title: String, height: f64, engines: &[&str], drawing: &Markup) -> Self {
+        let (legend, legend_height) = legend(engines);
+        let drawing = html! {
+            text class="strong" x="0" y="14" { (title) }
+            g transform=(translate(0.0, 26.0)) { (drawing) }
+            g transform=(translate(0.0, 26.0 + height)) { (legend) }
+        };
+        Self { id, title, height: 26.0 + height + legend_height, drawing }
+    }
+
+    /// As part of a page that holds [`STYLE`].
+    pub fn inline(&self) -> Markup {
+        html! {
+            svg class="chart" id=(self.id) role="img" aria-label=(self.title)
+                viewBox=(format!("0 0 {WIDTH} {:.0}", self.height)) { (self.drawing) }
+        }
+    }
+
+    /// As a file.
+    pub fn file(&self) -> String {
+        let (width, height) = (WIDTH + 32.0, self.height + 32.0);
+        let svg = html! {
+            svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label=(self.title)
+                width=(width) height=(format!("{height:.0}"))
+                viewBox=(format!("-16 -16 {width} {height:.0}")) {
+                style { (PreEscaped(STYLE)) }
+                rect x="-16" y="-16" width=(width) height=(format!("{height:.0}")) style="fill:var(--paper)" {}
+                (self.drawing)
+            }
+        };
+        svg.into_string()
+    }
+}
+
+/// Engines with their colours, in as many lines as they need; and its height.
+fn legend(engines: &[&str]) -> (Markup, f64) {
+    let (mut x, mut y) = (0.0, LEGEND_LINE / 2.0);
+    let mut places = Vec::new();
+    for name in engines {
+        let width = 26.0 + text_width(name);
+        if x > 0.0 && x + width > WIDTH {
+            (x, y) = (0.0, y + LEGEND_LINE);
+        }
+        places.push((x, y, *name));
+        x += width;
+    }
+    let markup = html! {
+        @for (at, (x, y, name)) in places.iter().enumerate() {
+            rect class={ "bar " (colour(at)) } x=(n(*x)) y=(n(*y)) width="11" height="11" rx="2" {}
+            text x=(n(x + 16.0)) y=(n(y + 10.0)) { (name) }
+        }
+    };
+    (markup, if engines.is_empty() { 0.0 } else { y + LEGEND_LINE })
+}
+
+/// About the width of `text`.
+pub fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * CHAR_WIDTH
+}
+
+/// A coordinate, short.
+pub fn n(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// The attribute that moves a group.
+pub fn translate(x: f64, y: f64) -> String {
+    format!("translate({} {})", n(x), n(y))
+}
+
+/// A scale from values to coordinates.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Values at the ends.
+    domain: (f64, f64),
+    /// Coordinates at the ends.
+    range: (f64, f64),
+    logarithmic: bool,
+}
+
+impl Scale {
+    /// From 0 to `max` or somewhat more, so that the last tick is round.
+    pub fn linear(max: f64, range: (f64, f64)) -> Self {
+        let step = step(max);
+        Self { domain: (0.0, (max / step).ceil().max(1.0) * step), range, logarithmic: false }
+    }
+
+    /// From `min` to `max`, ends moved outwards to 1, 2 or 5 times a power of ten.
+    pub fn logarithmic(min: f64, max: f64, range: (f64, f64)) -> Self {
+        let min = min.max(f64::MIN_POSITIVE);
+        let ticks = decade_ticks(min / 5.0, max.max(min * 1.01) * 5.0);
+        let low = ticks.iter().copied().filter(|tick| *tick <= min * 1.001).fold(min / 5.0, f64::max);
+        let high = ticks.iter().copied().filter(|tick| *tick >= max * 0.999 && *tick > low);
+        Self { domain: (low, high.fold(max * 5.0, f64::min)), range, logarithmic: true }
+    }
+
+    /// The coordinate of `value`, kept within the range.
+    pub fn at(&self, value: f64) -> f64 {
+        let map = |value: f64| if self.logarithmic { value.max(self.domain.0).ln() } else { value };
+        let (low, high) = (map(self.domain.0), map(self.domain.1));
+        let part = ((map(value) - low) / (high - low)).clamp(0.0, 1.0);
+        self.range.0 + part * (self.range.1 - self.range.0)
+    }
+
+    /// Round values within the domain.
+    pub fn ticks(&self) -> Vec<f64> {
+        if self.logarithmic {
+            let ticks = decade_ticks(self.domain.0 * 0.999, self.domain.1 * 1.001);
+            // Over many decades only the powers of ten.
+            let is_power = |tick: &f64| (tick.log10() - tick.log10().round()).abs() < 1e-9;
+            return if ticks.len() > 7 { ticks.into_iter().filter(is_power).collect() } else { ticks };
+        }
+        let step = step(self.domain.1);
+        (0..=8).map(|at| f64::from(at) * step).take_while(|tick| *tick <= self.domain.1 * 1.001).collect()
+    }
+}
+
+/// A round step with four or five of them up to `max`.
+fn step(max: f64) -> f64 {
+    let rough = max.max(1e-9) / 4.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let factor = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * 0.999);
+    factor.unwrap_or(10.0) * power
+}
+
+/// 1, 2 and 5 times the powers of ten from `min` to `max`.
+fn decade_ticks(min: f64, max: f64) -> Vec<f64> {
+    let (first, last) = (min.log10().floor() as i32, max.log10().ceil() as i32);
+    let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
+    all.filter(|tick| (min..=max).contains(tick)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_cover_the_values() {
+        for max in [0.3, 1.0, 7.0, 99.0, 123_456.0] {
+            let scale = Scale::linear(max, (0.0, 100.0));
+            let ticks = scale.ticks();
+            assert!(
+                (3..=7).contains(&ticks.len()) && *ticks.last().unwrap() >= max * 0.999,
+                "{max}: {ticks:?}"
+            );
+            assert!(scale.at(max) > 60.0);
+        }
+        let scale = Scale::logarithmic(30.0, 4_000.0, (0.0, 100.0));
+        assert!((scale.at(20.0), scale.at(5_000.0)) == (0.0, 100.0), "{scale:?}");
+        assert!(scale.ticks().len() >= 2);
+    }
+
+    #[test]
+    fn a_file_carries_its_style_and_escapes_names() {
+        let picture = Picture::new("a".into(), "a < b".into(), 10.0, &["x & y"], &html! {});
+        let file = picture.file();
+        assert!(
+            file.contains("prefers-color-scheme") && file.contains("a &lt; b") && file.contains("x &amp; y")
+        );
+    }
+}

@@ -1,0 +1,296 @@
+//! report.html: one file with everything in it, readable without a network, on a phone, in light and dark.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::charts::{Group, STYLE};
+use super::markdown::{figure, order};
+use super::text;
+use super::view::{self, Row, Verdict, View, views};
+use crate::compare::outcome::{Metric, Outcome};
+use crate::compare::stats;
+
+/// The look of the page; pictures bring theirs.
+const PAGE_STYLE: &str = include_str!("page.css");
+/// What the page does by itself: a table's metric is chosen, pictures are enlarged.
+const PAGE_SCRIPT: &str = include_str!("page.js");
+
+/// The metrics that the table of a view offers.
+const METRICS: [Metric; 12] = [
+    Metric::Rate,
+    Metric::P50,
+    Metric::P95,
+    Metric::P99,
+    Metric::P999,
+    Metric::P9999,
+    Metric::Mean,
+    Metric::Max,
+    Metric::ServerCpu,
+    Metric::ClientCpu,
+    Metric::Switches,
+    Metric::HitRate,
+];
+
+/// The whole page.
+pub fn page(outcome: &Outcome, groups: &[Group]) -> String {
+    let views = views(outcome);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width,initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (outcome.title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(PAGE_STYLE)) }
+            }
+            body {
+                (header(outcome))
+                main {
+                    (notes(outcome))
+                    (verdicts(outcome, &views))
+                    nav {
+                        a href="#figures" { "Figures" }
+                        @for group in groups { a href={ "#" (group.id) } { (group.title) } }
+                        a href="#setting" { "Setting" }
+                    }
+                    section id="figures" {
+                        h2 { "Figures" }
+                        p.about {
+                            "Medians over the rounds; the difference is to " (outcome.baseline) ". "
+                            span.better { "Green" } " is better, " span.worse { "red" }
+                            " is worse, " span.noise { "grey" } " is within the noise: the confidence intervals overlap."
+                        }
+                        (metric_choice(outcome))
+                        @for view in &views { (table(outcome, view)) }
+                    }
+                    @for group in groups { (section(group)) }
+                    (setting(outcome))
+                }
+                footer { "Made by saker-bench. All figures, round by round, are in results.json beside this page." }
+                script { (PreEscaped(PAGE_SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn header(outcome: &Outcome) -> Markup {
+    let machine = &outcome.machine;
+    html! {
+        header {
+            h1 { (outcome.title) }
+            @if !outcome.description.is_empty() { p.lead { (outcome.description) } }
+            p.facts {
+                span { (text::moment(outcome.started_unix_ms)) }
+                span { (machine.cpu) ", " (machine.cores) " cores" }
+                span { (outcome.rounds) " interleaved rounds" }
+            }
+        }
+    }
+}
+
+/// What a reader must know before reading figures.
+fn notes(outcome: &Outcome) -> Markup {
+    let bound = outcome.cells.iter().filter(|cell| cell.client_bound().is_some()).count();
+    html! {
+        @if outcome.quick {
+            p.warning { strong { "A quick run." } " Too short for figures to rely on: it only demonstrates." }
+        }
+        @if bound > 0 {
+            p.warning {
+                strong { (bound) " of " (outcome.cells.len()) " measurements are client-bound." }
+                " There the load generator was the limit: the rate is a lower bound of what the server can do. \
+                 Compare the server's CPU per request instead."
+            }
+        }
+        @if !outcome.notes.is_empty() {
+            details.notes open[outcome.notes.len() <= 4] {
+                summary { (outcome.notes.len()) @if outcome.notes.len() == 1 { " note" } @else { " notes" } " on what was left out or failed" }
+                ul { @for note in &outcome.notes { li { (note) } } }
+            }
+        }
+    }
+}
+
+/// The whole study in a card per engine: the geometric mean of its ratios to the baseline.
+fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
+    let engines = view::engines(outcome);
+    let base = view::baseline_at(outcome);
+    let rows: Vec<&Row<'_>> = views.iter().flat_map(|view| &view.rows).collect();
+    let ratio = |at: usize, metric: Metric| {
+        let one = |row: &&Row<'_>| {
+            Some(row.median(at, metric)? / row.median(base, metric).filter(|value| *value > 0.0)?)
+        };
+        stats::geometric_mean(rows.iter().filter_map(one)).map(|ratio| (ratio - 1.0) * 100.0)
+    };
+    let count = |at: usize, verdict: Verdict| {
+        let verdicts = rows.iter().filter_map(|row| row.difference(at, base, Metric::Rate));
+        verdicts.filter(|difference| difference.verdict == verdict).count()
+    };
+    html! {
+        div.cards {
+            @for at in order(engines.len(), base) {
+                @let facts = outcome.engines.iter().find(|engine| engine.name == engines[at]);
+                div class={ "card " (super::charts::colour_class(at)) } {
+                    h3 { (engines[at]) " " small { (facts.map_or("", |facts| facts.version.as_str())) } }
+                    @if at == base {
+                        p { "The baseline that the others are compared with." }
+                    } @else {
+                        @if let Some(rate) = ratio(at, Metric::Rate) {
+                            p.big { (text::percent(rate)) }
+                            p { "requests/s, geometric mean over " (rows.len()) @if rows.len() == 1 { " row" } @else { " rows" } }
+                        }
+                        p {
+                            span.better { (count(at, Verdict::Better)) " better" } " · "
+                            span.worse { (count(at, Verdict::Worse)) " worse" } " · "
+                            span.noise { (count(at, Verdict::Noise)) " within noise" }
+                        }
+                        p.minor {
+                            @if let Some(p99) = ratio(at, Metric::P99) { "p99 " (text::percent(p99)) }
+                            @if let Some(cpu) = ratio(at, Metric::ServerCpu) { " · CPU/request " (text::percent(cpu)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The metrics that are known at all.
+fn known(outcome: &Outcome) -> Vec<Metric> {
+    let is_known = |metric: &Metric| outcome.cells.iter().any(|cell| cell.median(*metric).is_some());
+    METRICS.into_iter().filter(is_known).collect()
+}
+
+fn metric_choice(outcome: &Outcome) -> Markup {
+    html! {
+        div.choice role="group" aria-label="Metric" {
+            @for (at, metric) in known(outcome).into_iter().enumerate() {
+                button type="button" data-metric=(text::slug(metric.title())) aria-pressed=(at == 0) { (metric.title()) }
+            }
+        }
+    }
+}
+
+/// A view's figures: a body per metric, of which the script shows one. Without a script all show.
+fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
+    let engines = view::engines(outcome);
+    let base = view::baseline_at(outcome);
+    html! {
+        h3 { (view.title) }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "test" }
+                        @for at in order(engines.len(), base) {
+                            th.number { (engines[at]) }
+                            @if at != base { th.number { "difference" } }
+                        }
+                    }
+                }
+                @for metric in known(outcome) {
+                    tbody data-metric=(text::slug(metric.title())) {
+                        tr.metric { th colspan=(engines.len() * 2) { (metric.title()) } }
+                        @for row in &view.rows { (table_row(row, engines.len(), base, metric)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn table_row(row: &Row<'_>, engines: usize, base: usize, metric: Metric) -> Markup {
+    html! {
+        tr {
+            th { (row.test) }
+            @for at in order(engines, base) {
+                td.number {
+                    @match row.cells[at] {
+                        Some(cell) => {
+                            @match cell.estimate(metric) {
+                                Some(estimate) => span title={
+                                    (figure(estimate.low, metric)) " to " (figure(estimate.high, metric))
+                                    ", which holds the true median with " (format!("{:.0}", estimate.coverage * 100.0)) " %"
+                                } { (figure(estimate.median, metric)) },
+                                None => "–",
+                            }
+                            @if !cell.mark().is_empty() {
+                                br; small.mark title=[cell.client_bound().or(cell.failure.as_deref())] { (cell.mark()) }
+                            }
+                        },
+                        None => "–",
+                    }
+                }
+                @if at != base {
+                    td.number {
+                        @match row.difference(at, base, metric) {
+                            Some(difference) => span class=(class(difference.verdict)) { (text::percent(difference.percent)) },
+                            None => "–",
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Noise => "noise",
+    }
+}
+
+fn section(group: &Group) -> Markup {
+    html! {
+        section id=(group.id) {
+            h2 { (group.title) }
+            p.about { (group.about) }
+            div.pictures {
+                @for picture in &group.pictures { figure { (picture.inline()) } }
+            }
+        }
+    }
+}
+
+fn setting(outcome: &Outcome) -> Markup {
+    let machine = &outcome.machine;
+    let one = outcome.cells.iter().find_map(|cell| cell.rounds.first());
+    html! {
+        section id="setting" {
+            h2 { "Setting" }
+            dl {
+                dt { "Machine" }
+                dd { (machine.cpu) ", " (machine.cores) " cores, " (format!("{:.0}", machine.memory_bytes as f64 / 1e9)) " GB, " (machine.system) }
+                @if let Some(run) = one {
+                    dt { "Load generator" }
+                    dd {
+                        (run.settings.threads) @if run.settings.threads == 1 { " thread" } @else { " threads" }
+                        ", pipeline " (run.settings.pipeline) ", RESP" (run.settings.resp)
+                        ", " (run.settings.keyspace) " keys, " (run.settings.io_backend)
+                        ", on the same machine unless an engine's address says otherwise"
+                    }
+                }
+                dt { "Confidence" }
+                dd { "Intervals of medians come from order statistics of the rounds: with few rounds they are the whole range." }
+            }
+            div.scroll {
+                table {
+                    thead { tr { th { "engine" } th { "version" } th { "started by" } th { "settings" } } }
+                    tbody {
+                        @for engine in &outcome.engines {
+                            tr {
+                                th { (engine.name) }
+                                td { (engine.version) @if let Some(reason) = &engine.left_out { "left out: " (reason) } }
+                                td { code { (engine.start) } }
+                                td { @for (name, value) in &engine.settings { code { (name) " " (if value.is_empty() { "\"\"" } else { value }) } br; } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! results.json: all rounds of all cells, as measured.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::compare::outcome::Outcome;
+
+/// The outcome as JSON.
+pub fn text(outcome: &Outcome) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(outcome)? + "\n")
+}
+
+/// Writes results.json into `folder`. What was there stays whole until the new one is.
+pub fn write(outcome: &Outcome, folder: &Path) -> io::Result<()> {
+    let unfinished = folder.join("results.json.part");
+    fs::write(&unfinished, text(outcome)?)?;
+    fs::rename(unfinished, folder.join("results.json"))
+}
+
+/// Reads a results.json.
+pub fn read(path: &Path) -> io::Result<Outcome> {
+    Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
+}

@@ -1,0 +1,198 @@
+//! summary.md: tables as people publish them. Per test the values of all engines and the difference to the
+//! baseline in percent: 🟢 better, 🔴 worse, ⚪ the confidence intervals overlap.
+
+use std::fmt::Write;
+
+use super::text;
+use super::view::{self, Row, Verdict, View, views};
+use crate::compare::outcome::{Metric, Outcome};
+
+/// What beside requests/s and latencies gets a table, where it is known.
+const FURTHER: [Metric; 5] =
+    [Metric::ServerCpu, Metric::ClientCpu, Metric::Rss, Metric::Switches, Metric::HitRate];
+
+/// All of it.
+pub fn text(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    write_all(&mut out, outcome).expect("writing to a String does not fail");
+    out
+}
+
+fn write_all(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    writeln!(out, "# {}\n", outcome.title)?;
+    if !outcome.description.is_empty() {
+        writeln!(out, "{}\n", outcome.description)?;
+    }
+    let machine = &outcome.machine;
+    writeln!(
+        out,
+        "{}; {}, {} cores, {:.0} GB, {}. Medians of {} interleaved rounds.{}\n",
+        text::moment(outcome.started_unix_ms),
+        machine.cpu,
+        machine.cores,
+        machine.memory_bytes as f64 / 1e9,
+        machine.system,
+        outcome.rounds,
+        if outcome.quick { " A quick run: its figures only demonstrate." } else { "" },
+    )?;
+    writeln!(out, "| engine | version | started by |\n|---|---|---|")?;
+    for engine in outcome.measured() {
+        writeln!(out, "| {} | {} | `{}` |", engine.name, engine.version, engine.start)?;
+    }
+    writeln!(out)?;
+    for note in &outcome.notes {
+        writeln!(out, "- {note}")?;
+    }
+    if !outcome.notes.is_empty() {
+        writeln!(out)?;
+    }
+    writeln!(
+        out,
+        "Differences are to {}: 🟢 better, 🔴 worse, ⚪ within the noise (the confidence intervals overlap). \
+         `client-bound`: the load generator was the limit, the rate says little about the server.\n",
+        outcome.baseline
+    )?;
+    let views = views(outcome);
+    for view in &views {
+        writeln!(out, "## {}\n", capitalized(&view.title))?;
+        for metric in [Metric::Rate].iter().chain(&Metric::LATENCIES).chain(&FURTHER) {
+            table(out, outcome, view, *metric)?;
+        }
+    }
+    memory(out, outcome)
+}
+
+fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -> std::fmt::Result {
+    let engines = view::engines(outcome);
+    let base = view::baseline_at(outcome);
+    let known = |row: &&Row<'_>| {
+        let figures = (0..engines.len()).any(|at| row.median(at, metric).is_some());
+        figures || metric == Metric::Rate
+    };
+    let rows: Vec<_> = view.rows.iter().filter(known).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "### {}\n", capitalized(metric.title()))?;
+    let mut heading = "| test |".to_owned();
+    let mut rule = "|---|".to_owned();
+    for at in order(engines.len(), base) {
+        write!(heading, " {} |", engines[at])?;
+        rule += "--:|";
+        if at != base {
+            heading += " difference |";
+            rule += "--:|";
+        }
+    }
+    writeln!(out, "{heading}\n{rule}")?;
+    for row in rows {
+        write!(out, "| {} |", row.test)?;
+        for at in order(engines.len(), base) {
+            write!(out, " {} |", value(row, at, metric))?;
+            if at != base {
+                write!(out, " {} |", difference(row, at, base, metric))?;
+            }
+        }
+        writeln!(out)?;
+    }
+    writeln!(out)
+}
+
+/// The engines in the order of the columns: the baseline first.
+pub fn order(engines: usize, base: usize) -> impl Iterator<Item = usize> {
+    std::iter::once(base).chain((0..engines).filter(move |at| *at != base)).take(engines)
+}
+
+/// The figure of an engine, with what must be known of it.
+fn value(row: &Row<'_>, at: usize, metric: Metric) -> String {
+    let Some(cell) = row.cells[at] else { return "–".to_owned() };
+    let mark = if metric == Metric::Rate { cell.mark() } else { bound_only(cell.client_bound().is_some()) };
+    let mark = if mark.is_empty() { mark } else { format!(" `{mark}`") };
+    let figure = cell.median(metric).map_or_else(|| "–".to_owned(), |value| figure(value, metric));
+    figure + &mark
+}
+
+fn bound_only(bound: bool) -> String {
+    if bound { "client-bound".to_owned() } else { String::new() }
+}
+
+/// A figure in the unit of its metric's title.
+pub fn figure(value: f64, metric: Metric) -> String {
+    match metric {
+        Metric::Rate => thousands(value),
+        Metric::ServerCpu | Metric::ClientCpu => format!("{value:.2}"),
+        _ if value >= 1000.0 => thousands(value),
+        _ => format!("{value:.1}"),
+    }
+}
+
+/// A whole number with commas.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn difference(row: &Row<'_>, at: usize, base: usize, metric: Metric) -> String {
+    let Some(difference) = row.difference(at, base, metric) else { return "–".to_owned() };
+    let mark = match difference.verdict {
+        Verdict::Better => "🟢",
+        Verdict::Worse => "🔴",
+        Verdict::Noise => "⚪",
+    };
+    format!("{mark} {}", text::percent(difference.percent))
+}
+
+fn memory(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    if outcome.memory.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "## Memory per key\n")?;
+    writeln!(out, "Growth of resident memory while the keys were written, over their number.\n")?;
+    writeln!(out, "| engine | I/O threads | value bytes | keys | bytes per key |\n|---|--:|--:|--:|--:|")?;
+    for memory in &outcome.memory {
+        writeln!(
+            out,
+            "| {} | {} | {} | {} | {:.1} |",
+            memory.engine,
+            memory.io_threads,
+            memory.value_bytes,
+            thousands(memory.keys as f64),
+            memory.bytes_per_key
+        )?;
+    }
+    Ok(())
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    // Units such as p99 stay as they are written.
+    match chars.next() {
+        Some(first) if !text.starts_with('p') => first.to_uppercase().chain(chars).collect(),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_have_commas() {
+        assert_eq!(
+            (thousands(7.0), thousands(123.4), thousands(1_234_567.8)),
+            ("7".into(), "123".into(), "1,234,568".into())
+        );
+    }
+
+    #[test]
+    fn the_baseline_is_the_first_column() {
+        assert_eq!(order(3, 1).collect::<Vec<_>>(), [1, 0, 2]);
+    }
+}

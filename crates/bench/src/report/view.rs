@@ -1,0 +1,179 @@
+//! Cells put into tables: a view holds what was measured under the same conditions, a row per test and a
+//! column per engine. Where connections rose until the rate stopped rising, a row takes each engine's best.
+
+use crate::compare::outcome::{Cell, Metric, Outcome};
+use crate::compare::rounds::transport_name;
+use crate::compare::study::Point;
+use crate::results::Transport;
+
+/// The conditions of a view.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conditions {
+    /// Round trip of the simulated link.
+    pub round_trip_ms: u32,
+    /// The way to the server.
+    pub transport: Transport,
+    /// I/O threads.
+    pub io_threads: u32,
+    /// Size of values.
+    pub value_bytes: usize,
+    /// Connections; `None` where each engine's best is taken.
+    pub connections: Option<usize>,
+}
+
+/// What was measured under the same conditions.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The conditions.
+    pub conditions: Conditions,
+    /// The conditions in words: those that differ within the study, or all where none does.
+    pub title: String,
+    /// A row per test.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// A test under the conditions of its view.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    /// The test.
+    pub test: &'a str,
+    /// A cell per engine of [`engines`]; absent where nothing was tried.
+    pub cells: Vec<Option<&'a Cell>>,
+}
+
+/// The engines that have cells, in the study's order.
+pub fn engines(outcome: &Outcome) -> Vec<&str> {
+    let has_cells = |name: &&str| outcome.cells.iter().any(|cell| cell.engine == *name);
+    outcome.engines.iter().map(|engine| engine.name.as_str()).filter(has_cells).collect()
+}
+
+/// The place of the baseline among [`engines`].
+pub fn baseline_at(outcome: &Outcome) -> usize {
+    engines(outcome).iter().position(|name| *name == outcome.baseline).unwrap_or(0)
+}
+
+/// The entries of `items` without repetition, in the order of their first.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for item in items {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    all
+}
+
+/// All views, in the order in which they were measured.
+pub fn views(outcome: &Outcome) -> Vec<View<'_>> {
+    let engines = engines(outcome);
+    let all = distinct(outcome.cells.iter().map(|cell| conditions(outcome, &cell.point)));
+    let view = |conditions: &Conditions| {
+        let here: Vec<&Cell> = outcome
+            .cells
+            .iter()
+            .filter(|cell| self::conditions(outcome, &cell.point) == *conditions)
+            .collect();
+        let tests = distinct(here.iter().map(|cell| cell.point.test.as_str()));
+        let best = |test: &str, engine: &str| {
+            let cells = here.iter().copied().filter(|cell| cell.engine == engine && cell.point.test == test);
+            let rate = |cell: &&Cell| cell.median(Metric::Rate).unwrap_or(-1.0);
+            cells.max_by(|one, other| rate(one).total_cmp(&rate(other)))
+        };
+        let row = |test| Row { test, cells: engines.iter().map(|engine| best(test, engine)).collect() };
+        View {
+            conditions: *conditions,
+            title: title(conditions, &all),
+            rows: tests.into_iter().map(row).collect(),
+        }
+    };
+    all.iter().map(view).collect()
+}
+
+fn conditions(outcome: &Outcome, point: &Point) -> Conditions {
+    Conditions {
+        round_trip_ms: point.round_trip_ms,
+        transport: point.transport,
+        io_threads: point.io_threads,
+        value_bytes: point.value_bytes,
+        connections: (!outcome.rising_connections).then_some(point.connections),
+    }
+}
+
+/// The conditions that differ among `all`; all of them where none does.
+fn title(conditions: &Conditions, all: &[Conditions]) -> String {
+    let link = match conditions.round_trip_ms {
+        0 => "this machine".to_owned(),
+        round_trip => format!("{round_trip} ms link"),
+    };
+    let threads = if conditions.io_threads == 1 { "I/O thread" } else { "I/O threads" };
+    let connections = match conditions.connections {
+        Some(count) => format!("{count} connections"),
+        None => "as many connections as serve best".to_owned(),
+    };
+    let parts: [(String, bool); 5] = [
+        (link, all.iter().any(|other| other.round_trip_ms != conditions.round_trip_ms)),
+        (
+            transport_name(conditions.transport).to_owned(),
+            all.iter().any(|other| other.transport != conditions.transport),
+        ),
+        (
+            format!("{} {threads}", conditions.io_threads),
+            all.iter().any(|other| other.io_threads != conditions.io_threads),
+        ),
+        (
+            format!("{}-byte values", conditions.value_bytes),
+            all.iter().any(|other| other.value_bytes != conditions.value_bytes),
+        ),
+        (connections, all.iter().any(|other| other.connections != conditions.connections)),
+    ];
+    let none = parts.iter().all(|(_, differs)| !differs);
+    let shown: Vec<String> =
+        parts.into_iter().filter(|(_, differs)| *differs || none).map(|(text, _)| text).collect();
+    shown.join(", ")
+}
+
+impl Row<'_> {
+    /// The median of `metric` of the engine at `at`.
+    pub fn median(&self, at: usize, metric: Metric) -> Option<f64> {
+        self.cells[at]?.median(metric)
+    }
+
+    /// How the engine at `at` stands to that at `base`.
+    pub fn difference(&self, at: usize, base: usize, metric: Metric) -> Option<Difference> {
+        let (value, base) = (self.cells[at]?.estimate(metric)?, self.cells[base]?.estimate(metric)?);
+        let percent = crate::compare::stats::percent(value.median, base.median)?;
+        let better = (percent > 0.0) == metric.more_is_better();
+        let verdict = match (value.is_apart(&base), better) {
+            (false, _) => Verdict::Noise,
+            (true, true) => Verdict::Better,
+            (true, false) => Verdict::Worse,
+        };
+        Some(Difference { percent, verdict })
+    }
+
+    /// The best median of `metric`.
+    pub fn best(&self, metric: Metric) -> Option<f64> {
+        let values = (0..self.cells.len()).filter_map(|at| self.median(at, metric));
+        if metric.more_is_better() { values.max_by(f64::total_cmp) } else { values.min_by(f64::total_cmp) }
+    }
+}
+
+/// How one engine stands to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// Of the medians, in percent.
+    pub percent: f64,
+    /// What it means.
+    pub verdict: Verdict,
+}
+
+/// What a difference means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Better by more than the noise.
+    Better,
+    /// Worse by more than the noise.
+    Worse,
+    /// The intervals overlap.
+    Noise,
+}
