@@ -163,12 +163,12 @@ impl State {
         }
         thread::sleep(odd.delay);
         if let Some((every, delay)) = odd.slow_every
-            && number % every == 0
+            && number.is_multiple_of(every)
         {
             thread::sleep(delay);
         }
         self.stall(number);
-        if odd.error_every.is_some_and(|every| number % every == 0) {
+        if odd.error_every.is_some_and(|every| number.is_multiple_of(every)) {
             return Some(b"-OOPS this one failed\r\n".to_vec());
         }
         Some(self.answer(arguments))
