@@ -12,7 +12,7 @@ use clap::Args;
 use net::BackendChoice;
 
 use crate::results::{Ending, RunResult};
-use crate::spec::{Endpoint, Limit, Load, RunSpec, Target, Watch};
+use crate::spec::{Endpoint, Limit, Load, RunSpec, Target, Tls, Watch};
 use crate::sweep::sweep;
 use crate::workload::{
     Content, DefaultTestOptions, KeyPattern, Keys, Memtier, Sizes, TemplateOptions, Values, Workload, Zipf,
@@ -47,6 +47,8 @@ pub struct RunArguments {
     /// ACL user; needs a password.
     #[arg(long, requires = "password")]
     user: Option<String>,
+    #[command(flatten)]
+    tls: TlsArguments,
     /// Speak RESP3.
     #[arg(short = '3', long = "resp3")]
     resp3: bool,
@@ -118,6 +120,40 @@ pub struct RunArguments {
     /// Print help.
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
+}
+
+/// TLS.
+#[derive(Args, Debug)]
+struct TlsArguments {
+    /// Speak TLS.
+    #[arg(long)]
+    tls: bool,
+    /// Certificate of the authority that the server's comes from, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    cacert: Option<PathBuf>,
+    /// Take any certificate of the server.
+    #[arg(long, requires = "tls", conflicts_with = "cacert")]
+    insecure: bool,
+    /// Client certificate, as PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its key, as PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The name in the server's certificate.
+    #[arg(long, value_name = "HOST", requires = "tls")]
+    sni: Option<String>,
+}
+
+impl TlsArguments {
+    fn options(&self) -> Option<Tls> {
+        self.tls.then(|| Tls {
+            ca: self.cacert.clone(),
+            insecure: self.insecure,
+            identity: self.cert.clone().zip(self.key.clone()),
+            server_name: self.sni.clone(),
+        })
+    }
 }
 
 /// What is sent. Without any of it: redis-benchmark's default tests.
@@ -202,6 +238,7 @@ impl RunArguments {
             password: self.password.clone(),
             db: self.dbnum,
             resp3: self.resp3,
+            tls: self.tls.options(),
         };
         let limit = match (self.requests, self.duration) {
             (_, Some(duration)) => Limit::Duration(duration),

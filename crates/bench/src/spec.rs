@@ -36,6 +36,21 @@ pub struct Target {
     pub db: u32,
     /// Whether connections speak RESP3.
     pub resp3: bool,
+    /// TLS over TCP.
+    pub tls: Option<Tls>,
+}
+
+/// How to speak TLS.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// Certificates of the authorities that the server's may come from, as PEM.
+    pub ca: Option<PathBuf>,
+    /// Take any certificate of the server when there is no `ca`.
+    pub insecure: bool,
+    /// The client's certificate and its key, as PEM.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name in the server's certificate; the host when absent.
+    pub server_name: Option<String>,
 }
 
 /// Where a server is.
@@ -66,7 +81,7 @@ impl Default for Target {
     /// `127.0.0.1:6379`, no password, database 0, RESP2.
     fn default() -> Self {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 6379 };
-        Self { endpoint, user: None, password: None, db: 0, resp3: false }
+        Self { endpoint, user: None, password: None, db: 0, resp3: false, tls: None }
     }
 }
 

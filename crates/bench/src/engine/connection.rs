@@ -9,6 +9,7 @@ use std::time::Duration;
 use net::Socket;
 use resp::encode_request;
 
+use super::tls::{Connector, Session};
 use crate::BenchError;
 use crate::spec::{Endpoint, Target};
 
@@ -19,6 +20,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     place: Place,
+    tls: Option<Connector>,
     /// HELLO, AUTH, SELECT and a PING, encoded.
     pub(super) greeting: Vec<u8>,
     /// How many replies that gets.
@@ -38,6 +40,10 @@ enum Place {
 impl Server {
     /// Looks the name up. The first address that accepts a connection is taken.
     pub(super) fn find(target: &Target) -> Result<Self, BenchError> {
+        let tls = match (&target.tls, &target.endpoint) {
+            (Some(options), Endpoint::Tcp { host, .. }) => Some(Connector::new(options, host)?),
+            _ => None,
+        };
         let address = target.endpoint.to_string();
         let refused = |error| BenchError::Connect { address: address.clone(), error };
         let place = match &target.endpoint {
@@ -60,7 +66,12 @@ impl Server {
         let mut greeting = greeting_again.clone();
         encode_request(&["PING"], &mut greeting);
         let greeting_replies = greeting_again_replies + 1;
-        Ok(Self { place, greeting, greeting_replies, greeting_again, greeting_again_replies })
+        Ok(Self { place, tls, greeting, greeting_replies, greeting_again, greeting_again_replies })
+    }
+
+    /// The TLS of a new connection, where there is TLS.
+    pub(super) fn session(&self) -> Result<Option<Box<Session>>, BenchError> {
+        self.tls.as_ref().map(|tls| tls.session().map(Box::new)).transpose()
     }
 
     /// A connection that is there, waiting for it.

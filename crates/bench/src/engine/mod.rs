@@ -9,6 +9,7 @@ mod progress;
 mod replies;
 mod shared;
 mod tally;
+mod tls;
 mod worker;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -101,6 +102,9 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     let wrong = |reason: &str| Err(BenchError::Usage(reason.to_owned()));
     if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
         return wrong("connections, threads and pipeline depth are at least 1");
+    }
+    if spec.target.tls.is_some() && matches!(spec.target.endpoint, Endpoint::Unix(_)) {
+        return wrong("TLS goes over TCP, not over a Unix socket");
     }
     if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return wrong("a rate is above 0");
@@ -202,6 +206,7 @@ fn settings(spec: &RunSpec, backend: Backend, threads: usize) -> Settings {
     Settings {
         address: spec.target.endpoint.to_string(),
         transport: match spec.target.endpoint {
+            Endpoint::Tcp { .. } if spec.target.tls.is_some() => Transport::Tls,
             Endpoint::Tcp { .. } => Transport::Tcp,
             Endpoint::Unix(_) => Transport::Unix,
         },

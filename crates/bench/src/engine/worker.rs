@@ -23,6 +23,7 @@ use super::connection::Server;
 use super::replies::{Reply, ReplyScanner};
 use super::shared::{Shared, Times};
 use super::tally::Tally;
+use super::tls::Session;
 use crate::BenchError;
 use crate::spec::RunSpec;
 use crate::usage::ThreadTime;
@@ -37,7 +38,7 @@ const POLL_MAX: Duration = Duration::from_millis(100);
 /// How long requests that were sent or due are waited for at the end of a run.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
 /// How long a server may take until all connections are greeted.
-const GREETED_WITHIN_NS: u64 = 30_000_000_000;
+const GREETED_WITHIN: Duration = Duration::from_secs(30);
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A thread of the load.
@@ -68,12 +69,12 @@ pub(super) struct Worker<'a> {
     second: Histogram<u64>,
     second_index: usize,
     tally: Tally,
-    failed: bool,
 }
 
 /// A connection.
 struct Conn {
     id: ConnId,
+    tls: Option<Box<Session>>,
     scanner: ReplyScanner,
     in_flight: VecDeque<Sent>,
     greeting_left: u32,
@@ -156,7 +157,6 @@ impl<'a> Worker<'a> {
             second: Shared::second_histogram(),
             second_index: 0,
             tally: Tally::new(),
-            failed: false,
         };
         let own = load.connections / threads + usize::from(index < load.connections % threads);
         worker.connect(own)?;
@@ -174,15 +174,32 @@ impl<'a> Worker<'a> {
         for _ in 0..count {
             let socket = self.server.connect().map_err(refused)?;
             let id = self.net.adopt(socket).map_err(refused)?;
-            self.net.output(id).tail_mut().extend_from_slice(&self.server.greeting);
-            self.keep(id, self.server.greeting_replies);
+            self.keep(id, self.server.greeting_replies)?;
+            self.write(id, &self.server.greeting);
+            self.seal(id)?;
         }
         self.net.flush();
         Ok(())
     }
 
+    /// Appends `bytes` to what `id` is to send.
+    fn write(&mut self, id: ConnId, bytes: &[u8]) {
+        match self.conns.get_mut(id.index()) {
+            Some(Some(Conn { tls: Some(session), .. })) => session.outgoing.extend_from_slice(bytes),
+            _ => self.net.output(id).tail_mut().extend_from_slice(bytes),
+        }
+    }
+
+    /// Seals what `id` is to send, where there is TLS.
+    fn seal(&mut self, id: ConnId) -> io::Result<()> {
+        match self.conns.get_mut(id.index()) {
+            Some(Some(Conn { tls: Some(session), .. })) => session.seal(self.net.output(id).tail_mut()),
+            _ => Ok(()),
+        }
+    }
+
     /// Files a new connection.
-    fn keep(&mut self, id: ConnId, greeting_left: u32) {
+    fn keep(&mut self, id: ConnId, greeting_left: u32) -> Result<(), BenchError> {
         let mut scanner = ReplyScanner::default();
         if self.spec.load.verify
             && let Some(values) = &self.workload.values
@@ -192,14 +209,17 @@ impl<'a> Worker<'a> {
         if self.conns.len() <= id.index() {
             self.conns.resize_with(id.index() + 1, || None);
         }
-        let conn = Conn { id, scanner, in_flight: VecDeque::new(), greeting_left, listed: false };
+        let tls = self.server.session()?;
+        let conn = Conn { id, tls, scanner, in_flight: VecDeque::new(), greeting_left, listed: false };
         self.conns[id.index()] = Some(conn);
         self.ungreeted += usize::from(greeting_left > 0);
+        Ok(())
     }
 
     /// Waits until all connections are greeted.
     fn greet(&mut self) -> Result<(), BenchError> {
-        let deadline_ns = self.shared.now_ns() + GREETED_WITHIN_NS;
+        let within = self.spec.load.reply_within.min(GREETED_WITHIN);
+        let deadline_ns = self.shared.now_ns() + within.as_nanos() as u64;
         let mut events = Vec::new();
         while self.ungreeted > 0 {
             self.net.poll(Some(POLL_MAX), &mut events)?;
@@ -210,6 +230,8 @@ impl<'a> Worker<'a> {
                     Err(Stop::System(error)) => return Err(error.into()),
                 }
             }
+            // TLS has answers of its own to give.
+            self.net.flush();
             if self.shared.now_ns() > deadline_ns {
                 let waiting = self.ungreeted;
                 return Err(BenchError::Refused(format!("{waiting} connections got no reply to PING")));
@@ -232,12 +254,9 @@ impl<'a> Worker<'a> {
         self.last_reply_ns = self.sent_stamp_ns;
         self.begin_measuring(self.sent_stamp_ns);
         let ids: Vec<ConnId> = self.conns.iter().flatten().map(|conn| conn.id).collect();
-        for id in ids {
-            self.next_requests(id);
-        }
+        let begun = ids.into_iter().try_for_each(|id| self.next_requests(id));
         self.net.flush();
-        if let Err(stop) = self.turns() {
-            self.failed = true;
+        if let Err(stop) = begun.and_then(|()| self.turns()) {
             self.shared.fail(match stop {
                 Stop::Refused(reason) => reason,
                 Stop::System(error) => error.to_string(),
@@ -258,7 +277,7 @@ impl<'a> Worker<'a> {
             for event in events.drain(..) {
                 self.handle(event, now_ns)?;
             }
-            self.send_due();
+            self.send_due()?;
             self.net.flush();
             self.queued = 0;
             self.tell_seconds(now_ns);
@@ -355,10 +374,19 @@ impl<'a> Worker<'a> {
     /// Takes the replies that arrived on `id`, and sends what may follow them.
     fn replies(&mut self, id: ConnId, now_ns: u64) -> Result<(), Stop> {
         let Some(mut conn) = self.conns.get_mut(id.index()).and_then(Option::take) else { return Ok(()) };
+        if let Some(session) = &mut conn.tls {
+            let sealed = self.net.inputs().bytes(id);
+            session.open(sealed).map_err(|reason| Stop::Refused(format!("TLS: {reason}")))?;
+            let len = sealed.len();
+            self.net.consume(id, len);
+        }
         let mut consumed = 0;
         let mut answered = 0;
         loop {
-            let input = &self.net.inputs().bytes(id)[consumed..];
+            let input = match &conn.tls {
+                Some(session) => &session.incoming[consumed..],
+                None => &self.net.inputs().bytes(id)[consumed..],
+            };
             if input.is_empty() {
                 break;
             }
@@ -375,7 +403,14 @@ impl<'a> Worker<'a> {
                 self.answered(&sent, reply, &conn.scanner, now_ns);
             }
         }
-        self.net.consume(id, consumed);
+        match &mut conn.tls {
+            // The handshake may have an answer to give.
+            Some(session) => {
+                session.incoming.drain(..consumed);
+                session.seal(self.net.output(id).tail_mut()).map_err(Stop::System)?;
+            }
+            None => self.net.consume(id, consumed),
+        }
         let idle = conn.in_flight.is_empty();
         self.conns[id.index()] = Some(conn);
         if answered == 0 {
@@ -386,10 +421,7 @@ impl<'a> Worker<'a> {
         if idle && self.spec.load.reconnect {
             return self.reconnect(id);
         }
-        if idle || self.schedule.is_some() {
-            self.next_requests(id);
-        }
-        Ok(())
+        if idle || self.schedule.is_some() { self.next_requests(id) } else { Ok(()) }
     }
 
     /// Takes a reply to the greeting, after which `left` are still to come.
@@ -442,46 +474,46 @@ impl<'a> Worker<'a> {
         self.sent_stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect().map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
+        self.keep(id, self.server.greeting_again_replies)
+            .map_err(|error| Stop::Refused(error.to_string()))?;
         if !self.server.greeting_again.is_empty() {
-            self.net.output(id).tail_mut().extend_from_slice(&self.server.greeting_again);
+            self.write(id, &self.server.greeting_again);
         }
-        self.keep(id, self.server.greeting_again_replies);
-        self.next_requests(id);
-        Ok(())
+        self.next_requests(id)
     }
 
     /// Closed loop: sends the next batch on `id`. Open loop: `id` has room.
-    fn next_requests(&mut self, id: ConnId) {
+    fn next_requests(&mut self, id: ConnId) -> Result<(), Stop> {
         if let Some(schedule) = &mut self.schedule {
-            let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return };
+            let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return Ok(()) };
             if !std::mem::replace(&mut conn.listed, true) {
                 schedule.free.push_back(id);
             }
-            return;
+            return Ok(());
         }
         let mut sent = 0;
         while sent < self.spec.load.pipeline && self.take(self.sent_stamp_ns) {
             self.send(id, self.sent_stamp_ns);
             sent += 1;
         }
-        if sent > 0 {
-            self.written();
-        }
+        if sent > 0 { self.written(id) } else { Ok(()) }
     }
 
-    /// Notes that a connection was written to; flushes after some.
-    fn written(&mut self) {
+    /// Notes that `id` was written to; flushes after some.
+    fn written(&mut self, id: ConnId) -> Result<(), Stop> {
+        self.seal(id).map_err(Stop::System)?;
         self.queued += 1;
         if self.queued >= QUEUED_MAX {
             self.net.flush();
             self.queued = 0;
             self.sent_stamp_ns = self.shared.now_ns();
         }
+        Ok(())
     }
 
     /// Sends what is due by the plan.
-    fn send_due(&mut self) {
-        let Some(mut schedule) = self.schedule.take() else { return };
+    fn send_due(&mut self) -> Result<(), Stop> {
+        let Some(mut schedule) = self.schedule.take() else { return Ok(()) };
         self.sent_stamp_ns = self.shared.now_ns();
         loop {
             let due_ns = schedule.next_due_ns();
@@ -508,9 +540,10 @@ impl<'a> Worker<'a> {
             if conn.listed {
                 schedule.free.push_back(id);
             }
-            self.written();
+            self.written(id)?;
         }
         self.schedule = Some(schedule);
+        Ok(())
     }
 
     /// Queues one request on `id`.
@@ -518,8 +551,12 @@ impl<'a> Worker<'a> {
     fn send(&mut self, id: ConnId, due_ns: u64) {
         let request = if self.weights.is_empty() { 0 } else { self.choose() };
         let template = &self.workload.requests[request].template;
-        template.render(self.net.output(id).tail_mut(), &mut self.draw);
         if let Some(Some(conn)) = self.conns.get_mut(id.index()) {
+            let out = match &mut conn.tls {
+                Some(session) => &mut session.outgoing,
+                None => self.net.output(id).tail_mut(),
+            };
+            template.render(out, &mut self.draw);
             conn.in_flight.push_back(Sent { due_ns, key: self.draw.key(), request: request as u32 });
             self.in_flight += 1;
         }

@@ -9,7 +9,7 @@ use bench::results::Ending;
 use bench::spec::{Endpoint, Limit};
 use bench::{BenchError, run};
 
-use crate::slow_server::{Oddities, SlowServer};
+use crate::slow_server::{Oddities, SlowServer, pem};
 
 /// Runs the binary.
 fn saker_bench(arguments: &[&str]) -> Output {
@@ -58,6 +58,26 @@ fn a_wrong_password_is_told_in_the_servers_words() {
     let server = SlowServer::start(Oddities { refuses_auth: true, ..Oddities::default() });
     let port = server.port().to_string();
     fails(&["-p", &port, "-a", "wrong", "-t", "set"], "WRONGPASS invalid password");
+}
+
+#[test]
+fn a_certificate_that_cannot_be_trusted_is_told() {
+    let server = SlowServer::start_tls(Oddities::default());
+    let port = server.port().to_string();
+    let ca = pem("ca.pem");
+    let ca = ca.to_str().unwrap();
+    fails(&["-p", &port, "--tls", "-t", "set"], "give the certificate of the authority");
+    fails(&["-p", &port, "--tls", "--cacert", "/nowhere", "-t", "set"], "TLS: /nowhere");
+    fails(
+        &["-p", &port, "--tls", "--cacert", ca, "--sni", "other.example", "-t", "set"],
+        "TLS: invalid peer certificate",
+    );
+    // A server that does not speak TLS, and one that speaks nothing else.
+    let plain = SlowServer::start(Oddities::default()).port().to_string();
+    let output = saker_bench(&["-p", &plain, "--tls", "--insecure", "-t", "set", "--reply-within", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(saker_bench(&["-p", &port, "-t", "set", "--reply-within", "1"]).status.code(), Some(2));
+    fails(&["-s", "/nowhere", "--tls", "--insecure", "-t", "set"], "not over a Unix socket");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use bench::spec::{Endpoint, Limit, Load, RunSpec, Target, Watch};
 use bench::workload::{TemplateOptions, Workload};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// What is odd about the server. Requests are counted over all connections, PING and AUTH left out.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +38,11 @@ pub struct Oddities {
     pub forges: bool,
 }
 
+/// A file of `tests/tls`.
+pub fn pem(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
+}
+
 /// A running odd server; its threads end with the connections.
 pub struct SlowServer {
     address: SocketAddr,
@@ -52,6 +61,24 @@ struct State {
 
 impl SlowServer {
     pub fn start(oddities: Oddities) -> Self {
+        Self::start_with(oddities, None)
+    }
+
+    /// One that speaks TLS, with the certificate in `tests/tls`.
+    pub fn start_tls(oddities: Oddities) -> Self {
+        let chain = CertificateDer::pem_file_iter(pem("cert.pem")).unwrap();
+        let chain = chain.collect::<Result<_, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_file(pem("key.pem")).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        Self::start_with(oddities, Some(Arc::new(config)))
+    }
+
+    fn start_with(oddities: Oddities, tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State { oddities, ..State::default() });
@@ -61,7 +88,15 @@ impl SlowServer {
                 let state = Arc::clone(&shared);
                 state.connections.fetch_add(1, SeqCst);
                 state.sockets.lock().unwrap().push(socket.try_clone().unwrap());
-                thread::spawn(move || state.serve(socket));
+                socket.set_nodelay(true).unwrap();
+                let tls = tls.clone();
+                thread::spawn(move || match tls {
+                    None => state.serve(socket),
+                    Some(config) => {
+                        let tls = ServerConnection::new(config).unwrap();
+                        state.serve(StreamOwned::new(tls, socket));
+                    }
+                });
             }
         });
         Self { address, state }
@@ -119,8 +154,7 @@ pub fn start_instant() -> u16 {
 
 impl State {
     /// Serves one connection to its end.
-    fn serve(&self, mut socket: TcpStream) {
-        socket.set_nodelay(true).unwrap();
+    fn serve(&self, mut socket: impl Read + Write) {
         let (mut input, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
         loop {
             let received = socket.read(&mut chunk).unwrap_or(0);

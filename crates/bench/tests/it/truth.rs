@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::results::{Ending, LoopMode, RunResult};
+use bench::results::{Ending, LoopMode, RunResult, Transport};
 use bench::run;
-use bench::spec::{Endpoint, Limit};
+use bench::spec::{Endpoint, Limit, Tls};
 use bench::workload::{TemplateOptions, Workload};
 
-use crate::slow_server::{self, Oddities, SlowServer};
+use crate::slow_server::{self, Oddities, SlowServer, pem};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -167,6 +167,26 @@ fn reconnecting_opens_a_connection_for_each_request() {
     assert_eq!((result.requests, server.requests()), (60, 60), "{result:?}");
     // Beside the one that looks whether the server is there.
     assert!((60..=63).contains(&server.connections()), "{}", server.connections());
+}
+
+#[test]
+fn tls_carries_every_kind_of_load() {
+    let server = SlowServer::start_tls(Oddities::default());
+    let mut spec = server.spec("DO it", 3, Limit::Requests(300));
+    spec.target.tls = Some(Tls { ca: Some(pem("ca.pem")), ..Tls::default() });
+    let result = run(&spec).unwrap();
+    assert_eq!((result.requests, result.settings.transport), (300, Transport::Tls));
+    // Large values fill more than one record in both directions.
+    let lines = [(1, "SET {key uniform 5} {value 40000-50000}"), (1, "GET {key uniform 5}")];
+    spec.workload = Workload::from_templates("mix", &lines, &TemplateOptions::default()).unwrap();
+    (spec.load.verify, spec.load.pipeline) = (true, 4);
+    let result = run(&spec).unwrap();
+    assert!(result.errors.is_empty() && result.hits > 0, "{:?}", result.errors);
+    (spec.load.reconnect, spec.load.limit) = (true, Limit::Requests(20));
+    spec.target.tls = Some(Tls { insecure: true, ..Tls::default() });
+    assert_eq!(run(&spec).unwrap().requests, 20);
+    (spec.load.reconnect, spec.load.rate) = (false, Some(1000.0));
+    assert_eq!(run(&spec).unwrap().requests, 20);
 }
 
 #[test]
