@@ -17,9 +17,48 @@ use crate::{ConnId, Event};
 /// an announced length is a claim, and memory follows what really arrives.
 const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
 
+/// Buffers of at least this size are kept when they are empty: for less, memory is quick to come by.
+const SPARE_LEN_BYTES_MIN: usize = 8 * 1024;
+/// Larger ones are not.
+const SPARE_LEN_BYTES_MAX: usize = 256 * 1024;
+/// How many are kept.
+const SPARES_MAX: usize = 4;
+
+/// Emptied buffers, for the next that must be so large. New memory of that size comes from the system, page by
+/// page, which costs as much as all else that is done with a large request.
+#[derive(Default)]
+struct Spares(Vec<Vec<u8>>);
+
+impl Spares {
+    /// An empty buffer with room for `len` bytes, the smallest there is. O(spares).
+    fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+        if len < SPARE_LEN_BYTES_MIN {
+            return None;
+        }
+        let fitting = self.0.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
+        let (at, _) = fitting.min_by_key(|(_, buffer)| buffer.capacity())?;
+        Some(self.0.swap_remove(at))
+    }
+
+    /// Keeps a buffer, or frees it, or the smallest of the others. O(spares).
+    fn put(&mut self, mut buffer: Vec<u8>) {
+        if !(SPARE_LEN_BYTES_MIN..=SPARE_LEN_BYTES_MAX).contains(&buffer.capacity()) {
+            return;
+        }
+        buffer.clear();
+        self.0.push(buffer);
+        if self.0.len() > SPARES_MAX {
+            let smallest = self.0.iter().enumerate().min_by_key(|(_, buffer)| buffer.capacity());
+            let (at, _) = smallest.expect("one was added just now");
+            self.0.swap_remove(at);
+        }
+    }
+}
+
 /// The received bytes of all connections of a loop.
 pub struct Inputs {
     slots: Vec<InputSlot>,
+    spares: Spares,
     memory: TurnMemory,
     /// Connections reported in this turn, some of which hold a turn span.
     reported: Vec<ConnId>,
@@ -107,7 +146,7 @@ impl InputSlot {
     }
 
     /// Makes room behind the pending bytes for `len` more, by the announced length if there is one.
-    fn make_room(&mut self, len: usize) {
+    fn make_room(&mut self, len: usize, spares: &mut Spares) {
         let kept = self.pending.len() - self.consumed;
         // Moving fewer bytes than were consumed keeps this O(1) per byte received.
         if self.consumed > 0 && (kept <= self.consumed || self.pending.capacity() < self.pending.len() + len)
@@ -118,6 +157,12 @@ impl InputSlot {
         if self.pending.capacity() - self.pending.len() < len {
             let believed = self.announced_len_bytes.min(RESERVE_LEN_BYTES_MIN.max(2 * kept));
             let wanted = (kept + len).max(believed);
+            if let Some(mut spare) = spares.take(wanted) {
+                spare.extend_from_slice(&self.pending[self.consumed..]);
+                self.consumed = 0;
+                spares.put(std::mem::replace(&mut self.pending, spare));
+                return;
+            }
             self.pending.reserve_exact((wanted - kept).max(len.max(kept)));
         }
     }
@@ -126,7 +171,8 @@ impl InputSlot {
 impl Inputs {
     pub(crate) fn new(memory: TurnMemory) -> Self {
         let activity = Activity::new();
-        Self { slots: Vec::new(), memory, reported: Vec::new(), marked: Vec::new(), activity }
+        let spares = Spares::default();
+        Self { slots: Vec::new(), spares, memory, reported: Vec::new(), marked: Vec::new(), activity }
     }
 
     /// All unconsumed bytes of `conn` as one slice; empty for a stale id. Valid until bytes are
@@ -179,7 +225,9 @@ impl Inputs {
     /// Marks the first `n` unconsumed bytes as done with. Panics when there are fewer.
     #[inline]
     pub(crate) fn consume(&mut self, conn: ConnId, n: usize) {
-        let Some(slot) = self.slot_mut(conn) else { return };
+        let Self { slots, spares, .. } = self;
+        let slot = slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation());
+        let Some(slot) = slot else { return };
         if !slot.has_pending() {
             slot.turn.advance(n);
             return;
@@ -187,7 +235,7 @@ impl Inputs {
         slot.consumed += n;
         assert!(slot.consumed <= slot.pending.len(), "more consumed than was received");
         if slot.consumed == slot.pending.len() {
-            slot.pending = Vec::new();
+            spares.put(std::mem::take(&mut slot.pending));
             slot.consumed = 0;
             slot.announced_len_bytes = 0;
         }
@@ -219,8 +267,9 @@ impl Inputs {
     /// directly. `None` for a stale id.
     pub(crate) fn pending_mut(&mut self, conn: ConnId, room: usize) -> Option<&mut Vec<u8>> {
         self.spill(conn);
-        let slot = self.slot_mut(conn)?;
-        slot.make_room(room);
+        let Self { slots, spares, .. } = self;
+        let slot = slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation())?;
+        slot.make_room(room, spares);
         Some(&mut slot.pending)
     }
 
@@ -239,10 +288,10 @@ impl Inputs {
                 return;
             }
             let turn = std::mem::replace(&mut slot.turn, Span::EMPTY);
-            slot.make_room(turn.len() + span.len());
+            slot.make_room(turn.len() + span.len(), &mut self.spares);
             slot.pending.extend_from_slice(self.memory.bytes(turn));
         }
-        slot.make_room(span.len());
+        slot.make_room(span.len(), &mut self.spares);
         slot.pending.extend_from_slice(self.memory.bytes(span));
     }
 
@@ -328,7 +377,7 @@ impl Inputs {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation == conn.generation() && slot.turn.len() > 0 {
             let turn = std::mem::replace(&mut slot.turn, Span::EMPTY);
-            slot.make_room(turn.len());
+            slot.make_room(turn.len(), &mut self.spares);
             slot.pending.extend_from_slice(self.memory.bytes(turn));
         }
     }
@@ -412,6 +461,29 @@ mod tests {
         (0..2 * TURNS_PER_EPOCH).for_each(|_| inputs.end_turn());
         assert_eq!(inputs.active_count(), 0);
         assert_eq!(inputs.report_interval_ns(), u64::MAX);
+    }
+
+    #[test]
+    fn emptied_buffers_serve_the_next_large_request_and_are_few() {
+        let mut inputs = inputs();
+        let conns: Vec<ConnId> = (0..10).map(|index| ConnId::new(index, 1)).collect();
+        conns.iter().for_each(|&conn| inputs.open(conn));
+        for round in 0..3 {
+            for &conn in &conns {
+                for piece in 0..4 {
+                    arrive(&mut inputs, conn, &[round * 4 + piece; 10_000], &mut Vec::new());
+                    inputs.end_turn();
+                }
+                let expected: Vec<u8> = (0..4).flat_map(|piece| [round * 4 + piece; 10_000]).collect();
+                assert_eq!(inputs.bytes(conn), expected);
+            }
+            conns.iter().for_each(|&conn| inputs.consume(conn, 30_000));
+            assert!(conns.iter().all(|&conn| inputs.bytes(conn) == [round * 4 + 3; 10_000]));
+            conns.iter().for_each(|&conn| inputs.consume(conn, 10_000));
+            assert!(conns.iter().all(|&conn| inputs.capacity_bytes(conn) == 0));
+            assert_eq!(inputs.spares.0.len(), SPARES_MAX);
+            assert!(inputs.spares.0.iter().all(|spare| spare.capacity() >= 40_000));
+        }
     }
 
     #[test]
