@@ -264,6 +264,8 @@ pub struct ValueLimits {
     /// Whether OBJECT REFCOUNT shows small integers as shared. Redis does not share them where each key needs
     /// a time or frequency of its own: under `maxmemory` with an LRU or LFU policy.
     pub shares_integers: bool,
+    /// `rdbcompression`: whether strings are compressed in what DUMP writes.
+    pub compresses_dumps: bool,
 }
 
 impl ValueLimits {
@@ -291,6 +293,7 @@ impl Default for ValueLimits {
             stream_node_max_entries: 100,
             hll_sparse_max_bytes: 3000,
             shares_integers: true,
+            compresses_dumps: true,
         }
     }
 }

@@ -35,7 +35,7 @@ static DUMP: Command<Runner> = Command {
 fn dump(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     match ctx.db.get(args.key(1)) {
         Some(entry) => {
-            let payload = dump::dump(&entry.view(), true);
+            let payload = dump::dump(&entry.view(), ctx.limits.compresses_dumps);
             ctx.reply.bulk(&payload);
         }
         None => ctx.reply.null(),

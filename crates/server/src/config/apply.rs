@@ -124,6 +124,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
         stream_node_max_entries: size("stream-node-max-entries"),
         shares_integers: store.memory("maxmemory") == 0
             || !["-lru", "-lfu"].iter().any(|end| store.choice("maxmemory-policy").ends_with(end)),
+        compresses_dumps: store.flag("rdbcompression"),
         hll_sparse_max_bytes: bytes("hll-sparse-max-bytes"),
     };
     Settings {

@@ -196,3 +196,18 @@ fn a_damaged_payload_is_answered_and_the_server_goes_on() {
         client.command(&["DEL", "key"]);
     }
 }
+
+#[test]
+fn strings_are_compressed_as_the_option_says() {
+    let server = start(BackendChoice::Auto);
+    let mut client = connect(&server);
+    client.command(&["SET", "key", &"v".repeat(1000)]);
+    for (option, compressed) in [("yes", true), ("no", false), ("yes", true)] {
+        client.command(&["CONFIG", "SET", "rdbcompression", option]);
+        let payload = bulk(client.command(&["DUMP", "key"]));
+        assert_eq!(payload.len() < 100, compressed);
+        let restored = client.command(&[b"RESTORE".as_slice(), b"again", b"0", &payload, b"REPLACE"]);
+        assert!(is_ok(&restored));
+        assert_eq!(bulk(client.command(&["GET", "again"])), "v".repeat(1000).as_bytes());
+    }
+}

@@ -23,7 +23,7 @@ pub static OPTIONS: &[Opt] = &[
     )
     .protected()
     .accepted(NO_PERSISTENCE),
-    Opt::flag("rdbcompression", "yes", "Compress strings in snapshots.").accepted(NO_PERSISTENCE),
+    Opt::flag("rdbcompression", "yes", "Compress strings in what DUMP writes."),
     Opt::flag("rdbchecksum", "yes", "End snapshots with a checksum.").at_start().accepted(NO_PERSISTENCE),
     Opt::choice("rdb-version-check", "strict", &["strict", "relaxed"], "Whether newer snapshots are refused.")
         .accepted(NO_PERSISTENCE),
