@@ -165,8 +165,8 @@ pub(super) static BLMPOP: Command = Command {
 /// BLMPOP timeout numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and its elements, null after the
 /// timeout.
 fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let timeout_ms = timeout_seconds(args, 1)?;
     let request = MultiPop::parse(args, 2)?;
+    let timeout_ms = timeout_seconds(args, 1)?;
     if !request.pop(ctx, args)? {
         ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
             request

@@ -85,8 +85,8 @@ pub(super) static BZMPOP: Command = Command {
 /// BZMPOP timeout numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with scores, null
 /// after the timeout.
 fn bzmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let timeout_ms = timeout_seconds(args, 1)?;
     let request = MultiPop::parse(args, 2)?;
+    let timeout_ms = timeout_seconds(args, 1)?;
     if !request.pop(ctx, args)? {
         ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
             let keys = request.keys.clone();

@@ -151,6 +151,9 @@ static SSUBSCRIBE: Command<Runner> = Command {
 };
 /// SSUBSCRIBE shardchannel [shardchannel …].
 fn ssubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if ctx.session.in_exec {
+        return Err(CommandError::Line("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
     subscribe_to(ctx, args, Kind::Shard, "ssubscribe")
 }
 
