@@ -20,5 +20,6 @@ mod requests;
 mod scripts;
 mod sessions;
 mod stalls;
+mod stress;
 mod support;
 mod tracking;
