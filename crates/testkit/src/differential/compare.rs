@@ -71,6 +71,7 @@ fn compared(args: &[Vec<u8>], protocol: Protocol) -> Compared {
         "PTTL" | "PEXPIRETIME" | "HPTTL" | "HPEXPIRETIME" => Compared::Within(100_000),
         "SPOP" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER" | "RANDOMKEY" => Compared::Shape,
         "XADD" if diverging_key(args).is_some() => Compared::Shape,
+        "PUBSUB" => Compared::Unordered,
         "XPENDING" | "XINFO" => Compared::ButTimes,
         // There are many ways to write one value: whether it is one, RESTORE tells.
         "DUMP" => Compared::Kind,

@@ -148,9 +148,18 @@ const EXPLAINED: &[Explained] = &[
 const OTHER_IN_7_0: &[&str] =
     &["SORT", "SORT_RO", "XREADGROUP", "XGROUP", "XCLAIM", "XAUTOCLAIM", "XPENDING", "XACK", "XINFO"];
 
+/// Commands of sessions, whose state is compared with Redis 8 only: 7.0 serves waiting clients by the key that
+/// became ready, 7.2 and later run their request again.
+const SESSIONS: &[&str] = &[
+    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP",
+    "BZPOPMIN", "BZPOPMAX", "BZMPOP", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE",
+    "SUNSUBSCRIBE", "PUBLISH", "SPUBLISH", "PUBSUB", "RESET",
+];
+
 /// Whether a command has other effects on one of two servers whose `INFO server` is given.
 pub fn is_other(info: &[String; 2], name: &str) -> bool {
-    info.iter().any(|info| info.contains("redis_version:7.0.")) && OTHER_IN_7_0.contains(&name)
+    let is_other = OTHER_IN_7_0.contains(&name) || SESSIONS.contains(&name);
+    info.iter().any(|info| info.contains("redis_version:7.0.")) && is_other
 }
 
 /// What is accepted between two servers whose `INFO server` is given.

@@ -4,7 +4,7 @@
 //! damaged: an argument dropped, doubled, swapped or replaced, an option added, letters in the other
 //! case. So errors are compared as well as answers.
 
-use super::rules::RULES;
+use super::rules::{RULES, SESSION_RULES};
 use super::values;
 use crate::rng::Rng;
 
@@ -37,39 +37,63 @@ enum Node {
 #[derive(Clone, Debug)]
 pub struct Grammar {
     rules: Vec<Vec<Node>>,
+    session_rules: Vec<Vec<Node>>,
 }
+
+/// What a sequence is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Data commands.
+    Data,
+    /// Data commands among those of sessions: transactions, subscriptions, waiting.
+    Sessions,
+}
+
+/// How many of a hundred commands of a sequence of sessions are about sessions.
+const SESSION_PERCENT: usize = 30;
+
+/// The longest that a command may wait in both servers, in seconds.
+const WAIT_S_MAX: f64 = 0.1;
 
 impl Grammar {
     /// The rules whose command `wanted` takes, given its name in capitals.
     pub fn new(wanted: impl Fn(&str) -> bool) -> Self {
-        let rules = RULES.iter().filter(|line| wanted(name(line)));
-        Self { rules: rules.map(|line| parse(line)).collect() }
+        let parsed = |rules: &'static [&'static str]| {
+            rules.iter().filter(|line| wanted(name(line))).map(|line| parse(line)).collect()
+        };
+        Self { rules: parsed(RULES), session_rules: parsed(SESSION_RULES) }
     }
 
     /// The names of all commands of the table, each once.
     pub fn names() -> Vec<&'static str> {
-        let mut names: Vec<_> = RULES.iter().map(|line| name(line)).collect();
+        let mut names: Vec<_> = RULES.iter().chain(SESSION_RULES).map(|line| name(line)).collect();
+        names.sort_unstable();
         names.dedup();
         names
     }
 
     /// Whether there is no rule left.
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.rules.is_empty() && self.session_rules.is_empty()
     }
 
     /// A random command whose answer is specified. `clock` counts the ids of streams up.
-    pub fn command(&self, clock: &mut u64, rng: &mut Rng) -> Args {
+    pub fn command(&self, kind: Kind, clock: &mut u64, rng: &mut Rng) -> Args {
         loop {
-            let args = self.any_command(clock, rng);
+            let args = self.any_command(kind, clock, rng);
             if !is_unspecified(&args) {
                 return args;
             }
         }
     }
 
-    fn any_command(&self, clock: &mut u64, rng: &mut Rng) -> Args {
-        let rule = rng.pick(&self.rules);
+    fn any_command(&self, kind: Kind, clock: &mut u64, rng: &mut Rng) -> Args {
+        let about_sessions = kind == Kind::Sessions && rng.percent(SESSION_PERCENT);
+        let rules = match about_sessions && !self.session_rules.is_empty() || self.rules.is_empty() {
+            true => &self.session_rules,
+            false => &self.rules,
+        };
+        let rule = rng.pick(rules);
         let mut args = Vec::new();
         generate(rule, clock, rng, &mut args);
         if rng.percent(DAMAGED_PERCENT) && !keeps_scores_equal(rule) {
@@ -157,12 +181,28 @@ fn is_unspecified(args: &Args) -> bool {
     let soon = |time: Option<i64>, unit_ms: i64| {
         time.is_some_and(|time| (1..EXPIRY_MS_MIN / unit_ms).contains(&time))
     };
+    let may_wait_long = |at: Option<usize>| {
+        let timeout = at.and_then(|at| std::str::from_utf8(args.get(at)?).ok()?.trim().parse::<f64>().ok());
+        timeout.is_some_and(|timeout| !(timeout < 0.0 || timeout > 0.0 && timeout <= WAIT_S_MAX))
+    };
     let to_hll = args.get(1).is_some_and(|key| key.starts_with(b"p"));
     match &args[0].to_ascii_uppercase()[..] {
         b"APPEND" if to_hll => {
             args.get(2).is_some_and(|runs| runs.iter().any(|run| (0x40..0x80).contains(run)))
         }
         b"SETRANGE" if to_hll => number(2) != Some(8) || args.get(3).is_none_or(|count| count.len() != 8),
+        b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BZPOPMIN" | b"BZPOPMAX" => {
+            may_wait_long(Some(args.len() - 1))
+        }
+        b"BLMPOP" | b"BZMPOP" => may_wait_long(Some(1)),
+        b"XREAD" | b"XREADGROUP" => {
+            let words = args.windows(2).filter(|words| words[0].eq_ignore_ascii_case(b"BLOCK"));
+            let mut times = words.filter_map(|words| stdx::number::parse_i64(&words[1]));
+            times.any(|ms| ms == 0 || ms > (WAIT_S_MAX * 1000.0) as i64)
+        }
+        // One reply for each channel: a client that counts replies must know how many.
+        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE"
+        | b"SUNSUBSCRIBE" => args.len() != 2,
         b"LSET" => number(2).is_some_and(|index| index.unsigned_abs() > 1 << 31),
         b"SETEX" | b"EXPIRE" => soon(number(2), 1000),
         b"PSETEX" | b"PEXPIRE" => soon(number(2), 1),
@@ -243,7 +283,7 @@ mod tests {
 
     #[test]
     fn every_rule_makes_commands_of_its_name() {
-        for line in RULES {
+        for line in RULES.iter().chain(SESSION_RULES) {
             let rule = parse(line);
             let (mut clock, mut rng) = (0, Rng::new(1));
             for _ in 0..200 {

@@ -3,6 +3,10 @@
 //! A sequence starts with both emptied and their options at known values. Commands go out in
 //! batches, to both servers before either is read, so that they work side by side. At the end the
 //! whole content is compared: for each key its type, whether it expires, its encoding, its value.
+//!
+//! The reply of EXEC is compared by parts, each as the reply to the command that was queued. Messages that
+//! RESP3 brings between replies are told apart from them and compared in their order, as parts of the reply
+//! that they came before.
 
 use std::fmt;
 
@@ -13,6 +17,7 @@ use super::explained::Explained;
 use super::grammar::Args;
 use super::values::DATABASES;
 use crate::client::{Address, Client, ClientError};
+use crate::notation::one_line;
 use crate::rng::Rng;
 
 /// Commands sent before their replies are read. Small enough that no server stops reading because
@@ -66,7 +71,7 @@ impl Difference {
     pub fn signature(&self) -> String {
         let kind = |value: &Value| match value {
             Value::Error(text) => String::from_utf8_lossy(&text[..text.len().min(24)]).into_owned(),
-            other => crate::notation::one_line(other).chars().take(1).collect(),
+            other => one_line(other).chars().take(1).collect(),
         };
         let name = self.commands.last().map(|args| String::from_utf8_lossy(&args[0]).to_ascii_uppercase());
         let reply = self.replies.last().map(kind).unwrap_or_default();
@@ -118,6 +123,8 @@ pub struct Pair {
     /// What was sent since both were emptied, for an error.
     recent: Vec<Args>,
     explained: Vec<&'static Explained>,
+    /// What is queued in a transaction.
+    queued: Vec<Args>,
     /// Which of [`OPTIONS`] both have.
     options: Vec<usize>,
 }
@@ -132,7 +139,7 @@ impl Pair {
         };
         let options = (0..OPTIONS.len()).filter(|&at| has(OPTIONS[at].0)).collect();
         let addresses = [a.clone(), b.clone()];
-        Self { addresses, clients, protocol, sent: 0, recent: Vec::new(), explained: Vec::new(), options }
+        Self { addresses, clients, protocol, sent: 0, recent: Vec::new(), explained: Vec::new(), queued: Vec::new(), options }
     }
 
     /// The command that gives the options that both have the values of a variant, or without one
@@ -161,6 +168,11 @@ impl Pair {
 
     /// New connections in `protocol`.
     pub fn reconnect(&mut self, protocol: Protocol) {
+        // What the old ones subscribed to ends before, not at some moment later.
+        for client in &mut self.clients {
+            // One that is gone has ended anyway.
+            let _ = client.request(&["RESET"]);
+        }
         let [a, b] = &self.addresses;
         self.clients = [Client::speaking(a, protocol), Client::speaking(b, protocol)];
         self.protocol = protocol;
@@ -182,7 +194,7 @@ impl Pair {
         }
         let mut replies = [Vec::new(), Vec::new()];
         for (at, client) in self.clients.iter_mut().enumerate() {
-            replies[at] = client.read_many(commands.len()).map_err(|error| lost(at, error, &self.recent))?;
+            replies[at] = read_replies(client, commands.len()).map_err(|error| lost(at, error, &self.recent))?;
         }
         Ok(replies)
     }
@@ -190,12 +202,20 @@ impl Pair {
     /// Empties both and puts their options back.
     fn reset(&mut self) -> Result<(), RunError> {
         self.recent.clear();
-        let mut setup = vec![words("FLUSHALL"), words("SELECT 0")];
+        self.queued.clear();
+        let mut setup = self.fresh_session();
+        setup.extend([words("FLUSHALL"), words("SELECT 0")]);
         setup.extend(self.set_options(None));
         let replies = self.ask(&setup)?;
         self.recent.clear();
         let refusal = replies.iter().flatten().find(|reply| reply.is_error());
         refusal.map_or(Ok(()), |error| Err(RunError::Setup(format!("setting up a sequence: {error}"))))
+    }
+
+    /// The commands that end all a session is in the middle of.
+    fn fresh_session(&self) -> Vec<Args> {
+        let hello = (self.protocol == Protocol::Resp3).then(|| words("HELLO 3"));
+        std::iter::once(words("RESET")).chain(hello).collect()
     }
 
     /// Runs `commands` on both from empty; gives the first difference.
@@ -210,6 +230,9 @@ impl Pair {
             }
         }
         let content_from = done.len();
+        let fresh = self.fresh_session();
+        self.ask(&fresh)?;
+        self.queued.clear();
         for batch in self.dump_commands()?.chunks(BATCH_COMMANDS) {
             if let Some(difference) = self.compare(batch, &mut done, &mut replies)? {
                 return Ok(Some(Difference { content_from, ..difference }));
@@ -227,8 +250,7 @@ impl Pair {
     ) -> Result<Option<Difference>, RunError> {
         let [a, b] = self.ask(batch)?;
         for ((args, a), b) in batch.iter().zip(a).zip(b) {
-            let same = agree(args, &a, &b, self.protocol)
-                || self.explained.iter().any(|known| known.explains(args, &a, &b));
+            let same = self.same(args, &a, &b);
             done.push(args.clone());
             replies.push(a);
             if !same {
@@ -238,6 +260,29 @@ impl Pair {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the replies to `args` agree, and those of a transaction part by part.
+    fn same(&mut self, args: &Args, a: &Value, b: &Value) -> bool {
+        if *a == Value::Simple(b"QUEUED".to_vec()) {
+            self.queued.push(args.clone());
+            return a == b;
+        }
+        let queued = match &*args[0].to_ascii_uppercase() {
+            b"EXEC" | b"DISCARD" | b"RESET" => std::mem::take(&mut self.queued),
+            _ => Vec::new(),
+        };
+        match (a, b) {
+            (Value::Array(a), Value::Array(b)) if !queued.is_empty() => {
+                let mut pairs = queued.iter().zip(a.iter().zip(b));
+                a.len() == b.len() && a.len() == queued.len() && pairs.all(|(args, (a, b))| self.alike(args, a, b))
+            }
+            _ => self.alike(args, a, b),
+        }
+    }
+
+    fn alike(&self, args: &Args, a: &Value, b: &Value) -> bool {
+        agree(args, a, b, self.protocol) || self.explained.iter().any(|known| known.explains(args, a, b))
     }
 
     /// The commands that read the whole content of A; the same ones show whether B holds the same.
@@ -270,6 +315,33 @@ impl Pair {
         }
         Ok(dump)
     }
+}
+
+/// Reads so many replies; a message before one makes both parts of a push.
+fn read_replies(client: &mut Client, count: usize) -> Result<Vec<Value>, ClientError> {
+    let mut replies = Vec::with_capacity(count);
+    let mut messages = Vec::new();
+    while replies.len() < count {
+        let value = client.read()?;
+        if is_message(&value) {
+            messages.push(value);
+        } else if messages.is_empty() {
+            replies.push(value);
+        } else {
+            // Which of the patterns that fit a channel is told first is each server's own affair.
+            messages.sort_by_key(one_line);
+            messages.push(value);
+            replies.push(Value::Push(std::mem::take(&mut messages)));
+        }
+    }
+    Ok(replies)
+}
+
+/// Whether it is what somebody published.
+fn is_message(value: &Value) -> bool {
+    // RESP2 has them too: of a client that subscribes and publishes in one transaction.
+    let (Value::Push(parts) | Value::Array(parts)) = value else { return false };
+    matches!(parts.first().and_then(Value::as_bytes), Some(b"message" | b"pmessage" | b"smessage"))
 }
 
 /// `text` as a command, split at blanks.

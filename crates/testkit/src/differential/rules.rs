@@ -4,8 +4,8 @@
 //! `[ … ]` is optional, `( a | b )` one of several, `{ … }` its parts in any order, `< … >` one to
 //! four times. A command that a server does not know is left out of a run, so that the table may be
 //! ahead of the server. Lexical ranges are asked of sorted sets whose scores are all 0 only: of others
-//! Redis' answer depends on the chance of its skip list. Blocking commands, and those whose cost a
-//! mistake could make huge, stay out. Conditions on deadlines of fields are set with absolute times only:
+//! Redis' answer depends on the chance of its skip list. Commands whose cost a mistake could make huge
+//! stay out. Conditions on deadlines of fields are set with absolute times only:
 //! with others they would depend on the millisecond.
 
 /// One line per command form, all equally likely.
@@ -262,4 +262,51 @@ pub const RULES: &[&str] = &[
     "GEOSEARCHSTORE $geo $geo { ( FROMMEMBER $place | FROMLONLAT $lon $lat ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] [ STOREDIST ] }",
     // A command nobody knows.
     "NOSUCH $key $value",
+];
+
+/// What a session can be in the middle of: transactions, watched keys, subscriptions; and commands that wait,
+/// for a few milliseconds. In some sequences, among the others; as often as they stand here.
+pub const SESSION_RULES: &[&str] = &[
+    "MULTI",
+    "MULTI",
+    "MULTI",
+    "EXEC",
+    "EXEC",
+    "EXEC",
+    "EXEC",
+    "EXEC",
+    "EXEC",
+    "EXEC",
+    "DISCARD",
+    "WATCH < $key >",
+    "WATCH < $key >",
+    "UNWATCH",
+    "BLPOP < $list > $timeout",
+    "BRPOP < $list > $timeout",
+    "BLMOVE $list $list ( LEFT | RIGHT ) ( LEFT | RIGHT ) $timeout",
+    "BRPOPLPUSH $list $list $timeout",
+    "BLMPOP $timeout 2 $list $list ( LEFT | RIGHT ) [ COUNT $count ]",
+    "BZPOPMIN < $zset > $timeout",
+    "BZPOPMAX < $zset > $timeout",
+    "BZMPOP $timeout 2 $zset $zset ( MIN | MAX ) [ COUNT $count ]",
+    "XREAD { [ COUNT $count ] BLOCK $timeout_ms } STREAMS $stream $stream $id $id",
+    "XREADGROUP GROUP $group $consumer { [ COUNT $count ] BLOCK $timeout_ms } STREAMS $stream >",
+    "SUBSCRIBE $channel",
+    "PSUBSCRIBE $channel_pattern",
+    "SSUBSCRIBE $channel",
+    "UNSUBSCRIBE $channel",
+    "UNSUBSCRIBE $channel",
+    "PUNSUBSCRIBE $channel_pattern",
+    "PUNSUBSCRIBE $channel_pattern",
+    "SUNSUBSCRIBE $channel",
+    "SUNSUBSCRIBE $channel",
+    "PUBLISH $channel $value",
+    "PUBLISH $channel $value",
+    "SPUBLISH $channel $value",
+    "PUBSUB CHANNELS [ $channel_pattern ]",
+    "PUBSUB NUMSUB < $channel >",
+    "PUBSUB NUMPAT",
+    "PUBSUB SHARDCHANNELS",
+    "PUBSUB SHARDNUMSUB $channel $channel",
+    "RESET",
 ];

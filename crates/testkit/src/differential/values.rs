@@ -178,6 +178,12 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
             6..8 => b"0".to_vec(),
             _ => range_id(*clock, rng),
         },
+        // Few channels, which few patterns fit.
+        "channel" => one_of(&["news", "news", "nets"], rng),
+        "channel_pattern" => one_of(&["n*", "ne?s", "news"], rng),
+        // Short, as both servers wait.
+        "timeout" => one_of(&["0.001", "0.002", "0.01", ".001", "1e-3", "-1", "x"], rng),
+        "timeout_ms" => one_of(&["1", "2", "5", "-1", "1.5"], rng),
         _ => return bits_or_hll(class, rng),
     })
 }
