@@ -42,7 +42,8 @@ impl Watchdog {
         }
         for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
             let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
-            state += &format!("thread {}: {} {}\n", read("comm").trim(), read("wchan"), read("syscall").trim());
+            state +=
+                &format!("thread {}: {} {}\n", read("comm").trim(), read("wchan"), read("syscall").trim());
         }
         state
     }

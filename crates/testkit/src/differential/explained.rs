@@ -151,9 +151,29 @@ const OTHER_IN_7_0: &[&str] =
 /// Commands of sessions, whose state is compared with Redis 8 only: 7.0 serves waiting clients by the key that
 /// became ready, 7.2 and later run their request again.
 const SESSIONS: &[&str] = &[
-    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP",
-    "BZPOPMIN", "BZPOPMAX", "BZMPOP", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE",
-    "SUNSUBSCRIBE", "PUBLISH", "SPUBLISH", "PUBSUB", "RESET",
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "WATCH",
+    "UNWATCH",
+    "BLPOP",
+    "BRPOP",
+    "BLMOVE",
+    "BRPOPLPUSH",
+    "BLMPOP",
+    "BZPOPMIN",
+    "BZPOPMAX",
+    "BZMPOP",
+    "SUBSCRIBE",
+    "PSUBSCRIBE",
+    "SSUBSCRIBE",
+    "UNSUBSCRIBE",
+    "PUNSUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "PUBLISH",
+    "SPUBLISH",
+    "PUBSUB",
+    "RESET",
 ];
 
 /// Whether a command has other effects on one of two servers whose `INFO server` is given.

@@ -201,8 +201,9 @@ fn is_unspecified(args: &Args) -> bool {
             times.any(|ms| ms == 0 || ms > (WAIT_S_MAX * 1000.0) as i64)
         }
         // One reply for each channel: a client that counts replies must know how many.
-        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE"
-        | b"SUNSUBSCRIBE" => args.len() != 2,
+        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
+            args.len() != 2
+        }
         b"LSET" => number(2).is_some_and(|index| index.unsigned_abs() > 1 << 31),
         b"SETEX" | b"EXPIRE" => soon(number(2), 1000),
         b"PSETEX" | b"PEXPIRE" => soon(number(2), 1),

@@ -139,7 +139,16 @@ impl Pair {
         };
         let options = (0..OPTIONS.len()).filter(|&at| has(OPTIONS[at].0)).collect();
         let addresses = [a.clone(), b.clone()];
-        Self { addresses, clients, protocol, sent: 0, recent: Vec::new(), explained: Vec::new(), queued: Vec::new(), options }
+        Self {
+            addresses,
+            clients,
+            protocol,
+            sent: 0,
+            recent: Vec::new(),
+            explained: Vec::new(),
+            queued: Vec::new(),
+            options,
+        }
     }
 
     /// The command that gives the options that both have the values of a variant, or without one
@@ -194,7 +203,8 @@ impl Pair {
         }
         let mut replies = [Vec::new(), Vec::new()];
         for (at, client) in self.clients.iter_mut().enumerate() {
-            replies[at] = read_replies(client, commands.len()).map_err(|error| lost(at, error, &self.recent))?;
+            replies[at] =
+                read_replies(client, commands.len()).map_err(|error| lost(at, error, &self.recent))?;
         }
         Ok(replies)
     }
@@ -275,7 +285,9 @@ impl Pair {
         match (a, b) {
             (Value::Array(a), Value::Array(b)) if !queued.is_empty() => {
                 let mut pairs = queued.iter().zip(a.iter().zip(b));
-                a.len() == b.len() && a.len() == queued.len() && pairs.all(|(args, (a, b))| self.alike(args, a, b))
+                a.len() == b.len()
+                    && a.len() == queued.len()
+                    && pairs.all(|(args, (a, b))| self.alike(args, a, b))
             }
             _ => self.alike(args, a, b),
         }
