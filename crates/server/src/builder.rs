@@ -273,6 +273,7 @@ fn shared(
         listening: listening.into(),
         startup_memory_bytes: 0.into(),
         command_logs: crate::slowlog::CommandLogs::default(),
+        hot_keys: crate::hot_keys::HotKeys::new(start.io_threads),
         spikes: crate::spikes::Spikes::default(),
         errors: ErrorCounts::default(),
         stopping: false.into(),

@@ -58,6 +58,8 @@ pub struct Engine {
     paused: bool,
     /// Whether somebody is told all commands in this turn.
     monitored: bool,
+    /// Whether commands are counted for HOTKEYS in this turn.
+    pub(crate) counts_keys: bool,
     /// Messages for the client whose command runs.
     own_pushes: OwnPushes,
     /// Replies that wait until something is freed.
@@ -118,6 +120,7 @@ impl Engine {
             called: false,
             paused: false,
             monitored: false,
+            counts_keys: false,
             own_pushes: OwnPushes::default(),
             held: Vec::new(),
         }
@@ -153,6 +156,7 @@ impl Engine {
         };
         self.paused = self.shared.pause.until_ms.load(Relaxed) > now_ms;
         self.monitored = self.shared.monitors.any();
+        self.counts_keys = self.shared.hot_keys.is_active(now_ms);
         let wanted = self.notifier().wanted();
         self.effects.wanted_events = wanted;
         self.tally.wants_missed = wanted.contains(EventClass::MISSED);

@@ -28,6 +28,7 @@ pub mod errors;
 pub mod execute;
 pub mod follow;
 pub mod freeing;
+pub mod hot_keys;
 pub mod housekeeper;
 pub mod info;
 pub mod latency;

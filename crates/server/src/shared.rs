@@ -20,6 +20,7 @@ use crate::config::ConfigStore;
 use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::freeing::FreeQueue;
+use crate::hot_keys::HotKeys;
 use crate::latency::Times;
 use crate::memory_limit::OverLimit;
 use crate::monitor::Monitors;
@@ -198,6 +199,8 @@ pub struct Shared {
     pub startup_memory_bytes: AtomicU64,
     /// Slow commands, large requests, large replies.
     pub command_logs: CommandLogs,
+    /// Which keys take most, while somebody asks for it.
+    pub hot_keys: HotKeys,
     /// What took long, by event.
     pub spikes: Spikes,
     /// Error replies by code.

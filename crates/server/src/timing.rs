@@ -103,6 +103,7 @@ impl Timing {
         let goes_on = registered.is_short
             && next.is_some_and(|next| std::ptr::eq(next, registered))
             && self.calls < RUN_CALLS_MAX
+            && !engine.counts_keys
             && request.args.len() <= SHORT_ARGS_MAX
             && from[0] >= SINGLY_BELOW_NANOS;
         let large = bytes[0] as u64 >= from[1] || bytes[1] as u64 >= from[2];
@@ -117,6 +118,9 @@ impl Timing {
         }
         let registered = registered.called_by(&request.args);
         engine.note_time(registered, took, calls);
+        if engine.counts_keys && called {
+            engine.note_keys(&Ran { registered, args: &request.args, bytes }, took);
+        }
         if engine.settings.thresholds.histograms {
             engine.turn.count(registered, calls);
         }
@@ -157,14 +161,24 @@ impl Engine {
     }
 
     /// Notes a command of a transaction that began at `since`.
-    pub(crate) fn note_queued(&self, session: &Session, ran: &Ran<'_>, since: Instant) {
+    pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Instant) {
         let took = since.elapsed();
         self.note_time(ran.registered, took, 1);
+        if self.counts_keys {
+            self.note_keys(ran, took);
+        }
         let Thresholds { from, noted_nanos, .. } = self.settings.thresholds;
         let [request, reply] = ran.bytes.map(|bytes| bytes as u64);
         if took.as_nanos() as u64 >= noted_nanos || request >= from[1] || reply >= from[2] {
             self.note_command(session, ran, took);
         }
+    }
+
+    /// Counts a command for HOTKEYS.
+    #[cold]
+    fn note_keys(&mut self, ran: &Ran<'_>, took: Duration) {
+        let rng = &mut self.rng;
+        self.shared.hot_keys.note(self.thread, ran, took, |bound| rng.u32(..bound));
     }
 
     /// Notes a command that waited for a key and is answered now. Its time is that of its wait too.

@@ -7,6 +7,7 @@ pub mod futex;
 pub mod fuzz;
 pub mod glob;
 mod grisu;
+pub mod heavy_hitters;
 pub mod long_double;
 pub mod mailbox;
 pub mod memory_size;

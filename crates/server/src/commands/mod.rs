@@ -12,6 +12,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod dump;
+pub mod hot_keys;
 pub mod latency;
 pub mod memory;
 pub mod migrate;
@@ -29,6 +30,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         connection::COMMANDS,
         debug::COMMANDS,
         dump::COMMANDS,
+        hot_keys::COMMANDS,
         latency::COMMANDS,
         memory::COMMANDS,
         migrate::COMMANDS,

@@ -6,6 +6,7 @@ mod differential;
 mod dump;
 mod events;
 mod hostile;
+mod hotkeys;
 mod info;
 mod keysizes;
 mod latency;

@@ -1,0 +1,292 @@
+//! HOTKEYS: which keys take most of the time and of the network, while somebody asks for it.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::{Args, CommandError};
+use stdx::heavy_hitters::Hitter;
+
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+use crate::hot_keys::{InProgress, Wish};
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
+
+/// Flags of the subcommands.
+const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
+/// Categories of the subcommands.
+const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
+/// Keys that are shown unless told otherwise.
+const SHOWN: usize = 10;
+/// The last slot of a server that has them all.
+const LAST_SLOT: i64 = 16_383;
+
+static HOTKEYS: Command<Runner> = Command {
+    name: "HOTKEYS",
+    summary: "Commands about the keys that take most of the time and of the network.",
+    since: "8.6.0",
+    group: Group::Server,
+    complexity: "Depends on subcommand.",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[&HOTKEYS_GET, &HOTKEYS_HELP, &HOTKEYS_RESET, &HOTKEYS_START, &HOTKEYS_STOP],
+    run: Runner::Server(container),
+};
+
+/// A container without a known subcommand: dispatch has answered.
+fn container(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::WrongArity(ctx.registered.full_name))
+}
+
+static HOTKEYS_GET: Command<Runner> = Command {
+    name: "GET",
+    summary: "Returns the keys that took most, and what all took together.",
+    since: "8.6.0",
+    group: Group::Server,
+    complexity: "O(K) where K is the number of hotkeys returned.",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "nondeterministic_output"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(hotkeys_get),
+};
+/// HOTKEYS GET: an array with one map; null where there is nothing to show. Times and bytes of a key are what
+/// is certain of them; with SAMPLE they are those of the sampled commands.
+fn hotkeys_get(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let Some(report) = ctx.shared.hot_keys.report(ctx.shared, ctx.now_ms) else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let wish = report.wish;
+    let reply = &mut ctx.reply;
+    reply.array(1);
+    reply.map(7 + if wish.cpu { 3 } else { 0 } + if wish.net { 2 } else { 0 });
+    let mut field = |name: &str, value: i64| {
+        reply.bulk(name.as_bytes());
+        reply.integer(value);
+    };
+    field("tracking-active", i64::from(report.active));
+    field("sample-ratio", i64::from(wish.sample));
+    reply.bulk(b"selected-slots");
+    reply.array(1);
+    reply.array(2);
+    reply.integer(0);
+    reply.integer(LAST_SLOT);
+    let mut field = |name: &str, value: i64| {
+        reply.bulk(name.as_bytes());
+        reply.integer(value);
+    };
+    field("all-commands-all-slots-us", report.all_time.as_micros() as i64);
+    field("net-bytes-all-commands-all-slots", report.all_bytes as i64);
+    field("collection-start-time-unix-ms", report.started_ms);
+    field("collection-duration-ms", report.duration_ms);
+    if wish.cpu {
+        let [user, system] = report.process_time;
+        field("total-cpu-time-user-ms", user.as_millis() as i64);
+        field("total-cpu-time-sys-ms", system.as_millis() as i64);
+    }
+    if wish.net {
+        field("total-net-bytes", report.net_bytes as i64);
+    }
+    let mut keys = |name: &str, keys: &[Hitter], per_unit: u64| {
+        reply.bulk(name.as_bytes());
+        reply.array(2 * keys.len());
+        for hitter in keys {
+            reply.bulk(&hitter.key);
+            reply.integer((hitter.certain / per_unit) as i64);
+        }
+    };
+    if wish.cpu {
+        keys("by-cpu-time-us", &report.by_nanos, 1000);
+    }
+    if wish.net {
+        keys("by-net-bytes", &report.by_bytes, 1);
+    }
+    Ok(())
+}
+
+static HOTKEYS_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Lists the subcommands.",
+    since: "8.6.1",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(hotkeys_help),
+};
+/// HOTKEYS HELP.
+fn hotkeys_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    super::help(
+        ctx,
+        "HOTKEYS",
+        &[
+            ("GET", &["The keys that took most in the session that runs or ran last."]),
+            ("RESET", &["Forgets a session that was stopped."]),
+            (
+                "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
+                &["Starts to count which <k> keys take most of the time, of the network, or both."],
+            ),
+            ("STOP", &["Ends the session and keeps what it counted."]),
+        ],
+    );
+    Ok(())
+}
+
+static HOTKEYS_RESET: Command<Runner> = Command {
+    name: "RESET",
+    summary: "Forgets what a stopped session counted.",
+    since: "8.6.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(hotkeys_reset),
+};
+/// HOTKEYS RESET: OK.
+fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let line = "ERR hotkey tracking session in progress, stop tracking first";
+    ctx.shared.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+static HOTKEYS_START: Command<Runner> = Command {
+    name: "START",
+    summary: "Starts to count which keys take most.",
+    since: "8.6.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::AtLeast(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[
+        Arg::block(
+            "metrics",
+            &[Arg::integer("count"), Arg::word("cpu", "CPU").optional(), Arg::word("net", "NET").optional()],
+        )
+        .token("METRICS"),
+        Arg::integer("k").token("COUNT").optional(),
+        Arg::integer("seconds").token("DURATION").optional(),
+        Arg::integer("ratio").token("SAMPLE").optional(),
+        Arg::block("slots", &[Arg::integer("count"), Arg::integer("slot").multiple()])
+            .token("SLOTS")
+            .optional(),
+    ],
+    subcommands: &[],
+    run: Runner::Server(hotkeys_start),
+};
+/// HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]: OK. SLOTS is for servers
+/// that have some of the slots.
+fn hotkeys_start(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let in_progress = CommandError::Line("ERR hotkey tracking session already in progress");
+    if ctx.shared.hot_keys.is_active(ctx.now_ms) {
+        return Err(in_progress);
+    }
+    let wish = wish(args)?;
+    ctx.shared.hot_keys.start(ctx.shared, wish, ctx.now_ms).map_err(|InProgress| in_progress)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The arguments of HOTKEYS START.
+fn wish(args: &Args<'_>) -> Result<Wish, CommandError> {
+    let number = |at: usize, range: std::ops::RangeInclusive<i64>, line: &'static str| {
+        let number = args.integer(at).ok().filter(|number| range.contains(number));
+        number.ok_or(CommandError::Line(line))
+    };
+    if args.len() < 4 || !args.is(2, "METRICS") {
+        return Err(CommandError::Line("ERR METRICS parameter is required"));
+    }
+    let metrics = number(3, 1..=2, "ERR METRICS count must be > 0 and <= 2")? as usize;
+    let mut wish = Wish { cpu: false, net: false, count: SHOWN, duration_ms: None, sample: 1 };
+    if args.len() < 4 + metrics {
+        let line = "ERR METRICS count does not match number of metric types provided";
+        return Err(CommandError::Line(line));
+    }
+    for at in 4..4 + metrics {
+        let (asked, twice) = if args.is(at, "CPU") {
+            (&mut wish.cpu, "ERR METRICS CPU defined more than once!")
+        } else if args.is(at, "NET") {
+            (&mut wish.net, "ERR METRICS NET defined more than once!")
+        } else {
+            // A metric of a later version.
+            continue;
+        };
+        if std::mem::replace(asked, true) {
+            return Err(CommandError::Line(twice));
+        }
+    }
+    if !wish.cpu && !wish.net {
+        return Err(CommandError::Line("ERR METRICS no valid metrics passed. Supported: CPU|NET"));
+    }
+    let mut at = 4 + metrics;
+    while at < args.len() {
+        if at + 1 == args.len() {
+            return Err(CommandError::Syntax);
+        }
+        if args.is(at, "COUNT") {
+            wish.count = number(at + 1, 1..=64, "ERR COUNT must be between 1 and 64")? as usize;
+        } else if args.is(at, "DURATION") {
+            let line = "ERR DURATION must be between 1 and 1000000";
+            wish.duration_ms = Some(number(at + 1, 1..=1_000_000, line)? * 1000);
+        } else if args.is(at, "SAMPLE") {
+            let line = "ERR SAMPLE ratio must be positive";
+            wish.sample = number(at + 1, 1..=i64::from(i32::MAX), line)? as u32;
+        } else if args.is(at, "SLOTS") {
+            return Err(CommandError::Line("ERR SLOTS parameter cannot be used in non-cluster mode"));
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        at += 2;
+    }
+    Ok(wish)
+}
+
+static HOTKEYS_STOP: Command<Runner> = Command {
+    name: "STOP",
+    summary: "Stops counting which keys take most.",
+    since: "8.6.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    deprecated: None,
+    arity: Arity::Exactly(2),
+    flags: FLAGS,
+    acl: ACL,
+    keys: &[],
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(hotkeys_stop),
+};
+/// HOTKEYS STOP: OK, or an error where nothing is counted.
+fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    if !ctx.shared.hot_keys.stop(ctx.shared, ctx.now_ms) {
+        return Err(CommandError::Line("ERR no hotkey tracking session in progress"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! HOTKEYS: the keys that take most are found, on all threads, in transactions and with samples.
+
+use std::collections::BTreeMap;
+
+use net::BackendChoice;
+use testkit::{Client, Value};
+
+use crate::support::{connect, start};
+
+/// What HOTKEYS GET says, by its fields.
+fn report(client: &mut Client) -> BTreeMap<String, Value> {
+    let Value::Array(mut rows) = client.command(&["HOTKEYS", "GET"]) else { panic!("an array") };
+    let Some(Value::Array(fields)) = rows.pop() else { panic!("with the fields") };
+    let pairs = fields.chunks_exact(2);
+    pairs.map(|pair| (String::from_utf8(text(&pair[0]).to_vec()).expect("a word"), pair[1].clone())).collect()
+}
+
+fn text(value: &Value) -> &[u8] {
+    let Value::Bulk(text) = value else { panic!("{value} is no text") };
+    text
+}
+
+fn number(value: &Value) -> i64 {
+    let Value::Integer(number) = value else { panic!("{value} is no number") };
+    *number
+}
+
+/// Keys with their numbers.
+fn keys(value: &Value) -> Vec<(String, i64)> {
+    let Value::Array(items) = value else { panic!("{value} is no array") };
+    let name = |value| String::from_utf8_lossy(text(value)).into_owned();
+    items.chunks_exact(2).map(|pair| (name(&pair[0]), number(&pair[1]))).collect()
+}
+
+/// A thousand requests, a third of them for one key, sent in one go.
+fn work(client: &mut Client) {
+    let requests: Vec<Vec<String>> = (0..999)
+        .map(|at| match at % 3 {
+            0 => vec!["SET".into(), "hot".into(), "value".into()],
+            1 => vec!["GET".into(), format!("cold{at}")],
+            _ => vec!["PING".into()],
+        })
+        .collect();
+    client.pipeline(&requests).expect("they are answered");
+}
+
+#[test]
+fn the_key_that_takes_most_is_named_first() {
+    let server = start(BackendChoice::Auto);
+    let mut clients = [connect(&server), connect(&server)];
+    clients.iter_mut().for_each(work);
+    let start = ["HOTKEYS", "START", "METRICS", "2", "CPU", "NET", "COUNT", "3"];
+    assert!(!clients[0].command(&start).is_error());
+    clients.iter_mut().for_each(work);
+    for command in [&["MULTI"][..], &["MSET", "hot", "x", "second", "y"], &["INCR", "third"], &["EXEC"]] {
+        assert!(!clients[1].command(command).is_error());
+    }
+    let running = report(&mut clients[0]);
+    assert_eq!(number(&running["tracking-active"]), 1);
+    assert!(!clients[0].command(&["HOTKEYS", "STOP"]).is_error());
+    clients.iter_mut().for_each(work);
+    let fields = report(&mut clients[1]);
+    assert_eq!(number(&fields["tracking-active"]), 0);
+    assert_eq!(number(&fields["sample-ratio"]), 1);
+    let by_bytes = keys(&fields["by-net-bytes"]);
+    // Requests of 33 bytes and replies of 5, and half of the MSET and its reply.
+    let set = 38 * 666;
+    assert_eq!(by_bytes[0].0, "hot");
+    assert!(by_bytes[0].1 > set && by_bytes[0].1 < set + 100, "{by_bytes:?}");
+    assert_eq!(by_bytes.len(), 3);
+    let all = number(&fields["net-bytes-all-commands-all-slots"]);
+    assert!(all > by_bytes[0].1 && all <= number(&fields["total-net-bytes"]), "PING has no key");
+    assert_eq!(keys(&fields["by-cpu-time-us"])[0].0, "hot");
+    assert!(number(&fields["all-commands-all-slots-us"]) >= keys(&fields["by-cpu-time-us"])[0].1);
+}
+
+#[test]
+fn samples_find_the_same_and_a_session_ends_by_itself() {
+    let server = start(BackendChoice::Auto);
+    let mut client = connect(&server);
+    let start = ["HOTKEYS", "START", "METRICS", "1", "NET", "SAMPLE", "10", "DURATION", "1"];
+    assert!(!client.command(&start).is_error());
+    let (mut rounds, begin) = (0_u32, std::time::Instant::now());
+    while number(&report(&mut client)["tracking-active"]) == 1 {
+        work(&mut client);
+        rounds += 1;
+        assert!(begin.elapsed().as_secs() < 30, "a second is over");
+    }
+    let fields = report(&mut client);
+    let by_bytes = keys(&fields["by-net-bytes"]);
+    assert_eq!(by_bytes[0].0, "hot");
+    assert!(by_bytes[0].1 < i64::from(rounds) * 333 * 38 / 2, "a tenth of {rounds} rounds is counted");
+    assert_eq!(number(&fields["collection-duration-ms"]), 1000);
+    assert!(!fields.contains_key("by-cpu-time-us"));
+    assert!(!client.command(&["HOTKEYS", "RESET"]).is_error());
+    assert_eq!(client.command(&["HOTKEYS", "GET"]), Value::Null);
+}
