@@ -116,20 +116,26 @@ impl SizeMark {
         }
     }
 
-    #[inline]
+    /// Out of line, because every way of storing a value comes by here.
+    #[inline(never)]
     fn of_object(object: &Object) -> Self {
-        let sizes = Sizes::of_object(object);
-        let (kind, size) = match object {
-            Object::Blob(blob) => (SizedType::String, blob.len()),
-            Object::List(_) => (SizedType::List, sizes.elements),
-            Object::Set(_) => (SizedType::Set, sizes.elements),
-            Object::Hash(_) => (SizedType::Hash, sizes.elements),
-            Object::Zset(_) => (SizedType::Zset, sizes.elements),
-            Object::Stream(_) => (SizedType::Stream, sizes.elements),
+        let (kind, bytes, elements) = match object {
+            Object::Blob(blob) => {
+                let class = u32::from(class_of(blob.capacity(), BYTES_MIN));
+                return Self(Self::new(SizedType::String, bin_of(blob.len())).0 | class << CELL_BITS);
+            }
+            Object::List(list) => (SizedType::List, list.len_bytes(), list.len()),
+            Object::Set(set) => (SizedType::Set, set.len_bytes(), set.len()),
+            Object::Hash(hash) => (SizedType::Hash, hash.len_bytes(), hash.len()),
+            Object::Zset(zset) => (SizedType::Zset, zset.len_bytes(), zset.len()),
+            Object::Stream(stream) => (SizedType::Stream, stream.len_bytes(), stream.len()),
         };
-        let classes = u32::from(class_of(sizes.elements, ELEMENTS_MIN)) << 8
-            | u32::from(class_of(sizes.bytes, BYTES_MIN));
-        Self(Self::new(kind, bin_of(size)).0 | classes << CELL_BITS)
+        let mark = Self::new(kind, bin_of(elements));
+        if bytes < BYTES_MIN && elements < ELEMENTS_MIN {
+            return mark;
+        }
+        let (by_elements, by_bytes) = (class_of(elements, ELEMENTS_MIN), class_of(bytes, BYTES_MIN));
+        Self(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
     }
 
     #[inline]

@@ -271,15 +271,28 @@ impl<'k> View<'k> {
     #[inline]
     fn resized(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
         if old != new {
-            let resize = Resize { db: self.index, hash, old, new };
-            let shard = self.locked.shard_mut(shard_of(hash));
-            self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
+            self.count_resized(hash, old, new);
         }
     }
 
-    /// Counts the opened value's size anew.
+    #[inline(never)]
+    fn count_resized(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
+        let resize = Resize { db: self.index, hash, old, new };
+        let shard = self.locked.shard_mut(shard_of(hash));
+        self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
+    }
+
+    /// Counts the opened value's size anew, if there is one.
     #[inline]
     fn settle(&mut self) {
+        if self.opened.is_some() {
+            self.settle_opened();
+        }
+    }
+
+    /// Out of line: most looks at keys have nothing opened before them, and this would be in all of them.
+    #[inline(never)]
+    fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, mark: old }) = self.opened.take() else { return };
         let shard = self.locked.shard_mut(shard_of(hash));
         let new = SizeMark::of(&shard.db_mut(db).table.at(place));
