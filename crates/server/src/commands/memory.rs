@@ -211,7 +211,7 @@ fn memory_stats(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
     double(reply, "dataset.percentage", figures.dataset_percent());
     double(reply, "peak.percentage", 100.0 * ratio(figures.used, figures.peak));
     integer(reply, "allocator.allocated", figures.used);
-    integer(reply, "allocator.active", figures.committed);
+    integer(reply, "allocator.active", figures.active);
     integer(reply, "allocator.resident", figures.heap_rss);
     integer(reply, "allocator.muzzy", 0);
     for Beyond { stats: [ratio_name, bytes_name], more, less, .. } in beyond {

@@ -20,8 +20,8 @@ pub struct MemoryFigures {
     pub rss: u64,
     /// The part of `rss` that is no file's: the heap and the threads' stacks.
     pub heap_rss: u64,
-    /// What the allocator made usable: `used`, and free memory that it keeps.
-    pub committed: u64,
+    /// What the allocator holds: `used`, and free memory that it keeps, without what was never touched.
+    pub active: u64,
     /// Tables of all databases, without keys and values, as estimated.
     pub tables: u64,
     /// `used` without what the server needs at its start, for clients, and for tables.
@@ -48,7 +48,7 @@ impl MemoryFigures {
             startup,
             rss,
             heap_rss,
-            committed: alloc::committed_bytes() as u64,
+            active: (alloc::committed_bytes() as u64).min(heap_rss),
             tables,
             dataset: used.saturating_sub(startup + clients + tables),
             clients,
@@ -73,15 +73,10 @@ impl MemoryFigures {
             step(
                 "allocator_frag",
                 ["allocator-fragmentation.ratio", "allocator-fragmentation.bytes"],
-                self.committed,
+                self.active,
                 self.used,
             ),
-            step(
-                "allocator_rss",
-                ["allocator-rss.ratio", "allocator-rss.bytes"],
-                self.heap_rss,
-                self.committed,
-            ),
+            step("allocator_rss", ["allocator-rss.ratio", "allocator-rss.bytes"], self.heap_rss, self.active),
             step("rss_overhead", ["rss-overhead.ratio", "rss-overhead.bytes"], self.rss, self.heap_rss),
             step("mem_fragmentation", ["fragmentation", "fragmentation.bytes"], self.rss, self.used),
         ]
@@ -124,7 +119,7 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.add("used_memory_dataset", figures.dataset);
     fields.add("used_memory_dataset_perc", format_args!("{:.2}%", figures.dataset_percent()));
     fields.add("allocator_allocated", figures.used);
-    fields.add("allocator_active", figures.committed);
+    fields.add("allocator_active", figures.active);
     fields.add("allocator_resident", figures.heap_rss);
     fields.add("allocator_muzzy", 0);
     fields.size("total_system_memory", figures.system);

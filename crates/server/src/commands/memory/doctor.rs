@@ -38,7 +38,7 @@ pub fn report(figures: &MemoryFigures, around: Surroundings) -> String {
 
 fn findings(figures: &MemoryFigures, around: Surroundings) -> Vec<String> {
     let mut findings = Vec::new();
-    let MemoryFigures { used, peak, rss, heap_rss, committed, clients, system, .. } = *figures;
+    let MemoryFigures { used, peak, rss, heap_rss, active, clients, system, .. } = *figures;
     if peak > used + used / 2 {
         findings.push(format!(
             "Peak: the server once used {}, {:.1} times what it uses now. Memory of that time may still be \
@@ -47,13 +47,11 @@ fn findings(figures: &MemoryFigures, around: Surroundings) -> Vec<String> {
             ratio(peak, used)
         ));
     }
-    // What the allocator keeps counts only where it is resident: the rest is addresses.
-    let kept = committed.min(heap_rss);
-    if ratio(kept, used) > 1.4 && kept - used > WASTE_BYTES_MIN {
+    if ratio(active, used) > 1.4 && active - used > WASTE_BYTES_MIN {
         findings.push(format!(
             "Fragmentation: {} are resident for {} of used memory. The rest is free space between values; it is \
              used again for values of the sizes that were there.",
-            format_memory(kept),
+            format_memory(active),
             format_memory(used)
         ));
     }
@@ -99,7 +97,7 @@ mod tests {
         startup: 1 << 20,
         rss: 115 << 20,
         heap_rss: 110 << 20,
-        committed: 112 << 20,
+        active: 108 << 20,
         tables: 10 << 20,
         dataset: 80 << 20,
         clients: 1 << 20,
@@ -120,10 +118,8 @@ mod tests {
     fn each_figure_that_is_off_is_named() {
         check(GOOD, CALM, &[]);
         check(MemoryFigures { peak: 200 << 20, ..GOOD }, CALM, &["Peak"]);
-        let gaps = MemoryFigures { committed: 160 << 20, heap_rss: 150 << 20, rss: 152 << 20, ..GOOD };
+        let gaps = MemoryFigures { active: 150 << 20, heap_rss: 150 << 20, rss: 152 << 20, ..GOOD };
         check(gaps, CALM, &["Fragmentation"]);
-        // Committed without being resident is no waste.
-        check(MemoryFigures { committed: 400 << 20, ..GOOD }, CALM, &[]);
         check(MemoryFigures { rss: 140 << 20, ..GOOD }, CALM, &["Overhead of the process"]);
         check(MemoryFigures { clients: 10 << 20, ..GOOD }, CALM, &["Clients"]);
         check(MemoryFigures { clients: 10 << 20, ..GOOD }, Surroundings { clients: 1000, ..CALM }, &[]);
