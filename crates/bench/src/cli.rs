@@ -49,6 +49,10 @@ pub struct RunArguments {
     user: Option<String>,
     #[command(flatten)]
     tls: TlsArguments,
+    /// The server is a node of a cluster: each of the -c clients has a connection to every node, and a request
+    /// goes to the node that serves its first argument.
+    #[arg(long)]
+    cluster: bool,
     /// Speak RESP3.
     #[arg(short = '3', long = "resp3")]
     resp3: bool,
@@ -239,6 +243,7 @@ impl RunArguments {
             db: self.dbnum,
             resp3: self.resp3,
             tls: self.tls.options(),
+            cluster: self.cluster,
         };
         let limit = match (self.requests, self.duration) {
             (_, Some(duration)) => Limit::Duration(duration),

@@ -38,6 +38,9 @@ pub struct Target {
     pub resp3: bool,
     /// TLS over TCP.
     pub tls: Option<Tls>,
+    /// The endpoint is a node of a cluster: its slots map is asked for, and each request goes to the node
+    /// that serves its key.
+    pub cluster: bool,
 }
 
 /// How to speak TLS.
@@ -81,7 +84,7 @@ impl Default for Target {
     /// `127.0.0.1:6379`, no password, database 0, RESP2.
     fn default() -> Self {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 6379 };
-        Self { endpoint, user: None, password: None, db: 0, resp3: false, tls: None }
+        Self { endpoint, user: None, password: None, db: 0, resp3: false, tls: None, cluster: false }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where connections go and what each says before its first request.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use net::Socket;
 use resp::encode_request;
 
+use super::cluster::{ClusterMap, SLOTS_REPLY_LEN_BYTES_MAX};
 use super::tls::{Connector, Session};
 use crate::BenchError;
 use crate::spec::{Endpoint, Target};
@@ -21,6 +22,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Server {
     place: Place,
     tls: Option<Connector>,
+    pub(super) cluster: Option<ClusterMap>,
     /// HELLO, AUTH, SELECT and a PING, encoded.
     pub(super) greeting: Vec<u8>,
     /// How many replies that gets.
@@ -66,7 +68,11 @@ impl Server {
         let mut greeting = greeting_again.clone();
         encode_request(&["PING"], &mut greeting);
         let greeting_replies = greeting_again_replies + 1;
-        Ok(Self { place, tls, greeting, greeting_replies, greeting_again, greeting_again_replies })
+        let cluster = match (&place, target.cluster) {
+            (Place::Tcp(seed), true) => Some(cluster_map(*seed, &greeting_again, greeting_again_replies)?),
+            _ => None,
+        };
+        Ok(Self { place, tls, cluster, greeting, greeting_replies, greeting_again, greeting_again_replies })
     }
 
     /// The TLS of a new connection, where there is TLS.
@@ -74,8 +80,16 @@ impl Server {
         self.tls.as_ref().map(|tls| tls.session().map(Box::new)).transpose()
     }
 
-    /// A connection that is there, waiting for it.
-    pub(super) fn connect(&self) -> io::Result<Socket> {
+    /// How many servers there are: 1 unless it is a cluster.
+    pub(super) fn node_count(&self) -> usize {
+        self.cluster.as_ref().map_or(1, |map| map.nodes.len())
+    }
+
+    /// A connection to server `node` that is there, waiting for it.
+    pub(super) fn connect(&self, node: usize) -> io::Result<Socket> {
+        if let Some(map) = &self.cluster {
+            return TcpStream::connect_timeout(&map.nodes[node], CONNECT_WITHIN)?.try_into();
+        }
         match &self.place {
             Place::Tcp(address) => TcpStream::connect_timeout(address, CONNECT_WITHIN)?.try_into(),
             Place::Unix(path) => UnixStream::connect(path)?.try_into(),
@@ -88,6 +102,36 @@ impl Server {
             Place::Tcp(address) => Socket::connect(*address),
             Place::Unix(path) => UnixStream::connect(path)?.try_into(),
         }
+    }
+}
+
+/// Asks the node at `seed` for the cluster's map.
+fn cluster_map(seed: SocketAddr, greeting: &[u8], greeting_replies: u32) -> Result<ClusterMap, BenchError> {
+    let refused = |error| BenchError::Connect { address: seed.to_string(), error };
+    let mut socket = TcpStream::connect_timeout(&seed, CONNECT_WITHIN).map_err(refused)?;
+    socket.set_read_timeout(Some(CONNECT_WITHIN)).map_err(refused)?;
+    let mut request = greeting.to_vec();
+    encode_request(&["CLUSTER", "SLOTS"], &mut request);
+    socket.write_all(&request).map_err(refused)?;
+    let (mut input, mut chunk, mut left) = (Vec::new(), vec![0; 64 * 1024], greeting_replies);
+    loop {
+        let decoded = resp::decode(&input).map_err(|error| BenchError::Refused(error.to_string()))?;
+        if let Some((reply, len)) = decoded {
+            if left == 0 {
+                return ClusterMap::parse(&reply, seed).map_err(BenchError::Refused);
+            }
+            if reply.is_error() {
+                return Err(BenchError::Refused(reply.to_string()));
+            }
+            left -= 1;
+            input.drain(..len);
+            continue;
+        }
+        let received = socket.read(&mut chunk).map_err(refused)?;
+        if received == 0 || input.len() > SLOTS_REPLY_LEN_BYTES_MAX {
+            return Err(BenchError::Refused("CLUSTER SLOTS got no whole reply".to_owned()));
+        }
+        input.extend_from_slice(&chunk[..received]);
     }
 }
 

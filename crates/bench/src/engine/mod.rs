@@ -4,6 +4,7 @@
 //! then sleeps in short steps: it shows the progress, reads the server's process when the measured part
 //! begins and when it ends, and passes an interrupt on.
 
+mod cluster;
 mod connection;
 mod progress;
 mod replies;
@@ -105,6 +106,11 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     }
     if spec.target.tls.is_some() && matches!(spec.target.endpoint, Endpoint::Unix(_)) {
         return wrong("TLS goes over TCP, not over a Unix socket");
+    }
+    let unclustered =
+        spec.target.tls.is_some() || load.reconnect || matches!(spec.target.endpoint, Endpoint::Unix(_));
+    if spec.target.cluster && unclustered {
+        return wrong("a cluster is measured over plain TCP and over connections that are kept");
     }
     if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return wrong("a rate is above 0");

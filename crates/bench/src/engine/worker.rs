@@ -3,8 +3,8 @@
 //! ```text
 //!   connect ─► greet ─► (all threads ready) ─► [ poll ─► replies ─► requests ─► flush ]* ─► drain ─► Tally
 //! ```
-//! Closed loop: a connection whose replies have all come sends its next batch. Open loop: request number
-//! i is due at `start + i / rate`; whichever connection is free sends it, late if none is, and its latency
+//! Closed loop: a client whose replies have all come sends its next batch. Open loop: request number
+//! i is due at `start + i / rate`; whichever client is free sends it, late if none is, and its latency
 //! counts from when it was due.
 //!
 //! Clocks: a reply is stamped when the poll that brought it returns. A request is stamped when it is
@@ -19,6 +19,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use net::{Backend, CloseReason, ConnId, Event, EventLoop, LoopOptions};
 
+use super::cluster::ClusterMap;
 use super::connection::Server;
 use super::replies::{Reply, ReplyScanner};
 use super::shared::{Shared, Times};
@@ -50,6 +51,11 @@ pub(super) struct Worker<'a> {
     net: EventLoop,
     /// By the index of their `ConnId`.
     conns: Vec<Option<Conn>>,
+    clients: Vec<Client>,
+    /// Which node serves what; absent where there is but one server.
+    cluster: Option<ClusterMap>,
+    /// A request on its way to its node.
+    routed: Vec<u8>,
     draw: Draw,
     /// The weights added up; empty for a single request.
     weights: Vec<u32>,
@@ -71,15 +77,24 @@ pub(super) struct Worker<'a> {
     tally: Tally,
 }
 
+/// One that sends a batch and waits for its replies: a connection, or one to each node of a cluster.
+struct Client {
+    /// By node.
+    conns: Vec<ConnId>,
+    in_flight: usize,
+    /// It stands in the schedule's list of free clients.
+    listed: bool,
+}
+
 /// A connection.
 struct Conn {
     id: ConnId,
+    /// The index of its client.
+    client: usize,
     tls: Option<Box<Session>>,
     scanner: ReplyScanner,
     in_flight: VecDeque<Sent>,
     greeting_left: u32,
-    /// It stands in the schedule's list of free connections.
-    listed: bool,
 }
 
 /// A request whose reply is still to come.
@@ -95,9 +110,9 @@ struct Schedule {
     first_ns: f64,
     /// Requests due so far that were sent.
     sent: u64,
-    /// Connections with room for a request, the longest free first.
-    free: VecDeque<ConnId>,
-    /// A request was due while no connection was free, and the plan was not caught up with since.
+    /// Clients with room for a request, the longest free first.
+    free: VecDeque<usize>,
+    /// A request was due while no client was free, and the plan was not caught up with since.
     behind: bool,
 }
 
@@ -142,6 +157,9 @@ impl<'a> Worker<'a> {
             server,
             net: EventLoop::new(&options)?,
             conns: Vec::new(),
+            clients: Vec::new(),
+            cluster: server.cluster.clone(),
+            routed: Vec::new(),
             draw,
             weights: cumulative_weights(&spec.workload),
             taken: 0,
@@ -171,12 +189,17 @@ impl<'a> Worker<'a> {
 
     fn connect(&mut self, count: usize) -> Result<(), BenchError> {
         let refused = |error| BenchError::Connect { address: self.spec.target.endpoint.to_string(), error };
-        for _ in 0..count {
-            let socket = self.server.connect().map_err(refused)?;
-            let id = self.net.adopt(socket).map_err(refused)?;
-            self.keep(id, self.server.greeting_replies)?;
-            self.write(id, &self.server.greeting);
-            self.seal(id)?;
+        for client in 0..count {
+            let mut conns = Vec::with_capacity(self.server.node_count());
+            for node in 0..self.server.node_count() {
+                let socket = self.server.connect(node).map_err(refused)?;
+                let id = self.net.adopt(socket).map_err(refused)?;
+                self.keep(id, client, self.server.greeting_replies)?;
+                self.write(id, &self.server.greeting);
+                self.seal(id)?;
+                conns.push(id);
+            }
+            self.clients.push(Client { conns, in_flight: 0, listed: false });
         }
         self.net.flush();
         Ok(())
@@ -199,7 +222,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Files a new connection.
-    fn keep(&mut self, id: ConnId, greeting_left: u32) -> Result<(), BenchError> {
+    fn keep(&mut self, id: ConnId, client: usize, greeting_left: u32) -> Result<(), BenchError> {
         let mut scanner = ReplyScanner::default();
         if self.spec.load.verify
             && let Some(values) = &self.workload.values
@@ -210,7 +233,7 @@ impl<'a> Worker<'a> {
             self.conns.resize_with(id.index() + 1, || None);
         }
         let tls = self.server.session()?;
-        let conn = Conn { id, tls, scanner, in_flight: VecDeque::new(), greeting_left, listed: false };
+        let conn = Conn { id, client, tls, scanner, in_flight: VecDeque::new(), greeting_left };
         self.conns[id.index()] = Some(conn);
         self.ungreeted += usize::from(greeting_left > 0);
         Ok(())
@@ -253,8 +276,7 @@ impl<'a> Worker<'a> {
         self.sent_stamp_ns = self.shared.now_ns();
         self.last_reply_ns = self.sent_stamp_ns;
         self.begin_measuring(self.sent_stamp_ns);
-        let ids: Vec<ConnId> = self.conns.iter().flatten().map(|conn| conn.id).collect();
-        let begun = ids.into_iter().try_for_each(|id| self.next_requests(id));
+        let begun = (0..self.clients.len()).try_for_each(|client| self.next_requests(client));
         self.net.flush();
         if let Err(stop) = begun.and_then(|()| self.turns()) {
             self.shared.fail(match stop {
@@ -411,17 +433,20 @@ impl<'a> Worker<'a> {
             }
             None => self.net.consume(id, consumed),
         }
-        let idle = conn.in_flight.is_empty();
+        let index = conn.client;
         self.conns[id.index()] = Some(conn);
         if answered == 0 {
             return Ok(());
         }
         self.in_flight -= answered;
         self.last_reply_ns = now_ns;
+        let client = &mut self.clients[index];
+        client.in_flight -= answered;
+        let idle = client.in_flight == 0;
         if idle && self.spec.load.reconnect {
-            return self.reconnect(id);
+            return self.reconnect(id, index);
         }
-        if idle || self.schedule.is_some() { self.next_requests(id) } else { Ok(()) }
+        if idle || self.schedule.is_some() { self.next_requests(index) } else { Ok(()) }
     }
 
     /// Takes a reply to the greeting, after which `left` are still to come.
@@ -447,7 +472,12 @@ impl<'a> Worker<'a> {
         self.second.saturating_record(latency_ns);
         let template = &self.workload.requests[sent.request as usize].template;
         match reply {
-            Reply::Error(text) => self.tally.count_error(&text),
+            Reply::Error(text) => {
+                if let Some(map) = &mut self.cluster {
+                    map.correct(&text);
+                }
+                self.tally.count_error(&text);
+            }
             Reply::Null => self.tally.misses += u64::from(template.reads()),
             Reply::Value => {
                 self.tally.hits += u64::from(template.reads());
@@ -463,7 +493,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Closes `id` and opens a connection in its place.
-    fn reconnect(&mut self, id: ConnId) -> Result<(), Stop> {
+    fn reconnect(&mut self, id: ConnId, client: usize) -> Result<(), Stop> {
         if self.has_sent_all(self.sent_stamp_ns) {
             return Ok(());
         }
@@ -474,34 +504,34 @@ impl<'a> Worker<'a> {
         self.sent_stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect().map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
-        self.keep(id, self.server.greeting_again_replies)
+        self.keep(id, client, self.server.greeting_again_replies)
             .map_err(|error| Stop::Refused(error.to_string()))?;
+        self.clients[client].conns = vec![id];
         if !self.server.greeting_again.is_empty() {
             self.write(id, &self.server.greeting_again);
         }
-        self.next_requests(id)
+        self.next_requests(client)
     }
 
-    /// Closed loop: sends the next batch on `id`. Open loop: `id` has room.
-    fn next_requests(&mut self, id: ConnId) -> Result<(), Stop> {
+    /// Closed loop: `client` sends its next batch. Open loop: it has room.
+    fn next_requests(&mut self, client: usize) -> Result<(), Stop> {
         if let Some(schedule) = &mut self.schedule {
-            let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return Ok(()) };
-            if !std::mem::replace(&mut conn.listed, true) {
-                schedule.free.push_back(id);
+            if !std::mem::replace(&mut self.clients[client].listed, true) {
+                schedule.free.push_back(client);
             }
             return Ok(());
         }
         let mut sent = 0;
         while sent < self.spec.load.pipeline && self.take(self.sent_stamp_ns) {
-            self.send(id, self.sent_stamp_ns);
+            self.send(client, self.sent_stamp_ns);
             sent += 1;
         }
-        if sent > 0 { self.written(id) } else { Ok(()) }
+        if sent > 0 { self.written(client) } else { Ok(()) }
     }
 
-    /// Notes that `id` was written to; flushes after some.
-    fn written(&mut self, id: ConnId) -> Result<(), Stop> {
-        self.seal(id).map_err(Stop::System)?;
+    /// Notes that `client` wrote; flushes after some.
+    fn written(&mut self, client: usize) -> Result<(), Stop> {
+        self.seal(self.clients[client].conns[0]).map_err(Stop::System)?;
         self.queued += 1;
         if self.queued >= QUEUED_MAX {
             self.net.flush();
@@ -521,45 +551,56 @@ impl<'a> Worker<'a> {
                 schedule.behind = false;
                 break;
             }
-            let Some(id) = schedule.free.pop_front() else {
+            let Some(client) = schedule.free.pop_front() else {
                 schedule.behind = true;
                 break;
             };
             if !self.take(due_ns) {
-                schedule.free.push_front(id);
+                schedule.free.push_front(client);
                 break;
             }
             schedule.sent += 1;
-            self.send(id, due_ns);
+            self.send(client, due_ns);
             if !schedule.behind && due_ns >= self.times.measured_ns {
                 self.tally.late_ns += u128::from(self.sent_stamp_ns - due_ns);
                 self.tally.on_free_connection += 1;
             }
-            let Some(Some(conn)) = self.conns.get_mut(id.index()) else { continue };
-            conn.listed = conn.in_flight.len() < self.spec.load.pipeline;
-            if conn.listed {
-                schedule.free.push_back(id);
+            let state = &mut self.clients[client];
+            state.listed = state.in_flight < self.spec.load.pipeline;
+            if state.listed {
+                schedule.free.push_back(client);
             }
-            self.written(id)?;
+            self.written(client)?;
         }
         self.schedule = Some(schedule);
         Ok(())
     }
 
-    /// Queues one request on `id`.
+    /// Queues one request of `client`, in a cluster to the node that serves it.
     #[inline]
-    fn send(&mut self, id: ConnId, due_ns: u64) {
+    fn send(&mut self, client: usize, due_ns: u64) {
         let request = if self.weights.is_empty() { 0 } else { self.choose() };
         let template = &self.workload.requests[request].template;
-        if let Some(Some(conn)) = self.conns.get_mut(id.index()) {
-            let out = match &mut conn.tls {
-                Some(session) => &mut session.outgoing,
-                None => self.net.output(id).tail_mut(),
-            };
-            template.render(out, &mut self.draw);
-            conn.in_flight.push_back(Sent { due_ns, key: self.draw.key(), request: request as u32 });
-            self.in_flight += 1;
+        let client = &mut self.clients[client];
+        let mut id = client.conns[0];
+        if let Some(map) = &self.cluster {
+            self.routed.clear();
+            template.render(&mut self.routed, &mut self.draw);
+            id = client.conns[map.node_of(&self.routed)];
         }
+        let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return };
+        let out = match &mut conn.tls {
+            Some(session) => &mut session.outgoing,
+            None => self.net.output(id).tail_mut(),
+        };
+        if self.cluster.is_some() {
+            out.extend_from_slice(&self.routed);
+        } else {
+            template.render(out, &mut self.draw);
+        }
+        conn.in_flight.push_back(Sent { due_ns, key: self.draw.key(), request: request as u32 });
+        client.in_flight += 1;
+        self.in_flight += 1;
     }
 
     /// A request of the mix, by weight.

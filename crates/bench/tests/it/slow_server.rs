@@ -57,6 +57,8 @@ struct State {
     stalled_until: Mutex<Option<Instant>>,
     map: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     sockets: Mutex<Vec<TcpStream>>,
+    /// The reply to CLUSTER SLOTS.
+    slots: Mutex<Vec<u8>>,
 }
 
 impl SlowServer {
@@ -104,6 +106,16 @@ impl SlowServer {
 
     pub fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// Says from now on that the slots are served by those at `ports`, in equal parts.
+    pub fn serve_slots_with(&self, ports: [u16; 2]) {
+        let mut reply = b"*2\r\n".to_vec();
+        for (port, (first, last)) in ports.into_iter().zip([(0, 8191), (8192, 16383)]) {
+            reply
+                .extend(format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n").bytes());
+        }
+        *self.state.slots.lock().unwrap() = reply;
     }
 
     /// Requests received, PING and AUTH left out.
@@ -180,6 +192,7 @@ impl State {
     fn reply(&self, arguments: &[&[u8]]) -> Option<Vec<u8>> {
         let odd = &self.oddities;
         match arguments {
+            [b"CLUSTER", b"SLOTS"] => return Some(self.slots.lock().unwrap().clone()),
             [b"PING"] => return Some(b"+PONG\r\n".to_vec()),
             [b"AUTH", ..] if odd.refuses_auth => return Some(b"-WRONGPASS invalid password\r\n".to_vec()),
             [b"AUTH", ..] => return Some(b"+OK\r\n".to_vec()),

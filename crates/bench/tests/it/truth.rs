@@ -190,6 +190,25 @@ fn tls_carries_every_kind_of_load() {
 }
 
 #[test]
+fn a_cluster_gets_each_key_at_its_own_node() {
+    let [one, other] = [(), ()].map(|()| SlowServer::start(Oddities::default()));
+    one.serve_slots_with([one.port(), other.port()]);
+    for rate in [None, Some(5000.0)] {
+        let (before, other_before) = (one.requests(), other.requests());
+        let mut spec = one.spec("DO it", 3, Limit::Requests(400));
+        let lines = [(1, "SET {key uniform 30} {value 9}"), (3, "GET {key uniform 30}")];
+        spec.workload = Workload::from_templates("mix", &lines, &TemplateOptions::default()).unwrap();
+        (spec.target.cluster, spec.load.verify, spec.load.pipeline, spec.load.rate) = (true, true, 2, rate);
+        let result = run(&spec).unwrap();
+        assert!(result.errors.is_empty() && result.requests == 400, "{result:?}");
+        let (here, there) = (one.requests() - before, other.requests() - other_before);
+        // Keys are spread evenly enough that neither half of the slots goes without; a key that were looked
+        // for at one node and written at another would be missed more often than 30 first reads.
+        assert!(here > 20 && there > 20 && here + there == 400, "{here} {there}");
+    }
+}
+
+#[test]
 fn an_interrupt_ends_the_run_with_what_was_measured() {
     let server = SlowServer::start(Oddities { delay: MS, ..Oddities::default() });
     let mut spec = server.spec("DO it", 2, Limit::Duration(Duration::from_secs(60)));
