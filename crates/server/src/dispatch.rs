@@ -359,6 +359,7 @@ impl Engine {
         self.effects.absorb(&mut self.tally);
         self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
         let ticket = self.shared.freeing.ticket();
+        self.shared.freeing.await_ticket(ticket);
         if session.flow == Flow::Running && !self.shared.freeing.is_done(ticket) {
             session.flow = Flow::Freeing;
             let reply = out.split_off(reply_from);
@@ -368,12 +369,11 @@ impl Engine {
 
     /// Takes the replies out that wait for nothing any more.
     pub fn freed_replies(&mut self) -> Vec<HeldReply> {
-        if self.held.is_empty() {
+        let Some(first) = self.held.iter().map(|held| held.ticket).min() else { return Vec::new() };
+        if self.shared.freeing.is_awaited(first) {
             return Vec::new();
         }
-        for held in &self.held {
-            self.shared.freeing.await_ticket(held.ticket);
-        }
+        self.shared.freeing.await_ticket(first);
         self.held.extract_if(.., |held| self.shared.freeing.is_done(held.ticket)).collect()
     }
 

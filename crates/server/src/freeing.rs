@@ -175,6 +175,11 @@ impl FreeQueue {
         self.awaited.fetch_min(ticket.0, Relaxed);
     }
 
+    /// Whether the housekeeper will still tell when this ticket, noted before, is done. Takes no lock.
+    pub fn is_awaited(&self, ticket: Ticket) -> bool {
+        self.awaited.load(Relaxed) <= ticket.0
+    }
+
     /// Whether clients wait whose first ticket is done: those that still wait have to note it again. For the
     /// housekeeper. O(1) while nobody waits.
     pub fn take_awaited(&self) -> bool {

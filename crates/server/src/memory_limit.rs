@@ -41,7 +41,7 @@ const HELP_PIECES: usize = 256;
 const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 
 /// The part of a limit that may be such free memory.
-const SHELF_PART: u64 = 24;
+const SHELF_PART: u64 = 40;
 
 /// Whether resident memory is kept close to used memory under this limit.
 pub fn is_tight(limit: u64) -> bool {
