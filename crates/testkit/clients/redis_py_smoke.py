@@ -398,6 +398,38 @@ def waiting(r, connect):
 
 
 @check
+def messages_come_once_and_in_order(r, connect):
+    def heard(listener, count):
+        got = []
+        deadline = time.time() + 20
+        while len(got) < count and time.time() < deadline:
+            message = listener.get_message(ignore_subscribe_messages=True, timeout=1)
+            if message is not None:
+                got.append((message["type"], message["channel"], message["data"]))
+        return got
+
+    with connect() as other, other.pubsub() as listener, other.pubsub() as shard:
+        listener.subscribe("news")
+        listener.psubscribe("n*")
+        shard.ssubscribe("part")
+        for subscribed, count in ((listener, 2), (shard, 1)):
+            for _ in range(count):
+                assert subscribed.get_message(timeout=20)["type"].endswith("subscribe")
+        equal(r.pubsub_numsub("news", "none"), [(b"news", 1), (b"none", 0)])
+        equal((r.pubsub_channels("n*"), r.pubsub_numpat(), r.pubsub_shardchannels()), ([b"news"], 1, [b"part"]))
+        for n in range(100):
+            equal((r.publish("news", n), r.spublish("part", n)), (2, 1))
+        wanted = [(kind, b"news", b"%d" % n) for n in range(100) for kind in ("message", "pmessage")]
+        equal(heard(listener, 200), wanted)
+        equal(heard(shard, 100), [("smessage", b"part", b"%d" % n) for n in range(100)])
+        listener.unsubscribe("news")
+        listener.ping()
+        assert listener.get_message(timeout=20)["type"] == "unsubscribe"
+        equal(listener.get_message(timeout=20)["type"], "pong")
+        equal(r.publish("news", "x"), 1)
+
+
+@check
 def cached_reads_follow_changes(r, connect):
     options = r.connection_pool.connection_kwargs
     # redis-py caches on RESP3, and over TCP only.

@@ -73,6 +73,8 @@ var checks = []struct {
 	{"hash field expiry", hashFieldExpiry},
 	{"pipelines", pipelines},
 	{"transactions", transactions},
+	{"counters under watch", watchedCounters},
+	{"publish and subscribe", publishAndSubscribe},
 	{"waiting", waiting},
 	{"many connections", manyConnections},
 }
@@ -313,6 +315,83 @@ func transactions(r *redis.Client) {
 		panic(fmt.Sprintf("a changed key did not stop the transaction: %v", interrupted))
 	}
 	is[string](r.Get(ctx, "a"), "other")
+}
+
+// watchedCounters loses no increment to another, by go-redis' helper for optimistic locks.
+func watchedCounters(r *redis.Client) {
+	increment := func() error {
+		return r.Watch(ctx, func(tx *redis.Tx) error {
+			n, err := tx.Get(ctx, "n").Int()
+			if err != nil && err != redis.Nil {
+				return err
+			}
+			_, err = tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+				pipe.Set(ctx, "n", n+1, 0)
+				return nil
+			})
+			return err
+		}, "n")
+	}
+	var all sync.WaitGroup
+	for i := 0; i < 4; i++ {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for done := 0; done < 50; {
+				err := increment()
+				if err == nil {
+					done++
+				} else if err != redis.TxFailedErr {
+					panic(err)
+				}
+			}
+		}()
+	}
+	all.Wait()
+	is[string](r.Get(ctx, "n"), "200")
+}
+
+// publishAndSubscribe hears channels, patterns and shard channels, each message once and in order.
+func publishAndSubscribe(r *redis.Client) {
+	all := r.Subscribe(ctx, "news", "more")
+	defer all.Close()
+	fits(all.PSubscribe(ctx, "n*"))
+	shard := r.SSubscribe(ctx, "part")
+	defer shard.Close()
+	for i := 0; i < 3; i++ {
+		_, err := all.ReceiveTimeout(ctx, 20*time.Second)
+		fits(err)
+	}
+	_, err := shard.ReceiveTimeout(ctx, 20*time.Second)
+	fits(err)
+	counts, err := r.PubSubNumSub(ctx, "news", "none").Result()
+	equal(counts, err, map[string]int64{"news": 1, "none": 0})
+	for n := 0; n < 100; n++ {
+		is[int64](r.Publish(ctx, "news", fmt.Sprint(n)), 2)
+		is[int64](r.Publish(ctx, "more", fmt.Sprint(n)), 1)
+		is[int64](r.SPublish(ctx, "part", fmt.Sprint(n)), 1)
+	}
+	for n := 0; n < 100; n++ {
+		for _, wanted := range []string{"news ", "news n*", "more "} {
+			got, err := all.ReceiveMessage(ctx)
+			fits(err)
+			equal(got.Channel+" "+got.Pattern+" "+got.Payload, nil, fmt.Sprint(wanted, " ", n))
+		}
+		got, err := shard.ReceiveMessage(ctx)
+		fits(err)
+		equal(got.Payload, nil, fmt.Sprint(n))
+	}
+	fits(all.Unsubscribe(ctx, "news"))
+	fits(all.Ping(ctx, "still here"))
+	for {
+		reply, err := all.ReceiveTimeout(ctx, 20*time.Second)
+		fits(err)
+		if pong, ok := reply.(*redis.Pong); ok {
+			equal(pong.Payload, nil, "still here")
+			break
+		}
+	}
+	is[int64](r.Publish(ctx, "news", "x"), 1)
 }
 
 func waiting(r *redis.Client) {

@@ -16,6 +16,7 @@ import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.GeoCoordinate;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
+import redis.clients.jedis.JedisPubSub;
 import redis.clients.jedis.JedisPooled;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.RedisProtocol;
@@ -23,6 +24,7 @@ import redis.clients.jedis.Response;
 import redis.clients.jedis.StreamEntryID;
 import redis.clients.jedis.Transaction;
 import redis.clients.jedis.args.BitOP;
+import redis.clients.jedis.csc.CacheConfig;
 import redis.clients.jedis.args.GeoUnit;
 import redis.clients.jedis.args.ListDirection;
 import redis.clients.jedis.args.ListPosition;
@@ -43,6 +45,11 @@ import redis.clients.jedis.util.KeyValue;
 public class Round {
     static final Map<String, Consumer<Jedis>> CHECKS = new LinkedHashMap<>();
 
+    /** Where the server is, and how the running checks talk to it. */
+    static HostAndPort address;
+
+    static DefaultJedisClientConfig config;
+
     static {
         CHECKS.put("strings", Round::strings);
         CHECKS.put("keys", Round::keys);
@@ -60,6 +67,8 @@ public class Round {
         CHECKS.put("hash field expiry", Round::hashFieldExpiry);
         CHECKS.put("pipelines", Round::pipelines);
         CHECKS.put("transactions", Round::transactions);
+        CHECKS.put("publish and subscribe", Round::publishAndSubscribe);
+        CHECKS.put("cached reads", Round::cachedReads);
     }
 
     /** Fails the running check unless the reply is the wanted one. */
@@ -287,6 +296,83 @@ public class Round {
         }
     }
 
+    static void publishAndSubscribe(Jedis r) {
+        List<String> heard = java.util.Collections.synchronizedList(new java.util.ArrayList<>());
+        java.util.concurrent.CountDownLatch ready = new java.util.concurrent.CountDownLatch(2);
+        JedisPubSub listener = new JedisPubSub() {
+            @Override
+            public void onSubscribe(String channel, int count) {
+                ready.countDown();
+            }
+
+            @Override
+            public void onPSubscribe(String pattern, int count) {
+                ready.countDown();
+            }
+
+            @Override
+            public void onMessage(String channel, String message) {
+                heard.add(channel + " " + message);
+                if (message.equals("last")) {
+                    unsubscribe();
+                    punsubscribe();
+                }
+            }
+
+            @Override
+            public void onPMessage(String pattern, String channel, String message) {
+                heard.add(pattern + " " + channel + " " + message);
+            }
+        };
+        Thread thread = new Thread(() -> {
+            try (Jedis other = new Jedis(address, config)) {
+                other.subscribe(listener, "news");
+            }
+        });
+        thread.start();
+        try {
+            while (!listener.isSubscribed()) {
+                Thread.sleep(1);
+            }
+            listener.psubscribe("n*");
+            ready.await();
+            List<String> wanted = new java.util.ArrayList<>();
+            for (int n = 0; n < 100; n++) {
+                equal(r.publish("news", "" + n), 2L);
+                wanted.add("news " + n);
+                wanted.add("n* news " + n);
+            }
+            equal(r.publish("news", "last"), 2L);
+            wanted.add("news last");
+            wanted.add("n* news last");
+            thread.join();
+            equal(heard, wanted);
+            equal(r.publish("news", "x"), 0L);
+        } catch (InterruptedException error) {
+            throw new AssertionError(error);
+        }
+    }
+
+    /** Reads come from Jedis' own cache until the server says that the key changed. */
+    static void cachedReads(Jedis r) {
+        if (config.getRedisProtocol() != RedisProtocol.RESP3) {
+            return;
+        }
+        CacheConfig cache = CacheConfig.builder().maxSize(100).build();
+        try (JedisPooled cached = new JedisPooled(address, config, cache)) {
+            for (String value : List.of("1", "2")) {
+                r.set("k", value);
+                long end = System.nanoTime() + 20_000_000_000L;
+                while (!value.equals(cached.get("k")) && System.nanoTime() < end) {
+                    // The message that drops the cached reply comes by another connection.
+                    Thread.onSpinWait();
+                }
+                equal(cached.get("k"), value);
+                equal(cached.getCache().getSize(), 1);
+            }
+        }
+    }
+
     static void transactions(Jedis r) {
         Transaction first = r.multi();
         first.set("a", "1");
@@ -335,10 +421,9 @@ public class Round {
     }
 
     public static void main(String[] arguments) throws InterruptedException {
-        HostAndPort address = new HostAndPort("127.0.0.1", Integer.parseInt(arguments[0]));
+        address = new HostAndPort("127.0.0.1", Integer.parseInt(arguments[0]));
         for (RedisProtocol protocol : RedisProtocol.values()) {
-            DefaultJedisClientConfig config =
-                    DefaultJedisClientConfig.builder().protocol(protocol).database(9).build();
+            config = DefaultJedisClientConfig.builder().protocol(protocol).database(9).build();
             try (Jedis r = new Jedis(address, config)) {
                 for (Map.Entry<String, Consumer<Jedis>> check : CHECKS.entrySet()) {
                     r.flushDB();

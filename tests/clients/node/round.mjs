@@ -201,6 +201,32 @@ const checks = {
     equal(await r.hgetall("h"), { f: "1" });
   },
 
+  async "publish and subscribe"(r) {
+    const other = r.duplicate();
+    const heard = [];
+    let done;
+    const all = new Promise((resolve) => (done = resolve));
+    const hear = (message) => heard.push(message) === 300 && done();
+    other.on("message", (channel, message) => hear(`${channel} ${message}`));
+    other.on("pmessage", (pattern, channel, message) => hear(`${pattern} ${channel} ${message}`));
+    other.on("smessage", (channel, message) => hear(`shard ${channel} ${message}`));
+    equal(await other.subscribe("news"), 1);
+    equal(await other.psubscribe("n*"), 2);
+    equal(await other.ssubscribe("part"), 1);
+    equal(await r.pubsub("NUMSUB", "news", "none"), ["news", 1, "none", 0]);
+    for (let n = 0; n < 100; n++) {
+      equal(await r.publish("news", n), 2);
+      equal(await r.spublish("part", n), 1);
+    }
+    await all;
+    const wanted = Array.from({ length: 100 }, (_, n) => [`news ${n}`, `n* news ${n}`, `shard part ${n}`]);
+    equal(heard, wanted.flat());
+    equal(await other.unsubscribe("news"), 1);
+    equal(await r.publish("news", "x"), 1);
+    await assert.rejects(other.get("a"), /subscriber mode/);
+    other.disconnect();
+  },
+
   async pipelines(r) {
     const replies = await r.pipeline().set("a", "1").incr("a").lpush("a", "x").get("a").exec();
     equal(replies.map(([error]) => error?.message?.split(" ")[0] ?? null), [null, null, "WRONGTYPE", null]);

@@ -21,6 +21,8 @@ const PASSWORD: &str = "correct-horse";
 const REDIS_PY: &str = "redis==8.1.0";
 /// A queue of jobs whose workers need no Lua, which rq, dramatiq and asynq do; likewise at a fixed release.
 const HUEY: &str = "huey==2.5.3";
+/// The version of rq that is tried.
+const RQ: &str = "rq==2.12.0";
 /// For one client's whole run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(180);
 
@@ -122,15 +124,24 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
 
 /// A queue of jobs, end to end: a thousand jobs, and workers that are killed.
 pub fn huey(session: &Session) -> Result<Outcome> {
+    job_queue(session, "huey", "huey_jobs.py")
+}
+
+/// A queue of jobs that waits for lists and streams, and is told what to do by messages.
+pub fn rq(session: &Session) -> Result<Outcome> {
+    job_queue(session, "rq", "rq_jobs.py")
+}
+
+fn job_queue(session: &Session, log: &str, script: &str) -> Result<Outcome> {
     let python = match python_with_redis(session)? {
         Ok(python) => python,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
-    let script = session.root.join("tests/clients/python/huey_jobs.py");
+    let script = session.root.join("tests/clients/python").join(script);
     on_each_back_end(session, |server| {
         let mut command = Command::new(&python);
-        command.arg(&script).arg(server.port().to_string());
-        shell::run_logged(session, "huey", &mut command, CLIENT_LIMIT)?;
+        command.arg(&script).arg(server.port().to_string()).env("PYTHONDONTWRITEBYTECODE", "1");
+        shell::run_logged(session, log, &mut command, CLIENT_LIMIT)?;
         Ok(())
     })
 }
@@ -191,11 +202,12 @@ fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()>
     Ok(())
 }
 
-/// A Python with redis-py and huey in a virtual environment below the target folder; the inner error says what is missing.
+/// A Python with redis-py, huey and rq in a virtual environment below the target folder; the inner error says
+/// what is missing.
 fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("venv");
     let python = folder.join("bin/python");
-    let has_redis = || shell::succeeds(Command::new(&python).args(["-c", "import redis, huey"]));
+    let has_redis = || shell::succeeds(Command::new(&python).args(["-c", "import redis, huey, rq"]));
     if has_redis() {
         return Ok(Ok(python));
     }
@@ -211,10 +223,10 @@ fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
         ensure!(create(), "python3 -m venv fails");
     }
     let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY, HUEY]);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY, HUEY, RQ]);
     if shell::run_logged(session, "pip", &mut pip, CLIENT_LIMIT).is_err() || !has_redis() {
         return Ok(Err(format!(
-            "pip could not install {REDIS_PY} and {HUEY}; see {}",
+            "pip could not install {REDIS_PY}, {HUEY} and {RQ}; see {}",
             session.log_path("pip").display()
         )));
     }

@@ -97,6 +97,12 @@ pub const STEPS: &[Step] = &[
         run: clients::huey,
     },
     Step {
+        name: "rq",
+        about: "a queue of jobs in Python that waits for lists and streams, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: clients::rq,
+    },
+    Step {
         name: "go-redis",
         about: "go-redis over every type, RESP2 and RESP3, on each back end",
         remedy: CLIENT_REMEDY,
