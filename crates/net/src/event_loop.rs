@@ -198,9 +198,9 @@ impl EventLoop {
 
     /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received or
     /// on its way already stays and may still be reported. That the peer is gone may go unnoticed
-    /// until input is resumed, unless [`peer_has_gone`](Self::peer_has_gone) asks; that it closed its
-    /// side is not reported before: what it sent is still to be served. If output of `conn` is unsent
-    /// now, appended or flushed, `Drained(conn)` will be reported when it is sent.
+    /// until input is resumed, and that it closed its side is not reported before: what it sent is
+    /// still to be served. If output of `conn` is unsent now, appended or flushed, `Drained(conn)`
+    /// will be reported when it is sent.
     pub fn pause_input(&mut self, conn: ConnId) {
         if let Some(open) = self.core.conns.get_mut(conn) {
             open.paused = true;
@@ -217,12 +217,6 @@ impl EventLoop {
             #[cfg(target_os = "linux")]
             Driver::Uring(uring) => uring.pause_input(&mut self.core, conn),
         }
-    }
-
-    /// Whether the peer of `conn` has closed its side, for a connection whose input is paused: what it sent
-    /// before may still wait in the socket. One system call.
-    pub fn peer_has_gone(&self, conn: ConnId) -> bool {
-        self.core.conns.get(conn).is_some_and(|open| open.socket().peer_has_gone())
     }
 
     /// Receives from `conn` again.

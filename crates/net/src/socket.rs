@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
@@ -76,19 +75,6 @@ impl Socket {
     /// client that no loop will adopt.
     pub fn send_once(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.fd, bytes, crate::sys::send_flags())?)
-    }
-
-    /// Whether the peer has closed its side or the connection is broken, whatever it sent before.
-    pub(crate) fn peer_has_gone(&self) -> bool {
-        #[cfg(target_os = "linux")]
-        let asked = PollFlags::RDHUP;
-        // A closed side alone shows elsewhere only once everything before it is received.
-        #[cfg(not(target_os = "linux"))]
-        let asked = PollFlags::empty();
-        let mut fds = [PollFd::new(&self.fd, asked)];
-        // Interrupted by a signal: ask another time.
-        let answered = rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok();
-        answered && !fds[0].revents().is_empty()
     }
 
     /// Sends small packets at once (TCP_NODELAY) and probes silent peers after `keepalive`.

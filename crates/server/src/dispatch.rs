@@ -518,7 +518,7 @@ impl Engine {
         }
         let args = &request.args;
         let bytes = [args.from(0).map(<[u8]>::len).sum(), out.len_bytes().saturating_sub(replied)];
-        self.note_queued(session, &Ran { registered, args, bytes }, since);
+        self.note_queued(session, &Ran { registered, args, bytes, calls: 1 }, since);
     }
 
     /// Tells those who follow what a transaction changed.

@@ -93,7 +93,7 @@ impl Housekeeper {
             self.expire(shared);
         }
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
-            if shared.settings.get().timeout_s > 0 || shared.follows.waiting_clients().load(Relaxed) > 0 {
+            if shared.settings.get().timeout_s > 0 {
                 shared.broadcast(|| Message::CloseIdle);
             }
             if shared.settings.get().maxmemory_clients_bytes > 0 {

@@ -339,9 +339,9 @@ impl ClientInfo {
             + self.waiting_request_bytes() as u64
     }
 
-    /// Bytes of the request it waits with, once for each key it waits for.
+    /// Bytes of the request it waits with.
     pub fn waiting_request_bytes(&self) -> usize {
-        self.waiter().as_ref().map_or(0, |waiter| waiter.keys.iter().map(|key| key.request.len_bytes()).sum())
+        self.waiter().as_ref().map_or(0, |waiter| waiter.args.len_bytes())
     }
 
     /// Whether messages to it are written in RESP3.

@@ -61,7 +61,7 @@ pub enum Message {
     EnforceMemory,
     /// Count all clients anew: there is a limit to the memory that they hold.
     CountClients,
-    /// Close clients that have been silent for too long, or hung up while nothing is received from them.
+    /// Close clients that have been silent for too long.
     CloseIdle,
     /// Leave the loop.
     Stop,

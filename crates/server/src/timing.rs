@@ -3,7 +3,8 @@
 //! The clock is read after every command, so the end of one is the start of the next, with one exception:
 //! commands that cannot take long by themselves (O(1) and O(log n), few arguments) that a client sent one
 //! behind the other are timed together, up to [`RUN_CALLS_MAX`] of them. Such a run that was slow, because
-//! the machine held it up or a shard was locked, is noted with its last command and the whole run's time.
+//! the machine held it up or a shard was locked, is noted with its last command and the whole run's time, and
+//! the log's entry says of how many calls that is.
 //! Where the threshold is below [`SINGLY_BELOW_NANOS`], everything is timed singly.
 
 use std::time::{Duration, Instant};
@@ -68,6 +69,8 @@ pub struct Ran<'a> {
     pub args: &'a Args<'a>,
     /// Bytes of its request and of its reply.
     pub bytes: [usize; 2],
+    /// Calls that were timed together, of which it is the last.
+    pub calls: u64,
 }
 
 impl Timing {
@@ -125,7 +128,7 @@ impl Timing {
             engine.turn.count(registered, calls);
         }
         if called && (large || took.as_nanos() as u64 >= noted_nanos) {
-            engine.note_command(session, &Ran { registered, args: &request.args, bytes }, took);
+            engine.note_command(session, &Ran { registered, args: &request.args, bytes, calls }, took);
         }
     }
 }
@@ -186,7 +189,7 @@ impl Engine {
         let args = &waiter.args.args(self.shared.keyspace.hasher());
         let request_bytes = args.from(0).map(<[u8]>::len).sum();
         self.counters(waiter.registered).calls.add(1);
-        let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes] };
+        let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes], calls: 1 };
         let took = waiter.since.elapsed();
         self.note_time(waiter.registered, took, 1);
         self.log_command(session, &ran, took);
@@ -215,11 +218,15 @@ impl Engine {
             if values[at] < self.settings.thresholds.from[at] {
                 continue;
             }
+            let mut args = kept_args(ran.args);
+            if kind == Kind::Slow && ran.calls > 1 {
+                args.push(format!("... (the last of {} pipelined calls)", ran.calls).into_bytes());
+            }
             let entry = Entry {
                 id: 0,
                 unix_s: unix_ms() / 1000,
                 value: if kind == Kind::Slow { took.as_micros() as u64 } else { values[at] },
-                args: kept_args(ran.args),
+                args,
                 peer: session.info.peer.to_string(),
                 name: session.info.names().name.clone(),
             };

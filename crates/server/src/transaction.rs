@@ -302,6 +302,7 @@ impl Engine {
         }
         transaction.flags = Some(transaction.flags() | registered.command.flags);
         transaction.queue.push(Queued { registered, args: OwnedArgs::new(args.from(0)) });
+        session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         session.info.queued.store(transaction.queue.len() as u64 + 1, Relaxed);
         let len_bytes =
             size_of::<Queued>() + transaction.queue.last().map_or(0, |last| last.args.len_bytes());
@@ -447,7 +448,11 @@ impl Engine {
                 self.refuse(session, out, error);
             }
             let bytes = [queued.args.len_bytes(), out.len_bytes() - replied];
-            self.note_queued(session, &Ran { registered: queued.registered, args: &args, bytes }, since);
+            self.note_queued(
+                session,
+                &Ran { registered: queued.registered, args: &args, bytes, calls: 1 },
+                since,
+            );
         }
         self.tell_followers(shared, locked, session);
         true

@@ -40,9 +40,6 @@ const LOOKED_BEHIND_MAX: usize = 64;
 /// How long a thread sleeps at most while there are such clients: their soft limits are over some time.
 const BEHIND_SLEEP: Duration = Duration::from_millis(100);
 
-/// Unparsed input of a client that waits for a key beyond which nothing more is received from it.
-const WAITING_INPUT_BYTES_MAX: usize = 1 << 20;
-
 /// An I/O thread.
 pub struct Worker {
     net: EventLoop,
@@ -66,8 +63,6 @@ pub struct Worker {
     slow_subscribers: Vec<ConnId>,
     /// Clients with output that did not or may not fit their sockets: looked at after a flush.
     behind: VecDeque<ConnId>,
-    /// Waiting clients that nothing more is received from.
-    unheard: Vec<ConnId>,
     /// What this thread accepts from: thread 0 does for all.
     listeners: Vec<(ListenerId, Address)>,
 }
@@ -88,7 +83,6 @@ impl Worker {
             crowded: Vec::new(),
             slow_subscribers: Vec::new(),
             behind: VecDeque::new(),
-            unheard: Vec::new(),
             listeners: Vec::new(),
         }
     }
@@ -188,10 +182,7 @@ impl Worker {
                         self.close(conn);
                     }
                 }
-                Message::CloseIdle => {
-                    self.close_idle();
-                    self.close_unheard();
-                }
+                Message::CloseIdle => self.close_idle(),
                 Message::CountClients => self.count_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
                 Message::Gone(keys) => {
@@ -391,23 +382,13 @@ impl Worker {
     }
 
     /// A client has begun to wait for a key: notes for how long.
-    fn settle_waiting(&mut self, conn: ConnId, unread: usize) {
+    fn settle_waiting(&mut self, conn: ConnId) {
         let Some(session) = self.session(conn) else { return };
         let waiter = session.info.waiter().clone();
         if let Some(waiter) = waiter
             && let Some(deadline_ms) = waiter.deadline_ms
         {
             self.timeouts.insert((deadline_ms, waiter.ticket), conn);
-        }
-        self.bound_waiting_input(conn, unread);
-    }
-
-    /// A waiting client is listened to, so that its end is noticed, but not without bound: from there on its
-    /// socket is asked once a second ([`Worker::close_unheard`]).
-    fn bound_waiting_input(&mut self, conn: ConnId, unread: usize) {
-        if unread > WAITING_INPUT_BYTES_MAX && !self.unheard.contains(&conn) {
-            self.net.pause_input(conn);
-            self.unheard.push(conn);
         }
     }
 
@@ -486,18 +467,6 @@ impl Worker {
             self.engine.note_waited(session, &waiter, reply_bytes);
         }
         self.resume(conn, Flow::Waiting);
-    }
-
-    /// Closes waiting clients that hung up while nothing was received from them.
-    fn close_unheard(&mut self) {
-        for conn in std::mem::take(&mut self.unheard) {
-            match self.session(conn).map(|session| session.flow) {
-                Some(Flow::Waiting) if self.net.peer_has_gone(conn) => self.close(conn),
-                Some(Flow::Waiting) => self.unheard.push(conn),
-                // Heard again, or closed.
-                _ => {}
-            }
-        }
     }
 
     /// Counts all clients of this thread anew for `maxmemory-clients`. O(clients).
@@ -616,8 +585,8 @@ impl Worker {
         if session.conn != conn || session.flow != Flow::Running {
             let waits = session.conn == conn && session.flow == Flow::Waiting;
             if waits {
-                let unread = self.net.inputs().len_bytes(conn);
-                self.bound_waiting_input(conn, unread);
+                // It is listened to all the same, so that its end is noticed.
+                self.keep_input(conn);
             }
             return Collected::All;
         }
@@ -636,10 +605,7 @@ impl Worker {
         let collected = self.batch.collect(session, input, limits, &self.engine.shared);
         if self.batch.turns.len() == turns {
             // Nothing is whole yet, so nothing will run and be settled.
-            note_unread(session, self.net.inputs());
-            if self.engine.settings.maxmemory_clients_bytes > 0 {
-                self.is_evicted(conn);
-            }
+            self.keep_input(conn);
         }
         collected
     }
@@ -710,6 +676,23 @@ impl Worker {
         stats.running_nanos.add(timed.total().as_nanos() as u64);
     }
 
+    /// Writes down what of a connection's input stays for a later turn, and enforces the limits on that; whether
+    /// the connection stays too.
+    fn keep_input(&mut self, conn: ConnId) -> bool {
+        let query_max = self.engine.settings.query_buffer_bytes_max;
+        let Some(session) = self.sessions[conn.index()].as_deref() else { return false };
+        note_unread(session, self.net.inputs());
+        let unread = self.net.inputs().len_bytes(conn);
+        if unread as u64 > query_max && matches!(session.flow, Flow::Running | Flow::Waiting) {
+            let client = session.id;
+            tracing::warn!(client, unread, "client closed: its input exceeds client-query-buffer-limit");
+            self.engine.shared.threads[self.engine.thread].stats.query_limit_disconnections.add(1);
+            self.close(conn);
+            return false;
+        }
+        self.engine.settings.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
+    }
+
     /// Whether a connection must be closed for what it has not read.
     fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let outputs = self.net.split().1;
@@ -751,27 +734,13 @@ impl Worker {
         if self.exceeds_output_limit(conn) {
             return self.close(conn);
         }
-        let unread = self.net.inputs().len_bytes(conn);
-        let query_max = self.engine.settings.query_buffer_bytes_max;
-        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
-        note_unread(session, self.net.inputs());
-        let stats = &self.engine.shared.threads[self.engine.thread].stats;
-        if unread as u64 > query_max && session.flow == Flow::Running {
-            stats.query_limit_disconnections.add(1);
-            tracing::warn!(
-                client = session.id,
-                unread,
-                "client closed: its request exceeds client-query-buffer-limit"
-            );
-            return self.close(conn);
-        }
-        if self.engine.settings.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
+        if !self.keep_input(conn) {
             return;
         }
         let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
         match session.flow {
             Flow::Running => {}
-            Flow::Waiting => self.settle_waiting(conn, unread),
+            Flow::Waiting => self.settle_waiting(conn),
             Flow::Closing => {
                 session.info.closing.store(true, Relaxed);
                 self.net.close_after_flush(conn);

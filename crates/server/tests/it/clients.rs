@@ -1,0 +1,118 @@
+//! What CLIENT LIST says of clients in each state, and how clients end that are not heard.
+
+use std::time::{Duration, Instant};
+
+use testkit::{Client, Value};
+
+use crate::support::{connect, on_each_back_end};
+
+/// How long something may take that happens by itself.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// The line of the client with this id; empty where there is none.
+fn line(control: &mut Client, id: i64) -> String {
+    match control.command(&["CLIENT", "LIST", "ID", &id.to_string()]) {
+        Value::Bulk(bytes) => String::from_utf8(bytes).expect("text"),
+        other => panic!("CLIENT LIST replied {other:?}"),
+    }
+}
+
+/// A field of a client's line.
+fn field(line: &str, name: &str) -> String {
+    let start = format!("{name}=");
+    let found = line.split_ascii_whitespace().find_map(|word| word.strip_prefix(&start));
+    found.unwrap_or_else(|| panic!("no {name} in {line:?}")).to_owned()
+}
+
+fn number(line: &str, name: &str) -> u64 {
+    field(line, name).parse().expect("a number")
+}
+
+fn id(client: &mut Client) -> i64 {
+    match client.command(&["CLIENT", "ID"]) {
+        Value::Integer(id) => id,
+        other => panic!("CLIENT ID replied {other:?}"),
+    }
+}
+
+/// Waits until the client's line is as wanted.
+fn until(control: &mut Client, id: i64, is_so: impl Fn(&str) -> bool) -> String {
+    let begun = Instant::now();
+    loop {
+        let line = line(control, id);
+        if is_so(&line) {
+            return line;
+        }
+        assert!(begun.elapsed() < SEEN_WITHIN, "still {line:?}");
+    }
+}
+
+#[test]
+fn a_request_that_arrived_in_part_is_the_clients_input() {
+    on_each_back_end(|server| {
+        let (mut control, mut client) = (connect(server), connect(server));
+        let id = id(&mut client);
+        let part = [b"*2\r\n$4\r\nECHO\r\n$100000\r\n".as_slice(), &[b'x'; 90_000]].concat();
+        client.send(&part).expect("sent");
+        let list = until(&mut control, id, |line| number(line, "qbuf") == part.len() as u64);
+        assert!(number(&list, "tot-mem") >= part.len() as u64, "{list}");
+        client.send(&[[b'x'; 10_000].as_slice(), b"\r\n"].concat()).expect("sent");
+        assert_eq!(client.read().expect("a reply"), Value::Bulk(vec![b'x'; 100_000]));
+        assert_eq!(number(&line(&mut control, id), "qbuf"), 0);
+    });
+}
+
+#[test]
+fn replies_that_a_client_does_not_read_are_its_output_until_it_does() {
+    on_each_back_end(|server| {
+        let (mut control, mut client) = (connect(server), connect(server));
+        let id = id(&mut client);
+        control.command(&["SETRANGE", "k", "1000000", "x"]);
+        let request = b"GET k\r\n".repeat(20);
+        client.send(&request).expect("sent");
+        let list = until(&mut control, id, |line| number(line, "omem") > 1_000_000);
+        assert!(number(&list, "oll") > 0 && number(&list, "tot-mem") > 1_000_000, "{list}");
+        assert!(number(&list, "rbp") > 1_000_000 && field(&list, "events") == "rw", "{list}");
+        assert_eq!(client.read_many(20).expect("replies").len(), 20);
+        let list = until(&mut control, id, |line| number(line, "omem") == 0);
+        assert_eq!((number(&list, "oll"), number(&list, "obl")), (0, 0), "{list}");
+    });
+}
+
+#[test]
+fn flags_tell_of_watched_keys_that_changed_and_of_transactions() {
+    on_each_back_end(|server| {
+        let (mut control, mut client) = (connect(server), connect(server));
+        let id = id(&mut client);
+        client.command(&["WATCH", "k", "l"]);
+        let watching = line(&mut control, id);
+        assert_eq!((field(&watching, "flags"), number(&watching, "watch")), ("N".to_owned(), 2));
+        control.command(&["SET", "k", "1"]);
+        assert_eq!(field(&line(&mut control, id), "flags"), "d");
+        client.command(&["MULTI"]);
+        client.command(&["SET", "k", "2"]);
+        let queueing = line(&mut control, id);
+        assert_eq!((field(&queueing, "flags"), field(&queueing, "cmd")), ("xd".to_owned(), "set".to_owned()));
+        assert!(number(&queueing, "multi") == 1 && number(&queueing, "multi-mem") > 0, "{queueing}");
+        assert_eq!(client.command(&["EXEC"]), Value::NullArray);
+        let after = line(&mut control, id);
+        assert_eq!((field(&after, "flags"), number(&after, "watch")), ("N".to_owned(), 0));
+        assert!(number(&after, "tot-mem") < number(&watching, "tot-mem"), "{after}");
+    });
+}
+
+#[test]
+fn a_waiting_client_with_much_unread_input_is_missed_when_it_hangs_up() {
+    on_each_back_end(|server| {
+        let (mut control, mut client) = (connect(server), connect(server));
+        let id = id(&mut client);
+        client.send(b"BLPOP none 0\r\n").expect("sent");
+        let waiting = until(&mut control, id, |line| field(line, "flags") == "b");
+        assert!(number(&waiting, "argv-mem") > 0, "{waiting}");
+        client.send(&b"PING\r\n".repeat(500_000)).expect("sent");
+        let waiting = until(&mut control, id, |line| number(line, "qbuf") == 3_000_000);
+        assert_eq!(field(&waiting, "flags"), "b");
+        drop(client);
+        until(&mut control, id, str::is_empty);
+    });
+}
