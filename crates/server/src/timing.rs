@@ -122,7 +122,7 @@ impl Timing {
         let registered = registered.called_by(&request.args);
         engine.note_time(registered, took, calls);
         if engine.counts_keys && called {
-            engine.note_keys(&Ran { registered, args: &request.args, bytes }, took);
+            engine.note_keys(&Ran { registered, args: &request.args, bytes, calls }, took);
         }
         if engine.settings.thresholds.histograms {
             engine.turn.count(registered, calls);
