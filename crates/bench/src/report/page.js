@@ -1,4 +1,5 @@
 "use strict";
+window.addEventListener("error", event => { document.documentElement.dataset.error = event.message; });
 const bodies = document.querySelectorAll("tbody[data-metric]");
 const buttons = document.querySelectorAll("button[data-metric]");
 const show = metric => {
@@ -12,3 +13,4 @@ if (buttons.length) {
 }
 document.querySelectorAll("figure").forEach(figure =>
   figure.addEventListener("click", () => figure.classList.toggle("large")));
+document.documentElement.dataset.ready = "yes";

@@ -1,5 +1,6 @@
 //! All of CI as a list of steps, cheapest first: what a reader can fix in seconds fails in seconds.
 
+mod bench;
 mod cargo;
 mod clients;
 mod compare;
@@ -83,6 +84,12 @@ pub const STEPS: &[Step] = &[
         about: "all default tests of redis-benchmark, on each back end",
         remedy: CLIENT_REMEDY,
         run: clients::redis_benchmark,
+    },
+    Step {
+        name: "bench",
+        about: "a small study by saker-bench, its report opened in a headless browser",
+        remedy: "open target/bench-report/report.html; `saker-bench compare target/bench-report/study.toml` repeats it",
+        run: bench::step,
     },
     Step {
         name: "redis-py",

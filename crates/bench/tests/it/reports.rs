@@ -1,0 +1,231 @@
+//! Reports of a fixed outcome are what they were: golden files in `tests/golden`, written anew with
+//! `SAKER_BLESS=1`. And every picture is there, as the page has it and as a file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use bench::compare::outcome::{Cell, EngineFacts, KeyMemory, Machine, Outcome};
+use bench::compare::study::Point;
+use bench::report::{self, charts, csv, html, json, markdown};
+use bench::results::{
+    Bucket, ClientBound, ClientUse, Ending, LatencySummary, LoopMode, RunResult, ServerUse, Settings,
+    Transport,
+};
+
+/// A run at `rate` requests/s; the other figures follow from it.
+fn run(point: &Point, rate: f64, round: u32) -> RunResult {
+    let slow = 1e6 * point.connections as f64 / rate;
+    let buckets = [(0.5, 6_000), (1.0, 3_000), (2.0, 900), (5.0, 90), (20.0, 10)];
+    let bound = point.io_threads == 2 && point.test == "GET" && rate > 150_000.0;
+    RunResult {
+        test: point.test.clone(),
+        command: format!("{} key:__rand_int__", point.test),
+        settings: Settings {
+            address: "127.0.0.1:7000".to_owned(),
+            transport: point.transport,
+            resp: 2,
+            db: 0,
+            threads: 1,
+            connections: point.connections,
+            pipeline: 1,
+            value_bytes: point.value_bytes.to_string(),
+            keyspace: 1_000,
+            loop_mode: LoopMode::Closed,
+            reconnect: false,
+            warm_up_seconds: 0.0,
+            io_backend: "epoll".to_owned(),
+        },
+        started_unix_ms: 1_783_260_180_000 + u64::from(round) * 1_000,
+        duration_seconds: 10_000.0 / rate,
+        requests: 10_000,
+        requests_per_second: rate,
+        errors: BTreeMap::new(),
+        first_error: None,
+        hits: if point.test == "GET" { 9_000 } else { 0 },
+        misses: if point.test == "GET" { 1_000 } else { 0 },
+        unanswered: 0,
+        latency: LatencySummary {
+            min_us: slow * 0.2,
+            mean_us: slow,
+            p50_us: slow * 0.5,
+            p75_us: slow,
+            p90_us: slow,
+            p95_us: slow * 2.0,
+            p99_us: slow * 2.0,
+            p99_9_us: slow * 5.0,
+            p99_99_us: slow * 20.0,
+            max_us: slow * 20.0,
+        },
+        histogram: buckets.map(|(factor, count)| Bucket { upper_us: slow * factor, count }).to_vec(),
+        per_second: Vec::new(),
+        client: ClientUse {
+            cpu_seconds: 0.02,
+            cpu_us_per_request: 2.0,
+            busy: vec![0.5],
+            bound: ClientBound {
+                is_bound: bound,
+                reason: if bound { "thread 1 was 99 % busy".to_owned() } else { String::new() },
+            },
+        },
+        server: Some(ServerUse {
+            cpu_seconds: 0.05,
+            cpu_us_per_request: 4e5 / rate,
+            rss_bytes: 12_000_000,
+            context_switches_voluntary: 700,
+            context_switches_involuntary: 30,
+        }),
+        ending: Ending::Complete,
+    }
+}
+
+/// Two engines and one that is not there: two tests, three thread counts, plain and TLS, a client-bound
+/// cell, one that ended early, one that failed.
+fn outcome() -> Outcome {
+    let engine = |name: &str, version: &str, left_out: Option<&str>| EngineFacts {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        start: format!("{name}-server --port {{port}}"),
+        settings: BTreeMap::from([("appendonly".to_owned(), "no".to_owned()), ("save".to_owned(), String::new())]),
+        left_out: left_out.map(str::to_owned),
+    };
+    let mut cells = Vec::new();
+    for io_threads in [1, 2, 4] {
+        for transport in [Transport::Tcp, Transport::Tls] {
+            for (test, base) in [("SET", 80_000.0), ("GET", 100_000.0), ("LPUSH", 90_000.0)] {
+                for (engine, factor) in [("alpha", 1.0), ("beta", 1.3)] {
+                    let point = Point {
+                        test: test.to_owned(),
+                        transport,
+                        round_trip_ms: 0,
+                        io_threads,
+                        value_bytes: 64,
+                        connections: 50,
+                    };
+                    let tls = if transport == Transport::Tls { 0.7 } else { 1.0 };
+                    let rate = base * factor * tls * f64::from(io_threads).powf(0.7);
+                    // LPUSH differs by less than it wavers.
+                    let (spread, rate) = if test == "LPUSH" { (0.4, base * tls) } else { (0.02, rate) };
+                    let rounds = (0..3).map(|round| run(&point, rate * (1.0 + spread * f64::from(round)), round));
+                    cells.push(Cell { engine: engine.to_owned(), point: point.clone(), rounds: rounds.collect(), failure: None });
+                }
+            }
+        }
+    }
+    cells[3].rounds.truncate(1);
+    cells[3].failure = Some("the engine is gone: connection reset".to_owned());
+    cells[5].rounds.clear();
+    cells[5].failure = Some("cannot connect to 127.0.0.1:7000".to_owned());
+    cells[0].rounds[0].errors.insert("ERR".to_owned(), 3);
+    let memory = |engine: &str, bytes_per_key| KeyMemory {
+        engine: engine.to_owned(),
+        io_threads: 1,
+        value_bytes: 64,
+        keys: 1_000,
+        bytes_per_key,
+    };
+    Outcome {
+        title: "A fixed study".to_owned(),
+        description: "What reports are tested with: <escaped> & whole.".to_owned(),
+        started_unix_ms: 1_783_260_180_000,
+        rounds: 3,
+        quick: false,
+        rising_connections: false,
+        baseline: "alpha".to_owned(),
+        machine: Machine {
+            cpu: "A processor".to_owned(),
+            cores: 8,
+            memory_bytes: 32_000_000_000,
+            system: "linux 6.18".to_owned(),
+        },
+        engines: vec![
+            engine("alpha", "1.0", None),
+            engine("beta", "2.1", None),
+            engine("gamma", "", Some("gamma-server is not installed")),
+        ],
+        notes: vec!["gamma: gamma-server is not installed: left out".to_owned()],
+        cells,
+        memory: vec![memory("alpha", 120.5), memory("beta", 99.9)],
+    }
+}
+
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("SAKER_BLESS").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let wanted = fs::read_to_string(&path).unwrap();
+    let first = wanted.lines().zip(text.lines()).position(|(wanted, line)| wanted != line);
+    assert!(wanted == text, "{name} differs from line {:?} on; SAKER_BLESS=1 takes the new one", first.map(|at| at + 1));
+}
+
+#[test]
+fn csv_is_what_it_was() {
+    golden("results.csv", &csv::text(&outcome()).unwrap());
+}
+
+#[test]
+fn markdown_is_what_it_was() {
+    golden("summary.md", &markdown::text(&outcome()));
+}
+
+#[test]
+fn json_is_what_it_was_and_reads_back() {
+    let mut outcome = outcome();
+    // Two cells have all there is to the format.
+    outcome.cells.drain(2..5);
+    outcome.cells.truncate(3);
+    golden("results.json", &json::text(&outcome).unwrap());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/results.json");
+    // A float may lose its last bit on the way, which no report shows.
+    let again = json::read(&path).unwrap();
+    assert_eq!(csv::text(&again).unwrap(), csv::text(&outcome).unwrap());
+    assert_eq!(markdown::text(&again), markdown::text(&outcome));
+}
+
+#[test]
+fn every_kind_of_picture_is_drawn() {
+    let groups = charts::all(&outcome());
+    let kinds: Vec<_> = groups.iter().map(|group| group.id).collect();
+    let all = [
+        "throughput", "heat", "radar", "latency", "rate-latency", "scaling", "transports", "cpu", "memory",
+    ];
+    assert_eq!(kinds, all);
+    let mut names: Vec<_> = groups.iter().flat_map(|group| &group.pictures).map(|picture| &picture.id).collect();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "two pictures have one name");
+    for picture in groups.iter().flat_map(|group| &group.pictures) {
+        let file = picture.file();
+        assert!(!file.contains("NaN") && !file.contains("inf"), "{}", picture.id);
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_marks_what_is_client_bound() {
+    let outcome = outcome();
+    let groups = charts::all(&outcome);
+    let page = html::page(&outcome, &groups);
+    for outside in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("client-bound") && page.contains("thread 1 was 99 % busy"));
+    assert!(page.contains("&lt;escaped&gt; &amp; whole"));
+    for picture in groups.iter().flat_map(|group| &group.pictures) {
+        assert!(page.contains(&format!("id=\"{}\"", picture.id)), "{}", picture.id);
+    }
+}
+
+#[test]
+fn reports_of_an_earlier_study_leave_no_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    report::write(&outcome(), dir.path()).unwrap();
+    let mut smaller = outcome();
+    smaller.memory.clear();
+    report::write(&smaller, dir.path()).unwrap();
+    assert!(!dir.path().join("pictures/memory-per-key.svg").exists());
+    for name in ["report.html", "results.csv", "results.json", "summary.md", "pictures/heat-map.svg"] {
+        assert!(dir.path().join(name).exists(), "{name}");
+    }
+}

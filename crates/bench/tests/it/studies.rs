@@ -1,0 +1,82 @@
+//! Studies that go wrong: one clear line, exit code 2, and reports of what was measured.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::slow_server::{Oddities, SlowServer};
+
+/// Runs `study` with reports in `dir`.
+fn compare(dir: &Path, study: &str) -> Output {
+    let path = dir.join("study.toml");
+    fs::write(&path, study).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_saker-bench"));
+    command.arg("compare").arg(&path).arg("--out").arg(dir.join("out"));
+    command.output().unwrap()
+}
+
+/// The exit code and the last line on standard error.
+fn ending(output: &Output) -> (Option<i32>, String) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), error.lines().last().unwrap_or_default().to_owned())
+}
+
+const WORKLOAD: &str = "[load]\nrequests = 200\nconnections = [2]\n[[workload]]\ntests = ['ping_mbulk', 'get']\n";
+
+#[test]
+fn a_malformed_study_is_told_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, line) = ending(&compare(dir.path(), "title = 'x'\nruonds = 3\n"));
+    assert_eq!(code, Some(2));
+    assert!(line.contains("study.toml:2: unknown field `ruonds`"), "{line}");
+}
+
+#[test]
+fn engines_that_are_not_installed_are_left_out_with_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SlowServer::start(Oddities::default());
+    let study = format!(
+        "title = 'x'\nrounds = 1\n[[engine]]\nname = 'none'\nstart = 'no-such-server --port {{port}}'\n\
+         [[engine]]\nname = 'there'\naddress = '127.0.0.1:{}'\n{WORKLOAD}",
+        server.port()
+    );
+    let output = compare(dir.path(), &study);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert!(error.contains("none: no-such-server is not installed: left out"), "{error}");
+    let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+}
+
+#[test]
+fn an_engine_that_does_not_start_leaves_the_others_their_results() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SlowServer::start(Oddities::default());
+    let study = format!(
+        "title = 'x'\nrounds = 1\n[[engine]]\nname = 'broken'\nstart = \"sh -c 'echo no luck; exit 3' {{port}}\"\n\
+         [[engine]]\nname = 'there'\naddress = '127.0.0.1:{}'\n{WORKLOAD}",
+        server.port()
+    );
+    let (code, line) = ending(&compare(dir.path(), &study));
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("broken: ended at its start (exit status: 3): no luck"), "{line}");
+    assert!(dir.path().join("out/report.html").exists());
+}
+
+#[test]
+fn nothing_to_measure_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let study = format!("title = 'x'\n[[engine]]\nname = 'a'\nstart = 'no-such-server {{port}}'\n{WORKLOAD}");
+    let (code, line) = ending(&compare(dir.path(), &study));
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("nothing was measured"), "{line}");
+}
+
+#[test]
+fn an_unreachable_address_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let study = format!("title = 'x'\n[[engine]]\nname = 'a'\naddress = '127.0.0.1:1'\n{WORKLOAD}");
+    let (code, line) = ending(&compare(dir.path(), &study));
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("a: does not answer"), "{line}");
+}

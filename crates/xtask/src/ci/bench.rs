@@ -1,0 +1,117 @@
+//! A small real study by saker-bench, its report opened in a headless browser: the page's script must have
+//! run without an error, every picture be there, and a screenshot is kept to be looked at.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{peer, release};
+use crate::progress::{Outcome, Session};
+use crate::shell;
+
+/// Building saker-bench on two slow cores takes a fraction of this.
+const BUILD_LIMIT: Duration = Duration::from_secs(600);
+/// The study takes a few seconds.
+const STUDY_LIMIT: Duration = Duration::from_secs(90);
+const BROWSER_LIMIT: Duration = Duration::from_secs(60);
+/// Debian's packages with a browser for pages without a screen, and what their program is called.
+const BROWSERS: &[(&str, &str)] = &[("chromium-headless-shell", "chromium-headless-shell"), ("chromium", "chromium")];
+
+/// What is looked at: name and size of the window.
+const SCREENS: &[(&str, &str)] = &[("wide", "1280,2600"), ("phone", "390,2600")];
+
+const STUDY: &str = "\
+title = 'A small study of CI'
+description = 'Makes a report with every kind of picture that two engines allow.'
+rounds = 2
+allow_different_settings = true
+[load]
+requests = 3000
+connections = [4, 16]
+keyspace = 2000
+io_threads = [1, 2]
+transports = ['tcp', 'unix']
+value_bytes = [64]
+[preload]
+[[engine]]
+name = 'saker'
+start = \"@SAKER --port {port} --unixsocket {socket} --io-threads {threads} --save '' --appendonly no\"
+[[engine]]
+name = 'peer'
+start = \"@PEER --port {port} --save '' --appendonly no --daemonize no\"
+[[workload]]
+tests = ['set', 'get', 'lpush', 'lrange_100']
+";
+
+/// The step.
+pub fn step(session: &Session) -> Result<Outcome> {
+    let server = release::build(session)?;
+    let mut build = shell::cargo(session);
+    build.args(["build", "--locked", "-p", "bench", "--bin", "saker-bench"]);
+    shell::run_logged(session, "bench", &mut build, BUILD_LIMIT)?;
+    // Where there is no peer the study leaves it out with a line.
+    let peer = peer::find(session)?.unwrap_or_else(|_| "redis-server".to_owned());
+    let folder = session.target.join("bench-report");
+    fs::create_dir_all(&folder)?;
+    let study = folder.join("study.toml");
+    fs::write(&study, STUDY.replace("@SAKER", &server.to_string_lossy()).replace("@PEER", &peer))?;
+    let mut compare = Command::new(session.target.join("debug/saker-bench"));
+    compare.arg("compare").arg(&study).arg("--out").arg(&folder);
+    shell::run_logged(session, "bench", &mut compare, STUDY_LIMIT)?;
+    let browser = match browser(session) {
+        Ok(browser) => browser,
+        Err(missing) => return Ok(Outcome::Skipped(format!("the report is made but not opened: {missing}"))),
+    };
+    let page = folder.join("report.html");
+    let dom = run_browser(session, &browser, &page, &["--dump-dom"])?;
+    let pictures = check(&dom, &fs::read_to_string(&page)?, &folder)?;
+    for (name, size) in SCREENS {
+        let picture = folder.join(format!("screen-{name}.png"));
+        let screenshot = format!("--screenshot={}", picture.display());
+        run_browser(session, &browser, &page, &[&screenshot, &format!("--window-size={size}")])?;
+        let len_bytes = fs::metadata(&picture).context("the browser wrote no screenshot")?.len();
+        ensure!(len_bytes > 20_000, "the screenshot {} is empty: {len_bytes} bytes", picture.display());
+    }
+    Ok(Outcome::Passed(format!("{pictures} pictures; {}", folder.join("screen-wide.png").display())))
+}
+
+/// What the browser made of the page must be what was put in; the number of pictures.
+fn check(dom: &str, page: &str, folder: &Path) -> Result<usize> {
+    ensure!(dom.contains("data-ready=\"yes\""), "the page's script did not come to its end");
+    ensure!(!dom.contains("data-error"), "the page's script met an error");
+    let ids: Vec<&str> = page.split("class=\"chart\" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    ensure!(ids.len() >= 12, "the page has only {} pictures", ids.len());
+    for id in &ids {
+        ensure!(dom.contains(&format!("id=\"{id}\"")), "the browser shows no picture {id}");
+        let file = folder.join(format!("pictures/{id}.svg"));
+        ensure!(file.is_file(), "{} is missing", file.display());
+    }
+    Ok(ids.len())
+}
+
+fn browser(session: &Session) -> Result<PathBuf, String> {
+    let there = BROWSERS.iter().find_map(|(program, _)| shell::find(program));
+    if let Some(program) = there {
+        return Ok(program);
+    }
+    let mut last = String::new();
+    for (program, package) in BROWSERS {
+        match shell::ensure(session, program, package) {
+            Ok(program) => return Ok(program),
+            Err(missing) => last = missing,
+        }
+    }
+    Err(last)
+}
+
+/// Opens `page` with `options`; what the browser printed.
+fn run_browser(session: &Session, browser: &Path, page: &Path, options: &[&str]) -> Result<String> {
+    let mut command = Command::new(browser);
+    // Containers lack what the sandbox needs; the page is our own.
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
+    command.args(options).arg(format!("file://{}", page.display()));
+    shell::run_logged(session, "browser", &mut command, BROWSER_LIMIT)
+}
