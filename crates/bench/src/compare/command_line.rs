@@ -19,9 +19,14 @@ pub struct Places {
     pub dir: PathBuf,
     /// `{bind}`: the address to listen at.
     pub bind: String,
+    /// `{tls_port}`: a free port for TLS.
+    pub tls_port: u16,
+    /// `{cert}` and `{key}`: files of a certificate and its key, as PEM.
+    pub certificate: (PathBuf, PathBuf),
 }
 
-const NAMES: &[&str] = &["{port}", "{socket}", "{threads}", "{password}", "{dir}", "{bind}"];
+const NAMES: &[&str] =
+    &["{port}", "{socket}", "{threads}", "{password}", "{dir}", "{bind}", "{tls_port}", "{cert}", "{key}"];
 
 /// Whether `line` can be filled in; `Err` says why not.
 pub fn check(line: &str) -> Result<(), String> {
@@ -56,6 +61,9 @@ pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
             .replace("{password}", &places.password)
             .replace("{dir}", &places.dir.to_string_lossy())
             .replace("{bind}", &places.bind)
+            .replace("{tls_port}", &places.tls_port.to_string())
+            .replace("{cert}", &places.certificate.0.to_string_lossy())
+            .replace("{key}", &places.certificate.1.to_string_lossy())
     };
     Ok(words(line)?.into_iter().map(fill).collect())
 }
@@ -92,6 +100,8 @@ mod tests {
             password: "p w".to_owned(),
             dir: "/tmp".into(),
             bind: "127.0.0.1".to_owned(),
+            tls_port: 7001,
+            certificate: ("/tmp/c".into(), "/tmp/k".into()),
         };
         let words =
             fill("srv --save '' --port {port} --requirepass {password} x={threads}", &places).unwrap();

@@ -19,7 +19,7 @@ use super::network::Link;
 use super::outcome::EngineFacts;
 use super::study::{Engine, Study};
 use crate::results::Transport;
-use crate::spec::{Endpoint, Target};
+use crate::spec::{Endpoint, Target, Tls};
 
 /// An engine that does not answer so long after its start has not started.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -43,6 +43,45 @@ const EQUAL_SETTINGS: &[&str] = &["maxmemory", "maxmemory-policy", "save", "appe
 /// Further options that reports show.
 const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
 
+/// What engines find around them.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The link that they are reached through.
+    pub link: Option<&'a Link>,
+    /// What they speak TLS with, where TLS is measured.
+    pub certificate: Option<&'a Certificate>,
+}
+
+/// A certificate for the time of a study, which its engines sign their connections with.
+pub struct Certificate {
+    dir: TempDir,
+}
+
+impl Certificate {
+    /// Makes one with openssl. `Err` is one line that says what is missing.
+    pub fn make() -> Result<Self, String> {
+        let dir = tempfile::Builder::new().prefix("saker-bench-tls-").tempdir();
+        let dir = dir.map_err(|error| format!("cannot prepare its folder: {error}"))?;
+        let certificate = Self { dir };
+        let (cert, key) = certificate.files();
+        let mut command = Command::new("openssl");
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+        command.args(["-days", "30", "-subj", "/CN=localhost", "-keyout"]).arg(&key).arg("-out").arg(&cert);
+        let output = command.stdin(Stdio::null()).output().map_err(|error| format!("openssl: {error}"))?;
+        match output.status.success() {
+            true => Ok(certificate),
+            false => {
+                Err(String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned())
+            }
+        }
+    }
+
+    /// The certificate and its key.
+    fn files(&self) -> (PathBuf, PathBuf) {
+        (self.dir.path().join("cert.pem"), self.dir.path().join("key.pem"))
+    }
+}
+
 /// A running engine.
 pub struct Running {
     /// The study's name for it.
@@ -50,6 +89,7 @@ pub struct Running {
     /// Its process, when it is on this machine.
     pub pid: Option<u32>,
     tcp: Option<(String, u16)>,
+    tls: Option<(String, u16)>,
     socket: Option<PathBuf>,
     password: Option<String>,
     child: Option<Child>,
@@ -59,9 +99,14 @@ pub struct Running {
 
 impl Running {
     /// Starts `engine`, or finds the running one, and waits until it answers. `Err` is one line.
-    pub fn start(study: &Study, engine: &Engine, threads: u32, link: Option<&Link>) -> Result<Self, String> {
+    pub fn start(
+        study: &Study,
+        engine: &Engine,
+        threads: u32,
+        around: Surroundings<'_>,
+    ) -> Result<Self, String> {
         let mut running = match (&engine.start, &engine.address) {
-            (Some(line), _) => Self::spawn(study, engine.name(), line.get_ref(), threads, link)?,
+            (Some(line), _) => Self::spawn(study, engine, line.get_ref(), threads, around)?,
             (None, Some(address)) => Self::found(study, engine.name(), address.get_ref())?,
             (None, None) => return Err("neither start nor address".to_owned()),
         };
@@ -74,11 +119,15 @@ impl Running {
 
     fn spawn(
         study: &Study,
-        name: &str,
+        engine: &Engine,
         line: &str,
         threads: u32,
-        link: Option<&Link>,
+        around: Surroundings<'_>,
     ) -> Result<Self, String> {
+        let link = around.link;
+        let tls = around.certificate.zip(engine.tls_options.as_ref());
+        let line =
+            tls.map_or_else(|| line.to_owned(), |(_, options)| format!("{line} {}", options.get_ref()));
         let system = |error: io::Error| format!("cannot prepare its folder: {error}");
         let dir = tempfile::Builder::new().prefix("saker-bench-").tempdir().map_err(system)?;
         let places = Places {
@@ -88,8 +137,10 @@ impl Running {
             password: study.load.password.clone().unwrap_or_default(),
             dir: dir.path().to_owned(),
             bind: link.map_or_else(|| Ipv4Addr::LOCALHOST.to_string(), Link::address),
+            tls_port: free_port().map_err(system)?,
+            certificate: around.certificate.map(Certificate::files).unwrap_or_default(),
         };
-        let words = command_line::fill(line, &places)?;
+        let words = command_line::fill(&line, &places)?;
         let program =
             command_line::find_program(&words[0]).ok_or(format!("{} is not installed", words[0]))?;
         let prefix: Vec<String> =
@@ -106,8 +157,9 @@ impl Running {
         let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", words[0]))?;
         let uses = |place: &str| line.contains(place);
         Ok(Self {
-            name: name.to_owned(),
+            name: engine.name().to_owned(),
             pid: Some(child.id()),
+            tls: tls.map(|_| (places.bind.clone(), places.tls_port)),
             tcp: uses("{port}").then(|| (places.bind.clone(), places.port)),
             socket: uses("{socket}").then_some(places.socket),
             password: study.load.password.clone(),
@@ -130,6 +182,7 @@ impl Running {
         Ok(Self {
             name: name.to_owned(),
             pid: None,
+            tls: None,
             tcp,
             socket,
             password,
@@ -147,9 +200,14 @@ impl Running {
                 tcp.ok_or("its start has no {port}")?
             }
             Transport::Unix => Endpoint::Unix(self.socket.clone().ok_or("its start has no {socket}")?),
-            Transport::Tls => return Err("the load generator does not speak TLS".to_owned()),
+            Transport::Tls => {
+                let tls = self.tls.clone().map(|(host, port)| Endpoint::Tcp { host, port });
+                tls.ok_or("it has no tls_options")?
+            }
         };
-        Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, ..Target::default() })
+        // The certificate is our own and of this minute: nothing would be learned by checking it.
+        let tls = (transport == Transport::Tls).then(|| Tls { insecure: true, ..Tls::default() });
+        Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, tls, ..Target::default() })
     }
 
     /// A connection for questions.

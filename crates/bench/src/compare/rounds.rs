@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use resp::Value;
 
-use super::engine::{Running, differences};
+use super::engine::{Certificate, Running, Surroundings, differences};
 use super::network::Link;
 use super::outcome::{Cell, EngineFacts, KeyMemory, Machine, Metric, Outcome};
 use super::study::{Engine, NamedWorkload, Point, Study};
@@ -48,6 +48,8 @@ pub struct Runner<'a> {
     /// What went wrong, one line each.
     problems: Vec<String>,
     runs_done: usize,
+    /// What TLS is measured with, when the study asks for it.
+    certificate: Option<Certificate>,
 }
 
 /// What engines have in common while they run.
@@ -84,7 +86,7 @@ impl<'a> Runner<'a> {
             cells: Vec::new(),
             memory: Vec::new(),
         };
-        Self { study, interrupt, save, outcome, problems: Vec::new(), runs_done: 0 }
+        Self { study, interrupt, save, outcome, problems: Vec::new(), runs_done: 0, certificate: None }
     }
 
     /// Runs it to the end; the outcome, and what went wrong.
@@ -155,7 +157,10 @@ impl<'a> Runner<'a> {
             }
         }
         if self.study.load.transports.contains(&Transport::Tls) {
-            self.note("TLS is left out: the load generator does not speak it".to_owned());
+            match Certificate::make() {
+                Ok(certificate) => self.certificate = Some(certificate),
+                Err(reason) => self.note(format!("TLS is left out: there is no certificate: {reason}")),
+            }
         }
     }
 
@@ -224,7 +229,17 @@ impl<'a> Runner<'a> {
         group: Group,
         link: Option<&Link>,
     ) -> Result<Running, String> {
-        let running = Running::start(self.study, engine, group.io_threads, link)?;
+        let around = Surroundings { link, certificate: self.certificate.as_ref() };
+        let start = |around| Running::start(self.study, engine, group.io_threads, around);
+        let running = match start(around) {
+            Err(reason) if around.certificate.is_some() && engine.tls_options.is_some() => {
+                // A build without TLS is measured without it.
+                let running = start(Surroundings { certificate: None, ..around })?;
+                self.note(format!("{}: does not start with its tls_options: {reason}", engine.name()));
+                running
+            }
+            running => running?,
+        };
         let facts = running.facts(engine)?;
         let threads = facts.settings.get("io-threads");
         if let Some(threads) =
@@ -320,7 +335,10 @@ impl<'a> Runner<'a> {
         let per_thread = load.connections_per_thread;
         let all = connections * if per_thread { load.client_threads.count(group.io_threads) } else { 1 };
         for workload in workloads {
-            for transport in load.transports.iter().copied().filter(|way| *way != Transport::Tls) {
+            for transport in load.transports.iter().copied() {
+                if transport == Transport::Tls && self.certificate.is_none() {
+                    continue;
+                }
                 let point = Point {
                     test: workload.name.clone(),
                     transport,

@@ -240,6 +240,9 @@ pub struct Engine {
     /// The command line that starts it, with placeholders.
     #[serde(default)]
     pub start: Option<Spanned<String>>,
+    /// What `start` gets in addition where TLS is measured, with `{tls_port}`, `{cert}` and `{key}`.
+    #[serde(default)]
+    pub tls_options: Option<Spanned<String>>,
     /// Where one runs already, `host:port` or the path of a socket.
     #[serde(default)]
     pub address: Option<Spanned<String>>,
@@ -445,6 +448,10 @@ impl Study {
                     &engine.name,
                     format!("engine {name:?}: names are unique and not empty"),
                 ));
+            }
+            if let Some(options) = &engine.tls_options {
+                command_line::check(options.get_ref())
+                    .map_err(|reason| Mistake::at(options, format!("engine {name:?}: {reason}")))?;
             }
             match (&engine.start, &engine.address) {
                 (Some(start), None) => {

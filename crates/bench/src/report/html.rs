@@ -127,6 +127,8 @@ fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
         let verdicts = rows.iter().filter_map(|row| row.difference(at, base, Metric::Rate));
         verdicts.filter(|difference| difference.verdict == verdict).count()
     };
+    let compared =
+        |at: usize| rows.iter().filter(|row| row.difference(at, base, Metric::Rate).is_some()).count();
     html! {
         div.cards {
             @for at in order(engines.len(), base) {
@@ -138,7 +140,7 @@ fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
                     } @else {
                         @if let Some(rate) = ratio(at, Metric::Rate) {
                             p.big { (text::percent(rate)) }
-                            p { "requests/s, geometric mean over " (rows.len()) @if rows.len() == 1 { " row" } @else { " rows" } }
+                            p { "requests/s, geometric mean over " (compared(at)) @if compared(at) == 1 { " row" } @else { " rows" } }
                         }
                         p {
                             span.better { (count(at, Verdict::Better)) " better" } " · "

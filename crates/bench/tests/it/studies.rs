@@ -21,7 +21,8 @@ fn ending(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), error.lines().last().unwrap_or_default().to_owned())
 }
 
-const WORKLOAD: &str = "[load]\nrequests = 200\nconnections = [2]\n[[workload]]\ntests = ['ping_mbulk', 'get']\n";
+const WORKLOAD: &str =
+    "[load]\nrequests = 200\nconnections = [2]\n[[workload]]\ntests = ['ping_mbulk', 'get']\n";
 
 #[test]
 fn a_malformed_study_is_told_with_its_line() {

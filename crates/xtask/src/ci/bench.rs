@@ -18,7 +18,8 @@ const BUILD_LIMIT: Duration = Duration::from_secs(600);
 const STUDY_LIMIT: Duration = Duration::from_secs(90);
 const BROWSER_LIMIT: Duration = Duration::from_secs(60);
 /// Debian's packages with a browser for pages without a screen, and what their program is called.
-const BROWSERS: &[(&str, &str)] = &[("chromium-headless-shell", "chromium-headless-shell"), ("chromium", "chromium")];
+const BROWSERS: &[(&str, &str)] =
+    &[("chromium-headless-shell", "chromium-headless-shell"), ("chromium", "chromium")];
 
 /// What is looked at: name and size of the window.
 const SCREENS: &[(&str, &str)] = &[("wide", "1280,2600"), ("phone", "390,2600")];
@@ -82,7 +83,8 @@ pub fn step(session: &Session) -> Result<Outcome> {
 fn check(dom: &str, page: &str, folder: &Path) -> Result<usize> {
     ensure!(dom.contains("data-ready=\"yes\""), "the page's script did not come to its end");
     ensure!(!dom.contains("data-error"), "the page's script met an error");
-    let ids: Vec<&str> = page.split("class=\"chart\" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let ids: Vec<&str> =
+        page.split("class=\"chart\" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     ensure!(ids.len() >= 12, "the page has only {} pictures", ids.len());
     for id in &ids {
         ensure!(dom.contains(&format!("id=\"{id}\"")), "the browser shows no picture {id}");
