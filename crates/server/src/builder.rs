@@ -277,6 +277,7 @@ fn shared(
         spikes: crate::spikes::Spikes::default(),
         errors: ErrorCounts::default(),
         stopping: false.into(),
+        paused_cron: false.into(),
         active_expire: true.into(),
         rejected_connections: 0.into(),
         over_limit: crate::memory_limit::OverLimit::default(),

@@ -26,7 +26,7 @@ use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::{Message, Shared};
 use crate::timing::Ran;
-use crate::tracking::{Mode, OwnPushes};
+use crate::tracking::{Mode, OwnPushes, Place};
 use crate::transaction::{self, Verb};
 use crate::worker::unix_ms;
 
@@ -214,7 +214,8 @@ impl Engine {
         let reply_from = out.len_bytes();
         let outcome = self.run_checked(session, request, out, pass);
         if session.reply_mode != ReplyMode::On {
-            silence(session, out, reply_from);
+            let keeps = session.transaction.is_none() && session.authenticated && confirms(request);
+            silence(session, out, (!keeps).then_some(reply_from));
         }
         if session.tracking {
             self.push_to_itself(session, request, out, reply_from);
@@ -458,7 +459,9 @@ impl Engine {
             return pass.exclusive(|_alone| {
                 let mut locked = if names_patterns { keyspace.lock_all() } else { keyspace.lock_none() };
                 let result = executor.call(&mut locked, caller, handler, args, out);
-                executor.follow_db_changes(session.id);
+                let is_async = args.len() > 1 && args.is(1, "ASYNC");
+                let ahead = patience == Patience::Waits && !is_async;
+                executor.follow_db_changes(session.id, if ahead { Place::Ahead } else { Place::Behind });
                 if executor.concerns_others(session) {
                     if patience == Patience::Waits {
                         executor.follow_up(locked, session, registered, args);
@@ -653,21 +656,26 @@ fn uses_keys(registered: &Registered) -> bool {
     registered.command.flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
+/// Whether the reply says that a subscription began or ended: that is a message, which no client silences.
+fn confirms(request: &Request<'_>) -> bool {
+    let is_such = |registered: &Registered| registered.full_name.ends_with("subscribe");
+    request.registered.is_some_and(|it| is_such(it) && it.command.accepts(request.args.len()))
+}
+
 /// Takes a reply back that the client does not want, and steps its wish forward.
-fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
+fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: Option<usize>) {
+    if let Some(reply_from) = reply_from.filter(|_| session.reply_mode != ReplyMode::On) {
+        out.truncate(reply_from);
+    }
     match session.reply_mode {
         ReplyMode::On => {}
         ReplyMode::Off | ReplyMode::Skip => {
-            out.truncate(reply_from);
             // Who waits has its reply, which is the one to skip, still before it.
             if session.reply_mode == ReplyMode::Skip && session.flow != Flow::Waiting {
                 session.reply_mode = ReplyMode::On;
             }
         }
-        ReplyMode::SkipNext => {
-            out.truncate(reply_from);
-            session.reply_mode = ReplyMode::Skip;
-        }
+        ReplyMode::SkipNext => session.reply_mode = ReplyMode::Skip,
     }
 }
 

@@ -30,7 +30,7 @@ use crate::owned_args::OwnedArgs;
 use crate::session::Session;
 use crate::shared::{Delivery, Shared};
 use crate::spikes::Event;
-use crate::tracking::{Mode, OwnPushes, Writer};
+use crate::tracking::{Mode, OwnPushes, Place, Writer};
 
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[u64; 4]>;
@@ -208,11 +208,11 @@ impl<'e> Executor<'e> {
 
     /// Notes which followed keys a command changed that changed whole databases. For the exclusive owner of
     /// the keyspace. O(followed keys).
-    pub fn follow_db_changes(&mut self, writer: u64) {
+    pub fn follow_db_changes(&mut self, writer: u64, place: Place) {
         let keyspace = &self.shared.keyspace;
         if self.effects.db_changes.iter().any(|change| matches!(change, DbChange::Emptied(_))) {
             let mut writer = Writer { client: writer, own: self.own };
-            self.shared.tracking.flushed(self.shared, &mut writer);
+            self.shared.tracking.flushed(self.shared, &mut writer, place);
         }
         let hash_of = |key: &[u8]| keyspace.hasher().hash(key);
         let now_ms = self.now_ms;
@@ -409,11 +409,16 @@ impl<'e> Executor<'e> {
             self.shared.count_failure(self.thread, waiter.registered, &line);
             Reply::new(&mut out, waiter.protocol).error_bytes(&line);
         }
+        // What the client caches and its own command changed: behind the reply.
+        let mut own = std::mem::take(self.own);
+        self.note_touched(locked, waiter.client);
+        std::mem::swap(self.own, &mut own);
         self.shared.threads[waiter.thread].deliver(Delivery {
             conn: waiter.conn,
             client: waiter.client,
             ticket: waiter.ticket,
             reply: out,
+            pushes: own.behind,
         });
         if let Some(since) = since {
             self.shared.spikes.note(self.latency_ms, Event::CommandUnblocking, since.elapsed());

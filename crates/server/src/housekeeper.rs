@@ -52,7 +52,9 @@ pub fn run(shared: &Arc<Shared>) {
         }
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            keeper.round(shared);
+            if !shared.paused_cron.load(Relaxed) {
+                keeper.round(shared);
+            }
             next = Instant::now() + ROUND;
         } else if !shared.freeing.free_some(FREED_PIECES_PER_STEP) {
             shared.freeing.wait(left);

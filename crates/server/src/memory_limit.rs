@@ -174,7 +174,8 @@ impl MemoryLimit {
             let criteria = Criteria { policy, access: at.access, samples: at.settings.maxmemory_samples };
             let notifier = Notifier {
                 shared: at.shared,
-                thread: Some(at.thread),
+                // Behind the turn's last look into the inbox: this thread is to be woken as well.
+                thread: None,
                 notifications: at.settings.notifications,
             };
             let raise = |gone: &Evicted| {

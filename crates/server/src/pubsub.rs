@@ -27,7 +27,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use crossbeam_utils::CachePadded;
 use net::ConnId;
@@ -37,6 +37,7 @@ use stdx::ByteQueue;
 use stdx::glob::glob_match;
 use structures::lock::Lock;
 
+use crate::push::Push;
 use crate::session::Session;
 use crate::shared::{Message, Shared};
 
@@ -124,9 +125,12 @@ impl Publication {
     }
 }
 
+/// By number, which both lists share.
 #[derive(Default)]
 struct Messages {
     waiting: Vec<(u64, Arc<Publication>)>,
+    /// Messages for single clients.
+    pushes: Vec<(u64, Push)>,
     next: u64,
 }
 
@@ -147,7 +151,20 @@ struct Inbox {
     messages: Lock<Messages>,
     bytes: AtomicUsize,
     has_messages: AtomicBool,
+    /// What of `Shared::push_bytes` leaves with this turn's replies. Thread: the inbox's own.
+    pushed_bytes: AtomicU64,
     tables: [Lock<Table>; 3],
+}
+
+impl Inbox {
+    /// Appends a message for one client to its output. The limit of its class is looked at later.
+    fn deliver_push(&self, push: Push, outputs: &mut net::Outputs, over: &mut Vec<ConnId>) {
+        self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
+        let conn = push.conn;
+        if push.deliver(outputs) {
+            over.push(conn);
+        }
+    }
 }
 
 /// Where a message went.
@@ -303,6 +320,29 @@ impl PubSub {
         (is_first, before + len_bytes > INBOX_BYTES_MAX)
     }
 
+    /// Puts a message for one client into its thread's inbox: whether that is to be woken. It crowds no inbox:
+    /// `crate::push` bounds what waits for a client. A leaf in the lock order.
+    pub fn hand_over(&self, thread: usize, push: Push) -> bool {
+        let inbox = &self.inboxes[thread];
+        let mut messages = inbox.messages.lock();
+        let number = messages.next;
+        messages.next += 1;
+        messages.pushes.push((number, push));
+        drop(messages);
+        !inbox.has_messages.swap(true, SeqCst)
+    }
+
+    /// Lets `Shared::push_bytes` fall by what `thread` has sent. That thread only.
+    #[inline]
+    pub fn note_sent(&self, shared: &Shared, thread: usize) {
+        let pushed_bytes = &self.inboxes[thread].pushed_bytes;
+        let sent = pushed_bytes.load(Relaxed);
+        if sent > 0 {
+            pushed_bytes.store(0, Relaxed);
+            shared.push_bytes.fetch_sub(sent, Relaxed);
+        }
+    }
+
     /// Whether messages wait for `thread`.
     #[inline]
     pub fn has_messages(&self, thread: usize) -> bool {
@@ -310,7 +350,7 @@ impl PubSub {
     }
 
     /// Appends what waits for `thread` to its subscribers' queues, and lists those whose queue then holds
-    /// more than `limit_bytes`. That thread only. O(deliveries).
+    /// more than `limit_bytes`, or whose limit may be another. That thread only. O(deliveries).
     pub fn deliver(
         &self,
         shared: &Shared,
@@ -323,16 +363,23 @@ impl PubSub {
         if !inbox.has_messages.swap(false, SeqCst) {
             return;
         }
-        let (messages, was_crowded) = {
+        let (messages, pushes, was_crowded) = {
             let mut messages = inbox.messages.lock();
             let bytes = inbox.bytes.swap(0, Relaxed);
-            (std::mem::take(&mut messages.waiting), bytes > INBOX_BYTES_MAX)
+            let pushes = std::mem::take(&mut messages.pushes);
+            (std::mem::take(&mut messages.waiting), pushes, bytes > INBOX_BYTES_MAX)
         };
         if was_crowded {
             self.crowded.fetch_sub(1, Relaxed);
             shared.broadcast(|| Message::Resume);
         }
-        for run in messages.chunk_by(|(_, one), (_, next)| one.same_subscribers(next)) {
+        let mut pushes = pushes.into_iter().peekable();
+        // Where numbers are missing, there are messages for single clients between.
+        for run in messages.chunk_by(|(at, one), (then, next)| at + 1 == *then && one.same_subscribers(next))
+        {
+            while let Some((_, push)) = pushes.next_if(|(number, _)| *number < run[0].0) {
+                inbox.deliver_push(push, outputs, over);
+            }
             let table = inbox.tables[run[0].1.kind as usize].lock();
             let Some(subscribers) = table.get(run[0].1.subscribed()) else { continue };
             // By protocol. Those who subscribed within the run, and get its end only, are rare.
@@ -354,6 +401,9 @@ impl PubSub {
                     over.push(subscriber.conn);
                 }
             }
+        }
+        for (_, push) in pushes {
+            inbox.deliver_push(push, outputs, over);
         }
         over.sort_unstable_by_key(|conn| conn.to_u64());
         over.dedup();

@@ -1,6 +1,7 @@
 //! Messages for connections that did not ask for them just now: invalidations of cached keys, lines of
 //! MONITOR. Any thread hands them to the thread of the connection, which appends them in the order in which
-//! they came.
+//! they came: they go through the same inbox as published messages (`crate::pubsub`), so that a client hears of
+//! a change before it hears what was published after it.
 //!
 //! What waits in an inbox is counted per client; a client that lets more than [`WAITING_BYTES_MAX`] wait
 //! there is closed by its thread, since it would miss messages. Past the inbox the client's output limit
@@ -45,7 +46,10 @@ pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
     // Relaxed: a figure for the memory limit.
     shared.push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
     let push = Push { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) };
-    port.leave(|inbound| inbound.pushes.push(push));
+    if shared.pubsub.hand_over(client.thread, push) {
+        // A full mailbox belongs to a thread that is awake: it looks at its inbox each turn.
+        let _ = port.mailbox.send(Message::Delivered);
+    }
 }
 
 /// What a message of this length takes at most: its block is rounded up, the list of messages grows twofold.
@@ -57,5 +61,18 @@ impl Push {
     /// What it adds to `Shared::push_bytes`.
     pub fn counted_bytes(&self) -> u64 {
         counted_bytes(self.bytes.len())
+    }
+
+    /// Appends it to the output of its connection, unless that is closed; whether it did. On the client's own
+    /// thread.
+    pub fn deliver(self, outputs: &mut net::Outputs) -> bool {
+        let len_bytes = self.bytes.len() as u64;
+        self.client.waiting_push_bytes.fetch_sub(len_bytes, Relaxed);
+        if self.client.gone.load(Relaxed) {
+            return false;
+        }
+        outputs.queue(self.conn).tail_mut().extend_from_slice(&self.bytes);
+        self.client.output_bytes.fetch_add(len_bytes, Relaxed);
+        true
     }
 }

@@ -186,6 +186,8 @@ pub struct ClientInfo {
     pub closing: AtomicBool,
     /// Somebody asked for its end; its thread closes it.
     pub kill_requested: AtomicBool,
+    /// Its connection is closed, or closes once its replies are sent.
+    pub gone: AtomicBool,
     /// Held back by CLIENT PAUSE.
     pub postponed: AtomicBool,
     /// What it tracks for its cache.
@@ -316,6 +318,7 @@ impl ClientInfo {
             tracking: TrackingState::default(),
             monitoring: false.into(),
             waiting_push_bytes: 0.into(),
+            gone: false.into(),
             waiter: None.into(),
             queued: 0.into(),
             subscriptions: Default::default(),

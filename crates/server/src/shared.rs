@@ -25,7 +25,6 @@ use crate::latency::Times;
 use crate::memory_limit::OverLimit;
 use crate::monitor::Monitors;
 use crate::pubsub::PubSub;
-use crate::push::Push;
 use crate::session::Registry;
 use crate::settings::SharedSettings;
 use crate::slowlog::CommandLogs;
@@ -88,8 +87,6 @@ pub struct ThreadPort {
 /// What other threads leave for a thread's clients. It is taken every turn.
 #[derive(Default)]
 pub struct Inbound {
-    /// Messages, in order; see `crate::push` for their limit.
-    pub pushes: Vec<Push>,
     /// Replies for waiting clients: at most one for each.
     pub deliveries: Vec<Delivery>,
 }
@@ -104,6 +101,8 @@ pub struct Delivery {
     pub ticket: u64,
     /// The reply.
     pub reply: ByteQueue,
+    /// Messages that stand behind it.
+    pub pushes: ByteQueue,
 }
 
 impl ThreadPort {
@@ -213,6 +212,8 @@ pub struct Shared {
     pub migrations: Connections,
     /// Set once somebody wants the server to stop.
     pub stopping: AtomicBool,
+    /// DEBUG PAUSE-CRON: the housekeeper does nothing.
+    pub paused_cron: AtomicBool,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub active_expire: AtomicBool,
     /// Connections refused because of `maxclients`.

@@ -91,6 +91,15 @@ pub struct OwnPushes {
     pub behind: ByteQueue,
 }
 
+/// Where news of a client's own FLUSHALL stands beside the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Ahead of it: with one that waits until all is freed, in Redis.
+    Ahead,
+    /// Behind it: with ASYNC, or in a transaction.
+    Behind,
+}
+
 /// Who makes a change, and where what it must hear itself is put.
 pub struct Writer<'a> {
     /// The client; 0 for none, as with eviction.
@@ -321,11 +330,15 @@ impl Tracking {
     /// Tells all clients that databases were emptied: they drop all that they cache, so nothing is remembered
     /// any more. For the exclusive owner of the keyspace, which holds no shard's lock. O(clients + remembered
     /// keys).
-    pub fn flushed(&self, shared: &Shared, writer: &mut Writer<'_>) {
+    pub fn flushed(&self, shared: &Shared, writer: &mut Writer<'_>, place: Place) {
         if self.clients() > 0 {
+            let own = match place {
+                Place::Ahead => &mut writer.own.ahead,
+                Place::Behind => &mut writer.own.behind,
+            };
             for client in shared.clients.all() {
                 if client.tracking.mode().contains(Mode::ON) {
-                    tell(shared, &client, None, Some((writer.client, &mut writer.own.ahead)));
+                    tell(shared, &client, None, Some((writer.client, &mut *own)));
                 }
             }
         }
@@ -375,6 +388,9 @@ fn prefix_bytes(name: &[u8]) -> u64 {
     (OVERHEAD + name.len()) as u64
 }
 
+/// The channel in whose name a RESP2 client hears of changes that another redirects to it.
+const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
+
 /// Places looked at in one turn for keys to forget.
 const FORGOTTEN_PER_TURN: usize = 2 * SHARD_COUNT;
 
@@ -389,7 +405,7 @@ fn tell(
     let redirect = client.tracking.redirect();
     let target = match redirect {
         0 => Some(Arc::clone(client)),
-        id => shared.clients.get(id),
+        id => shared.clients.get(id).filter(|target| !target.closing.load(Relaxed)),
     };
     let Some(target) = target else {
         client.tracking.insert(Mode::BROKEN);
@@ -403,7 +419,7 @@ fn tell(
         return;
     };
     let write_keys = |reply: &mut Reply<'_>| match keys {
-        None => reply.null_array(),
+        None => reply.null(),
         Some(keys) => {
             reply.array(keys.len());
             keys.iter().for_each(|key| reply.bulk(key));
@@ -413,6 +429,14 @@ fn tell(
         send(shared, &target, own, |reply| {
             reply.push(2);
             reply.bulk(b"invalidate");
+            write_keys(reply);
+        });
+    } else if redirect != 0 && target.is_subscriber() {
+        // RESP2 has no messages but those of channels. As in Redis, any subscription will do.
+        send(shared, &target, own, |reply| {
+            reply.array(3);
+            reply.bulk(b"message");
+            reply.bulk(INVALIDATION_CHANNEL);
             write_keys(reply);
         });
     }

@@ -23,7 +23,6 @@ use stdx::ByteQueue;
 use crate::batch::{Batch, Collected, Work};
 use crate::client_eviction;
 use crate::dispatch::{Engine, Outcome, Request};
-use crate::push::Push;
 use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
 use crate::settings::OUTPUT_SHOWN_BYTES_MIN;
 use crate::shared::{Inbound, Message, Shared, ThreadPort};
@@ -53,8 +52,6 @@ pub struct Worker {
     resumed: Vec<ConnId>,
     /// When clients stop waiting for a key, in milliseconds of the server's clock; by time and ticket.
     timeouts: BTreeMap<(u64, u64), ConnId>,
-    /// What of `Shared::push_bytes` leaves with this turn's replies.
-    pushed_bytes: u64,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
     /// Sessions held back because they publish faster than threads take it.
@@ -78,7 +75,6 @@ impl Worker {
             ready: Vec::new(),
             resumed: Vec::new(),
             timeouts: BTreeMap::new(),
-            pushed_bytes: 0,
             postponed: Vec::new(),
             crowded: Vec::new(),
             slow_subscribers: Vec::new(),
@@ -149,9 +145,7 @@ impl Worker {
             port.stats.writes.add(self.net.flush() as u64);
             self.engine.turn.end(Instant::now(), &port.stats);
             self.look_behind();
-            if self.pushed_bytes > 0 {
-                shared.push_bytes.fetch_sub(std::mem::take(&mut self.pushed_bytes), Relaxed);
-            }
+            shared.pubsub.note_sent(&shared, self.engine.thread);
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {
                 return Ok(());
@@ -353,6 +347,7 @@ impl Worker {
         session.discard(&self.engine.shared);
         session.unsubscribe_all(&self.engine.shared);
         session.stop_listening(&self.engine.shared);
+        session.info.gone.store(true, Relaxed);
         let port = &self.engine.shared.threads[self.engine.thread];
         port.load.fetch_sub(1, Relaxed);
         port.stats.clients.sub(1);
@@ -396,30 +391,16 @@ impl Worker {
     fn take_deliveries(&mut self) {
         let shared = Arc::clone(&self.engine.shared);
         let port = &shared.threads[self.engine.thread];
-        let Some(Inbound { pushes, deliveries }) = port.inbox.take() else { return };
-        self.take_pushes(pushes);
+        let Some(Inbound { deliveries }) = port.inbox.take() else { return };
+        // Messages about what was done before a waiting client was served.
+        self.take_publications();
         for delivery in deliveries {
             let Some(session) = self.session(delivery.conn) else { continue };
             let awaits =
                 session.info.waiter().as_ref().is_some_and(|waiter| waiter.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
                 self.end_wait(delivery.conn, |_, out| out.append(delivery.reply));
-            }
-        }
-    }
-
-    /// Appends messages to the output of their connections, and closes those that read too slowly.
-    fn take_pushes(&mut self, pushes: Vec<Push>) {
-        self.pushed_bytes += pushes.iter().map(Push::counted_bytes).sum::<u64>();
-        for Push { conn, client, bytes } in pushes {
-            client.waiting_push_bytes.fetch_sub(bytes.len() as u64, Relaxed);
-            if self.session(conn).is_none_or(|session| session.id != client.id) {
-                continue;
-            }
-            self.net.output(conn).tail_mut().extend_from_slice(&bytes);
-            client.output_bytes.fetch_add(bytes.len() as u64, Relaxed);
-            if self.exceeds_output_limit(conn) {
-                self.close(conn);
+                self.net.output(delivery.conn).append(delivery.pushes);
             }
         }
     }
@@ -549,7 +530,8 @@ impl Worker {
             .sessions
             .iter()
             .flatten()
-            .filter(|session| !session.monitoring && !matches!(session.flow, Flow::Waiting | Flow::Postponed))
+            .filter(|session| !session.monitoring && session.subscriptions.is_none())
+            .filter(|session| !matches!(session.flow, Flow::Waiting | Flow::Postponed))
             .filter(|session| now.saturating_sub(session.info.last_active_ms.load(Relaxed)) > timeout_ms);
         for conn in idle.map(|session| session.conn).collect::<Vec<_>>() {
             self.close(conn);
@@ -742,6 +724,7 @@ impl Worker {
             Flow::Running => {}
             Flow::Waiting => self.settle_waiting(conn),
             Flow::Closing => {
+                // Known to others before the last reply leaves: who redirects to it, say.
                 session.info.closing.store(true, Relaxed);
                 self.net.close_after_flush(conn);
             }

@@ -55,6 +55,10 @@ fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
         (b"sleep", 3) => sleep(ctx, args.get(2)),
         (b"object", 3) => return object(ctx, args.key(2)),
         (b"listpack", 3) => return listpack(ctx, args.key(2)),
+        (b"pause-cron", 3) => {
+            ctx.shared.paused_cron.store(c_integer(args.get(2)) != 0, Relaxed);
+            ctx.reply.ok();
+        }
         (b"set-active-expire", 3) => {
             ctx.shared.active_expire.store(c_integer(args.get(2)) != 0, Relaxed);
             ctx.reply.ok();
@@ -164,6 +168,7 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
                 "QUICKLIST-PACKED-THRESHOLD <size>",
                 &["Strings of this size get a list node of their own; 0 for only those too long for others."],
             ),
+            ("PAUSE-CRON <0|1>", &["Whether what is done from time to time is left undone."]),
             (
                 "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
                 &[

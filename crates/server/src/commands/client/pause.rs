@@ -127,7 +127,8 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
                 waiter.write_empty(waiter.protocol, &mut reply);
             }
             let (conn, client, ticket) = (waiter.conn, waiter.client, waiter.ticket);
-            ctx.shared.threads[waiter.thread].deliver(Delivery { conn, client, ticket, reply });
+            let pushes = ByteQueue::new();
+            ctx.shared.threads[waiter.thread].deliver(Delivery { conn, client, ticket, reply, pushes });
         }
         first
     });
