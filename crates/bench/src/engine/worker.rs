@@ -139,11 +139,7 @@ impl<'a> Worker<'a> {
     ) -> Result<Self, BenchError> {
         let load = &spec.load;
         // Replies are to be seen at once: gathering them would be measured as latency of the server.
-        let options = LoopOptions {
-            backend: load.backend,
-            gather_us_max: std::env::var("G").ok().and_then(|g| g.parse().ok()).unwrap_or(0),
-            ..LoopOptions::default()
-        };
+        let options = LoopOptions { backend: load.backend, gather_us_max: 0, ..LoopOptions::default() };
         // Sleeps end when they are due; failing, they end some 50 µs later, which only an open loop notices.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
         let mut draw = Draw::new(load.seed.wrapping_add(index as u64), sequences);
