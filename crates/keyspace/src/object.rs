@@ -5,6 +5,7 @@ use std::sync::Arc;
 use structures::entry::View;
 
 use crate::db::KeyEntry;
+use crate::sizes::{SizedType, ValueSize};
 use crate::{Hash, List, Set, Stream, Zset};
 
 /// A string too long to live behind its key. Counted, so that a reply can send it without a copy; a
@@ -130,6 +131,8 @@ pub trait ObjectType: Sized {
     fn into_object(self) -> Object;
     /// Whether nothing is left in it: an empty collection does not exist. O(1).
     fn is_empty(&self) -> bool;
+    /// How big it is. O(1), except that the elements of a listpack of more than 65,534 are counted.
+    fn size(&self) -> ValueSize;
 }
 
 impl ObjectType for List {
@@ -144,6 +147,10 @@ impl ObjectType for List {
     }
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    #[inline]
+    fn size(&self) -> ValueSize {
+        ValueSize { kind: SizedType::List, bytes: self.len_bytes(), elements: self.len() }
     }
 }
 
@@ -160,6 +167,10 @@ impl ObjectType for Set {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    #[inline]
+    fn size(&self) -> ValueSize {
+        ValueSize { kind: SizedType::Set, bytes: self.len_bytes(), elements: self.len() }
+    }
 }
 
 impl ObjectType for Hash {
@@ -174,6 +185,10 @@ impl ObjectType for Hash {
     }
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    #[inline]
+    fn size(&self) -> ValueSize {
+        ValueSize { kind: SizedType::Hash, bytes: self.len_bytes(), elements: self.len() }
     }
 }
 
@@ -190,6 +205,10 @@ impl ObjectType for Zset {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    #[inline]
+    fn size(&self) -> ValueSize {
+        ValueSize { kind: SizedType::Zset, bytes: self.len_bytes(), elements: self.len() }
+    }
 }
 
 impl ObjectType for Stream {
@@ -205,5 +224,9 @@ impl ObjectType for Stream {
     /// A stream stays when its last entry goes.
     fn is_empty(&self) -> bool {
         false
+    }
+    #[inline]
+    fn size(&self) -> ValueSize {
+        ValueSize { kind: SizedType::Stream, bytes: self.len_bytes(), elements: self.len() }
     }
 }

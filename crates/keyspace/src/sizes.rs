@@ -27,7 +27,7 @@ use crate::big_keys::{BYTES_MIN, ELEMENTS_MIN, Measure, class_of};
 use crate::db::{KeyEntry, Shard};
 use crate::key::SHARD_COUNT;
 use crate::keyspace::Keyspace;
-use crate::object::Object;
+use crate::object::{Object, ObjectType};
 
 /// Bins per type: sizes up to `2^62`.
 pub const BINS: usize = 64;
@@ -72,21 +72,79 @@ impl Sizes {
         match entry.view() {
             EntryView::Bytes(bytes) => Self { bytes: bytes.len(), elements: 0 },
             EntryView::Int(_) => Self { bytes: size_of::<i64>(), elements: 0 },
-            EntryView::Object(object) => Self::of_object(object),
+            EntryView::Object(object) => {
+                let size = ValueSize::of(object);
+                Self { bytes: size.bytes, elements: size.counted() }
+            }
+        }
+    }
+}
+
+/// How big a value is: what a mark is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueSize {
+    /// Its type.
+    pub kind: SizedType,
+    /// Bytes it takes.
+    pub bytes: usize,
+    /// Elements, members, fields, entries; the bytes in use of a string.
+    pub elements: usize,
+}
+
+impl ValueSize {
+    /// Of a key's value. For an integer, the least length in its bin.
+    #[inline]
+    pub(crate) fn of_entry(entry: &KeyEntry) -> Self {
+        let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
+        match entry.view() {
+            EntryView::Bytes(bytes) => text(bytes.len()),
+            EntryView::Int(number) => text(bin_start(bin_of_text(number) as usize) as usize),
+            EntryView::Object(object) => Self::of(object),
         }
     }
 
+    /// Of an object.
     #[inline]
-    fn of_object(object: &Object) -> Self {
-        let (bytes, elements) = match object {
-            Object::Blob(blob) => (blob.capacity(), 0),
-            Object::List(list) => (list.len_bytes(), list.len()),
-            Object::Set(set) => (set.len_bytes(), set.len()),
-            Object::Hash(hash) => (hash.len_bytes(), hash.len()),
-            Object::Zset(zset) => (zset.len_bytes(), zset.len()),
-            Object::Stream(stream) => (stream.len_bytes(), stream.len()),
-        };
-        Self { bytes, elements }
+    pub(crate) fn of(object: &Object) -> Self {
+        match object {
+            Object::Blob(blob) => {
+                Self { kind: SizedType::String, bytes: blob.capacity(), elements: blob.len() }
+            }
+            Object::List(list) => list.size(),
+            Object::Set(set) => set.size(),
+            Object::Hash(hash) => hash.size(),
+            Object::Zset(zset) => zset.size(),
+            Object::Stream(stream) => stream.size(),
+        }
+    }
+
+    /// The elements it may be big by: a string has none.
+    #[inline]
+    fn counted(self) -> usize {
+        if self.kind == SizedType::String { 0 } else { self.elements }
+    }
+
+    /// Its mark.
+    #[inline]
+    pub(crate) fn mark(self) -> SizeMark {
+        let mark = SizeMark::new(self.kind, bin_of(self.elements));
+        let counted = self.counted();
+        if self.bytes < BYTES_MIN && counted < ELEMENTS_MIN {
+            return mark;
+        }
+        let (by_elements, by_bytes) = (class_of(counted, ELEMENTS_MIN), class_of(self.bytes, BYTES_MIN));
+        SizeMark(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
+    }
+
+    /// Whether the marks are the same for sure, found out without making them: nearly all writes leave a
+    /// value of the type it was, in its power of two and far from the big ones.
+    #[inline]
+    pub(crate) fn is_marked_alike(self, other: Self) -> bool {
+        self == other
+            || (self.elements.leading_zeros() == other.elements.leading_zeros()
+                && self.kind == other.kind
+                && self.bytes.max(other.bytes) < BYTES_MIN
+                && self.elements.max(other.elements) < ELEMENTS_MIN)
     }
 }
 
@@ -119,23 +177,7 @@ impl SizeMark {
     /// Out of line, because every way of storing a value comes by here.
     #[inline(never)]
     fn of_object(object: &Object) -> Self {
-        let (kind, bytes, elements) = match object {
-            Object::Blob(blob) => {
-                let class = u32::from(class_of(blob.capacity(), BYTES_MIN));
-                return Self(Self::new(SizedType::String, bin_of(blob.len())).0 | class << CELL_BITS);
-            }
-            Object::List(list) => (SizedType::List, list.len_bytes(), list.len()),
-            Object::Set(set) => (SizedType::Set, set.len_bytes(), set.len()),
-            Object::Hash(hash) => (SizedType::Hash, hash.len_bytes(), hash.len()),
-            Object::Zset(zset) => (SizedType::Zset, zset.len_bytes(), zset.len()),
-            Object::Stream(stream) => (SizedType::Stream, stream.len_bytes(), stream.len()),
-        };
-        let mark = Self::new(kind, bin_of(elements));
-        if bytes < BYTES_MIN && elements < ELEMENTS_MIN {
-            return mark;
-        }
-        let (by_elements, by_bytes) = (class_of(elements, ELEMENTS_MIN), class_of(bytes, BYTES_MIN));
-        Self(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
+        ValueSize::of(object).mark()
     }
 
     #[inline]

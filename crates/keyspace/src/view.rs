@@ -18,7 +18,7 @@ use crate::key::{Key, shard_of};
 use crate::keyspace::{Keyspace, Locked, ShardsMut};
 use crate::object::{Blob, Object, ObjectType};
 use crate::scan::Drawn;
-use crate::sizes::{Resize, SizeLane, SizeMark};
+use crate::sizes::{Resize, SizeLane, SizeMark, ValueSize};
 use crate::string::{Str, raw, stored};
 
 /// The key holds a value of another type.
@@ -189,7 +189,7 @@ struct Opened {
     db: usize,
     hash: u64,
     place: Place,
-    mark: SizeMark,
+    size: ValueSize,
 }
 
 impl<'k> View<'k> {
@@ -293,11 +293,12 @@ impl<'k> View<'k> {
     /// Out of line: most looks at keys have nothing opened before them, and this would be in all of them.
     #[inline(never)]
     fn settle_opened(&mut self) {
-        let Some(Opened { db, hash, place, mark: old }) = self.opened.take() else { return };
+        let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
         let shard = self.locked.shard_mut(shard_of(hash));
-        let new = SizeMark::of(&shard.db_mut(db).table.at(place));
-        if old != new {
-            self.keyspace.resized(self.tally.lane.as_deref(), shard, Resize { db, hash, old, new });
+        let new = ValueSize::of_entry(&shard.db_mut(db).table.at(place));
+        if !old.is_marked_alike(new) {
+            let resize = Resize { db, hash, old: old.mark(), new: new.mark() };
+            self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
         }
     }
 
@@ -352,8 +353,9 @@ impl<'k> View<'k> {
     /// The key's entry, to change; notes the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
-        let found = self.find(key, Count::No)?.touched().open();
-        Some(found.table.at_mut(found.place))
+        let Found { table, place, db, hash, opened, .. } = self.find(key, Count::No)?.touched();
+        *opened = Some(Opened { db, hash, place, size: ValueSize::of_entry(&table.at(place)) });
+        Some(table.at_mut(place))
     }
 
     /// Whether the key exists; counts nothing.
@@ -428,9 +430,7 @@ impl<'k> View<'k> {
     #[inline]
     fn change<T: ObjectType>(&mut self, key: Key<'_>, count: Count) -> Result<Option<&mut T>, WrongType> {
         let Some(found) = self.find(key, count) else { return Ok(None) };
-        let found = found.touched().open();
-        let object = found.table.object_mut(found.place).ok_or(WrongType)?;
-        T::of_mut(object).map(Some).ok_or(WrongType)
+        found.touched().open().map(Some).ok_or(WrongType)
     }
 
     /// The object of type `T` at `key`, created empty where the key is absent. A command that then adds
@@ -438,18 +438,16 @@ impl<'k> View<'k> {
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         let place = match self.find(key, Count::No) {
-            Some(found) => found.touched().open().place,
+            Some(found) => found.touched().place,
             None => {
                 let object = NewValue::Object(T::default().into_object());
-                let entry = Entry::new(key.bytes, object, None, self.moment.access.fresh());
-                let mark = SizeMark::of(&entry);
-                let place = self.insert_new(key, entry);
-                self.opened = Some(Opened { db: self.index, hash: key.hash, place, mark });
-                place
+                self.insert_new(key, Entry::new(key.bytes, object, None, self.moment.access.fresh()))
             }
         };
         let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
-        T::of_mut(table.object_mut(place).ok_or(WrongType)?).ok_or(WrongType)
+        let value = T::of_mut(table.object_mut(place).ok_or(WrongType)?).ok_or(WrongType)?;
+        self.opened = Some(Opened { db: self.index, hash: key.hash, place, size: value.size() });
+        Ok(value)
     }
 
     /// Whether the hash at `key` may have fields that are due; notes no access. O(1).
@@ -566,11 +564,12 @@ impl<'k> View<'k> {
 
     /// The long string at `key`, to change in place; `None` where the key is absent or the string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
-        let found = self.find(key, Count::No)?.open();
-        match found.table.object_mut(found.place) {
-            Some(Object::Blob(blob)) => Some(blob),
-            _ => None,
-        }
+        let Found { table, place, db, hash, opened, .. } = self.find(key, Count::No)?;
+        let object = table.object_mut(place)?;
+        let size = ValueSize::of(object);
+        let Object::Blob(blob) = object else { return None };
+        *opened = Some(Opened { db, hash, place, size });
+        Some(blob)
     }
 
     /// Adds an entry for a key that is absent. O(1) amortised.
@@ -654,12 +653,12 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// The same after noting its size: the value is about to be changed.
+    /// The value, if it is of type `T`, to change: its size is noted.
     #[inline]
-    fn open(self) -> Self {
-        let mark = SizeMark::of(&self.table.at(self.place));
-        *self.opened = Some(Opened { db: self.db, hash: self.hash, place: self.place, mark });
-        self
+    fn open<T: ObjectType>(self) -> Option<&'a mut T> {
+        let value = T::of_mut(self.table.object_mut(self.place)?)?;
+        *self.opened = Some(Opened { db: self.db, hash: self.hash, place: self.place, size: value.size() });
+        Some(value)
     }
 
     #[inline]
