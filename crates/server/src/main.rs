@@ -17,6 +17,9 @@ use signal_hook::iterator::Signals;
 mod daemon;
 
 fn main() -> ExitCode {
+    // Small servers stay small: the housekeeper allows huge pages once there is data to fill them. First of
+    // all, because what the allocator touches from here on would be of pages of 2 MiB.
+    process::allow_huge_pages(false);
     let args: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
     // Read here and not by `load`, because a process that goes to the background hands it on.
     let mut input = Vec::new();
@@ -96,8 +99,7 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<(), String> {
     // Before the first client, so that whoever sees the file can connect.
     let signals =
         Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| format!("cannot handle signals: {error}"))?;
-    // Small servers stay small: the housekeeper allows huge pages once there is data to fill them.
-    process::allow_huge_pages(false);
+    process::load_code();
     let server = Builder::from_config(store).start().map_err(|error| error.to_string())?;
     files.write_pid();
     say_ready(&server, unix_socket);

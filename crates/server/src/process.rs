@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -89,6 +90,34 @@ pub fn allow_huge_pages(allowed: bool) {
     let _ = allowed;
 }
 
+/// Brings the program's code into memory, so that no request waits for a page of it: the first of each kind
+/// would. It is read through /proc/self/mem, which maps what it reads. Linux only; where /proc is not to be
+/// had the code comes when it is needed. A millisecond or two.
+pub fn load_code() {
+    let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let Ok(memory) = fs::File::open("/proc/self/mem") else { return };
+    let mut page = vec![0; page_len_bytes() as usize];
+    for (from, to) in maps.lines().filter_map(|line| code_range(line, &program)) {
+        for at in (from..to).step_by(page.len()) {
+            if memory.read_at(&mut page[..1], at).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Where a line of /proc/self/maps has code of `program`.
+fn code_range(line: &str, program: &Path) -> Option<(u64, u64)> {
+    let mut fields = line.split_whitespace();
+    let (range, rights) = (fields.next()?, fields.next()?);
+    if !rights.contains('x') || Path::new(fields.nth(3)?) != program {
+        return None;
+    }
+    let (from, to) = range.split_once('-')?;
+    Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
+}
+
 /// Memory of the machine, in bytes.
 pub fn system_memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -107,6 +136,16 @@ mod tests {
         assert!(anonymous > 100_000 && all > anonymous);
         assert!(system_memory_bytes() > all);
         assert!(cpu_time().0 < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn only_the_program_s_own_code_is_loaded() {
+        let range = |line| code_range(line, Path::new("/bin/saker"));
+        assert_eq!(range("1000-3000 r-xp 0 00:00 1 /bin/saker"), Some((0x1000, 0x3000)));
+        assert_eq!(range("1000-3000 r--p 0 00:00 1 /bin/saker"), None);
+        assert_eq!(range("1000-3000 r-xp 0 00:00 1 /lib/libc.so.6"), None);
+        assert_eq!(range("1000-3000 r-xp 0 00:00 0"), None);
+        load_code();
     }
 
     #[test]
