@@ -358,6 +358,29 @@ impl<'k> View<'k> {
         Some(table.at_mut(place))
     }
 
+    /// Puts a number that follows from the key's value in its place, and gives it; `None` where the key is
+    /// absent. A refusal leaves the value. Its size is counted here: cheaper than for [`View::entry_mut`], which
+    /// cannot know what becomes of the value. O(1).
+    #[inline]
+    pub fn renumber<E>(
+        &mut self,
+        key: Key<'_>,
+        number: impl FnOnce(&KeyEntry) -> Result<i64, E>,
+    ) -> Option<Result<i64, E>> {
+        let Found { table, place, .. } = self.find(key, Count::No)?.touched();
+        let mut entry = table.at_mut(place);
+        let number = match number(&entry) {
+            Ok(number) => number,
+            Err(error) => return Some(Err(error)),
+        };
+        let old = SizeMark::of(&entry);
+        entry.set(NewValue::Int(number));
+        let new = SizeMark::of(&entry);
+        drop(entry);
+        self.resized(key.hash, old, new);
+        Some(Ok(number))
+    }
+
     /// Whether the key exists; counts nothing.
     pub fn contains(&mut self, key: Key<'_>) -> bool {
         self.find(key, Count::No).is_some()

@@ -3,7 +3,6 @@
 use keyspace::Expiry;
 use keyspace::string::{IntText, Str, stored_as_text};
 use stdx::long_double::LongDouble;
-use structures::entry::NewValue;
 
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
@@ -80,18 +79,20 @@ fn decrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 #[inline]
 fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, delta: i64) -> Result<(), CommandError> {
     let key = args.key(1);
-    let sum = if let Some(mut entry) = ctx.db.entry_mut(key) {
+    let sum = ctx.db.renumber(key, |entry| {
         let number = match Str::of(entry.view()).ok_or(CommandError::WrongType)? {
             Str::Int(number) => number,
             string => stdx::number::parse_i64(string.bytes(&mut IntText::new()))
                 .ok_or(CommandError::NotAnInteger)?,
         };
-        let sum = number.checked_add(delta).ok_or(CommandError::IncrementOverflow)?;
-        entry.set(NewValue::Int(sum));
-        sum
-    } else {
-        ctx.db.set_int(key, delta, Expiry::Clear);
-        delta
+        number.checked_add(delta).ok_or(CommandError::IncrementOverflow)
+    });
+    let sum = match sum {
+        Some(sum) => sum?,
+        None => {
+            ctx.db.set_int(key, delta, Expiry::Clear);
+            delta
+        }
     };
     ctx.changed(EventClass::STRING, "incrby", key);
     ctx.reply.integer(sum);
