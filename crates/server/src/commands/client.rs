@@ -55,12 +55,8 @@ static CLIENT: Command<Runner> = Command {
         &CLIENT_UNBLOCK,
         &CLIENT_UNPAUSE,
     ],
-    run: Runner::Server(client),
+    run: Runner::Server(super::container),
 };
-/// CLIENT without a known subcommand: dispatch has answered.
-fn client(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::WrongArity("client"))
-}
 
 static CLIENT_CAPA: Command<Runner> = Command {
     name: "CAPA",

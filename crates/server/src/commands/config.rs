@@ -42,12 +42,8 @@ static CONFIG: Command<Runner> = Command {
     tips: &[],
     args: &[],
     subcommands: &[&CONFIG_GET, &CONFIG_HELP, &CONFIG_RESETSTAT, &CONFIG_REWRITE, &CONFIG_SET],
-    run: Runner::Server(config),
+    run: Runner::Server(super::container),
 };
-/// CONFIG without a known subcommand: dispatch has answered.
-fn config(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::WrongArity("config"))
-}
 
 static CONFIG_GET: Command<Runner> = Command {
     name: "GET",

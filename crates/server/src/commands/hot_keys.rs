@@ -34,13 +34,8 @@ static HOTKEYS: Command<Runner> = Command {
     tips: &[],
     args: &[],
     subcommands: &[&HOTKEYS_GET, &HOTKEYS_HELP, &HOTKEYS_RESET, &HOTKEYS_START, &HOTKEYS_STOP],
-    run: Runner::Server(container),
+    run: Runner::Server(super::container),
 };
-
-/// A container without a known subcommand: dispatch has answered.
-fn container(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::WrongArity(ctx.registered.full_name))
-}
 
 static HOTKEYS_GET: Command<Runner> = Command {
     name: "GET",
@@ -269,18 +264,8 @@ fn wish(args: &Args<'_>) -> Result<Wish, CommandError> {
 static HOTKEYS_STOP: Command<Runner> = Command {
     name: "STOP",
     summary: "Stops counting which keys take most.",
-    since: "8.6.0",
-    group: Group::Server,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: FLAGS,
-    acl: ACL,
-    keys: &[],
-    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(hotkeys_stop),
+    ..HOTKEYS_RESET
 };
 /// HOTKEYS STOP: OK, or an error where nothing is counted.
 fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

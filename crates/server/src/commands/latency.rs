@@ -39,12 +39,8 @@ static LATENCY: Command<Runner> = Command {
         &LATENCY_LATEST,
         &LATENCY_RESET,
     ],
-    run: Runner::Server(latency),
+    run: Runner::Server(super::container),
 };
-/// LATENCY without a known subcommand: dispatch has answered.
-fn latency(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::WrongArity("latency"))
-}
 
 static LATENCY_HELP: Command<Runner> = Command {
     name: "HELP",
@@ -113,17 +109,8 @@ static LATENCY_END_TO_END: Command<Runner> = Command {
     summary: "Returns how many calls of commands took how long from the arrival of the request to the sending of \
               the reply.",
     since: "8.0.0",
-    group: Group::Server,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: FLAGS,
-    acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    args: &[Arg::string("command").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(latency_end_to_end),
+    ..LATENCY_HISTOGRAM
 };
 /// LATENCY END-TO-END [command ...]: as LATENCY HISTOGRAM.
 fn latency_end_to_end(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -225,18 +212,8 @@ fn latency_graph(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Com
 static LATENCY_HISTORY: Command<Runner> = Command {
     name: "HISTORY",
     summary: "Returns the samples of an event.",
-    since: "2.8.13",
-    group: Group::Server,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(3),
-    flags: FLAGS,
-    acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    args: &[Arg::string("event")],
-    subcommands: &[],
     run: Runner::Server(latency_history),
+    ..LATENCY_GRAPH
 };
 /// LATENCY HISTORY event: pairs of Unix time and milliseconds, oldest first; none for an unknown event.
 fn latency_history(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -253,18 +230,8 @@ fn latency_history(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), C
 static LATENCY_LATEST: Command<Runner> = Command {
     name: "LATEST",
     summary: "Returns the latest and the longest sample of each event.",
-    since: "2.8.13",
-    group: Group::Server,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: FLAGS,
-    acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(latency_latest),
+    ..LATENCY_DOCTOR
 };
 /// LATENCY LATEST.
 fn latency_latest(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

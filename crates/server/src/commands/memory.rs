@@ -36,12 +36,8 @@ static MEMORY: Command<Runner> = Command {
         &MEMORY_STATS,
         &MEMORY_USAGE,
     ],
-    run: Runner::Server(memory),
+    run: Runner::Server(super::container),
 };
-/// MEMORY without a known subcommand: dispatch has answered.
-fn memory(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::WrongArity("memory"))
-}
 
 /// MEMORY USAGE is a data command: it needs its key's lock and nothing of the server.
 static MEMORY_USAGE: Command<Runner> = generic::MEMORY_USAGE.run_by(Runner::Data(generic::MEMORY_USAGE.run));

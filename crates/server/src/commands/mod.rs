@@ -1,6 +1,7 @@
 //! Commands about the server and its connections.
 
 use ::commands::table::Command;
+use ::commands::{Args, CommandError};
 
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
@@ -43,6 +44,11 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     .into_iter()
     .flatten()
     .copied()
+}
+
+/// Runs a container (CONFIG) without a known subcommand: dispatch has answered.
+fn container(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::WrongArity(ctx.registered.full_name))
 }
 
 /// Answers a container's HELP: for each subcommand its syntax, then its lines, indented.

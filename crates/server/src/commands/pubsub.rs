@@ -115,18 +115,9 @@ fn subscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Command
 static PSUBSCRIBE: Command<Runner> = Command {
     name: "PSUBSCRIBE",
     summary: "Listens to messages published to channels that match patterns.",
-    since: "2.0.0",
-    group: Group::Pubsub,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
-    acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::pattern("pattern").multiple()],
-    subcommands: &[],
     run: Runner::Server(psubscribe),
+    ..SUBSCRIBE
 };
 /// PSUBSCRIBE pattern [pattern …].
 fn psubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -137,17 +128,10 @@ static SSUBSCRIBE: Command<Runner> = Command {
     name: "SSUBSCRIBE",
     summary: "Listens to messages published to shard channels.",
     since: "7.0.0",
-    group: Group::Pubsub,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
-    acl: Acl::PUBSUB,
     keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
-    tips: &[],
     args: &[Arg::string("shardchannel").multiple()],
-    subcommands: &[],
     run: Runner::Server(ssubscribe),
+    ..SUBSCRIBE
 };
 /// SSUBSCRIBE shardchannel [shardchannel …].
 fn ssubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -181,18 +165,9 @@ fn unsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 static PUNSUBSCRIBE: Command<Runner> = Command {
     name: "PUNSUBSCRIBE",
     summary: "Stops listening to patterns, to all when none is named.",
-    since: "2.0.0",
-    group: Group::Pubsub,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(1),
-    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
-    acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::pattern("pattern").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(punsubscribe),
+    ..UNSUBSCRIBE
 };
 /// PUNSUBSCRIBE [pattern …].
 fn punsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -203,17 +178,10 @@ static SUNSUBSCRIBE: Command<Runner> = Command {
     name: "SUNSUBSCRIBE",
     summary: "Stops listening to shard channels, to all when none is named.",
     since: "7.0.0",
-    group: Group::Pubsub,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(1),
-    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
-    acl: Acl::PUBSUB,
     keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
-    tips: &[],
     args: &[Arg::string("shardchannel").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(sunsubscribe),
+    ..UNSUBSCRIBE
 };
 /// SUNSUBSCRIBE [shardchannel …].
 fn sunsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -245,17 +213,11 @@ static SPUBLISH: Command<Runner> = Command {
     name: "SPUBLISH",
     summary: "Sends a message to the subscribers of a shard channel.",
     since: "7.0.0",
-    group: Group::Pubsub,
     complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::Exactly(3),
-    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
-    acl: Acl::PUBSUB,
     keys: &[KeySpec::at(1, KeyFlags::NOT_KEY)],
-    tips: &[],
     args: &[Arg::string("shardchannel"), Arg::string("message")],
-    subcommands: &[],
     run: Runner::Server(spublish),
+    ..PUBLISH
 };
 /// SPUBLISH shardchannel message: how many get it.
 fn spublish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -283,12 +245,8 @@ static PUBSUB: Command<Runner> = Command {
         &PUBSUB_SHARDCHANNELS,
         &PUBSUB_SHARDNUMSUB,
     ],
-    run: Runner::Server(pubsub),
+    run: Runner::Server(super::container),
 };
-/// PUBSUB without a known subcommand: dispatch has answered.
-fn pubsub(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::WrongArity("pubsub"))
-}
 
 static PUBSUB_CHANNELS: Command<Runner> = Command {
     name: "CHANNELS",
@@ -358,17 +316,8 @@ static PUBSUB_SHARDCHANNELS: Command<Runner> = Command {
     name: "SHARDCHANNELS",
     summary: "Lists the shard channels that have subscribers.",
     since: "7.0.0",
-    group: Group::Pubsub,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
-    acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
-    args: &[Arg::pattern("pattern").optional()],
-    subcommands: &[],
     run: Runner::Server(pubsub_shardchannels),
+    ..PUBSUB_CHANNELS
 };
 /// PUBSUB SHARDCHANNELS [pattern].
 fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -379,17 +328,9 @@ static PUBSUB_SHARDNUMSUB: Command<Runner> = Command {
     name: "SHARDNUMSUB",
     summary: "Counts the subscribers of shard channels.",
     since: "7.0.0",
-    group: Group::Pubsub,
-    complexity: "O(N)",
-    deprecated: None,
-    arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
-    acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("shardchannel").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(pubsub_shardnumsub),
+    ..PUBSUB_NUMSUB
 };
 /// PUBSUB SHARDNUMSUB [shardchannel …]: pairs, as a flat array.
 fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -35,13 +35,8 @@ static COMMANDLOG: Command<Runner> = Command {
     tips: &[],
     args: &[],
     subcommands: &[&COMMANDLOG_GET, &COMMANDLOG_HELP, &COMMANDLOG_LEN, &COMMANDLOG_RESET],
-    run: Runner::Server(container),
+    run: Runner::Server(super::container),
 };
-
-/// A container without a known subcommand: dispatch has answered.
-fn container(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::WrongArity(ctx.registered.full_name))
-}
 
 /// Argument `at` as the kind of a log.
 fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
@@ -202,24 +197,16 @@ static SLOWLOG: Command<Runner> = Command {
     tips: &[],
     args: &[],
     subcommands: &[&SLOWLOG_GET, &SLOWLOG_HELP, &SLOWLOG_LEN, &SLOWLOG_RESET],
-    run: Runner::Server(container),
+    run: Runner::Server(super::container),
 };
 
 static SLOWLOG_GET: Command<Runner> = Command {
-    name: "GET",
     summary: "Returns the newest slow commands.",
     since: "2.2.12",
-    group: Group::Server,
-    complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
-    flags: FLAGS,
-    acl: ACL,
-    keys: &[],
-    tips: &["request_policy:all_nodes", "nondeterministic_output"],
     args: &[Arg::integer("count").optional()],
-    subcommands: &[],
     run: Runner::Server(slowlog_get),
+    ..COMMANDLOG_GET
 };
 /// SLOWLOG GET [count].
 fn slowlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -233,22 +220,8 @@ fn slowlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
     Ok(())
 }
 
-static SLOWLOG_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
-    since: "6.2.0",
-    group: Group::Server,
-    complexity: "O(1)",
-    deprecated: None,
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
-    run: Runner::Server(slowlog_help),
-};
+static SLOWLOG_HELP: Command<Runner> =
+    Command { since: "6.2.0", run: Runner::Server(slowlog_help), ..COMMANDLOG_HELP };
 /// SLOWLOG HELP.
 fn slowlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
@@ -270,20 +243,12 @@ fn slowlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
 }
 
 static SLOWLOG_LEN: Command<Runner> = Command {
-    name: "LEN",
     summary: "Returns the number of slow commands that are remembered.",
     since: "2.2.12",
-    group: Group::Server,
-    complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
-    flags: FLAGS,
-    acl: ACL,
-    keys: &[],
-    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
     args: &[],
-    subcommands: &[],
     run: Runner::Server(slowlog_len),
+    ..COMMANDLOG_LEN
 };
 /// SLOWLOG LEN.
 fn slowlog_len(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -292,20 +257,12 @@ fn slowlog_len(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
 }
 
 static SLOWLOG_RESET: Command<Runner> = Command {
-    name: "RESET",
     summary: "Forgets the slow commands.",
     since: "2.2.12",
-    group: Group::Server,
-    complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(2),
-    flags: FLAGS,
-    acl: ACL,
-    keys: &[],
-    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     args: &[],
-    subcommands: &[],
     run: Runner::Server(slowlog_reset),
+    ..COMMANDLOG_RESET
 };
 /// SLOWLOG RESET.
 fn slowlog_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
