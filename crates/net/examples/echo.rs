@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     event_loop.consume(conn, consumed);
                 }
                 Event::AcceptFailed { error, .. } => eprintln!("accepting: {error}"),
-                Event::Drained(_) | Event::Closed(..) | Event::Woken => {}
+                Event::Drained(_) | Event::PeerFinished(_) | Event::Closed(..) | Event::Woken => {}
             }
         }
         event_loop.flush();

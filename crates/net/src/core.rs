@@ -117,6 +117,11 @@ impl Core {
                 open.end_parked = true;
                 return false;
             }
+            if self.options.keeps_half_closed && reason == CloseReason::PeerClosed && !open.closing {
+                (open.ending, open.peer_finished) = (None, true);
+                events.push(Event::PeerFinished(conn));
+                return false;
+            }
             events.push(Event::Closed(conn, reason));
             reported.push(conn);
             false

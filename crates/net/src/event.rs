@@ -28,6 +28,9 @@ pub enum Event {
     /// All output is sent, and that was waited for: input was paused while output was unsent, or
     /// output was still unsent when the poll after its flush returned.
     Drained(ConnId),
+    /// The peer has finished sending and all that it sent was reported; it may go on receiving. Only with
+    /// [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed): the connection is the caller's to end.
+    PeerFinished(ConnId),
     /// The connection is gone; its id is stale from here on. Not reported after `close`.
     Closed(ConnId, CloseReason),
     /// A [`Waker`](crate::Waker) was used since the last `poll`.

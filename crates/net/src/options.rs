@@ -56,6 +56,10 @@ pub struct LoopOptions {
     /// not at all when they arrive slowly. Replies never wait for it. Linux only; with io_uring from
     /// 6.12 on it ends as soon as half of the busy connections have sent.
     pub gather_us_max: u32,
+    /// A peer that has finished sending is reported by `PeerFinished`, and the connection stays for
+    /// output, which is for those who pass connections on. Else it is closed when what the peer sent was
+    /// reported.
+    pub keeps_half_closed: bool,
     /// TCP keepalive: silence after which a peer is probed. `None` leaves the system's default.
     pub keepalive: Option<Duration>,
 }
@@ -69,6 +73,7 @@ impl Default for LoopOptions {
             write_len_bytes_max: 1024 * 1024,
             accepts_per_turn_max: 256,
             gather_us_max: 40,
+            keeps_half_closed: false,
             keepalive: None,
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct Conn {
     pub(crate) awaits_drained: bool,
     /// The caller wants no more input for now.
     pub(crate) paused: bool,
+    /// `PeerFinished` was reported: nothing more will come.
+    pub(crate) peer_finished: bool,
     /// `close_after_flush` was called: input is ignored, the rest of the output still goes out.
     pub(crate) closing: bool,
     /// What the epoll back end knows about the socket.
@@ -67,10 +69,10 @@ impl Conn {
         self.socket.as_ref().expect("an open slot has its socket until it is released")
     }
 
-    /// Whether input is wanted: neither paused nor closing nor ended.
+    /// Whether input is wanted: neither paused nor closing nor ended, and there may be more.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
-        !self.paused && !self.closing && self.ending.is_none()
+        !self.paused && !self.closing && !self.peer_finished && self.ending.is_none()
     }
 }
 
@@ -139,6 +141,7 @@ impl Conn {
             end_parked: false,
             awaits_drained: false,
             paused: false,
+            peer_finished: false,
             closing: false,
             readiness: Readiness::default(),
             requests: Requests::default(),

@@ -40,6 +40,7 @@ on_each_backend! {
     closing_with_output_unsent_harms_nobody,
     close_after_flush_sends_everything_first,
     a_half_closed_peer_gets_its_replies_before_closed_is_reported,
+    a_half_closed_connection_that_is_kept_takes_output,
     a_vanished_peer_is_reported_once,
     a_vanished_peer_is_reported_while_output_waits,
     two_hundred_connections_are_served_at_once,
@@ -441,6 +442,25 @@ fn a_half_closed_peer_gets_its_replies_before_closed_is_reported(backend: Backen
         client.read_to_end(&mut got).unwrap();
         assert!(got == request);
     }
+}
+
+fn a_half_closed_connection_that_is_kept_takes_output(backend: BackendChoice) {
+    let options = LoopOptions { backend, keeps_half_closed: true, ..LoopOptions::default() };
+    let mut served = Served::with(options);
+    let (mut client, conn) = served.connect_known();
+    client.shutdown(Shutdown::Write).unwrap();
+    served.turn_until(|_, event| matches!(event, Event::PeerFinished(c) if *c == conn));
+    served.assert_quiet();
+    let sent = pattern(4 << 20, 8);
+    served.append(conn, &sent);
+    served.turn(Duration::ZERO);
+    served.event_loop.close_after_flush(conn);
+    let reader = thread::spawn(move || {
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).map(|_| got).unwrap()
+    });
+    served.turn_until(|_, event| matches!(event, Event::Closed(_, CloseReason::Flushed)));
+    assert!(reader.join().unwrap() == sent);
 }
 
 fn reset(client: TcpStream) {

@@ -228,7 +228,8 @@ impl Worker {
             Event::Data(conn) => self.ready.push(conn),
             Event::Drained(conn) => self.drained(conn),
             Event::Closed(conn, _) => self.forget(conn),
-            Event::Woken => {}
+            // Clients that have finished sending are closed when they are served.
+            Event::Woken | Event::PeerFinished(_) => {}
         }
     }
 
