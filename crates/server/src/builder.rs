@@ -22,6 +22,7 @@ use crate::config::value::Value;
 use crate::config::{ConfigStore, table};
 use crate::errors::ErrorCounts;
 use crate::follow::Follows;
+use crate::hot_keys::HotKeys;
 use crate::limits;
 use crate::listen::listen;
 use crate::metrics;
@@ -249,6 +250,8 @@ fn shared(
         tid: 0.into(),
         inbox: Inbox::default(),
     });
+    let hot_keys = HotKeys::new(start.io_threads);
+    hot_keys.windows.configure(settings.key_sampling, Instant::now());
     Shared {
         keyspace: Keyspace::new(start.databases, std::array::from_fn(|_| random_u64())),
         gate: Gate::new(start.io_threads),
@@ -273,7 +276,7 @@ fn shared(
         listening: listening.into(),
         startup_memory_bytes: 0.into(),
         command_logs: crate::slowlog::CommandLogs::default(),
-        hot_keys: crate::hot_keys::HotKeys::new(start.io_threads),
+        hot_keys,
         spikes: crate::spikes::Spikes::default(),
         errors: ErrorCounts::default(),
         stopping: false.into(),

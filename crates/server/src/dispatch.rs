@@ -58,8 +58,10 @@ pub struct Engine {
     paused: bool,
     /// Whether somebody is told all commands in this turn.
     monitored: bool,
-    /// Whether commands are counted for HOTKEYS in this turn.
+    /// Whether keys are counted for HOTKEYS in this turn.
     pub(crate) counts_keys: bool,
+    /// Whether that is by their commands' time and bytes, among others.
+    pub(crate) times_keys: bool,
     /// Messages for the client whose command runs.
     own_pushes: OwnPushes,
     /// Replies that wait until something is freed.
@@ -121,6 +123,7 @@ impl Engine {
             paused: false,
             monitored: false,
             counts_keys: false,
+            times_keys: false,
             own_pushes: OwnPushes::default(),
             held: Vec::new(),
         }
@@ -156,7 +159,8 @@ impl Engine {
         };
         self.paused = self.shared.pause.until_ms.load(Relaxed) > now_ms;
         self.monitored = self.shared.monitors.any();
-        self.counts_keys = self.shared.hot_keys.is_active(now_ms);
+        self.times_keys = self.shared.hot_keys.is_active(now_ms);
+        self.counts_keys = self.times_keys || self.settings.key_sampling.shown > 0;
         let wanted = self.notifier().wanted();
         self.effects.wanted_events = wanted;
         self.tally.wants_missed = wanted.contains(EventClass::MISSED);

@@ -220,6 +220,7 @@ impl<'e> Executor<'e> {
             match change {
                 // Who watches them sees that they are gone; who waits for their end must be told.
                 DbChange::Emptied(db) => {
+                    self.shared.hot_keys.windows.forget(db);
                     self.effects.gone.extend(self.shared.follows.keys_of(&[db], hash_of));
                 }
                 DbChange::Swapped(a, b) => {

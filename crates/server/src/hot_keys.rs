@@ -1,4 +1,5 @@
-//! Which keys take most of the time and of the network: what HOTKEYS starts, stops and shows.
+//! Which keys take most of the time and of the network: what HOTKEYS starts, stops and shows, as Redis 8.6
+//! has it. How often keys are asked for, as Valkey 9.2 counts it, is in `windows.rs`.
 //!
 //! A session counts, per I/O thread and metric, who has most of the weight ([`HeavyHitters`]): a command's
 //! time, and the bytes of its request and reply, in equal shares for its keys. With a ratio of `r` each
@@ -18,8 +19,16 @@ use smallvec::SmallVec;
 use stdx::heavy_hitters::{HeavyHitters, Hitter};
 use structures::lock::Lock;
 
+use crate::command_table::Registered;
 use crate::shared::Shared;
 use crate::timing::Ran;
+
+mod windows;
+
+pub use windows::{Rate, Sampling, Windows};
+
+/// Commands that look at what a key is kept as, which is no use of it: by how their full names begin.
+const ABOUT_KEYS: [&str; 3] = ["object|", "memory|", "debug|"];
 
 /// Counters per thread and metric for each key that is to be shown: so many times more than are shown make
 /// errors small.
@@ -91,6 +100,8 @@ pub struct HotKeys {
     /// Its lock is a leaf but for those of the parts.
     session: Mutex<Option<Session>>,
     parts: Box<[Lock<Option<Part>>]>,
+    /// What is counted without a session.
+    pub windows: Windows,
 }
 
 /// What HOTKEYS GET shows.
@@ -126,7 +137,7 @@ impl HotKeys {
     /// No session, for so many threads.
     pub fn new(threads: usize) -> Self {
         let parts = (0..threads).map(|_| Lock::new(None)).collect();
-        Self { until_ms: i64::MIN.into(), session: Mutex::default(), parts }
+        Self { until_ms: i64::MIN.into(), session: Mutex::default(), parts, windows: Windows::new(threads) }
     }
 
     /// Whether commands are counted now.
@@ -210,6 +221,26 @@ impl HotKeys {
             by_nanos: HeavyHitters::top(parts().map(|part| &part.cpu_nanos), count),
             by_bytes: HeavyHitters::top(parts().map(|part| &part.net_bytes), count),
         })
+    }
+
+    /// Counts a command of a thread in its window, if it uses keys; it was sampled by `percent`.
+    #[cold]
+    pub fn note_sample(
+        &self,
+        thread: usize,
+        percent: u32,
+        db: usize,
+        registered: &Registered,
+        args: &commands::Args<'_>,
+    ) {
+        if ABOUT_KEYS.iter().any(|word| registered.full_name.starts_with(word)) {
+            return;
+        }
+        let mut keys: SmallVec<[usize; 8]> = SmallVec::new();
+        for_each_key(registered.command.keys, args, |at, _| keys.push(at));
+        if !keys.is_empty() {
+            self.windows.note(thread, percent, db, keys.iter().map(|&at| args.get(at)));
+        }
     }
 
     /// Counts a command of a thread. `draw` gives a random number below its argument.

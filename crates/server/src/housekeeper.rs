@@ -91,6 +91,7 @@ impl Housekeeper {
             shared.over_limit.note(false, shared.started);
         }
         self.sample_rates(shared);
+        shared.hot_keys.windows.turn(Instant::now());
         if shared.active_expire.load(Relaxed) {
             self.expire(shared);
         }

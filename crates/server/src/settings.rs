@@ -7,6 +7,7 @@ use structures::alloc;
 
 use commands::ValueLimits;
 
+use crate::hot_keys::Sampling;
 use crate::notify::Notifications;
 use crate::timing::Thresholds;
 
@@ -79,6 +80,8 @@ pub struct Settings {
     pub active_expire_effort: u32,
     /// `slowlog-*`, `commandlog-*` and `latency-tracking`.
     pub thresholds: Thresholds,
+    /// `hotkeys-*`.
+    pub key_sampling: Sampling,
     /// `hz`.
     pub hz: u32,
     /// `notify-keyspace-events`.
@@ -114,6 +117,7 @@ impl Default for Settings {
             tracking_keys_max: 1_000_000,
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
+            key_sampling: Sampling::default(),
             hz: 10,
             notifications: Notifications::default(),
         }

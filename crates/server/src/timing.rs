@@ -14,6 +14,7 @@ use commands::Args;
 use crate::command_table::Registered;
 use crate::dispatch::{Engine, Request};
 use crate::follow::Waiter;
+use crate::hot_keys::Sampling;
 use crate::session::{Flow, Session};
 use crate::slowlog::{Entry, Kind, kept_args};
 use crate::spikes::Event;
@@ -100,15 +101,17 @@ impl Timing {
         let thresholds = &engine.settings.thresholds;
         let (from, noted_nanos) = (thresholds.from, thresholds.noted_nanos);
         if session.flow == Flow::Waiting {
+            engine.sample_keys(session.db, registered, &request.args);
             return self.begins_to_wait(engine, registered, called);
         }
         self.calls += u64::from(called);
-        let goes_on = registered.is_short
+        let may_go_on = registered.is_short
             && next.is_some_and(|next| std::ptr::eq(next, registered))
             && self.calls < RUN_CALLS_MAX
-            && !engine.counts_keys
             && request.args.len() <= SHORT_ARGS_MAX
             && from[0] >= SINGLY_BELOW_NANOS;
+        let singly = engine.counts_keys && engine.counts_singly(session, request, called);
+        let goes_on = may_go_on && !singly;
         let large = bytes[0] as u64 >= from[1] || bytes[1] as u64 >= from[2];
         if goes_on && !large {
             return;
@@ -121,7 +124,7 @@ impl Timing {
         }
         let registered = registered.called_by(&request.args);
         engine.note_time(registered, took, calls);
-        if engine.counts_keys && called {
+        if engine.times_keys && called {
             engine.note_keys(&Ran { registered, args: &request.args, bytes, calls }, took);
         }
         if engine.settings.thresholds.histograms {
@@ -168,12 +171,32 @@ impl Engine {
         let took = since.elapsed();
         self.note_time(ran.registered, took, 1);
         if self.counts_keys {
+            self.sample_keys(session.db, ran.registered, ran.args);
+        }
+        if self.times_keys {
             self.note_keys(ran, took);
         }
         let Thresholds { from, noted_nanos, .. } = self.settings.thresholds;
         let [request, reply] = ran.bytes.map(|bytes| bytes as u64);
         if took.as_nanos() as u64 >= noted_nanos || request >= from[1] || reply >= from[2] {
             self.note_command(session, ran, took);
+        }
+    }
+
+    /// Counts which keys a command uses while `hotkeys-top-k` asks for it; whether HOTKEYS asks for its own time.
+    #[cold]
+    fn counts_singly(&mut self, session: &Session, request: &Request<'_>, called: bool) -> bool {
+        if let Some(registered) = request.registered.filter(|_| called) {
+            self.sample_keys(session.db, registered.called_by(&request.args), &request.args);
+        }
+        self.times_keys
+    }
+
+    /// Counts the keys of one of so many commands.
+    fn sample_keys(&mut self, db: usize, registered: &'static Registered, args: &Args<'_>) {
+        let Sampling { shown, percent, .. } = self.settings.key_sampling;
+        if shown > 0 && (percent == 100 || self.rng.u32(..100) < percent) {
+            self.shared.hot_keys.note_sample(self.thread, percent, db, registered, args);
         }
     }
 

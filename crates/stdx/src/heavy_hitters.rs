@@ -112,6 +112,19 @@ impl HeavyHitters {
         self.counters[self.heap[b]].heap_at = b;
     }
 
+    /// Forgets the items for which `keep` is false: they have no weight any more. O(counters log counters).
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        self.counters.retain(|counter| keep(&counter.key));
+        self.heap = (0..self.counters.len()).collect();
+        // What is sorted is a heap.
+        self.heap.sort_unstable_by_key(|&at| self.counters[at].count);
+        for (heap_at, &at) in self.heap.iter().enumerate() {
+            self.counters[at].heap_at = heap_at;
+        }
+        let places = self.counters.iter().enumerate();
+        self.index = places.map(|(at, counter)| (Arc::clone(&counter.key), at)).collect();
+    }
+
     /// All items that have a counter, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Hitter> + '_ {
         self.counters.iter().map(|counter| Hitter {
@@ -174,6 +187,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_not_kept_is_forgotten_and_counting_goes_on() {
+        let mut hitters = HeavyHitters::new(4);
+        for (key, weight) in [("a", 5), ("b", 1), ("c", 7), ("d", 3)] {
+            hitters.add(key.as_bytes(), weight);
+        }
+        hitters.retain(|key| key != b"a");
+        // There is room for one; the next takes the place of the smallest, with its count.
+        for (key, weight) in [("e", 4), ("f", 1), ("c", 1)] {
+            hitters.add(key.as_bytes(), weight);
+        }
+        let mut left: Vec<_> = hitters.iter().map(|hitter| (hitter.key.to_vec(), hitter.count)).collect();
+        left.sort_unstable();
+        assert_eq!(left, [("c", 8), ("d", 3), ("e", 4), ("f", 2)].map(|(key, count)| (key.into(), count)));
     }
 
     #[test]

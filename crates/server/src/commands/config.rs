@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
 use ::commands::{Args, CommandError};
@@ -109,6 +110,7 @@ fn config_set(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
     ctx.shared.settings.set(apply::settings(&changed));
     *config = changed;
     drop(config);
+    ctx.shared.hot_keys.windows.configure(ctx.shared.settings.get().key_sampling, Instant::now());
     if names.iter().any(|name| matches!(*name, "maxmemory-clients" | "maxmemory")) {
         let limit_bytes = ctx.shared.settings.get().maxmemory_clients_bytes;
         client_eviction::evict(ctx.shared, ctx.thread, limit_bytes);

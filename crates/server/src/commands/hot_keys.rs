@@ -1,4 +1,11 @@
-//! HOTKEYS: which keys take most of the time and of the network, while somebody asks for it.
+//! HOTKEYS: which keys take most of the time and of the network, while somebody asks for it, as in Redis 8.6;
+//! and which are asked for most often, as in Valkey 9.2.
+//!
+//! Both have HOTKEYS GET and RESET. A session of HOTKEYS START is what somebody asked for by hand, so GET shows
+//! that until it is reset. Without one it shows the last window of `hotkeys-top-k`, where that is set, and
+//! else null, as Redis does. RESET forgets both.
+
+use std::time::Instant;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
 use ::commands::{Args, CommandError};
@@ -6,7 +13,7 @@ use stdx::heavy_hitters::Hitter;
 
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
-use crate::hot_keys::{InProgress, Wish};
+use crate::hot_keys::{InProgress, Rate, Report, Wish};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
@@ -39,7 +46,7 @@ static HOTKEYS: Command<Runner> = Command {
 
 static HOTKEYS_GET: Command<Runner> = Command {
     name: "GET",
-    summary: "Returns the keys that took most, and what all took together.",
+    summary: "Returns the keys that took most, and what all took together, or those asked for most often.",
     since: "8.6.0",
     group: Group::Server,
     complexity: "O(K) where K is the number of hotkeys returned.",
@@ -53,13 +60,36 @@ static HOTKEYS_GET: Command<Runner> = Command {
     subcommands: &[],
     run: Runner::Server(hotkeys_get),
 };
-/// HOTKEYS GET: an array with one map; null where there is nothing to show. Times and bytes of a key are what
-/// is certain of them; with SAMPLE they are those of the sampled commands.
+/// HOTKEYS GET: an array with one map where there is a session. Times and bytes of a key are what is certain of
+/// them; with SAMPLE they are those of the sampled commands. Else, with `hotkeys-top-k`, an array with a map for
+/// each key, and null without.
 fn hotkeys_get(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let Some(report) = ctx.shared.hot_keys.report(ctx.shared, ctx.now_ms) else {
-        ctx.reply.null();
-        return Ok(());
-    };
+    let hot_keys = &ctx.shared.hot_keys;
+    match hot_keys.report(ctx.shared, ctx.now_ms) {
+        Some(report) => write_session(ctx, &report),
+        None => match hot_keys.windows.report(Instant::now()) {
+            Some(rates) => write_rates(ctx, &rates),
+            None => ctx.reply.null(),
+        },
+    }
+    Ok(())
+}
+
+fn write_rates(ctx: &mut ServerCtx<'_, '_>, rates: &[Rate]) {
+    let reply = &mut ctx.reply;
+    reply.array(rates.len());
+    for rate in rates {
+        reply.map(3);
+        reply.bulk(b"key");
+        reply.bulk(&rate.key);
+        reply.bulk(b"db");
+        reply.integer(i64::from(rate.db));
+        reply.bulk(b"qps");
+        reply.integer(rate.per_second as i64);
+    }
+}
+
+fn write_session(ctx: &mut ServerCtx<'_, '_>, report: &Report) {
     let wish = report.wish;
     let reply = &mut ctx.reply;
     reply.array(1);
@@ -105,7 +135,6 @@ fn hotkeys_get(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
     if wish.net {
         keys("by-net-bytes", &report.by_bytes, 1);
     }
-    Ok(())
 }
 
 static HOTKEYS_HELP: Command<Runner> = Command {
@@ -130,8 +159,15 @@ fn hotkeys_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
         ctx,
         "HOTKEYS",
         &[
-            ("GET", &["The keys that took most in the session that runs or ran last."]),
-            ("RESET", &["Forgets a session that was stopped."]),
+            (
+                "GET",
+                &[
+                    "The keys that took most in the session that runs or ran last.",
+                    "Without one, the keys that were asked for most often in the last window, where",
+                    "hotkeys-top-k is set.",
+                ],
+            ),
+            ("RESET", &["Forgets a session that was stopped, and all windows."]),
             (
                 "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
                 &["Starts to count which <k> keys take most of the time, of the network, or both."],
@@ -144,7 +180,7 @@ fn hotkeys_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
 
 static HOTKEYS_RESET: Command<Runner> = Command {
     name: "RESET",
-    summary: "Forgets what a stopped session counted.",
+    summary: "Forgets what a stopped session counted, and what is counted without one.",
     since: "8.6.0",
     group: Group::Server,
     complexity: "O(1)",
@@ -162,6 +198,7 @@ static HOTKEYS_RESET: Command<Runner> = Command {
 fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let line = "ERR hotkey tracking session in progress, stop tracking first";
     ctx.shared.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;
+    ctx.shared.hot_keys.windows.reset(Instant::now());
     ctx.reply.ok();
     Ok(())
 }

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use commands::ValueLimits;
 use net::BackendChoice;
@@ -12,6 +13,7 @@ use stdx::number::parse_i64;
 use super::store::ConfigStore;
 use super::table;
 use super::value::Value;
+use crate::hot_keys::Sampling;
 use crate::notify::Notifications;
 use crate::settings::{OutputLimit, Settings};
 use crate::timing::Thresholds;
@@ -154,6 +156,11 @@ pub fn settings(store: &ConfigStore) -> Settings {
         },
         active_expire_effort: small("active-expire-effort"),
         thresholds: thresholds(store),
+        key_sampling: Sampling {
+            shown: size("hotkeys-top-k"),
+            percent: small("hotkeys-sampling-percentage"),
+            window: Duration::from_secs(store.integer("hotkeys-window-seconds") as u64),
+        },
         hz: small("hz"),
     }
 }

@@ -35,6 +35,7 @@ pub static SECTIONS: &[Section] = &[
     Section { name: "modules", heading: "Modules", by_default: true, write: |_, _| () },
     Section { name: "commandstats", heading: "Commandstats", by_default: false, write: stats::commandstats },
     Section { name: "latencystats", heading: "Latencystats", by_default: false, write: stats::latencystats },
+    Section { name: "hotkeys", heading: "Hotkeys", by_default: false, write: stats::hotkeys },
     Section { name: "errorstats", heading: "Errorstats", by_default: true, write: stats::errorstats },
     Section { name: "cluster", heading: "Cluster", by_default: true, write: server::cluster },
     Section { name: "keyspace", heading: "Keyspace", by_default: true, write: stats::keyspace },

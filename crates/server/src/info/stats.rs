@@ -171,6 +171,13 @@ pub fn errorstats(shared: &Shared, fields: &mut Fields) {
     }
 }
 
+/// The Hotkeys section: the last window that `hotkeys-top-k` asked for.
+pub fn hotkeys(shared: &Shared, fields: &mut Fields) {
+    let (samples, took) = shared.hot_keys.windows.last();
+    fields.add("hotkeys_last_window_samples", samples);
+    fields.add("hotkeys_last_window_duration_ms", took.as_millis());
+}
+
 /// The Keysizes section: how many strings are how long, how many collections have how many elements.
 pub fn keysizes(shared: &Shared, fields: &mut Fields) {
     for db in 0..shared.keyspace.db_count() {

@@ -1,6 +1,7 @@
 //! HOTKEYS: the keys that take most are found, on all threads, in transactions and with samples.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use net::BackendChoice;
 use testkit::{Client, Value};
@@ -80,7 +81,7 @@ fn samples_find_the_same_and_a_session_ends_by_itself() {
     let mut client = connect(&server);
     let start = ["HOTKEYS", "START", "METRICS", "1", "NET", "SAMPLE", "10", "DURATION", "1"];
     assert!(!client.command(&start).is_error());
-    let (mut rounds, begin) = (0_u32, std::time::Instant::now());
+    let (mut rounds, begin) = (0_u32, Instant::now());
     while number(&report(&mut client)["tracking-active"]) == 1 {
         work(&mut client);
         rounds += 1;
@@ -93,5 +94,69 @@ fn samples_find_the_same_and_a_session_ends_by_itself() {
     assert_eq!(number(&fields["collection-duration-ms"]), 1000);
     assert!(!fields.contains_key("by-cpu-time-us"));
     assert!(!client.command(&["HOTKEYS", "RESET"]).is_error());
+    assert_eq!(client.command(&["HOTKEYS", "GET"]), Value::Null);
+}
+
+/// The rows of HOTKEYS GET: key, database, requests per second.
+fn rates(client: &mut Client) -> Vec<(String, i64, i64)> {
+    let Value::Array(rows) = client.command(&["HOTKEYS", "GET"]) else { panic!("an array") };
+    let row = |row: &Value| {
+        let Value::Array(fields) = row else { panic!("{row} is no row") };
+        let names: Vec<_> = fields.iter().step_by(2).map(text).collect();
+        assert_eq!(names, [b"key".as_slice(), b"db", b"qps"]);
+        (String::from_utf8_lossy(text(&fields[1])).into_owned(), number(&fields[3]), number(&fields[5]))
+    };
+    rows.iter().map(row).collect()
+}
+
+/// What HOTKEYS GET shows of requests that were all in one window. A machine that is held up for a second loses
+/// it: it is tried again then.
+fn in_one_window(client: &mut Client, requests: &[Vec<&str>]) -> Vec<(String, i64, i64)> {
+    for _ in 0..20 {
+        client.pipeline(requests).expect("they are answered");
+        let sent = Instant::now();
+        while sent.elapsed() < Duration::from_secs(3) {
+            let shown = rates(client);
+            if !shown.is_empty() {
+                return shown;
+            }
+        }
+    }
+    panic!("no window is shown");
+}
+
+#[test]
+fn keys_are_shown_by_requests_per_second_of_the_last_window() {
+    let server = start(BackendChoice::Auto);
+    let mut client = connect(&server);
+    let set = |client: &mut Client, top: &str| {
+        let words = ["CONFIG", "SET", "hotkeys-sampling-percentage", "100", "hotkeys-top-k", top];
+        assert!(!client.command(&words).is_error());
+    };
+    assert_eq!(client.command(&["HOTKEYS", "GET"]), Value::Null);
+    set(&mut client, "2");
+    assert!(rates(&mut client).is_empty(), "no window is over");
+    // In one transaction, so in one window: keys that are not there count, OBJECT does not.
+    client.command(&["SELECT", "3"]);
+    let mut requests = vec![vec!["MULTI"]];
+    requests.extend((0..300).map(|_| vec!["GET", "missing"]));
+    requests.extend((0..200).map(|_| vec!["MGET", "b", "c"]));
+    requests.extend((0..400).map(|_| vec!["OBJECT", "ENCODING", "shape"]));
+    requests.extend([vec!["SET", "c", "1"], vec!["EXEC"]]);
+    let shown = in_one_window(&mut client, &requests);
+    let names: Vec<_> = shown.iter().map(|(key, db, _)| (key.as_str(), *db)).collect();
+    assert_eq!(names, [("missing", 3), ("c", 3)], "{shown:?}");
+    // In a second and a bit, unless the machine was held up.
+    assert!((150..=300).contains(&shown[0].2) && (100..=201).contains(&shown[1].2), "{shown:?}");
+    let Value::Bulk(info) = client.command(&["INFO", "hotkeys"]) else { panic!("a text") };
+    assert!(String::from_utf8_lossy(&info).contains("hotkeys_last_window_samples:701\r\n"));
+    // A session that somebody started is shown before that, until it is reset.
+    assert!(!client.command(&["HOTKEYS", "START", "METRICS", "1", "NET"]).is_error());
+    assert_eq!(number(&report(&mut client)["tracking-active"]), 1);
+    for word in ["STOP", "RESET"] {
+        assert!(!client.command(&["HOTKEYS", word]).is_error());
+    }
+    assert!(rates(&mut client).is_empty());
+    set(&mut client, "0");
     assert_eq!(client.command(&["HOTKEYS", "GET"]), Value::Null);
 }

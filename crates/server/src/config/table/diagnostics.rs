@@ -60,6 +60,19 @@ pub static OPTIONS: &[Opt] = &[
         "50 99 99.9",
         "The percentiles that INFO latencystats shows.",
     ),
+    Opt::integer(
+        "hotkeys-top-k",
+        "0",
+        (0, 1000),
+        "Keys that HOTKEYS GET shows of the last window, those that are asked for most; 0 for counting none.",
+    ),
+    Opt::integer(
+        "hotkeys-sampling-percentage",
+        "1",
+        (1, 100),
+        "Of a hundred commands, how many are counted for that.",
+    ),
+    Opt::integer("hotkeys-window-seconds", "1", (1, 300), "How long each window is, in seconds."),
     Opt::new(
         "hz",
         Kind::Clamped { min: 1, max: 500 },
