@@ -87,8 +87,7 @@ impl Windows {
     /// Nothing is counted yet, for so many threads.
     pub fn new(threads: usize) -> Self {
         let parts = (0..threads).map(|_| Lock::new(None)).collect();
-        let state =
-            State { sampling: Sampling::default(), since: Instant::now(), last: Finished::default() };
+        let state = State { sampling: Sampling::default(), since: Instant::now(), last: Finished::default() };
         Self { state: Mutex::new(state), parts }
     }
 
@@ -152,11 +151,8 @@ impl Windows {
             return;
         }
         let parts = self.begin(&mut state, now);
-        state.last = if took < 2 * window {
-            Finished::new(&parts, state.sampling, took)
-        } else {
-            Finished::default()
-        };
+        state.last =
+            if took < 2 * window { Finished::new(&parts, state.sampling, took) } else { Finished::default() };
     }
 
     /// The last window's keys, most often asked for first; none where nothing is counted.
