@@ -49,8 +49,8 @@ pub struct RunArguments {
     user: Option<String>,
     #[command(flatten)]
     tls: TlsArguments,
-    /// The server is a node of a cluster: each of the -c clients has a connection to every node, and a request
-    /// goes to the node that serves its first argument.
+    /// The server is a node of a cluster: each of the -c clients has a connection to every node, a request goes
+    /// to the node that serves its key, and {tag} in a key becomes the hash tag of a random slot.
     #[arg(long)]
     cluster: bool,
     /// Speak RESP3.
@@ -281,6 +281,7 @@ impl RunArguments {
             keys: None,
             data: Some(values(Content::Constant)),
             content: self.content.unwrap_or(Content::Alphanumeric),
+            tags: self.cluster,
         };
         if let Some(path) = &what.file {
             return Ok(vec![self.finish(Workload::from_file(path, &options)?, &sizes)]);
@@ -301,7 +302,8 @@ impl RunArguments {
                 let names: Vec<&str> = what.tests.iter().map(String::as_str).collect();
                 let content = self.content.unwrap_or(Content::Constant);
                 let keyspace = what.keyspace;
-                Workload::default_tests(&names, &DefaultTestOptions { sizes, content, keyspace })
+                let cluster = self.cluster;
+                Workload::default_tests(&names, &DefaultTestOptions { sizes, content, keyspace, cluster })
             }
             [line] => Ok(vec![self.finish(Workload::from_templates("", &[(1, line)], &options)?, &sizes)]),
             words => Ok(vec![self.finish(Workload::from_arguments(words, &options)?, &sizes)]),

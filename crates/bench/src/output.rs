@@ -45,6 +45,11 @@ pub fn quiet_line(result: &RunResult) -> String {
     if result.error_count() > 0 {
         push(&mut line, format_args!(", {} errors", result.error_count()));
     }
+    if let Some(redirected) = result.cluster.as_ref().map(|cluster| cluster.moved + cluster.asked)
+        && redirected > 0
+    {
+        push(&mut line, format_args!(", {redirected} redirected"));
+    }
     match result.ending {
         Ending::Complete => {}
         Ending::Interrupted => line.push_str(", interrupted"),
@@ -126,6 +131,14 @@ fn push_sides(out: &mut String, result: &RunResult) {
                 server.context_switches_involuntary
             ),
         );
+    }
+    if let Some(cluster) = &result.cluster {
+        let nodes: Vec<String> =
+            cluster.nodes.iter().map(|(node, requests)| format!("{node} {requests}")).collect();
+        push(out, format_args!("  nodes: {}\n", nodes.join(", ")));
+        if cluster.moved + cluster.asked > 0 {
+            push(out, format_args!("  redirected: MOVED {}, ASK {}\n", cluster.moved, cluster.asked));
+        }
     }
     if let Some(rate) = result.hit_rate() {
         let (hits, misses) = (result.hits, result.misses);
@@ -213,6 +226,7 @@ mod tests {
                 bound: ClientBound::default(),
             },
             server: None,
+            cluster: None,
             ending: Ending::Complete,
         }
     }

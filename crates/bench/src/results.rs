@@ -48,6 +48,9 @@ pub struct RunResult {
     pub client: ClientUse,
     /// The server's, when its process is on this machine and known.
     pub server: Option<ServerUse>,
+    /// What the nodes of a cluster did; absent where there is one server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterUse>,
     /// How the run ended.
     pub ending: Ending,
 }
@@ -209,6 +212,17 @@ pub struct ServerUse {
     pub context_switches_voluntary: u64,
     /// Times a thread was moved off the processor.
     pub context_switches_involuntary: u64,
+}
+
+/// What the nodes of a cluster did in the measured part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterUse {
+    /// Requests answered, by the node's address.
+    pub nodes: BTreeMap<String, u64>,
+    /// Redirections to another node for good (MOVED), each followed. A stable cluster gives none.
+    pub moved: u64,
+    /// Redirections of one request whose slot is on the move (ASK), each followed.
+    pub asked: u64,
 }
 
 /// How a run ended.

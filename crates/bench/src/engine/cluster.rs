@@ -1,26 +1,56 @@
 //! A cluster: which node serves which key.
 //!
-//! The map is asked for once (CLUSTER SLOTS) and corrected by MOVED. A key's slot is CRC16 of it, or of
-//! what stands between its first `{` and the next `}`, modulo 16,384. The key of a request is taken to be
-//! its first argument, as it is for all commands that this program makes up itself.
+//! The map is asked for once (CLUSTER SLOTS), and MOVED corrects it; nodes that only a redirection names
+//! are added. Each thread has a map of its own. Where a command has its key is asked for as well (COMMAND
+//! GETKEYS), once for each request of the workload.
 //! Source: the cluster specification, redis.io/docs.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use crc::{CRC_16_XMODEM, Crc, Table};
 use resp::Value;
 
-const SLOTS: usize = 16_384;
-const CRC16: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_XMODEM);
+use crate::workload::{SLOTS, slot};
+
 /// Bytes of a reply to CLUSTER SLOTS that are read at most.
 pub(super) const SLOTS_REPLY_LEN_BYTES_MAX: usize = 16 << 20;
+/// The most nodes: as many as the specification recommends at most.
+const NODES_MAX: usize = 1000;
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    /// As the cluster calls it: an address or a host name.
+    pub(super) host: String,
+    pub(super) address: SocketAddr,
+}
+
+impl Node {
+    /// `host:port`, for a person.
+    pub(super) fn name(&self) -> String {
+        format!("{}:{}", self.host, self.address.port())
+    }
+}
 
 /// The nodes of a cluster and what each serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClusterMap {
-    pub(super) nodes: Vec<SocketAddr>,
+    pub(super) nodes: Vec<Node>,
     /// By slot: the index of its node.
     slots: Vec<u16>,
+    /// By request of the workload: which argument is its key, the command being number 0; `None` where it
+    /// has none.
+    key_at: Vec<Option<usize>>,
+    /// Where the next request without a key goes.
+    turn: usize,
+}
+
+/// What a node answered instead of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// The slot is served by another node, from now on.
+    Moved(usize),
+    /// This one key is at another node already; ASKING comes ahead of the request there.
+    Ask(usize),
 }
 
 impl ClusterMap {
@@ -28,7 +58,7 @@ impl ClusterMap {
     /// The error is a line for a person.
     pub(super) fn parse(reply: &Value, seed: SocketAddr) -> Result<Self, String> {
         let Value::Array(ranges) = reply else { return Err(format!("CLUSTER SLOTS got {reply}")) };
-        let mut map = Self { nodes: Vec::new(), slots: vec![u16::MAX; SLOTS] };
+        let mut map = Self { nodes: Vec::new(), slots: vec![u16::MAX; SLOTS], key_at: Vec::new(), turn: 0 };
         for range in ranges {
             let wrong = || "CLUSTER SLOTS got a range that makes no sense".to_owned();
             let Value::Array(fields) = range else { return Err(wrong()) };
@@ -41,12 +71,12 @@ impl ClusterMap {
             let [host, Value::Integer(port), ..] = &primary[..] else { return Err(wrong()) };
             let port = u16::try_from(*port).map_err(|_| wrong())?;
             let host = host.as_bytes().and_then(|host| std::str::from_utf8(host).ok()).unwrap_or("");
-            let ip = if host.is_empty() { seed.ip() } else { host.parse().map_err(|_| wrong())? };
             if first > last || last >= SLOTS {
                 return Err(wrong());
             }
-            let node = map.node(SocketAddr::new(ip, port));
-            map.slots[first..=last].fill(node);
+            let node = map.node(host, port, seed.ip());
+            let node = node.ok_or_else(|| format!("the cluster's node {host}:{port} has no address"))?;
+            map.slots[first..=last].fill(node as u16);
         }
         if map.slots.contains(&u16::MAX) {
             return Err("the cluster does not serve all slots".to_owned());
@@ -54,59 +84,96 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// The index of `address`, new or known.
-    fn node(&mut self, address: SocketAddr) -> u16 {
-        let known = self.nodes.iter().position(|node| *node == address);
-        let index = known.unwrap_or_else(|| {
-            self.nodes.push(address);
-            self.nodes.len() - 1
-        });
-        // There are fewer ranges than slots, so fewer nodes than 65,536.
-        index as u16
+    /// Says where the requests of the workload have their keys.
+    pub(super) fn set_keys(&mut self, key_at: Vec<Option<usize>>) {
+        self.key_at = key_at;
     }
 
-    /// The node that serves the encoded `request`; the first one where it has no key.
-    pub(super) fn node_of(&self, request: &[u8]) -> usize {
-        key(request).map_or(0, |key| usize::from(self.slots[usize::from(slot(key))]))
+    /// The index of `host:port`, new or known; an empty host or `?` is `here`. `None` for one that has no
+    /// address, and for one node too many.
+    fn node(&mut self, host: &str, port: u16, here: IpAddr) -> Option<usize> {
+        let host = if matches!(host, "" | "?") { here.to_string() } else { host.to_owned() };
+        let known = |node: &Node| node.host == host && node.address.port() == port;
+        if let Some(index) = self.nodes.iter().position(known) {
+            return Some(index);
+        }
+        let address = match host.parse::<IpAddr>() {
+            Ok(ip) => SocketAddr::new(ip, port),
+            Err(_) => (host.as_str(), port).to_socket_addrs().ok()?.next()?,
+        };
+        if self.nodes.len() == NODES_MAX {
+            return None;
+        }
+        self.nodes.push(Node { host, address });
+        Some(self.nodes.len() - 1)
     }
 
-    /// Corrects the map by the text of a MOVED error (`MOVED 3999 127.0.0.1:6381`), if the node is known.
-    pub(super) fn correct(&mut self, error: &[u8]) {
-        let text = String::from_utf8_lossy(error);
-        let mut words = text.split(' ').skip(1);
-        let slot = words.next().and_then(|slot| slot.parse::<usize>().ok()).filter(|&slot| slot < SLOTS);
-        let address = words.next().and_then(|address| address.parse::<SocketAddr>().ok());
-        if let (Some(slot), Some(address)) = (slot, address)
-            && let Some(node) = self.nodes.iter().position(|node| *node == address)
-        {
-            self.slots[slot] = node as u16;
+    /// The node that serves `bytes`, an encoded request number `request` of the workload. Those without a
+    /// key go to all nodes in turn.
+    pub(super) fn node_of(&mut self, request: usize, bytes: &[u8]) -> usize {
+        let at = self.key_at.get(request).copied().flatten();
+        match at.and_then(|at| argument(bytes, at)) {
+            Some(key) => usize::from(self.slots[usize::from(slot(key))]),
+            None => {
+                self.turn = (self.turn + 1) % self.nodes.len();
+                self.turn
+            }
         }
     }
+
+    /// Where the error sends that node `from` answered, `MOVED 3999 127.0.0.1:6381` or the same with ASK;
+    /// `None` for any other error. MOVED corrects the map.
+    pub(super) fn redirect(&mut self, error: &[u8], from: usize) -> Option<Redirect> {
+        let text = std::str::from_utf8(error).ok()?;
+        let mut words = text.split(' ');
+        let kind = words.next().filter(|kind| matches!(*kind, "MOVED" | "ASK"))?;
+        let slot = words.next()?.parse::<usize>().ok().filter(|&slot| slot < SLOTS)?;
+        let (host, port) = words.next()?.rsplit_once(':')?;
+        let here = self.nodes[from].address.ip();
+        let node = self.node(host, port.parse().ok()?, here)?;
+        if kind == "ASK" {
+            return Some(Redirect::Ask(node));
+        }
+        self.slots[slot] = node as u16;
+        Some(Redirect::Moved(node))
+    }
 }
 
-/// The slot of `key`.
-fn slot(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        let len = rest.iter().position(|&byte| byte == b'}')?;
-        (len > 0).then_some(&rest[..len])
-    });
-    CRC16.checksum(tag.unwrap_or(key)) % SLOTS as u16
+/// Argument `at` of an encoded request, the command being number 0.
+fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
+    let line_len = |bytes: &[u8]| bytes.iter().position(|&byte| byte == b'\r');
+    let mut rest = request.strip_prefix(b"*")?;
+    rest = rest.get(line_len(rest)? + 2..)?;
+    let mut before = at;
+    loop {
+        let header_len = line_len(rest)?;
+        let len = std::str::from_utf8(rest[..header_len].strip_prefix(b"$")?).ok()?.parse::<usize>().ok()?;
+        let text = rest.get(header_len + 2..)?;
+        if before == 0 {
+            return text.get(..len);
+        }
+        rest = text.get(len + 2..)?;
+        before -= 1;
+    }
 }
 
-/// The first argument behind the command of an encoded request.
-fn key(request: &[u8]) -> Option<&[u8]> {
-    let mut rest = request;
-    let mut line = || -> Option<&[u8]> {
-        let len = rest.iter().position(|&byte| byte == b'\r')?;
-        let line = &rest[..len];
-        rest = rest.get(len + 2..)?;
-        Some(line)
-    };
-    // The count, the command's header and text, the key's header: neither holds a line end.
-    let (_, _, _, header) = (line()?, line()?, line()?, line()?);
-    let len = std::str::from_utf8(header.strip_prefix(b"$")?).ok()?.parse::<usize>().ok()?;
-    rest.get(..len)
+/// Which argument of `request`, encoded, is the key, by the `reply` of COMMAND GETKEYS; the first one where a
+/// server cannot tell.
+pub(super) fn key_at(request: &[u8], reply: &Value) -> Option<usize> {
+    let Ok(Some((Value::Array(arguments), _))) = resp::decode(request) else { return None };
+    let first = (arguments.len() > 1).then_some(1);
+    match reply {
+        Value::Array(keys) => {
+            let key = keys.first()?;
+            arguments
+                .iter()
+                .skip(1)
+                .position(|argument| argument.as_bytes() == key.as_bytes())
+                .map(|at| at + 1)
+        }
+        Value::Error(text) if String::from_utf8_lossy(text).contains("no key arguments") => None,
+        _ => first,
+    }
 }
 
 #[cfg(test)]
@@ -121,30 +188,68 @@ mod tests {
         ClusterMap::parse(&reply, "127.0.0.1:7001".parse().unwrap()).unwrap()
     }
 
-    #[test]
-    fn slots_are_those_of_redis_cluster() {
-        assert_eq!(slot(b"123456789"), 0x31c3);
-        assert_eq!(slot(b"foo"), 12182);
-        assert_eq!(slot(b"{foo}.bar"), 12182);
-        assert_eq!(slot(b"x{foo}{bar}"), 12182);
-        assert_ne!(slot(b"{}foo"), 12182);
+    fn encoded(words: &[&str]) -> Vec<u8> {
+        let mut request = Vec::new();
+        resp::encode_request(words, &mut request);
+        request
     }
 
     #[test]
-    fn requests_go_where_their_key_is_and_follow_moved() {
+    fn requests_go_where_their_key_is_and_those_without_one_go_round() {
         let mut map = map();
-        let mut request = Vec::new();
-        resp::encode_request(&["GET", "foo"], &mut request);
-        assert_eq!(map.node_of(&request), 1);
-        assert_eq!(map.node_of(b"*1\r\n$4\r\nPING\r\n"), 0);
-        assert_eq!(map.node_of(b"PING\r\n"), 0);
-        map.correct(b"MOVED 12182 127.0.0.1:7001");
-        assert_eq!(map.node_of(&request), 0);
-        for nonsense in ["MOVED", "MOVED 99999 127.0.0.1:7001", "MOVED 1 nowhere", "MOVED 1 127.0.0.1:1"] {
+        map.set_keys(vec![Some(1), Some(3), None]);
+        assert_eq!(map.node_of(0, &encoded(&["GET", "foo"])), 1);
+        assert_eq!(map.node_of(1, &encoded(&["EVAL", "return 1", "1", "foo"])), 1);
+        assert_eq!(map.node_of(1, &encoded(&["EVAL", "return 1", "1", "bar"])), 0);
+        let ping = encoded(&["PING"]);
+        let nodes: Vec<usize> = (0..4).map(|_| map.node_of(2, &ping)).collect();
+        assert_eq!(nodes, [1, 0, 1, 0]);
+        map.node_of(2, b"PING\r\n");
+    }
+
+    #[test]
+    fn redirections_are_understood_and_moved_corrects_the_map() {
+        let mut map = map();
+        map.set_keys(vec![Some(1)]);
+        let foo = encoded(&["GET", "foo"]);
+        assert_eq!(map.redirect(b"ASK 12182 127.0.0.1:7001", 1), Some(Redirect::Ask(0)));
+        assert_eq!(map.node_of(0, &foo), 1);
+        assert_eq!(map.redirect(b"MOVED 12182 127.0.0.1:7001", 1), Some(Redirect::Moved(0)));
+        assert_eq!(map.node_of(0, &foo), 0);
+        // A node that was not known, and one without a name: where the answer came from.
+        assert_eq!(map.redirect(b"MOVED 12182 127.0.0.2:7001", 0), Some(Redirect::Moved(2)));
+        assert_eq!(map.redirect(b"MOVED 12182 :7003", 2), Some(Redirect::Moved(3)));
+        assert_eq!(map.nodes[3].name(), "127.0.0.2:7003");
+        for nonsense in
+            ["MOVED", "MOVED 99999 127.0.0.1:7001", "MOVED 1 nowhere", "ASK 1 127.0.0.1:x", "ERR 1"]
+        {
             let before = map.clone();
-            map.correct(nonsense.as_bytes());
+            assert_eq!(map.redirect(nonsense.as_bytes(), 0), None);
             assert_eq!(map, before);
         }
+    }
+
+    #[test]
+    fn redirections_to_ever_more_nodes_end() {
+        let mut map = map();
+        let to = |port: u16| format!("MOVED 1 127.0.0.1:{port}");
+        assert!((8000..8998).all(|port| map.redirect(to(port).as_bytes(), 0).is_some()));
+        assert_eq!(map.redirect(to(9000).as_bytes(), 0), None);
+    }
+
+    #[test]
+    fn a_key_is_found_where_the_server_says_it_is() {
+        let keys = |keys: &[&str]| {
+            Value::Array(keys.iter().map(|key| Value::Bulk(key.as_bytes().to_vec())).collect())
+        };
+        let eval = encoded(&["EVAL", "return 1", "2", "a", "b"]);
+        assert_eq!(key_at(&eval, &keys(&["a", "b"])), Some(3));
+        let none = Value::Error(b"ERR The command has no key arguments".to_vec());
+        assert_eq!(key_at(&encoded(&["ECHO", "a"]), &none), None);
+        let unknown = Value::Error(b"ERR Unknown subcommand".to_vec());
+        assert_eq!(key_at(&encoded(&["GET", "a"]), &unknown), Some(1));
+        assert_eq!(key_at(&encoded(&["PING"]), &unknown), None);
+        assert_eq!(key_at(b"PING\r\n", &unknown), None);
     }
 
     #[test]

@@ -7,12 +7,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use net::Socket;
-use resp::encode_request;
+use resp::{Value, encode_request};
+use rustls::StreamOwned;
 
-use super::cluster::{ClusterMap, SLOTS_REPLY_LEN_BYTES_MAX};
+use super::cluster::{ClusterMap, Node, SLOTS_REPLY_LEN_BYTES_MAX, key_at};
 use super::tls::{Connector, Session};
 use crate::BenchError;
-use crate::spec::{Endpoint, Target};
+use crate::spec::{Endpoint, RunSpec, Target};
+use crate::workload::{Draw, Sequences, Workload};
 
 /// How long a server may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -40,8 +42,9 @@ enum Place {
 }
 
 impl Server {
-    /// Looks the name up. The first address that accepts a connection is taken.
-    pub(super) fn find(target: &Target) -> Result<Self, BenchError> {
+    /// Looks the name up. The first address that accepts a connection is taken; a cluster is asked for its map.
+    pub(super) fn find(spec: &RunSpec) -> Result<Self, BenchError> {
+        let target = &spec.target;
         let tls = match (&target.tls, &target.endpoint) {
             (Some(options), Endpoint::Tcp { host, .. }) => Some(Connector::new(options, host)?),
             _ => None,
@@ -68,66 +71,116 @@ impl Server {
         let mut greeting = greeting_again.clone();
         encode_request(&["PING"], &mut greeting);
         let greeting_replies = greeting_again_replies + 1;
-        let cluster = match (&place, target.cluster) {
-            (Place::Tcp(seed), true) => Some(cluster_map(*seed, &greeting_again, greeting_again_replies)?),
-            _ => None,
+        let mut server = Self {
+            place,
+            tls,
+            cluster: None,
+            greeting,
+            greeting_replies,
+            greeting_again,
+            greeting_again_replies,
         };
-        Ok(Self { place, tls, cluster, greeting, greeting_replies, greeting_again, greeting_again_replies })
-    }
-
-    /// The TLS of a new connection, where there is TLS.
-    pub(super) fn session(&self) -> Result<Option<Box<Session>>, BenchError> {
-        self.tls.as_ref().map(|tls| tls.session().map(Box::new)).transpose()
-    }
-
-    /// How many servers there are: 1 unless it is a cluster.
-    pub(super) fn node_count(&self) -> usize {
-        self.cluster.as_ref().map_or(1, |map| map.nodes.len())
-    }
-
-    /// A connection to server `node` that is there, waiting for it.
-    pub(super) fn connect(&self, node: usize) -> io::Result<Socket> {
-        if let Some(map) = &self.cluster {
-            return TcpStream::connect_timeout(&map.nodes[node], CONNECT_WITHIN)?.try_into();
+        if let (Place::Tcp(seed), true) = (&server.place, target.cluster) {
+            server.cluster = Some(server.ask_for_map(*seed, &spec.workload)?);
         }
-        match &self.place {
-            Place::Tcp(address) => TcpStream::connect_timeout(address, CONNECT_WITHIN)?.try_into(),
-            Place::Unix(path) => UnixStream::connect(path)?.try_into(),
+        Ok(server)
+    }
+
+    /// The TLS of a new connection, to `node` in a cluster; `None` where there is no TLS.
+    pub(super) fn session(&self, node: Option<&Node>) -> Result<Option<Box<Session>>, BenchError> {
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let session = match node {
+            None => tls.session(),
+            Some(node) => tls.for_node(&node.host)?.session(),
+        };
+        session.map(Box::new).map(Some)
+    }
+
+    /// A connection to the server, or to `node` of a cluster, that is there: waits for it.
+    pub(super) fn connect(&self, node: Option<&Node>) -> io::Result<Socket> {
+        match (node, &self.place) {
+            (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => {
+                TcpStream::connect_timeout(address, CONNECT_WITHIN)?.try_into()
+            }
+            (None, Place::Unix(path)) => UnixStream::connect(path)?.try_into(),
         }
     }
 
     /// A connection that may not be there yet. One to a Unix socket is: it takes no round trip.
-    pub(super) fn begin_to_connect(&self) -> io::Result<Socket> {
-        match &self.place {
-            Place::Tcp(address) => Socket::connect(*address),
-            Place::Unix(path) => UnixStream::connect(path)?.try_into(),
+    pub(super) fn begin_to_connect(&self, node: Option<&Node>) -> io::Result<Socket> {
+        match (node, &self.place) {
+            (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => Socket::connect(*address),
+            (None, Place::Unix(path)) => UnixStream::connect(path)?.try_into(),
         }
     }
-}
 
-/// Asks the node at `seed` for the cluster's map.
-fn cluster_map(seed: SocketAddr, greeting: &[u8], greeting_replies: u32) -> Result<ClusterMap, BenchError> {
-    let refused = |error| BenchError::Connect { address: seed.to_string(), error };
-    let mut socket = TcpStream::connect_timeout(&seed, CONNECT_WITHIN).map_err(refused)?;
-    socket.set_read_timeout(Some(CONNECT_WITHIN)).map_err(refused)?;
-    let mut request = greeting.to_vec();
-    encode_request(&["CLUSTER", "SLOTS"], &mut request);
-    socket.write_all(&request).map_err(refused)?;
-    let (mut input, mut chunk, mut left) = (Vec::new(), vec![0; 64 * 1024], greeting_replies);
-    loop {
-        let decoded = resp::decode(&input).map_err(|error| BenchError::Refused(error.to_string()))?;
-        if let Some((reply, len)) = decoded {
-            if left == 0 {
-                return ClusterMap::parse(&reply, seed).map_err(BenchError::Refused);
-            }
+    /// Asks the node at `seed` for the cluster's map, and where the requests of `workload` have their keys.
+    fn ask_for_map(&self, seed: SocketAddr, workload: &Workload) -> Result<ClusterMap, BenchError> {
+        let refused = |error| BenchError::Connect { address: seed.to_string(), error };
+        let socket = TcpStream::connect_timeout(&seed, CONNECT_WITHIN).map_err(refused)?;
+        socket.set_read_timeout(Some(CONNECT_WITHIN)).map_err(refused)?;
+        let mut stream: Box<dyn Stream> = match &self.tls {
+            None => Box::new(socket),
+            Some(tls) => Box::new(StreamOwned::new(tls.connection()?, socket)),
+        };
+        // Counters of their own: the sequences of the run begin at their start all the same.
+        let mut draw = Draw::new(0, Sequences::new(workload.sequences));
+        let render = |request: &crate::workload::Weighted| {
+            let mut bytes = Vec::new();
+            request.template.render(&mut bytes, &mut draw);
+            bytes
+        };
+        let examples: Vec<Vec<u8>> = workload.requests.iter().map(render).collect();
+        let mut questions = self.greeting_again.clone();
+        encode_request(&["CLUSTER", "SLOTS"], &mut questions);
+        examples.iter().for_each(|example| push_getkeys(example, &mut questions));
+        stream.write_all(&questions).map_err(refused)?;
+        let mut input = Vec::new();
+        let mut next = || next_reply(&mut *stream, &mut input, seed);
+        for _ in 0..self.greeting_again_replies {
+            let reply = next()?;
             if reply.is_error() {
                 return Err(BenchError::Refused(reply.to_string()));
             }
-            left -= 1;
-            input.drain(..len);
-            continue;
         }
-        let received = socket.read(&mut chunk).map_err(refused)?;
+        let mut map = ClusterMap::parse(&next()?, seed).map_err(BenchError::Refused)?;
+        let keys = examples.iter().map(|example| Ok(key_at(example, &next()?)));
+        map.set_keys(keys.collect::<Result<_, BenchError>>()?);
+        Ok(map)
+    }
+}
+
+/// A blocking connection, with TLS or without.
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
+/// Appends COMMAND GETKEYS for an encoded request; for what is none, an inline PING, the same without it,
+/// which gets an error.
+fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
+    let mut words: Vec<&[u8]> = vec![b"COMMAND", b"GETKEYS"];
+    let decoded = resp::decode(request);
+    if let Ok(Some((Value::Array(arguments), _))) = &decoded {
+        words.extend(arguments.iter().filter_map(Value::as_bytes));
+    }
+    encode_request(&words, out);
+}
+
+/// Waits for the next reply from the node at `seed`; `input` holds what was read and belongs to later ones.
+fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) -> Result<Value, BenchError> {
+    let mut chunk = vec![0; 64 * 1024];
+    loop {
+        let decoded = resp::decode(input).map_err(|error| BenchError::Refused(error.to_string()))?;
+        if let Some((reply, len)) = decoded {
+            input.drain(..len);
+            return Ok(reply);
+        }
+        let received = stream.read(&mut chunk).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                BenchError::Refused(format!("no answer to CLUSTER SLOTS for {} s", CONNECT_WITHIN.as_secs()))
+            }
+            _ => BenchError::Connect { address: seed.to_string(), error },
+        })?;
         if received == 0 || input.len() > SLOTS_REPLY_LEN_BYTES_MAX {
             return Err(BenchError::Refused("CLUSTER SLOTS got no whole reply".to_owned()));
         }
@@ -169,7 +222,7 @@ mod tests {
             let mut lines = Vec::new();
             let mut at = 0;
             while let Some((value, len)) = resp::decode(&bytes[at..]).unwrap() {
-                let resp::Value::Array(words) = value else { panic!("{value}") };
+                let Value::Array(words) = value else { panic!("{value}") };
                 let words: Vec<_> =
                     words.iter().map(|word| String::from_utf8_lossy(word.as_bytes().unwrap())).collect();
                 lines.push(words.join(" "));

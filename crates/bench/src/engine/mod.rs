@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use net::Backend;
 
 use crate::BenchError;
-use crate::results::{Ending, LoopMode, RunResult, ServerUse, Settings, Transport};
+use crate::results::{ClusterUse, Ending, LoopMode, RunResult, ServerUse, Settings, Transport};
 use crate::spec::{Endpoint, RunSpec};
 use crate::usage::ProcessUse;
 use crate::workload::Sequences;
@@ -45,7 +45,7 @@ struct Watched {
 /// what was measured until then. An error means that nothing was measured.
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     check(spec)?;
-    let server = Server::find(&spec.target)?;
+    let server = Server::find(spec)?;
     let threads = spec.load.threads.min(spec.load.connections);
     let shared = Shared::new(&spec.load, threads);
     let sequences = Sequences::new(spec.workload.sequences);
@@ -107,10 +107,8 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     if spec.target.tls.is_some() && matches!(spec.target.endpoint, Endpoint::Unix(_)) {
         return wrong("TLS goes over TCP, not over a Unix socket");
     }
-    let unclustered =
-        spec.target.tls.is_some() || load.reconnect || matches!(spec.target.endpoint, Endpoint::Unix(_));
-    if spec.target.cluster && unclustered {
-        return wrong("a cluster is measured over plain TCP and over connections that are kept");
+    if spec.target.cluster && matches!(spec.target.endpoint, Endpoint::Unix(_)) {
+        return wrong("a cluster is reached over TCP, not over a Unix socket");
     }
     if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return wrong("a rate is above 0");
@@ -188,6 +186,11 @@ fn result(
         per_second: shared.seconds(duration),
         client: client_use(threads, &all),
         server: watched.server.map(|(before, after)| server_use(before, after, requests)),
+        cluster: spec.target.cluster.then(|| ClusterUse {
+            nodes: all.nodes.clone(),
+            moved: all.moved,
+            asked: all.asked,
+        }),
         ending,
     }
 }

@@ -34,6 +34,11 @@ pub(super) struct Tally {
     /// When the last reply came, since the run's epoch.
     pub(super) last_reply_ns: u64,
     pub(super) unanswered: u64,
+    /// Requests that a node of a cluster sent to another one, for good (MOVED) or this once (ASK).
+    pub(super) moved: u64,
+    pub(super) asked: u64,
+    /// Requests answered by each node of a cluster.
+    pub(super) nodes: BTreeMap<String, u64>,
     /// How long requests of an open loop were held back although a connection was free.
     pub(super) late_ns: u128,
     pub(super) on_free_connection: u64,
@@ -53,6 +58,9 @@ impl Tally {
             first_error: None,
             last_reply_ns: 0,
             unanswered: 0,
+            moved: 0,
+            asked: 0,
+            nodes: BTreeMap::new(),
             late_ns: 0,
             on_free_connection: 0,
             time: ThreadTime::default(),
@@ -90,6 +98,11 @@ impl Tally {
         }
         self.last_reply_ns = self.last_reply_ns.max(other.last_reply_ns);
         self.unanswered += other.unanswered;
+        self.moved += other.moved;
+        self.asked += other.asked;
+        for (node, count) in &other.nodes {
+            *self.nodes.entry(node.clone()).or_default() += count;
+        }
         self.late_ns += other.late_ns;
         self.on_free_connection += other.on_free_connection;
     }

@@ -23,6 +23,8 @@ use crate::spec::Tls;
 pub(super) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// Whether the name was given; else each node of a cluster goes by its own.
+    named: bool,
 }
 
 impl Connector {
@@ -55,24 +57,38 @@ impl Connector {
                 builder.with_client_auth_cert(chain, key).map_err(|error| wrong(error.to_string()))?
             }
         };
-        let name = options.server_name.as_deref().unwrap_or(host);
-        let name = match name.parse::<IpAddr>() {
-            Ok(address) => ServerName::IpAddress(address.into()),
-            Err(_) => {
-                ServerName::try_from(name.to_owned()).map_err(|error| wrong(format!("{name:?}: {error}")))?
-            }
-        };
-        Ok(Self { config: Arc::new(config), name })
+        let name = server_name(options.server_name.as_deref().unwrap_or(host))?;
+        Ok(Self { config: Arc::new(config), name, named: options.server_name.is_some() })
+    }
+
+    /// The same for a node of a cluster that is called `host`.
+    pub(super) fn for_node(&self, host: &str) -> Result<Self, BenchError> {
+        let name = if self.named { self.name.clone() } else { server_name(host)? };
+        Ok(Self { name, ..self.clone() })
     }
 
     /// A connection's side of it.
-    pub(super) fn session(&self) -> Result<Session, BenchError> {
+    pub(super) fn connection(&self) -> Result<ClientConnection, BenchError> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        let mut tls = tls.map_err(|error| BenchError::Usage(format!("TLS: {error}")))?;
+        tls.map_err(|error| BenchError::Usage(format!("TLS: {error}")))
+    }
+
+    /// The same for a connection of the event loop.
+    pub(super) fn session(&self) -> Result<Session, BenchError> {
+        let mut tls = self.connection()?;
         // What a batch may hold is bounded by the pipeline's depth already.
         tls.set_buffer_limit(None);
         Ok(Session { tls, outgoing: Vec::new(), incoming: Vec::new() })
     }
+}
+
+/// The name, or the address, that a certificate must be for.
+fn server_name(name: &str) -> Result<ServerName<'static>, BenchError> {
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(ServerName::IpAddress(address.into()));
+    }
+    let wrong = |error| BenchError::Usage(format!("TLS: {name:?}: {error}"));
+    ServerName::try_from(name.to_owned()).map_err(wrong)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BenchError> {

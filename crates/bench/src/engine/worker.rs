@@ -11,6 +11,8 @@
 //! queued, and a handful of connections later at most the queues are flushed and the clock is read anew, so
 //! that a request does not carry the time in which others were sent.
 
+mod routing;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +21,6 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use net::{Backend, CloseReason, ConnId, Event, EventLoop, LoopOptions};
 
-use super::cluster::ClusterMap;
 use super::connection::Server;
 use super::replies::{Reply, ReplyScanner};
 use super::shared::{Shared, Times};
@@ -29,6 +30,7 @@ use crate::BenchError;
 use crate::spec::RunSpec;
 use crate::usage::ThreadTime;
 use crate::workload::{Draw, Sequences, Workload};
+use routing::{Routed, Routing};
 
 /// Connections written to between two flushes.
 const QUEUED_MAX: usize = 8;
@@ -53,9 +55,7 @@ pub(super) struct Worker<'a> {
     conns: Vec<Option<Conn>>,
     clients: Vec<Client>,
     /// Which node serves what; absent where there is but one server.
-    cluster: Option<ClusterMap>,
-    /// A request on its way to its node.
-    routed: Vec<u8>,
+    routing: Option<Routing>,
     draw: Draw,
     /// The weights added up; empty for a single request.
     weights: Vec<u32>,
@@ -79,8 +79,10 @@ pub(super) struct Worker<'a> {
 
 /// One that sends a batch and waits for its replies: a connection, or one to each node of a cluster.
 struct Client {
-    /// By node.
-    conns: Vec<ConnId>,
+    /// The connection where there is one server.
+    conn: Option<ConnId>,
+    /// By node of a cluster; `None` for one that is not there yet.
+    nodes: Vec<Option<ConnId>>,
     in_flight: usize,
     /// It stands in the schedule's list of free clients.
     listed: bool,
@@ -91,9 +93,13 @@ struct Conn {
     id: ConnId,
     /// The index of its client.
     client: usize,
+    /// The index of its node in a cluster.
+    node: usize,
     tls: Option<Box<Session>>,
     scanner: ReplyScanner,
     in_flight: VecDeque<Sent>,
+    /// In a cluster the requests themselves, beside `in_flight`.
+    routed: VecDeque<Routed>,
     greeting_left: u32,
 }
 
@@ -154,8 +160,7 @@ impl<'a> Worker<'a> {
             net: EventLoop::new(&options)?,
             conns: Vec::new(),
             clients: Vec::new(),
-            cluster: server.cluster.clone(),
-            routed: Vec::new(),
+            routing: server.cluster.clone().map(Routing::new),
             draw,
             weights: cumulative_weights(&spec.workload),
             taken: 0,
@@ -186,16 +191,17 @@ impl<'a> Worker<'a> {
     fn connect(&mut self, count: usize) -> Result<(), BenchError> {
         let refused = |error| BenchError::Connect { address: self.spec.target.endpoint.to_string(), error };
         for client in 0..count {
-            let mut conns = Vec::with_capacity(self.server.node_count());
-            for node in 0..self.server.node_count() {
-                let socket = self.server.connect(node).map_err(refused)?;
-                let id = self.net.adopt(socket).map_err(refused)?;
-                self.keep(id, client, self.server.greeting_replies)?;
-                self.write(id, &self.server.greeting);
-                self.seal(id)?;
-                conns.push(id);
+            if self.routing.is_some() {
+                self.clients.push(Client::of_cluster());
+                self.connect_to_nodes(client)?;
+                continue;
             }
-            self.clients.push(Client { conns, in_flight: 0, listed: false });
+            let socket = self.server.connect(None).map_err(refused)?;
+            let id = self.net.adopt(socket).map_err(refused)?;
+            self.keep(id, client, 0, self.server.greeting_replies)?;
+            self.write(id, &self.server.greeting);
+            self.seal(id)?;
+            self.clients.push(Client { conn: Some(id), nodes: Vec::new(), in_flight: 0, listed: false });
         }
         self.net.flush();
         Ok(())
@@ -217,8 +223,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Files a new connection.
-    fn keep(&mut self, id: ConnId, client: usize, greeting_left: u32) -> Result<(), BenchError> {
+    /// Files a new connection, to `node` in a cluster.
+    fn keep(&mut self, id: ConnId, client: usize, node: usize, greeting_left: u32) -> Result<(), BenchError> {
         let mut scanner = ReplyScanner::default();
         if self.spec.load.verify
             && let Some(values) = &self.workload.values
@@ -228,8 +234,10 @@ impl<'a> Worker<'a> {
         if self.conns.len() <= id.index() {
             self.conns.resize_with(id.index() + 1, || None);
         }
-        let tls = self.server.session()?;
-        let conn = Conn { id, client, tls, scanner, in_flight: VecDeque::new(), greeting_left };
+        let place = self.routing.as_ref().and_then(|routing| routing.map.nodes.get(node));
+        let tls = self.server.session(place)?;
+        let (in_flight, routed) = Default::default();
+        let conn = Conn { id, client, node, tls, scanner, in_flight, routed, greeting_left };
         self.conns[id.index()] = Some(conn);
         self.ungreeted += usize::from(greeting_left > 0);
         Ok(())
@@ -312,7 +320,8 @@ impl<'a> Worker<'a> {
             let silence_ns = now_ns.saturating_sub(self.last_reply_ns);
             if self.in_flight > 0 && silence_ns > self.spec.load.reply_within.as_nanos() as u64 {
                 let seconds = self.spec.load.reply_within.as_secs_f64();
-                return Err(Stop::Refused(format!("the server sent no reply for {seconds} s")));
+                let silent = self.silent_ones();
+                return Err(Stop::Refused(format!("{silent} sent no reply for {seconds} s")));
             }
         }
     }
@@ -380,9 +389,10 @@ impl<'a> Worker<'a> {
                 {
                     return Ok(());
                 }
+                let name = self.name_of(id);
                 Err(Stop::Refused(match reason {
-                    CloseReason::Failed(kind) => format!("a connection to the server failed: {kind}"),
-                    _ => "the server closed a connection".to_owned(),
+                    CloseReason::Failed(kind) => format!("a connection to {name} failed: {kind}"),
+                    _ => format!("{name} closed a connection"),
                 }))
             }
             _ => Ok(()),
@@ -417,6 +427,9 @@ impl<'a> Worker<'a> {
             } else {
                 let sent = conn.in_flight.pop_front();
                 let sent = sent.ok_or_else(|| Stop::Refused("a reply that nothing asked for".to_owned()))?;
+                if self.routing.is_some() && self.is_redirected(&mut conn, &sent, &reply) {
+                    continue;
+                }
                 answered += 1;
                 self.answered(&sent, reply, &conn.scanner, now_ns);
             }
@@ -431,6 +444,9 @@ impl<'a> Worker<'a> {
         }
         let index = conn.client;
         self.conns[id.index()] = Some(conn);
+        if self.routing.is_some() && self.send_again(index)? {
+            self.last_reply_ns = now_ns;
+        }
         if answered == 0 {
             return Ok(());
         }
@@ -468,12 +484,7 @@ impl<'a> Worker<'a> {
         self.second.saturating_record(latency_ns);
         let template = &self.workload.requests[sent.request as usize].template;
         match reply {
-            Reply::Error(text) => {
-                if let Some(map) = &mut self.cluster {
-                    map.correct(&text);
-                }
-                self.tally.count_error(&text);
-            }
+            Reply::Error(text) => self.tally.count_error(&text),
             Reply::Null => self.tally.misses += u64::from(template.reads()),
             Reply::Value => {
                 self.tally.hits += u64::from(template.reads());
@@ -493,16 +504,21 @@ impl<'a> Worker<'a> {
         if self.has_sent_all(self.sent_stamp_ns) {
             return Ok(());
         }
+        if self.routing.is_some() {
+            self.disconnect_from_nodes(client);
+            self.sent_stamp_ns = self.shared.now_ns();
+            return self.next_requests(client);
+        }
         self.conns[id.index()] = None;
         self.net.close(id);
         let failed = |error| Stop::Refused(format!("a new connection failed: {error}"));
         // A request of an open loop finds its connection made; otherwise making it is part of its latency.
         self.sent_stamp_ns = self.shared.now_ns();
-        let socket = self.server.begin_to_connect().map_err(failed)?;
+        let socket = self.server.begin_to_connect(None).map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
-        self.keep(id, client, self.server.greeting_again_replies)
+        self.keep(id, client, 0, self.server.greeting_again_replies)
             .map_err(|error| Stop::Refused(error.to_string()))?;
-        self.clients[client].conns = vec![id];
+        self.clients[client].conn = Some(id);
         if !self.server.greeting_again.is_empty() {
             self.write(id, &self.server.greeting_again);
         }
@@ -519,7 +535,7 @@ impl<'a> Worker<'a> {
         }
         let mut sent = 0;
         while sent < self.spec.load.pipeline && self.take(self.sent_stamp_ns) {
-            self.send(client, self.sent_stamp_ns);
+            self.send(client, self.sent_stamp_ns)?;
             sent += 1;
         }
         if sent > 0 { self.written(client) } else { Ok(()) }
@@ -527,7 +543,10 @@ impl<'a> Worker<'a> {
 
     /// Notes that `client` wrote; flushes after some.
     fn written(&mut self, client: usize) -> Result<(), Stop> {
-        self.seal(self.clients[client].conns[0]).map_err(Stop::System)?;
+        match self.clients[client].conn {
+            Some(id) => self.seal(id).map_err(Stop::System)?,
+            None => self.seal_nodes()?,
+        }
         self.queued += 1;
         if self.queued >= QUEUED_MAX {
             self.net.flush();
@@ -556,7 +575,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             schedule.sent += 1;
-            self.send(client, due_ns);
+            self.send(client, due_ns)?;
             if !schedule.behind && due_ns >= self.times.measured_ns {
                 self.tally.late_ns += u128::from(self.sent_stamp_ns - due_ns);
                 self.tally.on_free_connection += 1;
@@ -574,29 +593,19 @@ impl<'a> Worker<'a> {
 
     /// Queues one request of `client`, in a cluster to the node that serves it.
     #[inline]
-    fn send(&mut self, client: usize, due_ns: u64) {
+    fn send(&mut self, client: usize, due_ns: u64) -> Result<(), Stop> {
         let request = if self.weights.is_empty() { 0 } else { self.choose() };
-        let template = &self.workload.requests[request].template;
-        let client = &mut self.clients[client];
-        let mut id = client.conns[0];
-        if let Some(map) = &self.cluster {
-            self.routed.clear();
-            template.render(&mut self.routed, &mut self.draw);
-            id = client.conns[map.node_of(&self.routed)];
-        }
-        let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return };
+        let Some(id) = self.clients[client].conn else { return self.send_routed(client, request, due_ns) };
+        let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return Ok(()) };
         let out = match &mut conn.tls {
             Some(session) => &mut session.outgoing,
             None => self.net.output(id).tail_mut(),
         };
-        if self.cluster.is_some() {
-            out.extend_from_slice(&self.routed);
-        } else {
-            template.render(out, &mut self.draw);
-        }
+        self.workload.requests[request].template.render(out, &mut self.draw);
         conn.in_flight.push_back(Sent { due_ns, key: self.draw.key(), request: request as u32 });
-        client.in_flight += 1;
+        self.clients[client].in_flight += 1;
         self.in_flight += 1;
+        Ok(())
     }
 
     /// A request of the mix, by weight.
@@ -622,6 +631,9 @@ impl<'a> Worker<'a> {
         self.shared.tell_second(self.second_index, &self.second);
         self.tally.unanswered = self.unanswered(now_ns);
         self.tally.measured_ns = now_ns.saturating_sub(self.times.measured_ns);
+        if let Some(routing) = &self.routing {
+            self.tally.nodes = routing.answered().collect();
+        }
         if self.measuring {
             self.tally.time = ThreadTime::now().since(self.time_at_start);
         }

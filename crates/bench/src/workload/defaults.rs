@@ -83,12 +83,14 @@ pub struct DefaultTestOptions {
     pub content: Content,
     /// Different keys and members: `-r`. Without it all requests use the same.
     pub keyspace: Option<u64>,
+    /// Keys have a hash tag, so that requests spread over the nodes of a cluster.
+    pub cluster: bool,
 }
 
 impl Default for DefaultTestOptions {
     /// 3 bytes, always the same, one key.
     fn default() -> Self {
-        Self { sizes: Sizes::Fixed(3), content: Content::Constant, keyspace: None }
+        Self { sizes: Sizes::Fixed(3), content: Content::Constant, keyspace: None, cluster: false }
     }
 }
 
@@ -122,6 +124,7 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
     let template_options = TemplateOptions {
         rand_int_count: options.keyspace.map(|count| count.max(1)),
         data: Some(values.clone()),
+        tags: options.cluster,
         ..TemplateOptions::default()
     };
     let template = if test.name == "ping_inline" {
@@ -129,8 +132,8 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
     } else {
         // A random score goes with random members.
         let random_score = test.name == "zadd" && options.keyspace.is_some();
-        let line =
-            if random_score { test.line.replace(" 0 ", " __rand_int__ ") } else { test.line.to_owned() };
+        let line = if options.cluster { tagged(test.line) } else { test.line.to_owned() };
+        let line = if random_score { line.replace(" 0 ", " __rand_int__ ") } else { line };
         Template::parse(&line, &template_options, &mut 0).expect("the lines of the table are templates")
     };
     let mut workload = Workload::of(test.title, vec![Weighted { weight: 1, template }], 0);
@@ -140,6 +143,17 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
         workload.keyspace = options.keyspace.unwrap_or(0);
     }
     workload
+}
+
+/// The line with a hash tag behind the name of each key, as redis-benchmark has it: `key:{tag}:__rand_int__`,
+/// `mylist:{tag}`.
+fn tagged(line: &str) -> String {
+    let tag = |word: &str| match word.split_once(':') {
+        Some((name @ ("key" | "counter"), rest)) => format!("{name}:{{tag}}:{rest}"),
+        None if word.starts_with("my") && word != "myfield" => format!("{word}:{{tag}}"),
+        _ => word.to_owned(),
+    };
+    line.split_whitespace().map(tag).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -187,6 +201,21 @@ mod tests {
         check("zadd", None, "*4|$4|ZADD|$6|myzset|$1|0|$20|element:__rand_int__|");
         check("zadd", Some(1), "*4|$4|ZADD|$6|myzset|$12|000000000000|$20|element:000000000000|");
         check("lrange", None, &format!("*3|$5|LPUSH|$6|mylist|$3|{}|", constant(3)));
+    }
+
+    #[test]
+    fn keys_have_a_tag_in_a_cluster_and_nothing_else_has() {
+        for test in TESTS {
+            let line = tagged(test.line);
+            let keys = test.line.split_whitespace().filter(|word| {
+                word.starts_with("key:")
+                    || word.starts_with("counter:")
+                    || (word.starts_with("my") && *word != "myfield")
+            });
+            assert_eq!(line.matches("{tag}").count(), keys.count(), "{line}");
+        }
+        assert_eq!(tagged("HSET myhash element:__rand_int__ x"), "HSET myhash:{tag} element:__rand_int__ x");
+        assert_eq!(tagged("GET key:__rand_int__"), "GET key:{tag}:__rand_int__");
     }
 
     fn constant(len: usize) -> String {

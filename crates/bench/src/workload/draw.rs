@@ -24,6 +24,8 @@ pub struct Draw {
     pub(super) key: u64,
     /// The start of the last range written.
     pub(super) range_start: u64,
+    /// The hash tag of the present request.
+    pub(super) tag: [u8; 3],
     /// Whether a value follows from its key, so that a reader knows what to expect.
     pub(super) values_follow_keys: bool,
     /// An argument being put together.
@@ -38,6 +40,7 @@ impl Draw {
             sequences,
             key: 0,
             range_start: 0,
+            tag: [b'0'; 3],
             values_follow_keys: false,
             scratch: Vec::new(),
         }

@@ -9,6 +9,7 @@ mod defaults;
 mod distribution;
 mod draw;
 mod memtier;
+mod slot;
 mod template;
 mod value;
 
@@ -20,6 +21,7 @@ pub use defaults::{DEFAULT_TESTS, DefaultTestOptions};
 pub use distribution::{KeyPattern, Keys, Zipf};
 pub use draw::{Draw, Sequences};
 pub use memtier::Memtier;
+pub use slot::{SLOTS, slot};
 pub use template::{Template, TemplateOptions};
 pub use value::{Content, Sizes, Values};
 

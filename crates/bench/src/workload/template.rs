@@ -6,6 +6,7 @@
 //! | `{value SIZE}` | a value; SIZE is `64`, `10-100` or `32:50,64:50` |
 //! | `{rand N}` | a number below N |
 //! | `{range N W}` | two arguments: a number below N, and that plus W but below N |
+//! | `{tag}` | in a cluster a hash tag such as `{06S}`, that of a slot drawn for each request (redis-benchmark's) |
 //! | `__rand_int__` | twelve digits below the keyspace, where one is given (redis-benchmark's) |
 //! | `__key__`, `__data__` | a key and a value of the run's settings (memtier's) |
 //!
@@ -21,11 +22,14 @@ use stdx::quoted::split_quoted;
 
 use super::distribution::{KeyPattern, Keys, Zipf};
 use super::draw::Draw;
+use super::slot::{SLOTS, tag};
 use super::value::{Content, Sizes, Values};
 use crate::BenchError;
 
 /// Digits of `__rand_int__`.
 const RAND_INT_DIGITS: usize = 12;
+/// Bytes of a hash tag, braces included; as long as the placeholder for it.
+const TAG: &[u8] = b"{tag}";
 /// Digits of `{key …}`.
 const KEY_DIGITS: usize = 10;
 /// The exponent of `{key zipfian N}`.
@@ -61,11 +65,13 @@ pub struct TemplateOptions {
     pub data: Option<Values>,
     /// What `{value …}` is made of.
     pub content: Content,
+    /// Whether `{tag}` is a placeholder, as it is for a cluster.
+    pub tags: bool,
 }
 
 impl Default for TemplateOptions {
     fn default() -> Self {
-        Self { rand_int_count: None, keys: None, data: None, content: Content::Alphanumeric }
+        Self { rand_int_count: None, keys: None, data: None, content: Content::Alphanumeric, tags: false }
     }
 }
 
@@ -78,6 +84,7 @@ pub struct Template {
     gets: bool,
     keyspace: u64,
     values: Option<Values>,
+    has_tags: bool,
 }
 
 /// A part of an encoded request.
@@ -89,6 +96,8 @@ enum Piece {
     Digits { number: Number, digits: usize },
     /// A value of fixed length.
     Value(Values),
+    /// A hash tag.
+    Tag,
     /// A whole argument of varying length, header included.
     Argument(Vec<Part>),
 }
@@ -99,6 +108,7 @@ enum Part {
     Bytes(Vec<u8>),
     Number { number: Number, digits: Option<usize> },
     Value(Values),
+    Tag,
 }
 
 /// A number chosen for each request.
@@ -148,7 +158,8 @@ impl Template {
     /// A request whose bytes never change and follow no form: redis-benchmark's inline PING.
     pub fn raw(text: &str, bytes: &[u8]) -> Self {
         let pieces = vec![Piece::Bytes(bytes.to_vec())];
-        Self { text: text.to_owned(), pieces, reads: false, gets: false, keyspace: 0, values: None }
+        let text = text.to_owned();
+        Self { text, pieces, reads: false, gets: false, keyspace: 0, values: None, has_tags: false }
     }
 
     fn from_words(
@@ -178,6 +189,7 @@ impl Template {
             gets: command == "GET",
             keyspace: keyspaces.max().unwrap_or(0),
             values,
+            has_tags: parts().any(|part| matches!(part, Part::Tag)),
             pieces: encode(arguments),
         })
     }
@@ -210,11 +222,16 @@ impl Template {
     /// Appends the next request, as it goes out. O(its length).
     #[inline]
     pub fn render(&self, out: &mut Vec<u8>, draw: &mut Draw) {
+        if self.has_tags {
+            // One for all keys of a request, which must lie in one slot.
+            draw.tag = tag(draw.rng.usize(..SLOTS));
+        }
         for piece in &self.pieces {
             match piece {
                 Piece::Bytes(bytes) => out.extend_from_slice(bytes),
                 Piece::Digits { number, digits } => push_digits(number.next(draw), *digits, out),
                 Piece::Value(values) => out.extend_from_slice(values.next(draw)),
+                Piece::Tag => push_tag(out, draw),
                 Piece::Argument(parts) => push_argument(parts, out, draw),
             }
         }
@@ -240,6 +257,7 @@ fn encode(arguments: Vec<Vec<Part>>) -> Vec<Piece> {
                 }
                 Part::Number { number, digits } => Piece::Digits { number, digits: digits.unwrap_or(0) },
                 Part::Value(values) => Piece::Value(values),
+                Part::Tag => Piece::Tag,
             };
             pieces.push(Piece::Bytes(std::mem::take(&mut bytes)));
             pieces.push(piece);
@@ -256,6 +274,7 @@ fn fixed_len(part: &Part) -> Option<usize> {
         Part::Bytes(bytes) => Some(bytes.len()),
         Part::Number { digits, .. } => *digits,
         Part::Value(values) => values.fixed_len(),
+        Part::Tag => Some(TAG.len()),
     }
 }
 
@@ -272,6 +291,7 @@ fn push_argument(parts: &[Part], out: &mut Vec<u8>, draw: &mut Draw) {
                 scratch.extend_from_slice(itoa::Buffer::new().format(number.next(draw)).as_bytes());
             }
             Part::Value(values) => scratch.extend_from_slice(values.next(draw)),
+            Part::Tag => push_tag(&mut scratch, draw),
         }
     }
     out.push(b'$');
@@ -280,6 +300,12 @@ fn push_argument(parts: &[Part], out: &mut Vec<u8>, draw: &mut Draw) {
     out.extend_from_slice(&scratch);
     out.extend_from_slice(b"\r\n");
     draw.scratch = scratch;
+}
+
+fn push_tag(out: &mut Vec<u8>, draw: &Draw) {
+    out.push(b'{');
+    out.extend_from_slice(&draw.tag);
+    out.push(b'}');
 }
 
 /// Appends `number` in `digits` digits; the lowest ones of a longer number.
@@ -370,6 +396,9 @@ impl Parser<'_> {
         {
             let number = Number::Key(up_to(count, KeyPattern::Uniform));
             return Ok(Some((12, vec![Part::Number { number, digits: Some(RAND_INT_DIGITS) }])));
+        }
+        if text.starts_with(TAG) && self.options.tags {
+            return Ok(Some((TAG.len(), vec![Part::Tag])));
         }
         if text.starts_with(b"__key__")
             && let Some((prefix, keys)) = &self.options.keys
@@ -533,6 +562,20 @@ mod tests {
         assert!(request.starts_with("SET memtier-0 "), "{request}");
         let (_, number) = request.split_once("r:").unwrap();
         assert!(number.len() == 12 && number.parse::<u64>().unwrap() < 5, "{request}");
+    }
+
+    #[test]
+    fn tags_of_a_cluster_are_one_for_all_keys_of_a_request_and_reach_all_slots() {
+        let options = TemplateOptions { tags: true, ..TemplateOptions::default() };
+        let mut slots = [false; SLOTS];
+        for request in rendered("MSET a:{tag}:1 x b{tag} y{rand 9}{tag}", &options, 200_000) {
+            let slot = |word: &str| usize::from(crate::workload::slot(word.as_bytes()));
+            let words: Vec<&str> = request.split(' ').collect();
+            assert_eq!((words[1].len(), slot(words[1]), slot(words[4])), (9, slot(words[3]), slot(words[1])));
+            slots[slot(words[1])] = true;
+        }
+        assert!(slots.iter().filter(|&&reached| reached).count() > SLOTS * 999 / 1000);
+        assert_eq!(rendered("GET {tag}", &TemplateOptions::default(), 1), ["GET {tag}"]);
     }
 
     #[test]

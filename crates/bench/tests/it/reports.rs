@@ -75,6 +75,7 @@ fn run(point: &Point, rate: f64, round: u32) -> RunResult {
             context_switches_voluntary: 700,
             context_switches_involuntary: 30,
         }),
+        cluster: None,
         ending: Ending::Complete,
     }
 }

@@ -193,6 +193,7 @@ impl State {
         let odd = &self.oddities;
         match arguments {
             [b"CLUSTER", b"SLOTS"] => return Some(self.slots.lock().unwrap().clone()),
+            [b"COMMAND", ..] => return Some(b"-ERR unknown command\r\n".to_vec()),
             [b"PING"] => return Some(b"+PONG\r\n".to_vec()),
             [b"AUTH", ..] if odd.refuses_auth => return Some(b"-WRONGPASS invalid password\r\n".to_vec()),
             [b"AUTH", ..] => return Some(b"+OK\r\n".to_vec()),

@@ -1,0 +1,241 @@
+//! The part of a worker that talks to a cluster: each request goes to the node that serves its key, and
+//! follows the redirections of a cluster whose slots move.
+//!
+//! A client has a connection to every node, or makes it when it first needs it: nodes may appear while the
+//! run lasts. A request is kept until it is answered, so that it can be sent again elsewhere; its latency
+//! counts from when it was due, redirections included. They are counted apart and are no errors, unless a
+//! request is sent around in circles.
+
+use net::ConnId;
+
+use super::super::cluster::{ClusterMap, Redirect};
+use super::super::replies::Reply;
+use super::{Client, Conn, Sent, Stop, Worker};
+use crate::BenchError;
+
+/// Redirections of one request that are followed.
+const REDIRECTIONS_MAX: u8 = 16;
+/// Buffers of answered requests that are kept for later ones.
+const SPARE_MAX: usize = 1024;
+/// In place of a request's number: ASKING, whose reply counts for nothing.
+const ASKING: u32 = u32::MAX;
+
+/// What a worker knows of the cluster.
+pub(super) struct Routing {
+    pub(super) map: ClusterMap,
+    /// Buffers for requests.
+    spare: Vec<Vec<u8>>,
+    /// Requests to send once more.
+    again: Vec<Again>,
+    /// Connections written to since they were sealed.
+    unsealed: Vec<ConnId>,
+    /// By node: requests answered in the measured part.
+    answered: Vec<u64>,
+}
+
+/// A request that was sent to a node: its bytes, and how often it was redirected.
+#[derive(Default)]
+pub(super) struct Routed {
+    bytes: Vec<u8>,
+    redirections: u8,
+}
+
+struct Again {
+    node: usize,
+    asking: bool,
+    sent: Sent,
+    routed: Routed,
+}
+
+impl Routing {
+    pub(super) fn new(map: ClusterMap) -> Self {
+        let (spare, again, unsealed, answered) = Default::default();
+        Self { map, spare, again, unsealed, answered }
+    }
+
+    /// Requests answered by each node, by its name.
+    pub(super) fn answered(&self) -> impl Iterator<Item = (String, u64)> {
+        let count = |at: usize| self.answered.get(at).copied().unwrap_or(0);
+        self.map.nodes.iter().enumerate().map(move |(at, node)| (node.name(), count(at)))
+    }
+
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// Makes and greets a connection to every node for `client`.
+    pub(super) fn connect_to_nodes(&mut self, client: usize) -> Result<(), BenchError> {
+        let nodes = self.routing.as_ref().map_or(0, |routing| routing.map.nodes.len());
+        for node in 0..nodes {
+            let Some(routing) = &self.routing else { break };
+            let node_there = &routing.map.nodes[node];
+            let refused = |error| BenchError::Connect { address: node_there.name(), error };
+            let socket = self.server.connect(Some(node_there)).map_err(refused)?;
+            let id = self.net.adopt(socket).map_err(refused)?;
+            self.keep(id, client, node, self.server.greeting_replies)?;
+            self.write(id, &self.server.greeting);
+            self.seal(id)?;
+            self.clients[client].nodes.push(Some(id));
+        }
+        Ok(())
+    }
+
+    /// Sends request number `request` of the workload to the node that serves its key.
+    pub(super) fn send_routed(&mut self, client: usize, request: usize, due_ns: u64) -> Result<(), Stop> {
+        let Some(routing) = &mut self.routing else { return Ok(()) };
+        let mut bytes = routing.spare.pop().unwrap_or_default();
+        self.workload.requests[request].template.render(&mut bytes, &mut self.draw);
+        let node = routing.map.node_of(request, &bytes);
+        let sent = Sent { due_ns, key: self.draw.key(), request: request as u32 };
+        self.clients[client].in_flight += 1;
+        self.in_flight += 1;
+        self.send_to_node(client, node, false, sent, Routed { bytes, redirections: 0 })
+    }
+
+    /// Queues a request for `node`, with ASKING ahead of it if it is `asking`.
+    fn send_to_node(
+        &mut self,
+        client: usize,
+        node: usize,
+        asking: bool,
+        sent: Sent,
+        routed: Routed,
+    ) -> Result<(), Stop> {
+        let id = match self.clients[client].nodes.get(node).copied().flatten() {
+            Some(id) => id,
+            None => self.connect_to_node(client, node)?,
+        };
+        if asking {
+            self.write(id, b"*1\r\n$6\r\nASKING\r\n");
+        }
+        self.write(id, &routed.bytes);
+        let (Some(Some(conn)), Some(routing)) = (self.conns.get_mut(id.index()), &mut self.routing) else {
+            return Ok(());
+        };
+        if asking {
+            conn.in_flight.push_back(Sent { due_ns: 0, key: 0, request: ASKING });
+            conn.routed.push_back(Routed::default());
+        }
+        conn.in_flight.push_back(sent);
+        conn.routed.push_back(routed);
+        if conn.tls.is_some() && !routing.unsealed.contains(&id) {
+            routing.unsealed.push(id);
+        }
+        Ok(())
+    }
+
+    /// Opens a connection to `node` in the middle of the run.
+    fn connect_to_node(&mut self, client: usize, node: usize) -> Result<ConnId, Stop> {
+        let place = self.routing.as_ref().and_then(|routing| routing.map.nodes.get(node));
+        let name = place.map(super::super::cluster::Node::name).unwrap_or_default();
+        let socket = self.server.begin_to_connect(place);
+        let id = socket.and_then(|socket| self.net.adopt(socket));
+        let id = id.map_err(|error| Stop::Refused(format!("no connection to node {name}: {error}")))?;
+        self.keep(id, client, node, self.server.greeting_again_replies)
+            .map_err(|error| Stop::Refused(error.to_string()))?;
+        self.write(id, &self.server.greeting_again);
+        let nodes = &mut self.clients[client].nodes;
+        if nodes.len() <= node {
+            nodes.resize(node + 1, None);
+        }
+        nodes[node] = Some(id);
+        Ok(id)
+    }
+
+    /// Looks at the `reply` to `sent` on `conn`: true when it is no answer, because it belongs to ASKING or
+    /// sends the request elsewhere, which [`send_again`](Self::send_again) then does.
+    pub(super) fn is_redirected(&mut self, conn: &mut Conn, sent: &Sent, reply: &Reply) -> bool {
+        let (Some(routing), Some(mut routed)) = (&mut self.routing, conn.routed.pop_front()) else {
+            return false;
+        };
+        if sent.request == ASKING {
+            return true;
+        }
+        let measured = sent.due_ns >= self.times.measured_ns;
+        if let Reply::Error(text) = reply
+            && routed.redirections < REDIRECTIONS_MAX
+            && let Some(redirect) = routing.map.redirect(text, conn.node)
+        {
+            routed.redirections += 1;
+            let (node, asking) = match redirect {
+                Redirect::Moved(node) => (node, false),
+                Redirect::Ask(node) => (node, true),
+            };
+            let count = if asking { &mut self.tally.asked } else { &mut self.tally.moved };
+            *count += u64::from(measured);
+            let sent = Sent { due_ns: sent.due_ns, key: sent.key, request: sent.request };
+            routing.again.push(Again { node, asking, sent, routed });
+            return true;
+        }
+        if measured {
+            if routing.answered.len() <= conn.node {
+                routing.answered.resize(conn.node + 1, 0);
+            }
+            routing.answered[conn.node] += 1;
+        }
+        routing.keep(routed.bytes);
+        false
+    }
+
+    /// Sends what was redirected to where it belongs. True when there was any.
+    pub(super) fn send_again(&mut self, client: usize) -> Result<bool, Stop> {
+        let Some(routing) = &mut self.routing else { return Ok(false) };
+        let again = std::mem::take(&mut routing.again);
+        let any = !again.is_empty();
+        for Again { node, asking, sent, routed } in again {
+            self.send_to_node(client, node, asking, sent, routed)?;
+        }
+        if any {
+            self.seal_nodes()?;
+        }
+        Ok(any)
+    }
+
+    /// Seals what was written to nodes.
+    pub(super) fn seal_nodes(&mut self) -> Result<(), Stop> {
+        while let Some(id) = self.routing.as_mut().and_then(|routing| routing.unsealed.pop()) {
+            self.seal(id).map_err(Stop::System)?;
+        }
+        Ok(())
+    }
+
+    /// Closes all connections of `client`; those it needs are made anew.
+    pub(super) fn disconnect_from_nodes(&mut self, client: usize) {
+        for id in std::mem::take(&mut self.clients[client].nodes).into_iter().flatten() {
+            self.conns[id.index()] = None;
+            self.net.close(id);
+        }
+    }
+
+    /// Who a connection is to: ` 127.0.0.1:7001` in a cluster, nothing where there is one server.
+    pub(super) fn name_of(&self, id: ConnId) -> String {
+        let conn = self.conns.get(id.index()).and_then(Option::as_ref);
+        let node =
+            self.routing.as_ref().zip(conn).and_then(|(routing, conn)| routing.map.nodes.get(conn.node));
+        node.map_or_else(|| "the server".to_owned(), |node| format!("node {}", node.name()))
+    }
+
+    /// Those that requests wait for.
+    pub(super) fn silent_ones(&self) -> String {
+        let Some(routing) = &self.routing else { return "the server".to_owned() };
+        let waits = |node: usize| {
+            self.conns.iter().flatten().any(|conn| conn.node == node && !conn.in_flight.is_empty())
+        };
+        let nodes = routing.map.nodes.iter().enumerate();
+        let names: Vec<String> =
+            nodes.filter(|(at, _)| waits(*at)).map(|(_, node)| format!("node {}", node.name())).collect();
+        names.join(" and ")
+    }
+}
+
+impl Client {
+    /// One that has no connections yet to the nodes of a cluster.
+    pub(super) fn of_cluster() -> Self {
+        Self { conn: None, nodes: Vec::new(), in_flight: 0, listed: false }
+    }
+}
