@@ -58,10 +58,10 @@ pub struct Engine {
     paused: bool,
     /// Whether somebody is told all commands in this turn.
     monitored: bool,
-    /// Whether keys are counted for HOTKEYS in this turn.
-    pub(crate) counts_keys: bool,
-    /// Whether that is by their commands' time and bytes, among others.
+    /// Whether commands are counted for HOTKEYS in this turn, with their time.
     pub(crate) times_keys: bool,
+    /// Commands up to the next whose keys are counted, itself included.
+    pub(crate) sample_in: u64,
     /// Messages for the client whose command runs.
     own_pushes: OwnPushes,
     /// Replies that wait until something is freed.
@@ -122,8 +122,8 @@ impl Engine {
             called: false,
             paused: false,
             monitored: false,
-            counts_keys: false,
             times_keys: false,
+            sample_in: u64::MAX,
             own_pushes: OwnPushes::default(),
             held: Vec::new(),
         }
@@ -147,6 +147,7 @@ impl Engine {
         if version != self.settings_version {
             self.settings = self.shared.settings.get();
             self.settings_version = version;
+            self.draw_sample();
         }
         self.access = if self.settings.lfu {
             Access::Lfu {
@@ -160,7 +161,6 @@ impl Engine {
         self.paused = self.shared.pause.until_ms.load(Relaxed) > now_ms;
         self.monitored = self.shared.monitors.any();
         self.times_keys = self.shared.hot_keys.is_active(now_ms);
-        self.counts_keys = self.times_keys || self.settings.key_sampling.shown > 0;
         let wanted = self.notifier().wanted();
         self.effects.wanted_events = wanted;
         self.tally.wants_missed = wanted.contains(EventClass::MISSED);

@@ -101,17 +101,21 @@ impl Timing {
         let thresholds = &engine.settings.thresholds;
         let (from, noted_nanos) = (thresholds.from, thresholds.noted_nanos);
         if session.flow == Flow::Waiting {
-            engine.sample_keys(session.db, registered, &request.args);
+            if engine.samples_keys() {
+                engine.sample_keys(session.db, Some(registered), &request.args);
+            }
             return self.begins_to_wait(engine, registered, called);
         }
         self.calls += u64::from(called);
-        let may_go_on = registered.is_short
+        let goes_on = registered.is_short
             && next.is_some_and(|next| std::ptr::eq(next, registered))
             && self.calls < RUN_CALLS_MAX
+            && !engine.times_keys
             && request.args.len() <= SHORT_ARGS_MAX
             && from[0] >= SINGLY_BELOW_NANOS;
-        let singly = engine.counts_keys && engine.counts_singly(session, request, called);
-        let goes_on = may_go_on && !singly;
+        if engine.samples_keys() {
+            engine.sample_keys(session.db, called.then_some(registered), &request.args);
+        }
         let large = bytes[0] as u64 >= from[1] || bytes[1] as u64 >= from[2];
         if goes_on && !large {
             return;
@@ -170,8 +174,8 @@ impl Engine {
     pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Instant) {
         let took = since.elapsed();
         self.note_time(ran.registered, took, 1);
-        if self.counts_keys {
-            self.sample_keys(session.db, ran.registered, ran.args);
+        if self.samples_keys() {
+            self.sample_keys(session.db, Some(ran.registered), ran.args);
         }
         if self.times_keys {
             self.note_keys(ran, took);
@@ -183,21 +187,36 @@ impl Engine {
         }
     }
 
-    /// Counts which keys a command uses while `hotkeys-top-k` asks for it; whether HOTKEYS asks for its own time.
-    #[cold]
-    fn counts_singly(&mut self, session: &Session, request: &Request<'_>, called: bool) -> bool {
-        if let Some(registered) = request.registered.filter(|_| called) {
-            self.sample_keys(session.db, registered.called_by(&request.args), &request.args);
-        }
-        self.times_keys
+    /// Whether the keys of the command that ran are to be counted for `hotkeys-top-k`.
+    #[inline]
+    fn samples_keys(&mut self) -> bool {
+        // Where nothing is sampled, it counts down from so much that it never arrives.
+        self.sample_in -= 1;
+        self.sample_in == 0
     }
 
-    /// Counts the keys of one of so many commands.
-    fn sample_keys(&mut self, db: usize, registered: &'static Registered, args: &Args<'_>) {
-        let Sampling { shown, percent, .. } = self.settings.key_sampling;
-        if shown > 0 && (percent == 100 || self.rng.u32(..100) < percent) {
+    /// Counts the keys of a command, if it ran, and draws which is the next.
+    #[cold]
+    fn sample_keys(&mut self, db: usize, ran: Option<&'static Registered>, args: &Args<'_>) {
+        if let Some(registered) = ran.map(|registered| registered.called_by(args)) {
+            let percent = self.settings.key_sampling.percent;
             self.shared.hot_keys.note_sample(self.thread, percent, db, registered, args);
         }
+        self.draw_sample();
+    }
+
+    /// Draws the next command whose keys are counted: each has the same chance, so how many are passed over has a
+    /// geometric distribution. One draw for each counted command is all that sampling costs.
+    pub(crate) fn draw_sample(&mut self) {
+        let Sampling { shown, percent, .. } = self.settings.key_sampling;
+        self.sample_in = match percent {
+            _ if shown == 0 => u64::MAX,
+            100 => 1,
+            _ => {
+                let passed = (1.0 - self.rng.f64()).ln() / (1.0 - f64::from(percent) / 100.0).ln();
+                1 + passed as u64
+            }
+        };
     }
 
     /// Counts a command for HOTKEYS.

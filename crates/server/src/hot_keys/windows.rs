@@ -8,7 +8,7 @@
 //! ```text
 //!   command ─► sampled? ─► live part of its thread ──(window over)──► last window ─► HOTKEYS GET, INFO
 //! ```
-//! Off, it costs nothing beyond the branch of `hot_keys.rs`. On, a command draws a number, and a sampled one
+//! On or off, a command counts a number down. A sampled one draws how many are passed over until the next, and
 //! takes its thread's lock, a leaf that otherwise only the end of a window takes. What is done at the end is
 //! done without a thread's lock, except for swapping its counters.
 //!
