@@ -227,6 +227,7 @@ mod tests {
             },
             server: None,
             cluster: None,
+            link: None,
             ending: Ending::Complete,
         }
     }

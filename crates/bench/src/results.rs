@@ -40,7 +40,9 @@ pub struct RunResult {
     /// Latency of all requests.
     pub latency: LatencySummary,
     /// The same as a histogram: how many requests took at most so long and longer than the entry before.
-    /// Ascending; empty buckets are left out; three significant digits.
+    /// Ascending; empty buckets are left out; three significant digits. In JSON a string of
+    /// `MICROSECONDS:COUNT`, with blanks between.
+    #[serde(with = "buckets")]
     pub histogram: Vec<Bucket>,
     /// The course of the run, a second each.
     pub per_second: Vec<Second>,
@@ -51,6 +53,9 @@ pub struct RunResult {
     /// What the nodes of a cluster did; absent where there is one server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterUse>,
+    /// The simulated link to the server, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkUse>,
     /// How the run ended.
     pub ending: Ending,
 }
@@ -156,12 +161,44 @@ pub struct LatencySummary {
 }
 
 /// Requests of about the same latency.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     /// The longest latency counted here.
     pub upper_us: f64,
     /// How many.
     pub count: u64,
+}
+
+/// Buckets as one string: a list of objects would be ten times as long, and most of results.json.
+mod buckets {
+    use std::fmt::Write;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::Bucket;
+
+    pub(super) fn serialize<S: Serializer>(buckets: &[Bucket], to: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::new();
+        for bucket in buckets {
+            let blank = if text.is_empty() { "" } else { " " };
+            write!(text, "{blank}{}:{}", bucket.upper_us, bucket.count).expect("a string takes all");
+        }
+        to.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Bucket>, D::Error> {
+        let text = String::deserialize(from)?;
+        let bucket = |word: &str| {
+            let (upper_us, count) = word.split_once(':')?;
+            Some(Bucket { upper_us: upper_us.parse().ok()?, count: count.parse().ok()? })
+        };
+        text.split(' ')
+            .filter(|word| !word.is_empty())
+            .map(|word| {
+                bucket(word).ok_or_else(|| Error::custom(format!("{word:?} is not MICROSECONDS:COUNT")))
+            })
+            .collect()
+    }
 }
 
 /// One second of a run.
@@ -223,6 +260,37 @@ pub struct ClusterUse {
     pub moved: u64,
     /// Redirections of one request whose slot is on the move (ASK), each followed.
     pub asked: u64,
+}
+
+/// How a link is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// By the kernel, between two network namespaces.
+    Netem,
+    /// By a thread of saker-bench that passes on what it is sent.
+    Relay,
+}
+
+impl LinkKind {
+    /// `netem` or `relay`.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkKind::Netem => "netem",
+            LinkKind::Relay => "relay",
+        }
+    }
+}
+
+/// A simulated link in the time of a run, warm-up included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkUse {
+    /// What made it.
+    pub kind: LinkKind,
+    /// Processor time of the relay over wall time, 0 to 1; absent where the kernel is the link.
+    pub busy: Option<f64>,
+    /// The same per request, in microseconds. It is neither in the server's nor in the client's.
+    pub cpu_us_per_request: Option<f64>,
 }
 
 /// How a run ended.

@@ -180,7 +180,8 @@ impl Epoll {
                 self.readable.push_back(conn);
             }
         }
-        if event.is_write_closed() && !open.wants_input() {
+        let kept = core.options.keeps_half_closed && !event.is_error();
+        if event.is_write_closed() && !open.wants_input() && !kept {
             // Nobody will read up to the end of this one: it is over in both directions.
             core.end(conn, CloseReason::Failed(io::ErrorKind::ConnectionReset));
         } else if event.is_writable() && core.outputs.is_behind(conn) {

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +15,9 @@ use tempfile::TempDir;
 
 use super::command_line::{self, Places};
 use super::control::{Control, info_field};
-use super::network::Link;
+use super::network::{Link, Namespace};
 use super::outcome::EngineFacts;
+use super::relay::Relay;
 use super::study::{Engine, Study};
 use crate::results::Transport;
 use crate::spec::{Endpoint, Target, Tls};
@@ -92,6 +93,8 @@ pub struct Running {
     tls: Option<(String, u16)>,
     socket: Option<PathBuf>,
     password: Option<String>,
+    /// What clients connect to in place of the engine itself, where the link is ours.
+    relays: Vec<(Transport, Relay)>,
     child: Option<Child>,
     log: PathBuf,
     _dir: Option<TempDir>,
@@ -114,6 +117,15 @@ impl Running {
         if running.child.is_none() {
             running.pid = running.local_pid();
         }
+        if let Some(shape) = around.link.and_then(Link::shape) {
+            for (transport, place) in [(Transport::Tcp, &running.tcp), (Transport::Tls, &running.tls)] {
+                let Some((host, port)) = place else { continue };
+                let failed = |error: io::Error| format!("no relay to it: {error}");
+                let mut addresses = (host.as_str(), *port).to_socket_addrs().map_err(failed)?;
+                let address = addresses.next().ok_or("its name has no address")?;
+                running.relays.push((transport, Relay::start(address, shape).map_err(failed)?));
+            }
+        }
         Ok(running)
     }
 
@@ -124,7 +136,7 @@ impl Running {
         threads: u32,
         around: Surroundings<'_>,
     ) -> Result<Self, String> {
-        let link = around.link;
+        let namespace = around.link.and_then(Link::namespace);
         let tls = around.certificate.zip(engine.tls_options.as_ref());
         let line =
             tls.map_or_else(|| line.to_owned(), |(_, options)| format!("{line} {}", options.get_ref()));
@@ -136,7 +148,7 @@ impl Running {
             threads,
             password: study.load.password.clone().unwrap_or_default(),
             dir: dir.path().to_owned(),
-            bind: link.map_or_else(|| Ipv4Addr::LOCALHOST.to_string(), Link::address),
+            bind: namespace.map_or_else(|| Ipv4Addr::LOCALHOST.to_string(), Namespace::address),
             tls_port: free_port().map_err(system)?,
             certificate: around.certificate.map(Certificate::files).unwrap_or_default(),
         };
@@ -144,7 +156,7 @@ impl Running {
         let program =
             command_line::find_program(&words[0]).ok_or(format!("{} is not installed", words[0]))?;
         let prefix: Vec<String> =
-            link.map_or_else(Vec::new, |link| link.prefix().map(str::to_owned).to_vec());
+            namespace.map_or_else(Vec::new, |namespace| namespace.prefix().map(str::to_owned).to_vec());
         let program = [program.to_string_lossy().into_owned()];
         let words: Vec<&String> = prefix.iter().chain(&program).chain(&words[1..]).collect();
         let log_path = dir.path().join("engine.log");
@@ -163,6 +175,7 @@ impl Running {
             tcp: uses("{port}").then(|| (places.bind.clone(), places.port)),
             socket: uses("{socket}").then_some(places.socket),
             password: study.load.password.clone(),
+            relays: Vec::new(),
             child: Some(child),
             log: log_path,
             _dir: Some(dir),
@@ -186,6 +199,7 @@ impl Running {
             tcp,
             socket,
             password,
+            relays: Vec::new(),
             child: None,
             log: PathBuf::new(),
             _dir: None,
@@ -208,6 +222,21 @@ impl Running {
         // The certificate is our own and of this minute: nothing would be learned by checking it.
         let tls = (transport == Transport::Tls).then(|| Tls { insecure: true, ..Tls::default() });
         Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, tls, ..Target::default() })
+    }
+
+    /// The same through the link to it.
+    pub fn distant(&self, transport: Transport, resp: u8) -> Result<Target, String> {
+        let mut target = self.target(transport, resp)?;
+        if let Some(relay) = self.relay(transport) {
+            let address = relay.address();
+            target.endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port() };
+        }
+        Ok(target)
+    }
+
+    /// The relay that what is sent over `transport` goes through.
+    pub fn relay(&self, transport: Transport) -> Option<&Relay> {
+        self.relays.iter().find(|(way, _)| *way == transport).map(|(_, relay)| relay)
     }
 
     /// A connection for questions.

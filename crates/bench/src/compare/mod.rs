@@ -11,6 +11,7 @@ mod control;
 mod engine;
 mod network;
 pub mod outcome;
+mod relay;
 pub mod rounds;
 pub mod stats;
 pub mod study;

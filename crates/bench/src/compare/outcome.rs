@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::{self, Estimate};
 use super::study::Point;
-use crate::results::{Ending, LatencySummary, RunResult};
+use crate::results::{Ending, LatencySummary, LinkKind, RunResult};
 
 /// A whole study's outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct Outcome {
     pub cells: Vec<Cell>,
     /// What keys took.
     pub memory: Vec<KeyMemory>,
+    /// The simulated links, by their round trip.
+    #[serde(default)]
+    pub links: BTreeMap<u32, LinkKind>,
 }
 
 /// The machine that the load generator ran on.
@@ -100,6 +103,37 @@ impl Outcome {
         self.engines.iter().filter(|engine| engine.left_out.is_none())
     }
 
+    /// The way to a server `round_trip_ms` away in words, with what made the link.
+    pub fn link_name(&self, round_trip_ms: u32) -> String {
+        match (round_trip_ms, self.links.get(&round_trip_ms)) {
+            (0, _) => "this machine".to_owned(),
+            (round_trip, Some(kind)) => format!("{round_trip} ms link ({})", kind.name()),
+            (round_trip, None) => format!("{round_trip} ms link"),
+        }
+    }
+
+    /// A sentence on each simulated link.
+    pub fn about_links(&self) -> Vec<String> {
+        let busy = |round_trip_ms: u32| {
+            let cells = self.cells.iter().filter(move |cell| cell.point.round_trip_ms == round_trip_ms);
+            let shares = cells.flat_map(|cell| &cell.rounds).filter_map(|run| run.link.as_ref()?.busy);
+            shares.fold(0.0, f64::max)
+        };
+        let about = |(&round_trip_ms, kind): (&u32, &LinkKind)| match kind {
+            LinkKind::Netem => {
+                format!(
+                    "The {round_trip_ms} ms link is netem: the kernel delays what passes between two network namespaces."
+                )
+            }
+            LinkKind::Relay => format!(
+                "The {round_trip_ms} ms link is a relay: a thread of saker-bench on this machine that passes on what it \
+                 is sent. It took up to {:.1} % of a processor, which is neither in the server's CPU nor in the client's.",
+                busy(round_trip_ms) * 100.0
+            ),
+        };
+        self.links.iter().map(about).collect()
+    }
+
     /// The cell of `engine` at `point`.
     pub fn cell(&self, engine: &str, point: &Point) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.engine == engine && cell.point == *point)
@@ -135,6 +169,8 @@ pub enum Metric {
     ServerCpu,
     /// CPU time of the load generator per request, in microseconds.
     ClientCpu,
+    /// CPU time of the link's relay per request, in microseconds.
+    LinkCpu,
     /// Resident memory of the server.
     Rss,
     /// Context switches of the server per thousand requests.
@@ -177,6 +213,7 @@ impl Metric {
             Metric::Max => "longest latency, µs",
             Metric::ServerCpu => "server CPU per request, µs",
             Metric::ClientCpu => "client CPU per request, µs",
+            Metric::LinkCpu => "link CPU per request, µs",
             Metric::Rss => "resident memory, MB",
             Metric::Switches => "context switches per 1,000 requests",
             Metric::HitRate => "hit rate, %",
@@ -200,6 +237,7 @@ impl Metric {
             Metric::Max => latency(|latency| latency.max_us),
             Metric::ServerCpu => Some(run.server.as_ref()?.cpu_us_per_request),
             Metric::ClientCpu => Some(run.client.cpu_us_per_request),
+            Metric::LinkCpu => run.link.as_ref()?.cpu_us_per_request,
             Metric::Rss => Some(run.server.as_ref()?.rss_bytes as f64 / 1e6),
             Metric::Switches => {
                 let server = run.server.as_ref()?;

@@ -14,19 +14,21 @@
 //! An engine that goes away fails its cells of the group and is started anew for the next; what was
 //! measured stays.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use resp::Value;
 
 use super::engine::{Certificate, Running, Surroundings, differences};
-use super::network::Link;
+use super::network::{Link, Wanted};
 use super::outcome::{Cell, EngineFacts, KeyMemory, Machine, Metric, Outcome};
+use super::relay::Relay;
 use super::study::{Engine, NamedWorkload, Point, Study};
 use super::{command_line, stats};
 use crate::BenchError;
-use crate::results::{Ending, RunResult, Transport};
+use crate::results::{ClientBound, Ending, LinkKind, LinkUse, RunResult, Transport};
 use crate::spec::{Limit, Load, RunSpec, Target, Watch};
 use crate::workload::Workload;
 
@@ -35,6 +37,8 @@ const FILL_CONNECTIONS: usize = 8;
 const FILL_PIPELINE: usize = 16;
 /// Elements of the list that LRANGE tests read; they read 600 at most.
 const LIST_FILL_REQUESTS: u64 = 1_000;
+/// A relay that is busy for so much of the time is the limit.
+const RELAY_BUSY_MIN: f64 = 0.9;
 /// Requests of a run where the study says neither requests nor seconds: redis-benchmark's.
 const REQUESTS_DEFAULT: u64 = 100_000;
 
@@ -85,6 +89,7 @@ impl<'a> Runner<'a> {
             notes: Vec::new(),
             cells: Vec::new(),
             memory: Vec::new(),
+            links: BTreeMap::new(),
         };
         Self { study, interrupt, save, outcome, problems: Vec::new(), runs_done: 0, certificate: None }
     }
@@ -164,11 +169,20 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn link(&self, number: usize, round_trip_ms: u32) -> Result<Option<Link>, String> {
+    fn link(&mut self, number: usize, round_trip_ms: u32) -> Result<Option<Link>, String> {
         if round_trip_ms == 0 {
             return Ok(None);
         }
-        Link::make(u8::try_from(number).unwrap_or(u8::MAX), round_trip_ms).map(Some)
+        let load = &self.study.load;
+        let wanted = Wanted { kind: load.link, round_trip_ms, mbit_per_second: load.link_mbit_per_second };
+        let (link, instead) = Link::make(u8::try_from(number).unwrap_or(u8::MAX), &wanted)?;
+        if let Some(reason) = instead {
+            self.note(format!(
+                "the {round_trip_ms} ms link is a relay of saker-bench, as the kernel offers no netem: {reason}"
+            ));
+        }
+        self.outcome.links.insert(round_trip_ms, link.kind());
+        Ok(Some(link))
     }
 
     /// Starts the engines and measures all that they have in common.
@@ -372,7 +386,7 @@ impl<'a> Runner<'a> {
         running: &mut Running,
     ) -> bool {
         let engine = self.study.engines.iter().find(|engine| engine.name() == running.name);
-        let left_out = match running.target(point.transport, self.study.load.resp) {
+        let left_out = match running.distant(point.transport, self.study.load.resp) {
             _ if !engine.is_some_and(|engine| engine.takes(point.transport)) => {
                 "the study leaves it out".into()
             }
@@ -393,31 +407,23 @@ impl<'a> Runner<'a> {
         target: Target,
     ) -> bool {
         let filled = workload.fill.clone().map(|fill| self.fill(fill, LIST_FILL_REQUESTS, target.clone()));
-        let load = &self.study.load;
         let spec = RunSpec {
             target,
             workload: workload.workload.clone(),
-            load: Load {
-                threads: load.client_threads.count(point.io_threads),
-                connections: point.connections,
-                pipeline: load.pipeline,
-                limit: match (load.seconds, load.requests) {
-                    (Some(seconds), _) => Limit::Duration(Duration::from_secs_f64(seconds)),
-                    (None, requests) => Limit::Requests(requests.unwrap_or(REQUESTS_DEFAULT)),
-                },
-                warm_up: Duration::from_secs_f64(load.warm_up_seconds),
-                rate: load.rate,
-                // Each round draws other keys, each engine of a round the same.
-                seed: round as u64 + 1,
-                ..Load::default()
-            },
+            load: self.load(round, point),
             watch: Watch {
                 server_pid: running.pid,
                 progress: true,
                 interrupt: Some(Arc::clone(&self.interrupt)),
             },
         };
-        let result = filled.transpose().and_then(|_| crate::run(&spec));
+        let relay = running.relay(point.transport);
+        let (begin, cpu_before) = (Instant::now(), relay.map(Relay::cpu));
+        let mut result = filled.transpose().and_then(|_| crate::run(&spec));
+        let passed = relay.zip(cpu_before).map(|(relay, before)| (relay.cpu() - before, begin.elapsed()));
+        if let (Ok(result), Some(kind)) = (&mut result, self.outcome.links.get(&point.round_trip_ms)) {
+            note_link(result, *kind, passed);
+        }
         self.runs_done += 1;
         let before = format!(
             "run {}, round {} of {}: {} {}",
@@ -451,6 +457,25 @@ impl<'a> Runner<'a> {
         cell.rounds.extend(result.filter(|result| result.requests > 0));
         cell.failure = failure.or(cell.failure.take());
         alive
+    }
+
+    /// The load of a run at `point`.
+    fn load(&self, round: usize, point: &Point) -> Load {
+        let load = &self.study.load;
+        Load {
+            threads: load.client_threads.count(point.io_threads),
+            connections: point.connections,
+            pipeline: load.pipeline,
+            limit: match (load.seconds, load.requests) {
+                (Some(seconds), _) => Limit::Duration(Duration::from_secs_f64(seconds)),
+                (None, requests) => Limit::Requests(requests.unwrap_or(REQUESTS_DEFAULT)),
+            },
+            warm_up: Duration::from_secs_f64(load.warm_up_seconds),
+            rate: load.rate,
+            // Each round draws other keys, each engine of a round the same.
+            seed: round as u64 + 1,
+            ..Load::default()
+        }
     }
 
     fn cell(&mut self, engine: &str, point: &Point) -> &mut Cell {
@@ -502,6 +527,18 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Notes the link that a run went through, and what its relay took: processor time and the wall time in which
+/// that passed.
+fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, Duration)>) {
+    let busy = passed.map(|(cpu, wall)| cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9));
+    let per_request = |busy: f64| busy * result.duration_seconds * 1e6 / result.requests.max(1) as f64;
+    result.link = Some(LinkUse { kind, busy, cpu_us_per_request: busy.map(per_request) });
+    if let Some(busy) = busy.filter(|busy| *busy >= RELAY_BUSY_MIN && !result.is_client_bound()) {
+        let reason = format!("the relay of the link was busy {:.0} % of the time", busy * 100.0);
+        result.client.bound = ClientBound { is_bound: true, reason };
+    }
+}
+
 /// What is known of an engine before it was started.
 fn facts_before(engine: &Engine) -> EngineFacts {
     let line = engine.start.as_ref().or(engine.address.as_ref());
@@ -528,11 +565,12 @@ fn describe(point: &Point) -> String {
         round_trip => format!(", {round_trip} ms link"),
     };
     format!(
-        "{} {} B over {}{link}, {} I/O threads, {} connections",
+        "{} {} B over {}{link}, {} I/O thread{}, {} connections",
         point.test,
         point.value_bytes,
         transport_name(point.transport),
         point.io_threads,
+        if point.io_threads == 1 { "" } else { "s" },
         point.connections,
     )
 }

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::command_line;
 use crate::BenchError;
-use crate::results::Transport;
+use crate::results::{LinkKind, Transport};
 use crate::workload::{
     Content, DefaultTestOptions, KeyPattern, Keys, Sizes, TemplateOptions, Values, Workload,
 };
@@ -96,6 +96,10 @@ pub struct Load {
     pub io_threads: Vec<u32>,
     /// Round trips of simulated links to the server; 0 is none.
     pub round_trips_ms: Vec<u32>,
+    /// How links are simulated: by netem where the kernel permits it, else by a relay, when absent.
+    pub link: Option<LinkKind>,
+    /// What links carry in each direction.
+    pub link_mbit_per_second: Option<f64>,
     /// Requests per second on a schedule.
     pub rate: Option<f64>,
 }
@@ -117,6 +121,8 @@ impl Default for Load {
             transports: vec![Transport::Tcp],
             io_threads: vec![1],
             round_trips_ms: vec![0],
+            link: None,
+            link_mbit_per_second: None,
             rate: None,
         }
     }

@@ -191,6 +191,7 @@ fn result(
             moved: all.moved,
             asked: all.asked,
         }),
+        link: None,
         ending,
     }
 }

@@ -20,11 +20,12 @@ const THEIRS: [&str; 8] = [
     "max_latency_ms",
 ];
 
-const OURS: [&str; 25] = [
+const OURS: [&str; 27] = [
     "engine",
     "version",
     "transport",
     "round_trip_ms",
+    "link",
     "io_threads",
     "value_bytes",
     "connections",
@@ -38,6 +39,7 @@ const OURS: [&str; 25] = [
     "p99_99_latency_ms",
     "server_cpu_us",
     "client_cpu_us",
+    "link_cpu_us",
     "server_rss_mb",
     "server_switches_per_1000",
     "hit_rate_percent",
@@ -80,6 +82,7 @@ fn record(outcome: &Outcome, cell: &Cell) -> Vec<String> {
         version.map_or_else(String::new, |engine| engine.version.clone()),
         transport_name(point.transport).to_owned(),
         point.round_trip_ms.to_string(),
+        outcome.links.get(&point.round_trip_ms).map_or("", |kind| kind.name()).to_owned(),
         point.io_threads.to_string(),
         point.value_bytes.to_string(),
         point.connections.to_string(),
@@ -93,6 +96,7 @@ fn record(outcome: &Outcome, cell: &Cell) -> Vec<String> {
         milliseconds(Metric::P9999),
         number(cell.median(Metric::ServerCpu), 3),
         number(cell.median(Metric::ClientCpu), 3),
+        number(cell.median(Metric::LinkCpu), 3),
         number(cell.median(Metric::Rss), 1),
         number(cell.median(Metric::Switches), 2),
         number(cell.median(Metric::HitRate), 2),

@@ -15,7 +15,7 @@ const PAGE_STYLE: &str = include_str!("page.css");
 const PAGE_SCRIPT: &str = include_str!("page.js");
 
 /// The metrics that the table of a view offers.
-const METRICS: [Metric; 12] = [
+const METRICS: [Metric; 13] = [
     Metric::Rate,
     Metric::P50,
     Metric::P95,
@@ -26,6 +26,7 @@ const METRICS: [Metric; 12] = [
     Metric::Max,
     Metric::ServerCpu,
     Metric::ClientCpu,
+    Metric::LinkCpu,
     Metric::Switches,
     Metric::HitRate,
 ];
@@ -275,6 +276,7 @@ fn setting(outcome: &Outcome) -> Markup {
                         ", on the same machine unless an engine's address says otherwise"
                     }
                 }
+                @for about in outcome.about_links() { dt { "Link" } dd { (about) } }
                 dt { "Confidence" }
                 dd { "Intervals of medians come from order statistics of the rounds: with few rounds they are the whole range." }
             }

@@ -8,8 +8,8 @@ use super::view::{self, Row, Verdict, View, views};
 use crate::compare::outcome::{Metric, Outcome};
 
 /// What beside requests/s and latencies gets a table, where it is known.
-const FURTHER: [Metric; 5] =
-    [Metric::ServerCpu, Metric::ClientCpu, Metric::Rss, Metric::Switches, Metric::HitRate];
+const FURTHER: [Metric; 6] =
+    [Metric::ServerCpu, Metric::ClientCpu, Metric::LinkCpu, Metric::Rss, Metric::Switches, Metric::HitRate];
 
 /// All of it.
 pub fn text(outcome: &Outcome) -> String {
@@ -40,10 +40,11 @@ fn write_all(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
         writeln!(out, "| {} | {} | `{}` |", engine.name, engine.version, engine.start)?;
     }
     writeln!(out)?;
-    for note in &outcome.notes {
-        writeln!(out, "- {note}")?;
+    let links = outcome.about_links();
+    for line in links.iter().chain(&outcome.notes) {
+        writeln!(out, "- {line}")?;
     }
-    if !outcome.notes.is_empty() {
+    if !links.is_empty() || !outcome.notes.is_empty() {
         writeln!(out)?;
     }
     writeln!(
@@ -120,7 +121,7 @@ fn bound_only(bound: bool) -> String {
 pub fn figure(value: f64, metric: Metric) -> String {
     match metric {
         Metric::Rate => thousands(value),
-        Metric::ServerCpu | Metric::ClientCpu => format!("{value:.2}"),
+        Metric::ServerCpu | Metric::ClientCpu | Metric::LinkCpu => format!("{value:.2}"),
         _ if value >= 1000.0 => thousands(value),
         _ => format!("{value:.1}"),
     }

@@ -82,7 +82,7 @@ pub fn views(outcome: &Outcome) -> Vec<View<'_>> {
         let row = |test| Row { test, cells: engines.iter().map(|engine| best(test, engine)).collect() };
         View {
             conditions: *conditions,
-            title: title(conditions, &all),
+            title: title(outcome, conditions, &all),
             rows: tests.into_iter().map(row).collect(),
         }
     };
@@ -100,11 +100,8 @@ fn conditions(outcome: &Outcome, point: &Point) -> Conditions {
 }
 
 /// The conditions that differ among `all`; all of them where none does.
-fn title(conditions: &Conditions, all: &[Conditions]) -> String {
-    let link = match conditions.round_trip_ms {
-        0 => "this machine".to_owned(),
-        round_trip => format!("{round_trip} ms link"),
-    };
+fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> String {
+    let link = outcome.link_name(conditions.round_trip_ms);
     let threads = if conditions.io_threads == 1 { "I/O thread" } else { "I/O threads" };
     let connections = match conditions.connections {
         Some(count) => format!("{count} connections"),

@@ -9,8 +9,8 @@ use bench::compare::outcome::{Cell, EngineFacts, KeyMemory, Machine, Outcome};
 use bench::compare::study::Point;
 use bench::report::{self, charts, csv, html, json, markdown};
 use bench::results::{
-    Bucket, ClientBound, ClientUse, Ending, LatencySummary, LoopMode, RunResult, ServerUse, Settings,
-    Transport,
+    Bucket, ClientBound, ClientUse, Ending, LatencySummary, LinkKind, LinkUse, LoopMode, RunResult,
+    ServerUse, Settings, Transport,
 };
 
 /// A run at `rate` requests/s; the other figures follow from it.
@@ -76,6 +76,7 @@ fn run(point: &Point, rate: f64, round: u32) -> RunResult {
             context_switches_involuntary: 30,
         }),
         cluster: None,
+        link: None,
         ending: Ending::Complete,
     }
 }
@@ -161,7 +162,34 @@ fn outcome() -> Outcome {
         notes: vec!["gamma: gamma-server is not installed: left out".to_owned()],
         cells: cells(),
         memory: vec![memory("alpha", 120.5), memory("beta", 99.9)],
+        links: BTreeMap::new(),
     }
+}
+
+/// The outcome as if all of TLS were measured over a relay of 30 ms.
+fn linked() -> Outcome {
+    let mut outcome = outcome();
+    outcome.links.insert(30, LinkKind::Relay);
+    for cell in outcome.cells.iter_mut().filter(|cell| cell.point.transport == Transport::Tls) {
+        (cell.point.transport, cell.point.round_trip_ms) = (Transport::Tcp, 30);
+        let link = LinkUse { kind: LinkKind::Relay, busy: Some(0.021), cpu_us_per_request: Some(3.5) };
+        cell.rounds.iter_mut().for_each(|run| run.link = Some(link.clone()));
+    }
+    outcome
+}
+
+#[test]
+fn reports_name_the_link_and_what_it_took() {
+    let outcome = linked();
+    let markdown = markdown::text(&outcome);
+    assert!(markdown.contains("## 30 ms link (relay), 1 I/O thread"), "{markdown}");
+    assert!(markdown.contains("took up to 2.1 % of a processor"), "{markdown}");
+    assert!(markdown.contains("### Link CPU per request, µs"), "{markdown}");
+    let csv = csv::text(&outcome).unwrap();
+    assert!(csv.contains("\"30\",\"relay\"") && csv.contains("\"3.500\""), "{csv}");
+    assert!(html::page(&outcome, &charts::all(&outcome)).contains("30 ms link (relay)"));
+    let again: Outcome = serde_json::from_str(&json::text(&outcome).unwrap()).unwrap();
+    assert_eq!(csv::text(&again).unwrap(), csv);
 }
 
 fn golden(name: &str, text: &str) {

@@ -250,11 +250,7 @@ fn family_name(outcome: &Outcome, cell: &Cell, with_transport: bool) -> String {
         words.push(transport_name(point.transport).to_owned());
     }
     if differs(|one, other| one.point.round_trip_ms == other.point.round_trip_ms) {
-        let link = match point.round_trip_ms {
-            0 => "this machine".to_owned(),
-            round_trip => format!("{round_trip} ms link"),
-        };
-        words.push(link);
+        words.push(outcome.link_name(point.round_trip_ms));
     }
     words.join(", ")
 }
