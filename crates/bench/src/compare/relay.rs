@@ -197,6 +197,8 @@ struct Line {
     next_pair: u64,
     /// The pair and side of each connection of the loop.
     conns: HashMap<ConnId, (u64, Side)>,
+    /// Ends that got bytes in this turn.
+    served: Vec<(u64, Side)>,
     /// Connections whose sending side is to be shut when their output is sent.
     to_shut: Vec<ConnId>,
 }
@@ -223,6 +225,7 @@ impl Line {
             pairs: HashMap::new(),
             next_pair: 0,
             conns: HashMap::new(),
+            served: Vec::new(),
             to_shut: Vec::new(),
         })
     }
@@ -246,6 +249,10 @@ impl Line {
             }
             self.deliver();
             self.net.flush();
+            // What a flush sends whole is not reported as drained.
+            for (pair, side) in std::mem::take(&mut self.served) {
+                self.let_go_on(pair, side);
+            }
             self.shut_what_is_sent();
             let cpu = clock_gettime(ClockId::ThreadCPUTime);
             self.shared.cpu_ns.store(cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64, Relaxed);
@@ -337,6 +344,9 @@ impl Line {
 
     /// Receives again from the side that sends to `side`, when enough is gone.
     fn let_go_on(&mut self, pair: u64, side: Side) {
+        if !self.pairs.contains_key(&pair) {
+            return;
+        }
         let held = self.held_len_bytes(pair, side);
         let sender = self.end_mut(pair, side.other());
         if sender.is_held_back && held <= WINDOW_LEN_BYTES / 2 {
@@ -380,7 +390,7 @@ impl Line {
                 self.end_mut(pair, side).on_its_way_len_bytes -= bytes.len();
                 if let Some(conn) = conn {
                     self.net.output(conn).tail_mut().extend_from_slice(&bytes);
-                    self.let_go_on(pair, side);
+                    self.served.push((pair, side));
                 }
             }
             (Cargo::Finish, Some(conn)) => {
