@@ -175,18 +175,28 @@ pub mod peer {
 
     /// Starts `$SAKER_PEER` (a command line, split at blanks) or `redis-server` from the PATH.
     pub fn start() -> io::Result<ServerProcess> {
+        start_with(&[])
+    }
+
+    /// The same with `options` of its own (`["--cluster-enabled", "yes"]`).
+    pub fn start_with(options: &[&str]) -> io::Result<ServerProcess> {
         match env::var("SAKER_PEER") {
-            Ok(line) => start_command(&line),
-            Err(_) => start_command("redis-server"),
+            Ok(line) => start_command_with(&line, options),
+            Err(_) => start_command_with("redis-server", options),
         }
     }
 
     /// Starts the server that `line` (split at blanks) says, without persistence.
     pub fn start_command(line: &str) -> io::Result<ServerProcess> {
+        start_command_with(line, &[])
+    }
+
+    fn start_command_with(line: &str, options: &[&str]) -> io::Result<ServerProcess> {
         let command_line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let options =
+        let common =
             ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"];
-        ServerProcess::start(&command_line, &options.map(String::from))
+        let options: Vec<String> = common.iter().chain(options).map(|&option| option.to_owned()).collect();
+        ServerProcess::start(&command_line, &options)
     }
 
     fn on_path(program: &str) -> Option<PathBuf> {
