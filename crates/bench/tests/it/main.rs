@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 
 mod bad_input;
+mod cluster;
 mod reports;
 mod slow_server;
 mod studies;
