@@ -52,6 +52,11 @@ pub fn check(line: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// The command line of an engine: `start`, and what TLS adds to it.
+pub fn whole(start: &str, tls_options: Option<&str>) -> String {
+    tls_options.map_or_else(|| start.to_owned(), |options| format!("{start} {options}"))
+}
+
 /// The words of `line`, filled in.
 pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
     let fill = |word: String| {
@@ -90,6 +95,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::study::Study;
 
     #[test]
     fn placeholders_are_filled_and_quotes_keep_words() {
@@ -120,5 +126,42 @@ mod tests {
     fn programs_are_found_on_the_path() {
         assert!(find_program("sh").is_some() && find_program("/bin/sh").is_some());
         assert!(find_program("no-such-program").is_none() && find_program("/no/such").is_none());
+    }
+
+    /// The command lines of the shipped studies, word by word: `tests/golden/commands.txt`, written anew with
+    /// `SAKER_BLESS=1`. So engines that are seldom installed are started as they were looked up.
+    #[test]
+    fn the_shipped_studies_start_their_engines_as_they_did() {
+        let places = Places {
+            port: 7000,
+            socket: "/scratch/engine.sock".into(),
+            threads: 4,
+            password: "secret".to_owned(),
+            dir: "/scratch".into(),
+            bind: "127.0.0.1".to_owned(),
+            tls_port: 7001,
+            certificate: ("/scratch/cert.pem".into(), "/scratch/key.pem".into()),
+        };
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let studies = ["client-limit", "four-engines", "io-threads", "local-and-network", "two-engines"];
+        let mut text = String::new();
+        for name in studies {
+            let path = package.join("../../studies").join(name).with_extension("toml");
+            let study = Study::read(&path, false).unwrap();
+            for engine in &study.engines {
+                let start = engine.start.as_ref().unwrap().get_ref();
+                let options = engine.tls_options.as_ref().map(|options| options.get_ref().as_str());
+                let lines = [Some(whole(start, None)), options.map(|_| whole(start, options))];
+                for line in lines.into_iter().flatten() {
+                    let words = fill(&line, &places).unwrap();
+                    text += &format!("{name} {}: {words:?}\n", engine.name());
+                }
+            }
+        }
+        let golden = package.join("tests/golden/commands.txt");
+        if std::env::var_os("SAKER_BLESS").is_some() {
+            std::fs::write(&golden, &text).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(golden).unwrap(), text);
     }
 }

@@ -1,7 +1,7 @@
 //! An engine under measurement: started in a scratch folder of its own and ended with this value, or one
 //! that runs already and is left alone.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
@@ -77,6 +77,15 @@ impl Certificate {
         }
     }
 
+    /// Puts copies into `folder`; their paths.
+    fn copy_to(&self, folder: &Path) -> io::Result<(PathBuf, PathBuf)> {
+        let (cert, key) = self.files();
+        let copies = (folder.join("cert.pem"), folder.join("key.pem"));
+        fs::copy(cert, &copies.0)?;
+        fs::copy(key, &copies.1)?;
+        Ok(copies)
+    }
+
     /// The certificate and its key.
     fn files(&self) -> (PathBuf, PathBuf) {
         (self.dir.path().join("cert.pem"), self.dir.path().join("key.pem"))
@@ -138,19 +147,22 @@ impl Running {
     ) -> Result<Self, String> {
         let namespace = around.link.and_then(Link::namespace);
         let tls = around.certificate.zip(engine.tls_options.as_ref());
-        let line =
-            tls.map_or_else(|| line.to_owned(), |(_, options)| format!("{line} {}", options.get_ref()));
+        let line = command_line::whole(line, tls.map(|(_, options)| options.get_ref().as_str()));
         let system = |error: io::Error| format!("cannot prepare its folder: {error}");
-        let dir = tempfile::Builder::new().prefix("saker-bench-").tempdir().map_err(system)?;
+        let dir = scratch_folder(engine).map_err(system)?;
+        let certificate = tls.map(|(certificate, _)| certificate.copy_to(dir.path())).transpose();
+        let (cert, key) = certificate.map_err(system)?.unwrap_or_default();
+        let socket = dir.path().join("engine.sock");
+        let seen = |path: &Path| engine.sees(path);
         let places = Places {
             port: free_port().map_err(system)?,
-            socket: dir.path().join("engine.sock"),
+            socket: seen(&socket),
             threads,
             password: study.load.password.clone().unwrap_or_default(),
-            dir: dir.path().to_owned(),
+            dir: seen(dir.path()),
             bind: namespace.map_or_else(|| Ipv4Addr::LOCALHOST.to_string(), Namespace::address),
             tls_port: free_port().map_err(system)?,
-            certificate: around.certificate.map(Certificate::files).unwrap_or_default(),
+            certificate: (seen(&cert), seen(&key)),
         };
         let words = command_line::fill(&line, &places)?;
         let program =
@@ -173,7 +185,7 @@ impl Running {
             pid: Some(child.id()),
             tls: tls.map(|_| (places.bind.clone(), places.tls_port)),
             tcp: uses("{port}").then(|| (places.bind.clone(), places.port)),
-            socket: uses("{socket}").then_some(places.socket),
+            socket: uses("{socket}").then_some(socket),
             password: study.load.password.clone(),
             relays: Vec::new(),
             child: Some(child),
@@ -216,7 +228,7 @@ impl Running {
             Transport::Unix => Endpoint::Unix(self.socket.clone().ok_or("its start has no {socket}")?),
             Transport::Tls => {
                 let tls = self.tls.clone().map(|(host, port)| Endpoint::Tcp { host, port });
-                tls.ok_or("it has no tls_options")?
+                tls.ok_or("the study has no tls_options for it")?
             }
         };
         // The certificate is our own and of this minute: nothing would be learned by checking it.
@@ -289,7 +301,7 @@ impl Running {
 
     /// The last line that it printed.
     fn log_tail(&self) -> String {
-        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let bytes = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
         last.chars().take(LOG_TAIL_CHARS).collect()
@@ -341,7 +353,7 @@ impl Running {
     /// Resident memory: from /proc, else from INFO.
     pub fn rss_bytes(&self) -> Option<u64> {
         if let Some(pid) = self.pid {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
             return Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024);
         }
@@ -389,6 +401,15 @@ pub fn differences(engines: &[EngineFacts]) -> Vec<String> {
 /// A value as it is compared: quotes that some engines show for an empty one are no difference.
 fn normal(value: &str) -> &str {
     value.trim_matches('"').trim()
+}
+
+/// A folder for the time of an engine, where it can see it.
+fn scratch_folder(engine: &Engine) -> io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("saker-bench-");
+    let Some(root) = &engine.root else { return builder.tempdir() };
+    let tmp = root.join("tmp");
+    builder.tempdir_in(if tmp.is_dir() { &tmp } else { root })
 }
 
 /// A port that is free now.

@@ -49,6 +49,9 @@ pub struct CompareArguments {
     /// Another program for an engine of the study; its arguments stay.
     #[arg(long = "program", value_name = "NAME=PROGRAM")]
     programs: Vec<String>,
+    /// The folder that an engine has as its root, where its program changes that (a chroot, a container).
+    #[arg(long = "root", value_name = "NAME=FOLDER")]
+    roots: Vec<String>,
 }
 
 /// Runs the study and writes its reports. An error is one line; reports of what was measured are written
@@ -58,7 +61,7 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
         return again(arguments);
     }
     let mut study = Study::read(&arguments.study, arguments.quick)?;
-    study.adapt(&arguments.engines, &arguments.programs, arguments.rounds)?;
+    study.adapt(&arguments.engines, (&arguments.programs, &arguments.roots), arguments.rounds)?;
     let stem = arguments.study.file_stem().unwrap_or_default();
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("bench-results").join(stem));
     std::fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -252,6 +252,10 @@ pub struct Engine {
     /// Where one runs already, `host:port` or the path of a socket.
     #[serde(default)]
     pub address: Option<Spanned<String>>,
+    /// The folder that it has as its root, where it runs in a chroot or a container: its scratch folder is
+    /// made there, and it is told paths as it sees them.
+    #[serde(default)]
+    pub root: Option<PathBuf>,
     /// What its version must begin with.
     #[serde(default)]
     pub expect_version: Option<String>,
@@ -360,11 +364,11 @@ impl Study {
     }
 
     /// Puts what the command line says in place: only `engines` of it unless empty, `programs` as
-    /// NAME=PROGRAM, and the rounds.
+    /// NAME=PROGRAM, `roots` as NAME=FOLDER, and the rounds.
     pub fn adapt(
         &mut self,
         engines: &[String],
-        programs: &[String],
+        (programs, roots): (&[String], &[String]),
         rounds: Option<u32>,
     ) -> Result<(), BenchError> {
         let known = |study: &Study, name: &str| match study.engines.iter().any(|engine| engine.name() == name)
@@ -372,11 +376,20 @@ impl Study {
             true => Ok(()),
             false => Err(BenchError::Usage(format!("the study has no engine {name:?}"))),
         };
+        let pair = |entry: &str, of: &str| match entry.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => Err(BenchError::Usage(format!("{entry:?} is not NAME={of}"))),
+        };
+        for entry in roots {
+            let (name, root) = pair(entry, "FOLDER")?;
+            known(self, &name)?;
+            for engine in self.engines.iter_mut().filter(|engine| engine.name() == name) {
+                engine.root = Some(PathBuf::from(&root));
+            }
+        }
         for entry in programs {
-            let Some((name, program)) = entry.split_once('=') else {
-                return Err(BenchError::Usage(format!("{entry:?} is not NAME=PROGRAM")));
-            };
-            known(self, name)?;
+            let (name, program) = pair(entry, "PROGRAM")?;
+            known(self, &name)?;
             for start in self.engines.iter_mut().filter(|engine| engine.name() == name) {
                 let Some(line) = &mut start.start else { continue };
                 let arguments = line.get_ref().trim_start().split_once(' ').map_or("", |(_, rest)| rest);
@@ -614,6 +627,12 @@ impl Engine {
     /// What reports call it.
     pub fn name(&self) -> &str {
         self.name.get_ref()
+    }
+
+    /// A path of this machine as the engine sees it.
+    pub fn sees(&self, path: &Path) -> PathBuf {
+        let within = self.root.as_ref().and_then(|root| path.strip_prefix(root).ok());
+        within.map_or_else(|| path.to_owned(), |within| Path::new("/").join(within))
     }
 
     /// Whether it is to be measured over `transport`.
