@@ -4,13 +4,12 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Args;
 use net::BackendChoice;
 
+use crate::interrupt::{INTERRUPTED, Interrupt};
 use crate::results::{Ending, RunResult};
 use crate::spec::{Endpoint, Limit, Load, RunSpec, Target, Tls, Watch};
 use crate::sweep::sweep;
@@ -21,8 +20,6 @@ use crate::{BenchError, output, run};
 
 /// The exit status of a run that failed, and of arguments that make no sense.
 const FAILED: u8 = 2;
-/// The exit status after Ctrl-C, as shells have it.
-const INTERRUPTED: u8 = 130;
 /// The length of a run that neither `-n` nor `--duration` bounds, under `--rate-sweep`.
 const SWEEP_STEP: Duration = Duration::from_secs(3);
 /// The exponent of `--key-pattern Z`, as memtier has it.
@@ -375,16 +372,9 @@ impl What {
 /// Runs what `arguments` ask for, prints it as they ask for, and says how it went.
 pub fn main(arguments: &RunArguments) -> Result<ExitCode, BenchError> {
     let mut specs = arguments.specs()?;
-    let interrupt = Arc::new(AtomicBool::new(false));
-    // A second Ctrl-C, while the first is set already, ends the process.
-    signal_hook::flag::register_conditional_shutdown(
-        signal_hook::consts::SIGINT,
-        i32::from(INTERRUPTED),
-        Arc::clone(&interrupt),
-    )?;
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupt))?;
+    let interrupt = Interrupt::by_signals()?;
     for spec in &mut specs {
-        spec.watch.interrupt = Some(Arc::clone(&interrupt));
+        spec.watch.interrupt = Some(interrupt.flag());
     }
     let mut printer = Printer { arguments, results: Vec::new(), header_printed: false };
     let outcome = run_all(arguments, &specs, &interrupt, &mut printer);
@@ -395,7 +385,7 @@ pub fn main(arguments: &RunArguments) -> Result<ExitCode, BenchError> {
 fn run_all(
     arguments: &RunArguments,
     specs: &[RunSpec],
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     printer: &mut Printer<'_>,
 ) -> Result<ExitCode, BenchError> {
     loop {
@@ -407,8 +397,7 @@ fn run_all(
                 printer.print(&result)?;
                 result.ending
             };
-            // Relaxed: a flag that nothing else hangs on.
-            if last == Ending::Interrupted || interrupt.load(Relaxed) {
+            if last == Ending::Interrupted || interrupt.is_set() {
                 return Ok(ExitCode::from(INTERRUPTED));
             }
             if let Ending::Failed(reason) = last {
@@ -505,6 +494,6 @@ pub fn exit_code(outcome: Result<ExitCode, BenchError>) -> ExitCode {
         let text = error.to_string();
         let line: Vec<&str> = text.lines().collect();
         eprintln!("saker-bench: {}", line.join(" "));
-        ExitCode::from(FAILED)
+        ExitCode::from(if matches!(error, BenchError::Interrupted) { INTERRUPTED } else { FAILED })
     })
 }

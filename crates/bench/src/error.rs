@@ -17,6 +17,8 @@ pub enum BenchError {
     },
     /// The server refused the password, the database or the protocol; its own words.
     Refused(String),
+    /// Ctrl-C before anything was measured, or after what was has been given.
+    Interrupted,
     /// A run that began ended early; its partial result was given before.
     Ended(String),
     /// The system refused something else, a thread or an event loop.
@@ -29,6 +31,7 @@ impl fmt::Display for BenchError {
             BenchError::Usage(reason) => f.write_str(reason),
             BenchError::Connect { address, error } => write!(f, "cannot connect to {address}: {error}"),
             BenchError::Refused(reply) => write!(f, "the server refused the connection: {reply}"),
+            BenchError::Interrupted => f.write_str("interrupted"),
             BenchError::Ended(reason) => write!(f, "the run ended early: {reason}"),
             BenchError::System(error) => error.fmt(f),
         }

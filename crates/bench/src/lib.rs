@@ -22,8 +22,9 @@ pub mod workload;
 
 mod engine;
 mod error;
+mod interrupt;
 mod usage;
 
-pub use engine::run;
+pub use engine::{fuzz, run};
 pub use error::BenchError;
 pub use usage::ProcessUse;

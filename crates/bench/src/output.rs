@@ -9,7 +9,7 @@ use crate::results::{Ending, LoopMode, RunResult};
 /// The first line of the CSV.
 pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
     \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\",\"p99_9_latency_ms\",\"p99_99_latency_ms\",\
-    \"errors\",\"client_bound\"";
+    \"errors\",\"client_bound\",\"ending\"";
 
 /// The line of `result` in the CSV, without its end.
 pub fn csv_line(result: &RunResult) -> String {
@@ -28,7 +28,12 @@ pub fn csv_line(result: &RunResult) -> String {
         push(&mut line, format_args!(",\"{:.3}\"", us / 1e3));
     }
     let bound = if result.is_client_bound() { "yes" } else { "no" };
-    push(&mut line, format_args!(",\"{}\",\"{bound}\"", result.error_count()));
+    let ending = match result.ending {
+        Ending::Complete => "complete",
+        Ending::Interrupted => "interrupted",
+        Ending::Failed(_) => "ended early",
+    };
+    push(&mut line, format_args!(",\"{}\",\"{bound}\",\"{ending}\"", result.error_count()));
     line
 }
 
@@ -252,9 +257,9 @@ mod tests {
         assert_eq!(
             csv_line(&result()),
             "\"SET\",\"80000.00\",\"0.003\",\"0.001\",\"0.050\",\"0.095\",\"0.099\",\"12.346\",\"0.999\",\"9.999\",\
-             \"0\",\"no\""
+             \"0\",\"no\",\"complete\""
         );
-        assert!(csv_line(&doubtful()).ends_with(",\"7\",\"yes\""));
+        assert!(csv_line(&doubtful()).ends_with(",\"7\",\"yes\",\"ended early\""));
         assert_eq!(csv_line(&result()).matches(',').count(), CSV_HEADER.matches(',').count());
     }
 

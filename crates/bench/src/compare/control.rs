@@ -34,7 +34,7 @@ impl Control {
             Endpoint::Tcp { host, port } => Stream::Tcp(connect_tcp(host, *port)?),
             Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         };
-        stream.set_timeouts()?;
+        stream.set_timeouts(ANSWER_WITHIN)?;
         let mut control = Self { stream, received: Vec::new() };
         if let Some(password) = &target.password {
             let user = target.user.iter().map(String::as_str);
@@ -44,6 +44,11 @@ impl Control {
             }
         }
         Ok(control)
+    }
+
+    /// Waits at most `within` for answers from here on.
+    pub fn wait_at_most(&self, within: Duration) -> io::Result<()> {
+        self.stream.set_timeouts(within)
     }
 
     /// Sends a request and waits for its reply.
@@ -119,15 +124,15 @@ fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 impl Stream {
-    fn set_timeouts(&self) -> io::Result<()> {
+    fn set_timeouts(&self, within: Duration) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => {
-                stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-                stream.set_write_timeout(Some(ANSWER_WITHIN))
+                stream.set_read_timeout(Some(within))?;
+                stream.set_write_timeout(Some(within))
             }
             Stream::Unix(stream) => {
-                stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-                stream.set_write_timeout(Some(ANSWER_WITHIN))
+                stream.set_read_timeout(Some(within))?;
+                stream.set_write_timeout(Some(within))
             }
         }
     }

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,11 +20,12 @@ use super::network::{Link, Namespace};
 use super::outcome::EngineFacts;
 use super::relay::Relay;
 use super::study::{Engine, Study};
+use crate::interrupt::{Interrupt, Leftover};
 use crate::results::Transport;
 use crate::spec::{Endpoint, Target, Tls};
 
-/// An engine that does not answer so long after its start has not started.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+/// An engine that answers no PING for so long after a run that failed is given up, or sooner.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// How often it is asked.
 const READY_POLL: Duration = Duration::from_millis(20);
 /// An engine that is still there so long after SIGTERM is killed.
@@ -51,6 +53,8 @@ pub struct Surroundings<'a> {
     pub link: Option<&'a Link>,
     /// What they speak TLS with, where TLS is measured.
     pub certificate: Option<&'a Certificate>,
+    /// Ends the wait for an engine that starts.
+    pub interrupt: &'a Interrupt,
 }
 
 /// A certificate for the time of a study, which its engines sign their connections with.
@@ -104,7 +108,10 @@ pub struct Running {
     password: Option<String>,
     /// What clients connect to in place of the engine itself, where the link is ours.
     relays: Vec<(Transport, Relay)>,
-    child: Option<Child>,
+    /// Its process, when this value started it.
+    child: Option<Arc<Mutex<Child>>>,
+    _leftover: Option<Leftover>,
+    ready_within: Duration,
     log: PathBuf,
     _dir: Option<TempDir>,
 }
@@ -122,7 +129,7 @@ impl Running {
             (None, Some(address)) => Self::found(study, engine.name(), address.get_ref())?,
             (None, None) => return Err("neither start nor address".to_owned()),
         };
-        running.wait_until_ready()?;
+        running.wait_until_ready(around.interrupt)?;
         if running.child.is_none() {
             running.pid = running.local_pid();
         }
@@ -179,16 +186,26 @@ impl Running {
         // A group of its own: Ctrl-C is for saker-bench, which then ends the engine in order.
         command.process_group(0);
         let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", words[0]))?;
+        let pid = child.id();
+        let child = Arc::new(Mutex::new(child));
+        let (left, left_dir) = (Arc::clone(&child), dir.path().to_owned());
+        let leftover = around.interrupt.on_exit(move || {
+            // Both fail only where there is nothing left.
+            let _ = lock(&left).kill();
+            let _ = fs::remove_dir_all(left_dir);
+        });
         let uses = |place: &str| line.contains(place);
         Ok(Self {
             name: engine.name().to_owned(),
-            pid: Some(child.id()),
+            pid: Some(pid),
             tls: tls.map(|_| (places.bind.clone(), places.tls_port)),
             tcp: uses("{port}").then(|| (places.bind.clone(), places.port)),
             socket: uses("{socket}").then_some(socket),
             password: study.load.password.clone(),
             relays: Vec::new(),
             child: Some(child),
+            _leftover: Some(leftover),
+            ready_within: Duration::from_secs_f64(engine.ready_within_seconds),
             log: log_path,
             _dir: Some(dir),
         })
@@ -213,6 +230,8 @@ impl Running {
             password,
             relays: Vec::new(),
             child: None,
+            _leftover: None,
+            ready_within: Duration::ZERO,
             log: PathBuf::new(),
             _dir: None,
         })
@@ -253,8 +272,17 @@ impl Running {
 
     /// A connection for questions.
     pub fn control(&self) -> io::Result<Control> {
+        Control::connect(&self.control_target()?)
+    }
+
+    /// One that has said nothing yet, not even its password, and so has waited for nothing.
+    fn greet(&self) -> io::Result<Control> {
+        Control::connect(&Target { password: None, ..self.control_target()? })
+    }
+
+    fn control_target(&self) -> io::Result<Target> {
         let transport = if self.tcp.is_some() { Transport::Tcp } else { Transport::Unix };
-        Control::connect(&self.target(transport, 2).map_err(io::Error::other)?)
+        self.target(transport, 2).map_err(io::Error::other)
     }
 
     /// Whether this value started it, and may empty it.
@@ -263,18 +291,30 @@ impl Running {
     }
 
     /// Whether it is still there.
-    pub fn is_alive(&mut self) -> bool {
-        match &mut self.child {
-            Some(child) => matches!(child.try_wait(), Ok(None)),
-            None => self.control().is_ok(),
+    pub fn is_alive(&self) -> bool {
+        match &self.child {
+            Some(child) => matches!(lock(child).try_wait(), Ok(None)),
+            None => self.greet().is_ok(),
         }
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + READY_WITHIN;
+    /// Whether it answers `within` so long or a few seconds, and is not only there.
+    pub fn answers(&self, within: Duration) -> bool {
+        let ask = |mut control: Control| {
+            control.wait_at_most(within.min(ANSWERS_WITHIN))?;
+            control.ask(&["PING"])
+        };
+        self.greet().and_then(ask).is_ok()
+    }
+
+    fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), String> {
+        let deadline = Instant::now() + self.ready_within;
         loop {
-            if let Some(child) = &mut self.child
-                && let Ok(Some(status)) = child.try_wait()
+            if interrupt.is_set() {
+                return Err("interrupted".to_owned());
+            }
+            if let Some(child) = &self.child
+                && let Ok(Some(status)) = lock(child).try_wait()
             {
                 return Err(format!("ended at its start ({status}): {}", self.log_tail()));
             }
@@ -365,21 +405,28 @@ impl Running {
 impl Drop for Running {
     /// Ends what was started: SIGTERM, and SIGKILL for what stays.
     fn drop(&mut self) {
-        let Some(child) = &mut self.child else { return };
+        let Some(child) = &self.child else { return };
         let deadline = Instant::now() + END_WITHIN;
-        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-            && matches!(child.try_wait(), Ok(None))
+        let is_there = || matches!(lock(child).try_wait(), Ok(None));
+        if let Some(pid) = self.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw)
+            && is_there()
         {
-            // Fails only when it has ended meanwhile.
+            // Both fail only when it has ended meanwhile. One that is stopped hears of its end when it goes on.
             let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, Signal::CONT);
         }
-        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        while is_there() && Instant::now() < deadline {
             thread::sleep(READY_POLL);
         }
         // Both fail only when it has ended.
-        let _ = child.kill();
-        let _ = child.wait();
+        let _ = lock(child).kill();
+        let _ = lock(child).wait();
     }
+}
+
+/// The process, for a moment: held for system calls that do not wait.
+fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The settings that ought to be equal and are not, one line each.

@@ -17,12 +17,10 @@ pub mod stats;
 pub mod study;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::interrupt::Interrupt;
 use crate::{BenchError, report};
 use outcome::Outcome;
 use rounds::Runner;
@@ -65,19 +63,16 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     let stem = arguments.study.file_stem().unwrap_or_default();
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("bench-results").join(stem));
     std::fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
-    let interrupt = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupt))?;
-    }
+    let interrupt = Interrupt::by_signals()?;
     // What is there must outlive a power cut or a kill; a disk that is full is told at the end.
     let save = |outcome: &Outcome| _ = report::json::write(outcome, &folder);
-    let (outcome, problems) = Runner::new(&study, arguments.quick, Arc::clone(&interrupt), &save).run();
+    let (outcome, problems) = Runner::new(&study, arguments.quick, interrupt.clone(), &save).run();
     if outcome.cells.iter().any(|cell| !cell.rounds.is_empty()) {
         report::write(&outcome, &folder).map_err(|error| cannot_write(&folder, &error))?;
         println!("{}", folder.join("report.html").display());
     }
-    if interrupt.load(Relaxed) {
-        return Err(BenchError::Usage("interrupted".to_owned()));
+    if interrupt.is_set() {
+        return Err(BenchError::Interrupted);
     }
     let more = problems.len().saturating_sub(1);
     let more = if more > 0 { format!(" (and {more} more, above)") } else { String::new() };

@@ -15,8 +15,6 @@
 //! measured stays.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use resp::Value;
@@ -28,6 +26,7 @@ use super::relay::Relay;
 use super::study::{Engine, NamedWorkload, Point, Study};
 use super::{command_line, stats};
 use crate::BenchError;
+use crate::interrupt::Interrupt;
 use crate::results::{ClientBound, Ending, LinkKind, LinkUse, RunResult, Transport};
 use crate::spec::{Limit, Load, RunSpec, Target, Watch};
 use crate::workload::Workload;
@@ -45,7 +44,7 @@ const REQUESTS_DEFAULT: u64 = 100_000;
 /// A study that runs.
 pub struct Runner<'a> {
     study: &'a Study,
-    interrupt: Arc<AtomicBool>,
+    interrupt: Interrupt,
     /// Called with what there is so far.
     save: &'a dyn Fn(&Outcome),
     outcome: Outcome,
@@ -69,12 +68,7 @@ type Series = (String, String, Transport);
 
 impl<'a> Runner<'a> {
     /// A runner of `study` that ends early once `interrupt` is set.
-    pub fn new(
-        study: &'a Study,
-        quick: bool,
-        interrupt: Arc<AtomicBool>,
-        save: &'a dyn Fn(&Outcome),
-    ) -> Self {
+    pub fn new(study: &'a Study, quick: bool, interrupt: Interrupt, save: &'a dyn Fn(&Outcome)) -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let outcome = Outcome {
             title: study.title.clone(),
@@ -138,8 +132,7 @@ impl<'a> Runner<'a> {
     }
 
     fn is_over(&self) -> bool {
-        // Relaxed: a flag that nothing else hangs on.
-        self.interrupt.load(Relaxed)
+        self.interrupt.is_set()
     }
 
     /// Tells a line once, on standard error and in the reports.
@@ -204,6 +197,7 @@ impl<'a> Runner<'a> {
             }
             match self.start(at, engine, group, link) {
                 Ok(running) => engines.push(Some(running)),
+                Err(_) if self.is_over() => return Ok(()),
                 Err(reason) => self.fail(format!("{}: {reason}", engine.name())),
             }
         }
@@ -217,6 +211,8 @@ impl<'a> Runner<'a> {
                 self.empty(&mut engines);
                 self.round(round, group, connections, &workloads, &mut engines, &at_their_limit);
                 if self.is_over() {
+                    // Engines may take their time to end, and a second Ctrl-C does not wait for them.
+                    (self.save)(&self.outcome);
                     return Ok(());
                 }
             }
@@ -243,10 +239,13 @@ impl<'a> Runner<'a> {
         group: Group,
         link: Option<&Link>,
     ) -> Result<Running, String> {
-        let around = Surroundings { link, certificate: self.certificate.as_ref() };
+        let around =
+            Surroundings { link, certificate: self.certificate.as_ref(), interrupt: &self.interrupt };
         let start = |around| Running::start(self.study, engine, group.io_threads, around);
         let running = match start(around) {
-            Err(reason) if around.certificate.is_some() && engine.tls_options.is_some() => {
+            Err(reason)
+                if around.certificate.is_some() && engine.tls_options.is_some() && !self.is_over() =>
+            {
                 // A build without TLS is measured without it.
                 let running = start(Surroundings { certificate: None, ..around })?;
                 self.note(format!("{}: does not start with its tls_options: {reason}", engine.name()));
@@ -278,6 +277,9 @@ impl<'a> Runner<'a> {
         let keys = |running: &Running| running.control()?.ask_integer(&["DBSIZE"]);
         let before = (running.rss_bytes(), keys(running).map_err(lost)?);
         let result = self.fill(workload, requests, target).map_err(|error| error.to_string())?;
+        if let Ending::Failed(reason) = result.ending {
+            return Err(format!("preload: {reason}"));
+        }
         if let Some(error) = result.first_error {
             return Err(format!("preload: {error}"));
         }
@@ -303,9 +305,10 @@ impl<'a> Runner<'a> {
             connections: FILL_CONNECTIONS,
             pipeline: FILL_PIPELINE,
             limit: Limit::Requests(requests),
+            reply_within: self.reply_within(),
             ..Load::default()
         };
-        let watch = Watch { server_pid: None, progress: true, interrupt: Some(Arc::clone(&self.interrupt)) };
+        let watch = Watch { server_pid: None, progress: true, interrupt: Some(self.interrupt.flag()) };
         crate::run(&RunSpec { target, workload, load, watch })
     }
 
@@ -411,11 +414,7 @@ impl<'a> Runner<'a> {
             target,
             workload: workload.workload.clone(),
             load: self.load(round, point),
-            watch: Watch {
-                server_pid: running.pid,
-                progress: true,
-                interrupt: Some(Arc::clone(&self.interrupt)),
-            },
+            watch: Watch { server_pid: running.pid, progress: true, interrupt: Some(self.interrupt.flag()) },
         };
         let relay = running.relay(point.transport);
         let (begin, cpu_before) = (Instant::now(), relay.map(Relay::cpu));
@@ -448,15 +447,25 @@ impl<'a> Runner<'a> {
             Err(error) => (None, Some(error.to_string())),
         };
         let alive = running.is_alive();
+        // One that is there and does not answer would be waited for again and again.
+        let answers = alive && (failure.is_none() || self.is_over() || running.answers(self.reply_within()));
         if let Some(reason) = failure.as_ref().filter(|_| !self.is_over()) {
-            let gone = if alive { "" } else { "the engine is gone: " };
+            let gone = match (alive, answers) {
+                (_, true) => "",
+                (true, false) => "the engine does not answer any more: ",
+                (false, false) => "the engine is gone: ",
+            };
             self.fail(format!("{}, {}: {gone}{reason}", running.name, describe(point)));
         }
         let cell = self.cell(&running.name, point);
         // A run that answered nothing has no figures.
         cell.rounds.extend(result.filter(|result| result.requests > 0));
         cell.failure = failure.or(cell.failure.take());
-        alive
+        answers
+    }
+
+    fn reply_within(&self) -> Duration {
+        Duration::from_secs_f64(self.study.load.reply_within_seconds)
     }
 
     /// The load of a run at `point`.
@@ -474,6 +483,7 @@ impl<'a> Runner<'a> {
             rate: load.rate,
             // Each round draws other keys, each engine of a round the same.
             seed: round as u64 + 1,
+            reply_within: self.reply_within(),
             ..Load::default()
         }
     }

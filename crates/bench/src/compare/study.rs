@@ -102,6 +102,8 @@ pub struct Load {
     pub link_mbit_per_second: Option<f64>,
     /// Requests per second on a schedule.
     pub rate: Option<f64>,
+    /// Seconds that an engine may be silent before it is given up.
+    pub reply_within_seconds: f64,
 }
 
 impl Default for Load {
@@ -124,6 +126,7 @@ impl Default for Load {
             link: None,
             link_mbit_per_second: None,
             rate: None,
+            reply_within_seconds: 60.0,
         }
     }
 }
@@ -262,6 +265,13 @@ pub struct Engine {
     /// Ways to reach it, where not all; others are left out with a line.
     #[serde(default)]
     pub transports: Option<Vec<Transport>>,
+    /// Seconds that it may take to start.
+    #[serde(default = "default_ready_within")]
+    pub ready_within_seconds: f64,
+}
+
+fn default_ready_within() -> f64 {
+    30.0
 }
 
 /// What is sent: tests of redis-benchmark, or commands.
@@ -448,6 +458,10 @@ impl Study {
         };
         seconds("seconds", load.seconds.unwrap_or(1.0), 0.01)?;
         seconds("warm_up_seconds", load.warm_up_seconds, 0.0)?;
+        seconds("reply_within_seconds", load.reply_within_seconds, 0.01)?;
+        for engine in &self.engines {
+            seconds("ready_within_seconds", engine.ready_within_seconds, 0.01)?;
+        }
         seconds("rate", load.rate.unwrap_or(1.0), 0.1)?;
         if !matches!(load.resp, 2 | 3) {
             return Err(Mistake::new(format!("resp is {}: it is 2 or 3", load.resp)));

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod connection;
+pub mod fuzz;
 mod progress;
 mod replies;
 mod shared;

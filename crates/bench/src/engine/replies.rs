@@ -41,6 +41,8 @@ pub(super) struct ReplyScanner {
     reply: Option<Reply>,
     /// The present reply is a push message, which answers no request.
     is_push: bool,
+    /// The present reply began with attributes; what they describe is still to come.
+    is_attributed: bool,
     /// The present bulk string is an error's text.
     in_error: bool,
     /// Whether bodies are kept, up to this length, to be compared.
@@ -101,12 +103,13 @@ impl ReplyScanner {
 
     /// Takes a whole line, without its end.
     fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
-        let outermost = self.values_left == 0;
+        let outermost = self.values_left == 0 || (self.is_attributed && self.values_left == 1);
+        let Some((&kind, text)) = line.split_first() else { return Err(malformed("an empty line", line)) };
         if outermost {
             self.values_left = 1;
             self.body.clear();
+            self.is_attributed = kind == b'|';
         }
-        let Some((&kind, text)) = line.split_first() else { return Err(malformed("an empty line", line)) };
         let mut reply = Reply::Value;
         match kind {
             b'+' | b':' | b',' | b'(' | b'#' => self.values_left -= 1,
@@ -225,6 +228,7 @@ mod tests {
         check("*1|-ERR inner|", &[Value]);
         check(">2|+a|+b|+OK|", &[Value]);
         check("¦1|+ttl|:9|$1|a|+OK|", &[Value, Value]);
+        check("¦1|+ttl|*1|:9|-ERR no|¦0|¦1|$1|a|_|_|", &[error("ERR no"), Null]);
     }
 
     #[test]

@@ -191,6 +191,7 @@ impl<'a> Worker<'a> {
     fn connect(&mut self, count: usize) -> Result<(), BenchError> {
         let refused = |error| BenchError::Connect { address: self.spec.target.endpoint.to_string(), error };
         for client in 0..count {
+            self.check_interrupt()?;
             if self.routing.is_some() {
                 self.clients.push(Client::of_cluster());
                 self.connect_to_nodes(client)?;
@@ -243,12 +244,20 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// Whether the run may still begin.
+    fn check_interrupt(&self) -> Result<(), BenchError> {
+        // Relaxed: a flag that nothing else hangs on.
+        let interrupt = self.spec.watch.interrupt.as_ref().is_some_and(|flag| flag.load(Relaxed));
+        if interrupt { Err(BenchError::Interrupted) } else { Ok(()) }
+    }
+
     /// Waits until all connections are greeted.
     fn greet(&mut self) -> Result<(), BenchError> {
         let within = self.spec.load.reply_within.min(GREETED_WITHIN);
         let deadline_ns = self.shared.now_ns() + within.as_nanos() as u64;
         let mut events = Vec::new();
         while self.ungreeted > 0 {
+            self.check_interrupt()?;
             self.net.poll(Some(POLL_MAX), &mut events)?;
             for event in events.drain(..) {
                 match self.handle(event, 0) {

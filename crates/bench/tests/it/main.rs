@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod cluster;
+mod endings;
+mod engine_process;
 mod reports;
 mod slow_server;
 mod studies;

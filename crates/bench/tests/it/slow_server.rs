@@ -63,7 +63,12 @@ struct State {
 
 impl SlowServer {
     pub fn start(oddities: Oddities) -> Self {
-        Self::start_with(oddities, None)
+        Self::start_with(oddities, None, 0)
+    }
+
+    /// One at a port that was chosen already.
+    pub fn start_at(port: u16, oddities: Oddities) -> Self {
+        Self::start_with(oddities, None, port)
     }
 
     /// One that speaks TLS, with the certificate in `tests/tls`.
@@ -77,11 +82,11 @@ impl SlowServer {
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .unwrap();
-        Self::start_with(oddities, Some(Arc::new(config)))
+        Self::start_with(oddities, Some(Arc::new(config)), 0)
     }
 
-    fn start_with(oddities: Oddities, tls: Option<Arc<ServerConfig>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn start_with(oddities: Oddities, tls: Option<Arc<ServerConfig>>, port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State { oddities, ..State::default() });
         let shared = Arc::clone(&state);

@@ -81,3 +81,46 @@ fn an_unreachable_address_is_told() {
     assert_eq!(code, Some(2), "{line}");
     assert!(line.contains("a: does not answer"), "{line}");
 }
+
+#[test]
+fn an_engine_that_never_opens_its_port_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = "[[engine]]\nname = 'mute'\nready_within_seconds = 0.2\nstart = \"sh -c 'echo warming up; exec sleep 60' {port}\"\n";
+    let (code, line) = ending(&compare(dir.path(), &format!("title = 'x'\n{engine}{WORKLOAD}")));
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("mute: does not answer: ") && line.ends_with("warming up"), "{line}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_in_the_engines_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo 'bind: Address already in use' >&2; exit 1";
+    let engine = format!("[[engine]]\nname = 'late'\nstart = \"sh -c \\\"{script}\\\" {{port}}\"\n");
+    let (code, line) = ending(&compare(dir.path(), &format!("title = 'x'\n{engine}{WORKLOAD}")));
+    assert_eq!(code, Some(2), "{line}");
+    assert!(
+        line.contains("late: ended at its start (exit status: 1): bind: Address already in use"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_wrong_password_is_told_in_the_servers_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SlowServer::start(Oddities { refuses_auth: true, ..Oddities::default() });
+    let engine = format!("[[engine]]\nname = 'a'\naddress = '127.0.0.1:{}'\n", server.port());
+    let workload = WORKLOAD.replace("[load]", "[load]\npassword = 'wrong'");
+    let (code, line) = ending(&compare(dir.path(), &format!("title = 'x'\n{engine}{workload}")));
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("a: does not answer: WRONGPASS"), "{line}");
+}
+
+#[test]
+fn an_unknown_test_is_told_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let study =
+        "title = 'x'\n[[engine]]\nname = 'a'\naddress = '127.0.0.1:1'\n[[workload]]\ntests = ['gett']\n";
+    let (code, line) = ending(&compare(dir.path(), study));
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("study.toml:6: unknown test \"gett\""), "{line}");
+}

@@ -1,0 +1,112 @@
+//! What must hold for any bytes that a server sends, as a function that a fuzzer or a plain loop of random
+//! inputs calls. It panics when its property is broken.
+
+use resp::{Value, decode};
+
+use super::replies::{Reply, ReplyScanner};
+
+/// Bytes of bulk strings that are kept to be compared.
+const KEPT_LEN_BYTES: usize = 16;
+/// What the scanner keeps of an error's text.
+const ERROR_LEN_BYTES: usize = 256;
+
+/// What a stream means: its replies with what was kept of their bulk strings, and whether it ends by making
+/// no sense.
+#[derive(Debug, PartialEq)]
+struct Meaning {
+    replies: Vec<(Reply, Vec<u8>)>,
+    is_malformed: bool,
+}
+
+/// A stream of replies means the same whole and in pieces, and what it means to the decoder. The first byte
+/// says how many bytes behind it are lengths of pieces, which are used over and over.
+pub fn fuzz_replies(data: &[u8]) {
+    let Some((&cuts, rest)) = data.split_first() else { return };
+    let (cuts, stream) = rest.split_at(rest.len().min(usize::from(cuts % 16)));
+    let whole = meaning(stream, &[]);
+    assert_eq!(whole, meaning(stream, cuts), "a cut changed what the stream means");
+    let mut replies = whole.replies.iter();
+    let mut at = 0;
+    loop {
+        match decode(&stream[at..]) {
+            Ok(Some((value, len_bytes))) => {
+                at += len_bytes;
+                let Some((expected, text)) = expected(&value) else { continue };
+                let Some((reply, kept)) = replies.next() else {
+                    return assert!(whole.is_malformed && may_refuse(&stream[..at]), "a reply is missing");
+                };
+                assert_eq!(*reply, expected);
+                assert!(text.is_none_or(|text| text == *kept));
+            }
+            Ok(None) => {
+                assert_eq!(replies.next(), None, "a reply that is not there whole");
+                return assert!(!whole.is_malformed || may_refuse(stream), "what may become a reply");
+            }
+            // The scanner looks at less and may take it all the same.
+            Err(_) => return,
+        }
+    }
+}
+
+/// What `stream` means when it arrives in pieces of the lengths `cuts`, or whole.
+fn meaning(stream: &[u8], cuts: &[u8]) -> Meaning {
+    let mut scanner = ReplyScanner::default();
+    scanner.keep_bodies(KEPT_LEN_BYTES);
+    let mut found = Meaning { replies: Vec::new(), is_malformed: false };
+    let (mut start, mut end) = (0, 0);
+    let mut lengths = cuts.iter().cycle();
+    while end < stream.len() {
+        let len = lengths.next().map_or(stream.len(), |&len| usize::from(len) + 1);
+        end = stream.len().min(end + len);
+        while start < end {
+            let Ok((taken, reply)) = scanner.next(&stream[start..end]) else {
+                return Meaning { is_malformed: true, ..found };
+            };
+            start += taken;
+            let Some(reply) = reply else { break };
+            assert!(taken > 0);
+            found.replies.push((reply, scanner.body().to_vec()));
+        }
+    }
+    found
+}
+
+/// What the scanner makes of `value`, `None` for a message that answers no request; and what it keeps where
+/// that is one string.
+fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
+    let beginning = |text: &[u8], len: usize| text[..text.len().min(len)].to_vec();
+    Some(match value {
+        Value::Push(_) => return None,
+        Value::Attributed { value, .. } => return expected(value),
+        Value::Error(text) | Value::BulkError(text) => (Reply::Error(beginning(text, ERROR_LEN_BYTES)), None),
+        Value::Null | Value::NullArray => (Reply::Null, None),
+        Value::Bulk(text) => (Reply::Value, Some(beginning(text, KEPT_LEN_BYTES))),
+        _ => (Reply::Value, None),
+    })
+}
+
+/// Whether `bytes` may make no sense to the scanner though the decoder takes them, or waits for more: it
+/// refuses a carriage return within a line, and counts beyond what any reply has.
+fn may_refuse(bytes: &[u8]) -> bool {
+    let lone = |pair: &[u8]| pair[0] == b'\r' && pair[1] != b'\n';
+    let long_number = |run: &[u8]| run.iter().all(u8::is_ascii_digit);
+    bytes.windows(2).any(lone) || bytes.windows(10).any(long_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_of_random_bytes_in_random_pieces() {
+        let mut rng = fastrand::Rng::with_seed(11);
+        let likely: Vec<&[u8]> = b"$*+-:_~%|>!=#,(0123ab\n".chunks(1).chain([&b"\r\n"[..]; 8]).collect();
+        for _ in 0..50_000 {
+            let mut data: Vec<u8> = std::iter::repeat_with(|| rng.u8(..8)).take(4).collect();
+            (0..rng.usize(..40)).for_each(|_| data.extend_from_slice(likely[rng.usize(..likely.len())]));
+            fuzz_replies(&data);
+            data.iter_mut().for_each(|byte| *byte = rng.u8(..));
+            fuzz_replies(&data);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Runs and studies that end before their time: by Ctrl-C, or because a server goes away or falls silent.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use bench::results::{Ending, RunResult};
+use bench::spec::Limit;
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+use crate::engine_process::{self, busy, is_gone, process, signal, spawn, start_line, wait_until};
+use crate::slow_server::{Oddities, SlowServer};
+
+const BENCH: &str = env!("CARGO_BIN_EXE_saker-bench");
+
+/// Starts saker-bench; its engines tell of themselves in `folder`.
+fn start(arguments: &[&str], folder: &Path) -> Child {
+    let mut command = engine_process::told_in(Command::new(BENCH), folder);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// The exit code, and what was printed.
+fn ended(child: Child) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// Starts a study of `engines`.
+fn start_study(dir: &TempDir, load: &str, engines: &str) -> Child {
+    let path = dir.path().join("study.toml");
+    let text = format!("title = 'x'\nrounds = 1\n[load]\n{load}\n{engines}[[workload]]\ntests = ['get']\n");
+    fs::write(&path, text).unwrap();
+    let out = dir.path().join("out");
+    start(&["compare", path.to_str().unwrap(), "--out", out.to_str().unwrap()], dir.path())
+}
+
+fn started(name: &str) -> String {
+    format!("[[engine]]\nname = '{name}'\nstart = '{}'\n", start_line(name))
+}
+
+/// The lines of the study's CSV that hold `part`.
+fn csv_lines(dir: &TempDir, part: &str) -> Vec<String> {
+    let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
+    csv.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_what_was_measured() {
+    for way in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = SlowServer::start(Oddities::default());
+        let (port, json) = (server.port().to_string(), dir.path().join("results.json"));
+        let json = json.to_str().unwrap();
+        let run = start(
+            &["run", "-p", &port, "--duration", "60", "--csv", "--json", json, "-t", "set,get"],
+            dir.path(),
+        );
+        wait_until(|| server.requests() > 100);
+        signal(pid(&run), way);
+        let (code, printed, errors) = ended(run);
+        assert_eq!((code, errors.as_str()), (Some(130), ""));
+        let lines: Vec<&str> = printed.lines().collect();
+        assert!(
+            lines.len() == 2 && lines[1].starts_with("\"SET\""),
+            "the second test does not begin: {printed}"
+        );
+        assert!(lines[1].ends_with("\"interrupted\""), "{printed}");
+        let results: Vec<RunResult> = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+        assert!(results[0].ending == Ending::Interrupted && results[0].requests > 0);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_that_has_not_begun() {
+    // It takes connections in and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let run = start(&["run", "-p", &port, "-c", "3", "-t", "set"], dir.path());
+    let accepted = [silent.accept().unwrap(), silent.accept().unwrap(), silent.accept().unwrap()];
+    signal(pid(&run), Signal::INT);
+    let (code, printed, errors) = ended(run);
+    assert_eq!((code, printed.as_str(), errors.trim_end()), (Some(130), "", "saker-bench: interrupted"));
+    drop(accepted);
+}
+
+#[test]
+fn a_second_ctrl_c_ends_a_run_at_once() {
+    // Whoever waits for the map of a cluster cannot be interrupted for some seconds.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let run = start(&["run", "-p", &port, "--cluster", "-t", "set"], dir.path());
+    let accepted = [silent.accept().unwrap(), silent.accept().unwrap()];
+    // Two different ones: two alike may be told as one.
+    signal(pid(&run), Signal::INT);
+    signal(pid(&run), Signal::TERM);
+    let (code, printed, errors) = ended(run);
+    assert_eq!((code, printed.as_str(), errors.as_str()), (Some(130), "", ""));
+    drop(accepted);
+}
+
+#[test]
+fn ctrl_c_ends_a_study_and_the_engines_that_it_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = SlowServer::start(Oddities::default());
+    let address = format!("[[engine]]\nname = 'other'\naddress = '127.0.0.1:{}'\n", other.port());
+    let study = start_study(&dir, "seconds = 60\nconnections = [2]", &(started("quick") + &address));
+    let engine = busy(dir.path(), "quick");
+    signal(pid(&study), Signal::INT);
+    let (code, _, errors) = ended(study);
+    assert_eq!((code, errors.lines().last()), (Some(130), Some("saker-bench: interrupted")), "{errors}");
+    assert!(is_gone(engine), "an engine that the study started");
+    assert!(dir.path().join("out/report.html").exists());
+    let [quick] = &csv_lines(&dir, "\"quick\"")[..] else { panic!("one line of what was measured") };
+    assert!(quick.ends_with("\"partial\",\"interrupted\""), "{quick}");
+    let spec = other.spec("DO it", 1, Limit::Requests(1));
+    assert_eq!(bench::run(&spec).unwrap().requests, 1, "an engine that it did not start");
+}
+
+#[test]
+fn a_second_ctrl_c_ends_a_study_at_once_and_its_engines_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let study = start_study(&dir, "seconds = 60\nconnections = [2]", &started("stubborn"));
+    let engine = busy(dir.path(), "stubborn");
+    signal(pid(&study), Signal::INT);
+    // What was measured is safe, and the engine is asked to end, which it does not want.
+    wait_until(|| dir.path().join("out/results.json").exists());
+    let begin = Instant::now();
+    signal(pid(&study), Signal::INT);
+    let (code, ..) = ended(study);
+    assert_eq!(code, Some(130));
+    assert!(begin.elapsed() < Duration::from_secs(8), "it waited for the engine");
+    wait_until(|| is_gone(engine));
+}
+
+#[test]
+fn a_server_that_is_killed_or_stopped_ends_a_run() {
+    for (way, reason) in [(Signal::KILL, "connection"), (Signal::STOP, "sent no reply for 0.3 s")] {
+        let dir = tempfile::tempdir().unwrap();
+        let port = testkit::process::free_port().unwrap();
+        let _engine = spawn("slow", port, dir.path());
+        let port = port.to_string();
+        let arguments = [
+            "run",
+            "-p",
+            &port,
+            "-n",
+            "1000000",
+            "-c",
+            "4",
+            "-t",
+            "set,get",
+            "--csv",
+            "--reply-within",
+            "0.3",
+        ];
+        let run = start(&arguments, dir.path());
+        signal(busy(dir.path(), "slow"), way);
+        let (code, printed, errors) = ended(run);
+        assert_eq!((code, errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(
+            errors.starts_with("saker-bench: the run ended early: ") && errors.contains(reason),
+            "{errors}"
+        );
+        assert!(printed.lines().count() == 2 && printed.trim_end().ends_with("\"ended early\""), "{printed}");
+    }
+}
+
+#[test]
+fn an_engine_that_is_killed_or_stopped_leaves_a_study_its_others() {
+    for (way, reason) in
+        [(Signal::KILL, "the engine is gone: "), (Signal::STOP, "the engine does not answer any more: ")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let engines = started("slow") + &started("quick");
+        let load = "requests = 2000\nconnections = [2]\nreply_within_seconds = 0.3";
+        let study = start_study(&dir, load, &engines);
+        let engine = busy(dir.path(), "slow");
+        signal(engine, way);
+        let (code, _, errors) = ended(study);
+        assert_eq!(code, Some(2), "{errors}");
+        let told: Vec<&str> = errors.lines().filter(|line| line.contains(reason)).collect();
+        assert_eq!(told.len(), 2, "once when it happens and once at the end: {errors}");
+        assert!(errors.lines().last().unwrap().starts_with("saker-bench: slow, GET"), "{errors}");
+        let [slow] = &csv_lines(&dir, "\"slow\"")[..] else { panic!("one line for the slow one") };
+        assert!(slow.contains("\"partial\""), "{slow}");
+        let [quick] = &csv_lines(&dir, "\"quick\"")[..] else { panic!("one line for the quick one") };
+        assert!(!quick.contains("partial") && !quick.contains("failed"), "{quick}");
+        assert!(is_gone(engine) && is_gone(process(dir.path(), "quick")));
+    }
+}
