@@ -10,7 +10,9 @@
 //! see one order, and messages of one publisher, on whatever channels, keep theirs. An inbox numbers its
 //! messages; a subscription begins at a number read under the channel's lock, so that nobody gets what was
 //! published before. A thread empties its inbox when a turn begins and ends, and around each request of a
-//! client that has subscriptions: what a client publishes to itself comes right behind the reply.
+//! client that has subscriptions: what a client publishes to itself comes right behind the reply. A subscription
+//! ends in three steps: publishers do not count the client any more; what they published before, while they did,
+//! is written out; the end is confirmed. So PUBLISH's reply is true, and nothing comes behind the confirmation.
 //!
 //! **Bounds.** An inbox that holds more than [`INBOX_BYTES_MAX`] is crowded: who adds to it is held back
 //! (`Flow::Crowded`) until it was emptied, which its thread does every turn, whether subscribers read or not.
@@ -103,8 +105,7 @@ impl Publication {
         self.kind == other.kind && self.subscribed() == other.subscribed()
     }
 
-    fn encode(&self, out: &mut ByteQueue, protocol: Protocol) {
-        let mut reply = Reply::new(out, protocol);
+    fn encode(&self, reply: &mut Reply<'_>) {
         match (&self.pattern, self.kind) {
             (Some(pattern), _) => {
                 reply.push(4);
@@ -164,6 +165,12 @@ impl Inbox {
         if push.deliver(outputs) {
             over.push(conn);
         }
+    }
+
+    /// Writes a message for the client whose reply this is.
+    fn write_push(&self, push: Push, reply: &mut Reply<'_>) {
+        self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
+        push.write(reply);
     }
 }
 
@@ -433,8 +440,9 @@ impl PubSub {
         table.entry(name.into()).or_default().insert(session.id, subscriber);
     }
 
-    /// Takes a subscriber out, on its own thread.
-    fn remove(&self, kind: Kind, name: &[u8], session: &Session) {
+    /// Lets publishers count a client for this name no more: what enters the inbox from now on is not for it. On
+    /// its own thread.
+    fn retire(&self, kind: Kind, name: &[u8], session: &Session) {
         let thread = session.info.thread;
         let is_last = |counts: &mut Counts| {
             counts[thread] -= 1;
@@ -453,7 +461,54 @@ impl PubSub {
                 self.directory(kind).len.fetch_sub(1, SeqCst);
             }
         }
-        let mut table = self.inboxes[thread].tables[kind as usize].lock();
+    }
+
+    /// Writes out what waits for a client in its thread's inbox: messages of its subscriptions and others, in
+    /// their order. On its own thread. O(messages that wait there).
+    pub fn catch_up(&self, session: &Session, reply: &mut Reply<'_>) {
+        let inbox = &self.inboxes[session.info.thread];
+        let Some(subscriptions) = session.subscriptions.as_ref().filter(|_| inbox.has_messages.load(SeqCst))
+        else {
+            return;
+        };
+        let (messages, pushes, next) = {
+            let mut messages = inbox.messages.lock();
+            let pushes = messages.pushes.extract_if(.., |(_, push)| push.conn == session.conn);
+            let pushes: Vec<(u64, Push)> = pushes.collect();
+            let subscribed = |message: &Publication| {
+                subscriptions.names[message.kind as usize].contains(message.subscribed())
+            };
+            let waiting = messages.waiting.iter().filter(|(_, message)| subscribed(message));
+            (waiting.cloned().collect::<Vec<_>>(), pushes, messages.next)
+        };
+        let mut pushes = pushes.into_iter().peekable();
+        let mut told = Vec::new();
+        for (number, message) in messages {
+            while let Some((_, push)) = pushes.next_if(|(at, _)| *at < number) {
+                inbox.write_push(push, reply);
+            }
+            let mut table = inbox.tables[message.kind as usize].lock();
+            let subscribers = table.get_mut(message.subscribed());
+            let subscriber = subscribers.and_then(|subscribers| subscribers.get_mut(&session.id));
+            if subscriber.expect("a subscription stands in its thread's table").since <= number {
+                message.encode(reply);
+                told.push(message);
+            }
+        }
+        pushes.for_each(|(_, push)| inbox.write_push(push, reply));
+        // The other subscribers of the thread are told when the inbox is emptied, this one not again.
+        for message in told {
+            let mut table = inbox.tables[message.kind as usize].lock();
+            let subscribers = table.get_mut(message.subscribed());
+            if let Some(it) = subscribers.and_then(|subscribers| subscribers.get_mut(&session.id)) {
+                it.since = next;
+            }
+        }
+    }
+
+    /// Takes a subscriber out that publishers do not count any more, on its own thread.
+    fn remove(&self, kind: Kind, name: &[u8], session: &Session) {
+        let mut table = self.inboxes[session.info.thread].tables[kind as usize].lock();
         if let Some(subscribers) = table.get_mut(name) {
             subscribers.remove(&session.id);
             if subscribers.is_empty() {
@@ -473,7 +528,7 @@ impl Frame {
     fn new(run: &[(u64, Arc<Publication>)], protocol: Protocol) -> Self {
         let mut encoded = ByteQueue::new();
         for (_, publication) in run {
-            publication.encode(&mut encoded, protocol);
+            publication.encode(&mut Reply::new(&mut encoded, protocol));
         }
         let bytes = std::mem::take(encoded.tail_mut());
         if bytes.len() < SHARED_FRAME_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
@@ -542,8 +597,39 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Takes a subscription back, if there is one.
-    pub fn unsubscribe(&mut self, shared: &Shared, kind: Kind, name: &[u8]) {
+    /// Takes subscriptions back, those that there are, and lets `confirm` write that each of them ended, and how
+    /// many are left. What was published before comes in front of that.
+    pub fn unsubscribe(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        names: &[Box<[u8]>],
+        reply: &mut Reply<'_>,
+        mut confirm: impl FnMut(&mut Reply<'_>, &[u8], usize),
+    ) {
+        let has = |name: &[u8]| {
+            self.subscriptions.as_ref().is_some_and(|all| all.names[kind as usize].contains(name))
+        };
+        for name in names.iter().map(|name| &**name).filter(|name| has(name)).collect::<BTreeSet<_>>() {
+            shared.pubsub.retire(kind, name, self);
+        }
+        self.catch_up(shared, reply);
+        for name in names {
+            self.forget_subscription(shared, kind, name);
+            confirm(reply, name, self.subscription_count(kind));
+        }
+    }
+
+    /// Writes what was published, before a subscription ends. In a transaction that was done when it began, and
+    /// nobody else has published since: only what the transaction itself has, if anything, is not told then.
+    fn catch_up(&self, shared: &Shared, reply: &mut Reply<'_>) {
+        if !self.in_exec {
+            shared.pubsub.catch_up(self, reply);
+        }
+    }
+
+    /// Takes the client out of its thread's table, if it is there.
+    fn forget_subscription(&mut self, shared: &Shared, kind: Kind, name: &[u8]) {
         let Some(subscriptions) = &mut self.subscriptions else { return };
         if !subscriptions.names[kind as usize].remove(name) {
             return;
@@ -557,11 +643,19 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Takes all subscriptions back.
-    pub fn unsubscribe_all(&mut self, shared: &Shared) {
+    /// Takes all subscriptions back. What was published before is written to the client first, if it is there.
+    pub fn unsubscribe_all(&mut self, shared: &Shared, reply: Option<&mut Reply<'_>>) {
+        let Some(subscriptions) = &self.subscriptions else { return };
+        const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
+        for kind in KINDS {
+            subscriptions.names(kind).for_each(|name| shared.pubsub.retire(kind, name, self));
+        }
+        if let Some(reply) = reply {
+            self.catch_up(shared, reply);
+        }
         let Some(subscriptions) = self.subscriptions.take() else { return };
         shared.pubsub.clients.fetch_sub(1, Relaxed);
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for kind in KINDS {
             for name in subscriptions.names(kind) {
                 shared.pubsub.remove(kind, name, self);
                 self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use net::ConnId;
+use resp::Reply;
 
 use crate::session::ClientInfo;
 use crate::shared::{Message, Shared};
@@ -74,5 +75,11 @@ impl Push {
         outputs.queue(self.conn).tail_mut().extend_from_slice(&self.bytes);
         self.client.output_bytes.fetch_add(len_bytes, Relaxed);
         true
+    }
+
+    /// Writes it in front of what is replied to its client next, and counted with that.
+    pub fn write(self, reply: &mut Reply<'_>) {
+        self.client.waiting_push_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
+        reply.raw(&self.bytes);
     }
 }

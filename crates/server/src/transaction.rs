@@ -474,7 +474,10 @@ impl Engine {
                 return false;
             }
         }
-        Reply::new(out, session.protocol).array(transaction.queue.len());
+        let mut reply = Reply::new(out, session.protocol);
+        // In case it unsubscribes: messages have no place within its reply.
+        shared.pubsub.catch_up(session, &mut reply);
+        reply.array(transaction.queue.len());
         session.in_exec = true;
         for queued in &transaction.queue {
             let args = queued.args.args(shared.keyspace.hasher());

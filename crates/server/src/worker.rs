@@ -346,7 +346,7 @@ impl Worker {
         }
         session.end_wait(&self.engine.shared);
         session.discard(&self.engine.shared);
-        session.unsubscribe_all(&self.engine.shared);
+        session.unsubscribe_all(&self.engine.shared, None);
         session.stop_listening(&self.engine.shared);
         session.info.gone.store(true, Relaxed);
         let port = &self.engine.shared.threads[self.engine.thread];

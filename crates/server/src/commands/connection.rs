@@ -264,11 +264,11 @@ static RESET: Command<Runner> = Command {
 };
 /// RESET: the connection as it was when it was opened.
 fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.session.unsubscribe_all(ctx.shared, Some(&mut ctx.reply));
     switch_protocol(ctx, Protocol::Resp2);
     ctx.reply.set_protocol(Protocol::Resp2);
     let session = &mut *ctx.session;
     session.discard(ctx.shared);
-    session.unsubscribe_all(ctx.shared);
     session.stop_listening(ctx.shared);
     session.db = 0;
     session.info.db.store(0, Relaxed);

@@ -47,10 +47,9 @@ fn unsubscribe_from(
         Some(all) => all.names(kind).map(Into::into).collect(),
         None => Vec::new(),
     };
-    for name in &names {
-        ctx.session.unsubscribe(ctx.shared, kind, name);
-        write_subscription(&mut ctx.reply, word, Some(name), ctx.session.subscription_count(kind));
-    }
+    ctx.session.unsubscribe(ctx.shared, kind, &names, &mut ctx.reply, |reply, name, count| {
+        write_subscription(reply, word, Some(name), count);
+    });
     if names.is_empty() {
         write_subscription(&mut ctx.reply, word, None, ctx.session.subscription_count(kind));
     }

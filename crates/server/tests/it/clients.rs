@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{Client, Value};
 
-use crate::support::{connect, on_each_back_end};
+use crate::support::{connect, on_each_back_end, on_each_back_end_with};
 
 /// How long something may take that happens by itself.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
@@ -114,5 +114,61 @@ fn a_waiting_client_with_much_unread_input_is_missed_when_it_hangs_up() {
         assert_eq!(field(&waiting, "flags"), "b");
         drop(client);
         until(&mut control, id, str::is_empty);
+    });
+}
+
+#[test]
+fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
+    on_each_back_end_with(2, |server| {
+        let mut control = connect(server);
+        let mut spared: Vec<Client> = Vec::new();
+        let states: [&[&str]; 6] = [
+            &["SUBSCRIBE", "c"],
+            &["PSUBSCRIBE", "p*"],
+            &["SSUBSCRIBE", "s"],
+            &["BLPOP", "none", "0"],
+            &["XREAD", "BLOCK", "0", "STREAMS", "x", "$"],
+            &["MONITOR"],
+        ];
+        // Some of them on each thread, with an ordinary client behind them: so that one was idle for less long.
+        for _ in 0..2 {
+            for words in states {
+                let mut client = connect(server);
+                client.send(format!("{}\r\n", words.join(" ")).as_bytes()).expect("sent");
+                spared.push(client);
+            }
+        }
+        let flags = |control: &mut Client, letter: char| {
+            let list = control.command(&["CLIENT", "LIST"]).to_string();
+            list.matches(&format!(" flags={letter} ")).count()
+        };
+        let begun = Instant::now();
+        while [('P', 6), ('b', 4), ('O', 2)]
+            .iter()
+            .any(|&(letter, count)| flags(&mut control, letter) < count)
+        {
+            assert!(begun.elapsed() < SEEN_WITHIN, "{}", control.command(&["CLIENT", "LIST"]));
+        }
+        let mut idle: Vec<Client> = (0..4).map(|_| connect(server)).collect();
+        idle.iter_mut().for_each(|client| assert!(!client.command(&["PING"]).is_error()));
+        idle[0].command(&["MULTI"]);
+        assert!(!control.command(&["CONFIG", "SET", "timeout", "1"]).is_error());
+        for client in &mut idle {
+            assert_eq!(client.read_to_end().expect("the end"), b"");
+        }
+        // Their threads looked at all clients at once: the others were spared.
+        let mut control = connect(server);
+        assert!(!control.command(&["CONFIG", "SET", "timeout", "0"]).is_error());
+        assert_eq!([('P', 6), ('b', 4), ('O', 2)].map(|(letter, _)| flags(&mut control, letter)), [6, 4, 2]);
+        for (channel, receivers) in [("c", 2), ("p1", 2)] {
+            assert_eq!(control.command(&["PUBLISH", channel, "m"]), Value::Integer(receivers));
+        }
+        control.command(&["RPUSH", "none", "a", "b"]);
+        control.command(&["XADD", "x", "1-1", "f", "v"]);
+        for (client, words) in spared.iter_mut().zip(states.iter().cycle()) {
+            // Its confirmation first, where there is one.
+            let replies = if matches!(words[0], "BLPOP" | "XREAD" | "SSUBSCRIBE") { 1 } else { 2 };
+            assert_eq!(client.read_many(replies).expect("it is served").len(), replies, "{words:?}");
+        }
     });
 }

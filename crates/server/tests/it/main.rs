@@ -23,5 +23,6 @@ mod scripts;
 mod sessions;
 mod stalls;
 mod stress;
+mod subscribers;
 mod support;
 mod tracking;

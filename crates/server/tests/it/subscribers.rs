@@ -1,0 +1,311 @@
+//! Subscribers under strain: threads that do not take what is published, clients that do not read it, and
+//! subscriptions that end while others publish.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use net::BackendChoice;
+use server::Server;
+use testkit::{Address, Client, Protocol, Value};
+
+use crate::support::{connect, on_each_back_end_with};
+
+/// How long something may take that happens by itself.
+const SEEN_WITHIN: Duration = Duration::from_secs(20);
+
+/// A text reply.
+fn text(value: Value) -> String {
+    let Value::Bulk(bytes) = value else { panic!("{value} is no text") };
+    String::from_utf8(bytes).expect("text")
+}
+
+/// A connection to the I/O thread number `thread`.
+fn on_thread(server: &Server, thread: usize) -> Client {
+    let field = format!(" io-thread={thread} ");
+    // Those of the other thread stay open meanwhile, or the next one would go there as well.
+    let mut others = Vec::new();
+    loop {
+        let mut client = connect(server);
+        if text(client.command(&["CLIENT", "INFO"])).contains(&field) {
+            return client;
+        }
+        others.push(client);
+    }
+}
+
+/// A message of a channel or a pattern: its last two words, the channel and the payload.
+fn message(value: Value) -> (String, String) {
+    let (Value::Array(mut items) | Value::Push(mut items)) = value else { panic!("{value} is no message") };
+    let payload = text(items.pop().expect("a payload"));
+    (text(items.pop().expect("a channel")), payload)
+}
+
+/// How often a command was called.
+fn calls(client: &mut Client, command: &str) -> u64 {
+    let info = text(client.command(&["INFO", "commandstats"]));
+    let start = format!("cmdstat_{command}:calls=");
+    let line = info.lines().find_map(|line| line.strip_prefix(&start));
+    line.map_or(0, |line| line.split(',').next().expect("a number").parse().expect("a number"))
+}
+
+/// Bytes of each message: four of them crowd a thread, three do not.
+const MESSAGE_BYTES: usize = 300_000;
+
+#[test]
+fn who_publishes_faster_than_a_thread_takes_it_is_held_back() {
+    on_each_back_end_with(2, |server| {
+        let [mut subscriber, mut mover] = [on_thread(server, 1), on_thread(server, 1)];
+        let [mut publisher, mut other] = [on_thread(server, 0), on_thread(server, 0)];
+        subscriber.command(&["SUBSCRIBE", "c"]);
+        // Thread 1 stands still while it waits for this target of MIGRATE.
+        let target = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = target.local_addr().expect("bound").port();
+        mover.command(&["SET", "k", "v"]);
+        mover.send(format!("MIGRATE 127.0.0.1 {port} k 0 60000\r\n").as_bytes()).expect("sent");
+        let (mut waiting, _) = target.accept().expect("it connects");
+        waiting.read_exact(&mut [0; 16]).expect("it has sent and waits");
+
+        let messages: Vec<Vec<String>> = (0..20)
+            .map(|n| vec!["PUBLISH".into(), "c".into(), format!("{n} {}", "x".repeat(MESSAGE_BYTES))])
+            .collect();
+        let held = thread::scope(|scope| {
+            let published = scope.spawn(|| publisher.pipeline(&messages).expect("replies"));
+            let begun = Instant::now();
+            while calls(&mut other, "publish") < 4 {
+                assert!(begun.elapsed() < SEEN_WITHIN, "the first messages are published");
+            }
+            // Turns of its thread go by, for others only.
+            for _ in 0..200 {
+                assert_eq!(calls(&mut other, "publish"), 4);
+            }
+            assert!(!published.is_finished());
+            drop(waiting);
+            published.join().expect("no panic")
+        });
+        assert!(held.iter().all(|reply| *reply == Value::Integer(1)), "{held:?}");
+        assert!(mover.read().expect("a reply").is_error(), "the target hung up");
+        for n in 0..20 {
+            let (_, payload) = message(subscriber.read().expect("a message"));
+            assert!(payload.starts_with(&format!("{n} ")) && payload.len() > MESSAGE_BYTES, "message {n}");
+        }
+        assert_eq!(publisher.command(&["PUBLISH", "c", "last"]), Value::Integer(1));
+    });
+}
+
+/// Subscribes and unsubscribes again and again, by itself, in a transaction, and by RESET; how many messages came.
+fn come_and_go(client: &mut Client, protocol: Protocol, (p, name): (&str, &str), rounds: usize) -> u64 {
+    let mut received = 0;
+    for round in 0..rounds {
+        client.hello(protocol);
+        client.command(&[&format!("{p}SUBSCRIBE"), name]);
+        let mut last: Option<u64> = None;
+        let mut take = |value: Value| {
+            let (channel, payload) = message(value);
+            let number = payload.parse().expect("a number");
+            assert_eq!(channel, "numbers");
+            assert!(last.is_none_or(|last| last + 1 == number), "{number} after {last:?}");
+            last = Some(number);
+            received += 1;
+        };
+        for _ in 0..round % 4 {
+            take(client.read().expect("a message"));
+        }
+        // In RESP2 a subscriber may not begin a transaction.
+        let ending = match round % 3 {
+            0 if protocol == Protocol::Resp3 => format!("MULTI\r\n{p}UNSUBSCRIBE {name}\r\nEXEC"),
+            1 => "RESET".to_owned(),
+            _ => format!("{p}UNSUBSCRIBE {name}"),
+        };
+        client.send(format!("{ending}\r\nECHO end\r\n").as_bytes()).expect("sent");
+        let mut confirmed = false;
+        loop {
+            match client.read().expect("a message or a reply") {
+                Value::Bulk(end) if end == b"end" => break,
+                // What MULTI, queueing, EXEC and RESET reply.
+                Value::Simple(_) => confirmed |= ending == "RESET",
+                Value::Array(items) if items.len() == 1 => confirmed = true,
+                Value::Array(items) | Value::Push(items) if is_unsubscription(&items) => confirmed = true,
+                value => {
+                    assert!(!confirmed, "{value} behind the end of the subscription");
+                    take(value);
+                }
+            }
+        }
+        assert!(confirmed);
+    }
+    received
+}
+
+fn is_unsubscription(items: &[Value]) -> bool {
+    matches!(items.first(), Some(Value::Bulk(word)) if word.ends_with(b"unsubscribe"))
+}
+
+#[test]
+fn a_subscription_has_all_messages_up_to_its_end_and_none_behind() {
+    const ROUNDS: usize = 300;
+    on_each_back_end_with(2, |server| {
+        for names in [("", "numbers"), ("P", "num*")] {
+            for protocol in [Protocol::Resp2, Protocol::Resp3] {
+                let (stop, promised) = (AtomicBool::new(false), AtomicU64::new(0));
+                // One on each thread, so that one is on another than the publisher.
+                let mut subscribers = [on_thread(server, 0), on_thread(server, 1)];
+                let mut publisher = connect(server);
+                let received: u64 = thread::scope(|scope| {
+                    scope.spawn(|| {
+                        for number in 0_u64.. {
+                            let reply = publisher.command(&["PUBLISH", "numbers", &number.to_string()]);
+                            let Value::Integer(receivers) = reply else { panic!("{reply}") };
+                            promised.fetch_add(receivers as u64, Relaxed);
+                            if stop.load(Relaxed) {
+                                break;
+                            }
+                        }
+                    });
+                    let _stop = StopAtEnd(&stop);
+                    let threads = subscribers
+                        .each_mut()
+                        .map(|client| scope.spawn(move || come_and_go(client, protocol, names, ROUNDS)));
+                    threads.map(|thread| thread.join().expect("no panic")).into_iter().sum()
+                });
+                assert_eq!(received, promised.load(Relaxed), "{names:?} {protocol:?}");
+            }
+        }
+    });
+}
+
+/// Lets a thread end, also when this one panics.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Subscribers of `channel`.
+fn listening(client: &mut Client, channel: &str) -> i64 {
+    match client.command(&["PUBSUB", "NUMSUB", channel]) {
+        Value::Array(items) => match items.last() {
+            Some(Value::Integer(count)) => *count,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other}"),
+    }
+}
+
+/// A number of INFO stats.
+fn stat(client: &mut Client, name: &str) -> u64 {
+    let info = text(client.command(&["INFO", "stats"]));
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.expect("the field").parse().expect("a number")
+}
+
+/// What the server holds that the subscriber named `name` has not read; none where it has ended.
+fn unsent(control: &mut Client, name: &str) -> Option<u64> {
+    let list = text(control.command(&["CLIENT", "LIST", "NAME", name]));
+    let unsent = list.split_ascii_whitespace().find_map(|word| word.strip_prefix("omem="));
+    unsent.map(|unsent| unsent.parse().expect("a number"))
+}
+
+/// Bytes that an unread Unix socket takes at most, which unlike a TCP connection's do not grow.
+const SOCKET_BYTES_MAX: usize = 1 << 20;
+
+/// Publishes more than a socket takes and `soft` beyond, which is the limit; when the first of it was sent.
+fn publish_beyond(control: &mut Client, channel: &str, soft: usize) -> Instant {
+    let (payload, first) = ("x".repeat(100_000), Instant::now());
+    for _ in 0..(SOCKET_BYTES_MAX + 2 * soft) / payload.len() {
+        control.command(&["PUBLISH", channel, &payload]);
+    }
+    first
+}
+
+fn slow_subscriber(path: &Path, channel: &str, name: &str) -> Client {
+    let mut slow = Client::speaking(&Address::Unix(path.into()), Protocol::Resp3);
+    slow.command(&["CLIENT", "SETNAME", name]);
+    slow.command(&["SUBSCRIBE", channel]);
+    slow
+}
+
+/// Does `test` with a server on each back end, a client of it, and the path of its Unix socket.
+fn with_socket(test: impl Fn(&mut Client, &Path)) {
+    for backend in [BackendChoice::Epoll, BackendChoice::Auto] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("s.sock");
+        let builder = Server::builder().port(0).io_threads(2).backend(backend).unix_socket(&path, None);
+        let server = builder.start().expect("the server starts");
+        test(&mut connect(&server), &path);
+    }
+}
+
+#[test]
+fn a_subscriber_over_its_hard_limit_ends_at_once() {
+    with_socket(|control, path| {
+        control.command(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 0 0"]);
+        let mut slow = slow_subscriber(path, "c", "slow");
+        // Of a message over the limit nothing is sent.
+        let big = "x".repeat(1_100_000);
+        assert_eq!(control.command(&["PUBLISH", "c", &big]), Value::Integer(1));
+        assert_eq!(slow.read_to_end().expect("the end"), b"");
+        let begun = Instant::now();
+        while listening(control, "c") > 0 {
+            assert!(begun.elapsed() < SEEN_WITHIN);
+        }
+        assert_eq!(stat(control, "client_output_buffer_limit_disconnections"), 1);
+        // The limit is that of subscribers: an ordinary client gets as much.
+        control.command(&["SET", "k", &big]);
+        assert_eq!(text(control.command(&["GET", "k"])).len(), big.len());
+    });
+}
+
+#[test]
+fn a_subscriber_over_its_soft_limit_ends_when_its_time_is_over_though_nothing_more_is_sent() {
+    with_socket(|control, path| {
+        control.command(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 200kb 1"]);
+        let mut reading = slow_subscriber(path, "c", "reading");
+        let _slow = slow_subscriber(path, "c", "slow");
+        let first = publish_beyond(control, "c", 200_000);
+        let ended = thread::scope(|scope| {
+            // It reads all of it in time.
+            let reader = scope.spawn(|| {
+                while message(reading.read().expect("a message")).1 != "last" {}
+                &mut reading
+            });
+            while listening(control, "c") > 1 {
+                assert!(first.elapsed() < SEEN_WITHIN, "its second is over");
+            }
+            let ended = first.elapsed();
+            assert_eq!(control.command(&["PUBLISH", "c", "last"]), Value::Integer(1));
+            assert_eq!(text(reader.join().expect("no panic").command(&["ECHO", "here"])), "here");
+            ended
+        });
+        assert!(ended > Duration::from_secs(1), "it had a second: {ended:?}");
+        assert_eq!(stat(control, "client_output_buffer_limit_disconnections"), 1);
+    });
+}
+
+#[test]
+fn a_subscriber_that_catches_up_has_all_of_the_soft_limits_time_again() {
+    with_socket(|control, path| {
+        control.command(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 200kb 2"]);
+        let mut slow = slow_subscriber(path, "c", "slow");
+        let first = publish_beyond(control, "c", 200_000);
+        control.command(&["PUBLISH", "c", "last"]);
+        while message(slow.read().expect("a message")).1 != "last" {}
+        while unsent(control, "slow") != Some(0) {
+            assert!(first.elapsed() < SEEN_WITHIN, "all of it is sent");
+        }
+        if first.elapsed() > Duration::from_secs(2) {
+            // The machine was held up: there is nothing to be seen.
+            return;
+        }
+        let again = publish_beyond(control, "c", 200_000);
+        while listening(control, "c") > 0 {
+            assert!(again.elapsed() < SEEN_WITHIN, "its seconds are over");
+        }
+        assert!(again.elapsed() > Duration::from_secs(2), "{:?}", again.elapsed());
+    });
+}
