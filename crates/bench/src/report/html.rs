@@ -95,7 +95,7 @@ fn notes(outcome: &Outcome) -> Markup {
     let bound = outcome.cells.iter().filter(|cell| cell.client_bound().is_some()).count();
     html! {
         @if outcome.quick {
-            p.warning { strong { "A quick run." } " Too short for figures to rely on: it only demonstrates." }
+            p.warning { strong { "A quick run." } " Shorter and with less load than the study is made for: it only demonstrates, its figures are nothing to rely on." }
         }
         @if bound > 0 {
             p.warning {
@@ -106,7 +106,7 @@ fn notes(outcome: &Outcome) -> Markup {
         }
         @if !outcome.notes.is_empty() {
             details.notes open[outcome.notes.len() <= 4] {
-                summary { (outcome.notes.len()) @if outcome.notes.len() == 1 { " note" } @else { " notes" } " on what was left out or failed" }
+                summary { (outcome.notes.len()) @if outcome.notes.len() == 1 { " note" } @else { " notes" } " on what was left out, done otherwise or failed" }
                 ul { @for note in &outcome.notes { li { (note) } } }
             }
         }

@@ -38,6 +38,11 @@ pub fn percent(value: f64) -> String {
     format!("{:+.places$} %", if value.abs() < 0.05 { 0.0 } else { value })
 }
 
+/// `1 I/O thread`, `2 I/O threads`.
+pub fn io_threads_name(count: u32) -> String {
+    format!("{count} I/O thread{}", if count == 1 { "" } else { "s" })
+}
+
 /// Unix time in milliseconds as `2026-07-05 14:03 UTC`. Source: the days-to-civil algorithm of H. Hinnant.
 pub fn moment(unix_ms: u64) -> String {
     let minutes = unix_ms / 60_000;

@@ -4,6 +4,7 @@
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::rounds::transport_name;
 use crate::compare::study::Point;
+use crate::report::text::io_threads_name;
 use crate::results::Transport;
 
 /// The conditions of a view.
@@ -102,7 +103,6 @@ fn conditions(outcome: &Outcome, point: &Point) -> Conditions {
 /// The conditions that differ among `all`; all of them where none does.
 fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> String {
     let link = outcome.link_name(conditions.round_trip_ms);
-    let threads = if conditions.io_threads == 1 { "I/O thread" } else { "I/O threads" };
     let connections = match conditions.connections {
         Some(count) => format!("{count} connections"),
         None => "as many connections as serve best".to_owned(),
@@ -114,7 +114,7 @@ fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> Stri
             all.iter().any(|other| other.transport != conditions.transport),
         ),
         (
-            format!("{} {threads}", conditions.io_threads),
+            io_threads_name(conditions.io_threads),
             all.iter().any(|other| other.io_threads != conditions.io_threads),
         ),
         (

@@ -5,7 +5,8 @@ use maud::html;
 use super::svg::{Picture, Scale, WIDTH, colour, n};
 
 const LEFT: f64 = 58.0;
-const RIGHT: f64 = 12.0;
+/// Half of the longest word below the axis.
+const RIGHT: f64 = 22.0;
 const TOP: f64 = 22.0;
 const HEIGHT: f64 = 200.0;
 const BOTTOM: f64 = 40.0;

@@ -8,7 +8,7 @@ use super::svg::{Group, Picture};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::rounds::transport_name;
 use crate::compare::stats;
-use crate::report::text::{duration, percent, short, slug};
+use crate::report::text::{duration, io_threads_name, percent, short, slug};
 use crate::report::view::{Row, View, distinct, engines, views};
 use crate::results::{Bucket, Transport};
 
@@ -295,7 +295,7 @@ fn rate_against_latency(outcome: &Outcome, engines: &[&str]) -> Group {
             name = name.replacen(&cells[0].point.test, "All tests", 1);
         }
         if distinct(outcome.cells.iter().map(|cell| cell.point.io_threads)).len() > 1 {
-            name += &format!(", {io_threads} I/O threads");
+            name += &format!(", {}", io_threads_name(io_threads));
         }
         pictures.push(lines::draw(format!("rate-latency-{}", slug(&name)), name, engines, &series, &x, &y));
     }
@@ -329,7 +329,7 @@ fn scaling(outcome: &Outcome, engines: &[&str]) -> Group {
             let here = cells.iter().filter(|cell| cell.engine == engine && cell.point.io_threads == threads);
             let rate = |cell: &Cell| cell.median(Metric::Rate).unwrap_or(0.0);
             let cell = here.max_by(|one, other| rate(one).total_cmp(&rate(other)))?;
-            let label = format!("{threads} I/O threads: {} requests/s", short(rate(cell)));
+            let label = format!("{}: {} requests/s", io_threads_name(threads), short(rate(cell)));
             dot(cell, f64::from(threads), Metric::Rate, label)
         };
         let series = |engine: usize| Series {
@@ -385,8 +385,9 @@ fn transports(outcome: &Outcome, engines: &[&str]) -> Group {
         };
         let groups: Vec<BarGroup> = ways.iter().map(group).collect();
         let name = format!(
-            "{}, {io_threads} I/O threads, {connections} connections",
-            family_name(outcome, cells[0], false)
+            "{}, {}, {connections} connections",
+            family_name(outcome, cells[0], false),
+            io_threads_name(io_threads)
         );
         let id = format!("transports-{}", slug(&name));
         pictures.push(bars::draw(id, name, engines, &groups, short));
@@ -412,7 +413,8 @@ fn memory(outcome: &Outcome, engines: &[&str]) -> Group {
             let value = stats::median(here.map(|memory| memory.bytes_per_key))?;
             Some(Bar { value, interval: None, bound: None, note: String::new() })
         };
-        let threads = if several_threads { format!(", {io_threads} I/O threads") } else { String::new() };
+        let threads =
+            if several_threads { format!(", {}", io_threads_name(io_threads)) } else { String::new() };
         BarGroup {
             label: format!("{value_bytes}-byte values{threads}"),
             bars: engines.iter().map(bar).collect(),

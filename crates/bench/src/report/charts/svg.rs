@@ -6,6 +6,9 @@ use maud::{Markup, PreEscaped, html};
 pub const WIDTH: f64 = 460.0;
 /// Width of a character of the 12-unit text, for what must not overlap.
 const CHAR_WIDTH: f64 = 6.4;
+/// The same of the strong text of titles, and the height of a line of it.
+const TITLE_CHAR_WIDTH: f64 = 7.4;
+const TITLE_LINE: f64 = 16.0;
 /// Height of a line of the legend.
 const LEGEND_LINE: f64 = 20.0;
 
@@ -55,12 +58,16 @@ impl Picture {
     /// A picture of `drawing`, `height` units high below its title, with the legend of `engines`.
     pub fn new(id: String, title: String, height: f64, engines: &[&str], drawing: &Markup) -> Self {
         let (legend, legend_height) = legend(engines);
+        let lines = title_lines(&title);
+        let top = (lines.len() as f64).mul_add(TITLE_LINE, 10.0);
         let drawing = html! {
-            text class="strong" x="0" y="14" { (title) }
-            g transform=(translate(0.0, 26.0)) { (drawing) }
-            g transform=(translate(0.0, 26.0 + height)) { (legend) }
+            @for (at, line) in lines.iter().enumerate() {
+                text class="strong" x="0" y=(n((at as f64).mul_add(TITLE_LINE, 14.0))) { (line) }
+            }
+            g transform=(translate(0.0, top)) { (drawing) }
+            g transform=(translate(0.0, top + height)) { (legend) }
         };
-        Self { id, title, height: 26.0 + height + legend_height, drawing }
+        Self { id, title, height: top + height + legend_height, drawing }
     }
 
     /// As part of a page that holds [`STYLE`].
@@ -85,6 +92,21 @@ impl Picture {
         };
         svg.into_string()
     }
+}
+
+/// A title in as many lines as it needs, broken behind commas.
+fn title_lines(title: &str) -> Vec<String> {
+    let chars_max = (WIDTH / TITLE_CHAR_WIDTH) as usize;
+    let mut lines: Vec<String> = Vec::new();
+    for part in title.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if (line.chars().count() + part.trim_end().chars().count()) <= chars_max => {
+                line.push_str(part);
+            }
+            _ => lines.push(part.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Engines with their colours, in as many lines as they need; and its height.
@@ -204,6 +226,15 @@ mod tests {
         let scale = Scale::logarithmic(30.0, 4_000.0, (0.0, 100.0));
         assert!((scale.at(20.0), scale.at(5_000.0)) == (0.0, 100.0), "{scale:?}");
         assert!(scale.ticks().len() >= 2);
+    }
+
+    #[test]
+    fn long_titles_are_broken_behind_commas() {
+        assert_eq!(title_lines("SET"), ["SET"]);
+        let title = "this machine, Unix socket, 1 I/O thread, 3-byte values, 1024 connections";
+        let lines = title_lines(title);
+        assert_eq!(lines, ["this machine, Unix socket, 1 I/O thread, 3-byte values, ", "1024 connections"]);
+        assert_eq!(lines.concat(), title);
     }
 
     #[test]
