@@ -6,9 +6,11 @@
 //! ```
 //! Only [`rounds`] runs anything; [`outcome`] is plain data, and the reports are made of it alone.
 
+mod check;
 pub mod command_line;
 mod control;
 mod engine;
+mod mistake;
 mod network;
 pub mod outcome;
 mod relay;

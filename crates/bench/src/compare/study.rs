@@ -1,24 +1,20 @@
 //! The study file: which servers, what load, how often. docs/benchmarking.md describes its keys.
 //!
-//! The file is read strictly: an unknown key, a wrong type or a value that makes no sense is one line with
-//! the number of the file's line, before anything is started.
+//! The file is read strictly: an unknown key, a wrong type or a value that makes no sense (`check.rs`) is one
+//! line with its place in the file, before anything is started.
 
-use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::command_line;
+use super::mistake::{Located, Mistake};
 use crate::BenchError;
 use crate::results::{LinkKind, Transport};
 use crate::workload::{
     Content, DefaultTestOptions, KeyPattern, Keys, Sizes, TemplateOptions, Values, Workload,
 };
 
-/// Most rounds, connections and the like: beyond it is a slip of the finger.
-const COUNT_MAX: u64 = 1_000_000;
 /// Rounds of `--quick` where the study does not say.
 const QUICK_ROUNDS: u32 = 2;
 /// Requests and seconds of a run of `--quick` where the study does not say.
@@ -133,7 +129,7 @@ impl Default for Load {
 
 /// Threads of the load generator.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "client_threads is a number or \"as-engine\"")]
 pub enum ClientThreads {
     /// So many.
     Count(usize),
@@ -161,7 +157,10 @@ impl ClientThreads {
 
 /// How many connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "connections are a list of numbers or { from = NUMBER, to = NUMBER, stop_below_percent = NUMBER }"
+)]
 pub enum Connections {
     /// Each of these.
     List(Vec<usize>),
@@ -191,9 +190,11 @@ impl Connections {
     pub fn steps(&self) -> Vec<usize> {
         match self {
             Connections::List(list) => list.clone(),
-            Connections::Rising(rising) => std::iter::successors(Some(rising.from), |count| Some(count * 2))
-                .take_while(|count| *count <= rising.to)
-                .collect(),
+            Connections::Rising(rising) => {
+                std::iter::successors(Some(rising.from.max(1)), |count| count.checked_mul(2))
+                    .take_while(|count| *count <= rising.to)
+                    .collect()
+            }
         }
     }
 
@@ -300,52 +301,26 @@ pub struct NamedWorkload {
     pub fill: Option<Workload>,
 }
 
-/// A mistake in a study file.
-#[derive(Debug, PartialEq)]
-struct Mistake {
-    /// Bytes of the file that it is about, where known.
-    span: Option<Range<usize>>,
-    reason: String,
-}
-
-impl Mistake {
-    fn new(reason: impl fmt::Display) -> Self {
-        Self { span: None, reason: reason.to_string() }
-    }
-
-    fn at<T>(spanned: &Spanned<T>, reason: impl fmt::Display) -> Self {
-        let span = Some(spanned.span()).filter(|span| !span.is_empty());
-        Self { span, reason: reason.to_string() }
-    }
-}
-
 impl Study {
     /// Reads the study in `path`, shortened when `quick`.
     pub fn read(path: &Path, quick: bool) -> Result<Study, BenchError> {
         let unreadable = |error| BenchError::Usage(format!("cannot read {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        Self::parse(&text, quick).map_err(|(line, reason)| {
-            let at = line.map_or_else(String::new, |line| format!(":{line}"));
+        Self::parse(&text, quick).map_err(|Located { at, reason }| {
+            let at = at.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
             BenchError::Usage(format!("{}{at}: {reason}", path.display()))
         })
     }
 
-    /// Parses a study. An error is the number of the line, where known, and the reason.
-    pub fn parse(text: &str, quick: bool) -> Result<Study, (Option<usize>, String)> {
-        let located = |mistake: Mistake| {
-            let line = mistake.span.map(|span| line_of(text, span.start));
-            (line, mistake.reason)
-        };
+    /// Parses a study. Its `[quick]` must make sense even where it is not wanted.
+    pub fn parse(text: &str, quick: bool) -> Result<Study, Located> {
         let parsed: Result<Study, toml::de::Error> = toml::from_str(text);
-        let mut study = parsed.map_err(|error| {
-            let reason = error.message().lines().next().unwrap_or("not a study").to_owned();
-            located(Mistake { span: error.span(), reason })
-        })?;
-        if quick {
-            study.shorten();
-        }
-        study.check().map_err(located)?;
-        Ok(study)
+        let study = parsed.map_err(|error| Mistake::of_reader(&error).located(text, false))?;
+        study.check().map_err(|mistake| mistake.located(text, false))?;
+        let mut short = study.clone();
+        short.shorten();
+        short.check().map_err(|mistake| mistake.located(text, true))?;
+        Ok(if quick { short } else { study })
     }
 
     /// Puts `[quick]` in place.
@@ -414,145 +389,43 @@ impl Study {
             self.baseline = self.baseline.take().filter(|name| engines.contains(name.get_ref()));
         }
         self.rounds = rounds.unwrap_or(self.rounds);
-        self.check().map_err(|mistake| BenchError::Usage(mistake.reason))
+        self.check().map_err(|mistake| BenchError::Usage(mistake.reason()))
     }
 
-    /// What the types do not say by themselves.
-    fn check(&self) -> Result<(), Mistake> {
-        let load = &self.load;
-        let count = |name: &str, count: u64| match count {
-            1..=COUNT_MAX => Ok(()),
-            _ => Err(Mistake::new(format!("{name} is {count}: it must be 1 to {COUNT_MAX}"))),
-        };
-        count("rounds", self.rounds.into())?;
-        count("pipeline", load.pipeline as u64)?;
-        if let ClientThreads::Count(threads) = load.client_threads {
-            count("client_threads", threads as u64)?;
-        }
-        let steps = load.connections.steps();
-        let lists = [
-            ("connections", steps.len()),
-            ("value_bytes", load.value_bytes.len()),
-            ("transports", load.transports.len()),
-            ("io_threads", load.io_threads.len()),
-            ("round_trips_ms", load.round_trips_ms.len()),
-        ];
-        if let Some((name, _)) = lists.iter().find(|(_, entries)| *entries == 0) {
-            return Err(Mistake::new(format!("{name} is empty: nothing would be measured")));
-        }
-        for connections in steps {
-            count("connections", connections as u64)?;
-        }
-        for threads in &load.io_threads {
-            count("io_threads", u64::from(*threads))?;
-        }
-        if load.requests.is_some() && load.seconds.is_some() {
-            return Err(Mistake::new("requests and seconds exclude each other"));
-        }
-        if load.requests == Some(0) {
-            return Err(Mistake::new("requests is 0: nothing would be measured"));
-        }
-        let seconds = |name: &str, value: f64, min: f64| match value.is_finite() && value >= min {
-            true => Ok(()),
-            false => Err(Mistake::new(format!("{name} is {value}: it must be at least {min}"))),
-        };
-        seconds("seconds", load.seconds.unwrap_or(1.0), 0.01)?;
-        seconds("warm_up_seconds", load.warm_up_seconds, 0.0)?;
-        seconds("reply_within_seconds", load.reply_within_seconds, 0.01)?;
-        for engine in &self.engines {
-            seconds("ready_within_seconds", engine.ready_within_seconds, 0.01)?;
-        }
-        seconds("rate", load.rate.unwrap_or(1.0), 0.1)?;
-        if !matches!(load.resp, 2 | 3) {
-            return Err(Mistake::new(format!("resp is {}: it is 2 or 3", load.resp)));
-        }
-        self.check_engines()?;
-        self.check_workloads()
-    }
-
-    fn check_engines(&self) -> Result<(), Mistake> {
-        if self.engines.is_empty() {
-            return Err(Mistake::new("no [[engine]]: nothing would be measured"));
-        }
-        for (at, engine) in self.engines.iter().enumerate() {
-            let name = engine.name();
-            if name.is_empty() || self.engines[..at].iter().any(|other| other.name() == name) {
-                return Err(Mistake::at(
-                    &engine.name,
-                    format!("engine {name:?}: names are unique and not empty"),
-                ));
-            }
-            if let Some(options) = &engine.tls_options {
-                command_line::check(options.get_ref())
-                    .map_err(|reason| Mistake::at(options, format!("engine {name:?}: {reason}")))?;
-            }
-            match (&engine.start, &engine.address) {
-                (Some(start), None) => {
-                    command_line::check(start.get_ref())
-                        .map_err(|reason| Mistake::at(start, format!("engine {name:?}: {reason}")))?;
-                }
-                (None, Some(address)) if address.get_ref().is_empty() => {
-                    return Err(Mistake::at(address, format!("engine {name:?}: address is empty")));
-                }
-                (None, Some(_)) => {}
-                _ => {
-                    let reason = format!("engine {name:?} needs either start or address");
-                    return Err(Mistake::at(&engine.name, reason));
-                }
+    /// The workloads of entry `at`, with values of `value_bytes`.
+    pub(super) fn workloads_of_entry(
+        &self,
+        at: usize,
+        value_bytes: usize,
+    ) -> Result<Vec<NamedWorkload>, Mistake> {
+        let entry = &self.workloads[at];
+        let empty = |key: &str| Mistake::of(format!("workload.{at}.{key}"), format!("{key} is empty"));
+        match (&entry.tests, &entry.commands, &entry.name) {
+            (Some(tests), None, None) if tests.is_empty() => Err(empty("tests")),
+            (Some(tests), None, None) => self.default_tests(tests, value_bytes),
+            (None, Some(commands), Some(_)) if commands.is_empty() => Err(empty("commands")),
+            (None, Some(_), Some(name)) if name.is_empty() => Err(empty("name")),
+            (None, Some(commands), Some(name)) => Ok(vec![self.commands(name, commands, value_bytes)?]),
+            _ => {
+                let reason = "a [[workload]] has either tests, or commands with a name";
+                Err(Mistake::of(format!("workload.{at}"), reason))
             }
         }
-        match &self.baseline {
-            Some(name) if !self.engines.iter().any(|engine| engine.name() == name.get_ref()) => {
-                Err(Mistake::at(name, format!("baseline: there is no engine {:?}", name.get_ref())))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn check_workloads(&self) -> Result<(), Mistake> {
-        if self.workloads.is_empty() {
-            return Err(Mistake::new("no [[workload]]: nothing would be measured"));
-        }
-        let mut names: Vec<String> = Vec::new();
-        for workload in self.workloads(self.load.value_bytes[0])? {
-            if names.contains(&workload.name) {
-                return Err(Mistake::new(format!("two workloads are called {:?}", workload.name)));
-            }
-            names.push(workload.name);
-        }
-        self.preload_workload(self.load.value_bytes[0])?;
-        Ok(())
-    }
-
-    /// The workloads in order, with values of `value_bytes`.
-    fn workloads(&self, value_bytes: usize) -> Result<Vec<NamedWorkload>, Mistake> {
-        let mut all = Vec::new();
-        for entry in &self.workloads {
-            match (&entry.tests, &entry.commands) {
-                (Some(tests), None) if entry.name.is_none() => {
-                    self.default_tests(tests, value_bytes, &mut all)?
-                }
-                (None, Some(commands)) => all.push(self.commands(entry, commands, value_bytes)?),
-                _ => {
-                    let reason = "a [[workload]] has either tests, or commands with a name";
-                    return Err(Mistake::new(reason));
-                }
-            }
-        }
-        Ok(all)
     }
 
     /// The workloads of a checked study.
     pub fn workloads_of(&self, value_bytes: usize) -> Vec<NamedWorkload> {
-        self.workloads(value_bytes).expect("the study was checked with another size")
+        let of_entry =
+            |at| self.workloads_of_entry(at, value_bytes).expect("the study was checked with another size");
+        (0..self.workloads.len()).flat_map(of_entry).collect()
     }
 
     fn default_tests(
         &self,
         tests: &[Spanned<String>],
         value_bytes: usize,
-        all: &mut Vec<NamedWorkload>,
-    ) -> Result<(), Mistake> {
+    ) -> Result<Vec<NamedWorkload>, Mistake> {
+        let mut all = Vec::new();
         let options = DefaultTestOptions {
             sizes: Sizes::Fixed(value_bytes),
             keyspace: self.load.keyspace,
@@ -571,41 +444,42 @@ impl Study {
                 all.push(NamedWorkload { name, workload, fill: fill.clone() });
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     fn commands(
         &self,
-        entry: &WorkloadEntry,
+        name: &str,
         commands: &[Spanned<String>],
         value_bytes: usize,
     ) -> Result<NamedWorkload, Mistake> {
-        let Some(first) = commands.first() else {
-            return Err(Mistake::new("commands is empty: nothing would be sent"));
-        };
+        let options = self.template_options(value_bytes);
         let mut lines = Vec::new();
         for command in commands {
             let text = self.filled_in(command.get_ref(), value_bytes);
             let weighted = text
                 .split_once(':')
                 .and_then(|(weight, rest)| Some((weight.trim().parse().ok()?, rest.trim().to_owned())));
-            lines.push(weighted.unwrap_or((1, text)));
+            let (weight, line) = weighted.unwrap_or((1, text));
+            // Alone first: a mistake is told of the command that has it.
+            Workload::from_templates(name, &[(weight, &line)], &options)
+                .map_err(|error| Mistake::at(command, error))?;
+            lines.push((weight, line));
         }
         let lines: Vec<(u32, &str)> = lines.iter().map(|(weight, line)| (*weight, line.as_str())).collect();
-        let name = entry.name.clone().unwrap_or_default();
-        let workload = Workload::from_templates(&name, &lines, &self.template_options(value_bytes))
-            .map_err(|error| Mistake::at(first, error))?;
+        let workload = Workload::from_templates(name, &lines, &options).map_err(Mistake::new)?;
         Ok(NamedWorkload { name: workload.name.clone(), workload, fill: None })
     }
 
     /// What is sent before anything is measured, and how often.
-    fn preload_workload(&self, value_bytes: usize) -> Result<Option<(Workload, u64)>, Mistake> {
+    pub(super) fn preload_workload(&self, value_bytes: usize) -> Result<Option<(Workload, u64)>, Mistake> {
         let Some(preload) = &self.preload else { return Ok(None) };
         let Some(keyspace) = self.load.keyspace else {
-            return Err(Mistake::new("[preload] needs a keyspace in [load]"));
+            return Err(Mistake::of("preload", "[preload] needs a keyspace in [load]"));
         };
         if !(preload.share > 0.0 && preload.share <= 100.0) {
-            return Err(Mistake::new(format!("[preload] share is {}: it is above 0", preload.share)));
+            let reason = format!("share is {}: it must be above 0 and at most 100", preload.share);
+            return Err(Mistake::of("preload.share", reason));
         }
         let requests = (preload.share * keyspace as f64).ceil() as u64;
         let line = self.filled_in(preload.command.get_ref(), value_bytes);
@@ -672,21 +546,12 @@ pub struct Point {
     pub connections: usize,
 }
 
-/// The number, from 1, of the line that holds byte `at`.
-fn line_of(text: &str, at: usize) -> usize {
-    text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MINIMAL: &str = "title = 'x'\n[[engine]]\nname = 'a'\nstart = 'redis-server --port {port}'\n\
         [[workload]]\ntests = ['set', 'lrange_100']\n";
-
-    fn mistake(text: &str) -> (Option<usize>, String) {
-        Study::parse(text, false).unwrap_err()
-    }
 
     #[test]
     fn a_minimal_study_has_redis_benchmarks_defaults() {
@@ -696,40 +561,6 @@ mod tests {
         let names: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
         assert_eq!(names, ["SET", "LRANGE_100"]);
         assert!(workloads[0].fill.is_none() && workloads[1].fill.is_some());
-    }
-
-    #[test]
-    fn mistakes_are_told_with_their_line() {
-        let cases = [
-            ("title = 'x'\nround = 3\n", Some(2), "unknown field `round`"),
-            ("title = 3\n", Some(1), "invalid type"),
-            ("title = \n", Some(1), ""),
-            ("title = 'x'\n", None, "no [[engine]]"),
-            ("title = 'x'\n[load]\ntransports = ['udp']\n", Some(3), "unknown variant `udp`"),
-            ("title = 'x'\n[[engine]]\nname = 'a'\n", Some(3), "either start or address"),
-            ("title = 'x'\n[[engine]]\nname = 'a'\nstart = 'x {prot}'\n", Some(4), "{prot}"),
-            ("title = 'x'\nbaseline = 'b'\n[[engine]]\nname = 'a'\naddress = 'h:1'\n", Some(2), "no engine"),
-        ];
-        for (text, line, words) in cases {
-            let (at, reason) = mistake(text);
-            assert_eq!(at, line, "{text}: {reason}");
-            assert!(reason.contains(words) && reason.lines().count() == 1, "{text}: {reason}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_test_is_told_with_its_line() {
-        let (line, reason) = mistake(&MINIMAL.replace("'set'", "'sett'"));
-        assert_eq!(line, Some(6));
-        assert!(reason.contains("sett"), "{reason}");
-    }
-
-    #[test]
-    fn a_study_that_measures_nothing_is_refused() {
-        for load in ["connections = []", "requests = 0", "seconds = 0.0", "rounds = 1", "pipeline = 0"] {
-            assert!(Study::parse(&format!("{MINIMAL}[load]\n{load}\n"), false).is_err(), "{load}");
-        }
-        assert!(Study::parse(&format!("rounds = 0\n{MINIMAL}"), false).is_err());
     }
 
     #[test]

@@ -25,11 +25,47 @@ const WORKLOAD: &str =
     "[load]\nrequests = 200\nconnections = [2]\n[[workload]]\ntests = ['ping_mbulk', 'get']\n";
 
 #[test]
-fn a_malformed_study_is_told_with_its_line() {
+fn a_malformed_study_is_told_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, line) = ending(&compare(dir.path(), "title = 'x'\nruonds = 3\n"));
-    assert_eq!(code, Some(2));
-    assert!(line.contains("study.toml:2: unknown field `ruonds`"), "{line}");
+    let engine = "[[engine]]\nname = 'a'\naddress = 'h:1'\n";
+    for (study, told) in [
+        ("title = 'x'\nruonds = 3\n".to_owned(), "study.toml:2:1: unknown field `ruonds`"),
+        (
+            format!("title = 'x'\n{engine}[[workload]]\ntests = ['gett']\n"),
+            "study.toml:6:10: unknown test \"gett\"",
+        ),
+        (format!("title = 'x'\n{engine}{engine}{WORKLOAD}"), "study.toml:6:8: two engines are called \"a\""),
+        (format!("title = 'x'\n{engine}"), "study.toml: no [[workload]]"),
+    ] {
+        let output = compare(dir.path(), &study);
+        let (code, line) = ending(&output);
+        assert_eq!(
+            (code, output.stderr.iter().filter(|byte| **byte == b'\n').count()),
+            (Some(2), 1),
+            "{line}"
+        );
+        assert!(line.contains(told), "{line}");
+    }
+}
+
+#[test]
+fn engines_of_the_command_line_must_be_the_studys() {
+    let dir = tempfile::tempdir().unwrap();
+    let study = format!("title = 'x'\n[[engine]]\nname = 'a'\naddress = 'h:1'\n{WORKLOAD}");
+    for (options, told) in [
+        (["--engines", "b"], "the study has no engine \"b\""),
+        (["--program", "b=x"], "the study has no engine \"b\""),
+        (["--program", "a"], "\"a\" is not NAME=PROGRAM"),
+        (["--root", "a"], "\"a\" is not NAME=FOLDER"),
+        (["--rounds", "0"], "rounds is 0"),
+    ] {
+        let path = dir.path().join("study.toml");
+        fs::write(&path, &study).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_saker-bench"));
+        let output = command.arg("compare").arg(&path).args(options).output().unwrap();
+        let (code, line) = ending(&output);
+        assert!(code == Some(2) && line.contains(told), "{options:?}: {line}");
+    }
 }
 
 #[test]
@@ -113,14 +149,4 @@ fn a_wrong_password_is_told_in_the_servers_words() {
     let (code, line) = ending(&compare(dir.path(), &format!("title = 'x'\n{engine}{workload}")));
     assert_eq!(code, Some(2), "{line}");
     assert!(line.contains("a: does not answer: WRONGPASS"), "{line}");
-}
-
-#[test]
-fn an_unknown_test_is_told_with_its_line() {
-    let dir = tempfile::tempdir().unwrap();
-    let study =
-        "title = 'x'\n[[engine]]\nname = 'a'\naddress = '127.0.0.1:1'\n[[workload]]\ntests = ['gett']\n";
-    let (code, line) = ending(&compare(dir.path(), study));
-    assert_eq!(code, Some(2), "{line}");
-    assert!(line.contains("study.toml:6: unknown test \"gett\""), "{line}");
 }

@@ -1,0 +1,148 @@
+//! A mistake in a study file and the place of it: `two-engines.toml:12:9: …`, lines and columns from 1, columns
+//! in characters.
+//!
+//! What the reader of TOML finds has a place already. What only the whole study shows, a number out of range or
+//! a name that occurs twice, is told by the path of its key (`load.connections`, `engine.1.name`, entries of
+//! lists from 0) and looked up in the text when it is to be told.
+
+use std::fmt;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A mistake.
+#[derive(Debug, PartialEq)]
+pub struct Mistake {
+    place: Place,
+    reason: String,
+}
+
+/// What a mistake is about.
+#[derive(Debug, PartialEq)]
+enum Place {
+    /// The whole file.
+    File,
+    /// Bytes of it.
+    Bytes(Range<usize>),
+    /// The value of a key, or as much of the path as the file has.
+    Key(String),
+}
+
+/// A mistake with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Line and column; absent where it is about the whole file.
+    pub at: Option<(usize, usize)>,
+    /// What is wrong, in one line.
+    pub reason: String,
+}
+
+impl Mistake {
+    /// One about the whole file.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        Self { place: Place::File, reason: reason.to_string() }
+    }
+
+    /// One about `spanned`.
+    pub fn at<T>(spanned: &Spanned<T>, reason: impl fmt::Display) -> Self {
+        let span = spanned.span();
+        let place = if span.is_empty() { Place::File } else { Place::Bytes(span) };
+        Self { place, reason: reason.to_string() }
+    }
+
+    /// One about the value of the key at `path`.
+    pub fn of(path: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self { place: Place::Key(path.into()), reason: reason.to_string() }
+    }
+
+    /// One that the reader of TOML found.
+    pub fn of_reader(error: &toml::de::Error) -> Self {
+        let reason = error.message().lines().next().unwrap_or("not a study").to_owned();
+        Self { place: error.span().map_or(Place::File, Place::Bytes), reason }
+    }
+
+    /// What is wrong.
+    pub fn reason(self) -> String {
+        self.reason
+    }
+
+    /// The mistake with its place in `text`. Where `quick`, a key of `[quick]` is meant rather than the one of
+    /// `[load]` that it replaces.
+    pub fn located(self, text: &str, quick: bool) -> Located {
+        let bytes = match self.place {
+            Place::File => None,
+            Place::Bytes(bytes) => Some(bytes),
+            Place::Key(path) => {
+                let replaced = path.strip_prefix("load.").unwrap_or(&path);
+                let of_quick = quick.then(|| find(text, &format!("quick.{replaced}"))).flatten();
+                of_quick.filter(|(_, whole)| *whole).or_else(|| find(text, &path)).map(|(bytes, _)| bytes)
+            }
+        };
+        Located { at: bytes.map(|bytes| position(text, bytes.start)), reason: self.reason }
+    }
+}
+
+/// The bytes of the value at `path`, or of as much of it as there is, and whether that was all.
+fn find(text: &str, path: &str) -> Option<(Range<usize>, bool)> {
+    let table = DeTable::parse(text).ok()?;
+    let mut names = path.split('.');
+    let mut here = table.get_ref().get(names.next()?)?;
+    for name in names {
+        let deeper = match here.get_ref() {
+            DeValue::Table(table) => table.get(name),
+            DeValue::Array(items) => name.parse().ok().and_then(|at: usize| items.get(at)),
+            _ => None,
+        };
+        let Some(deeper) = deeper else { return Some((here.span(), false)) };
+        here = deeper;
+    }
+    Some((here.span(), true))
+}
+
+/// Line and column of byte `at`.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let before = &text[..at];
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "title = 'ä'\n[load]\n  rate = 3\nlist = [1, 22]\n[quick]\nrate = 4\n[[engine]]\nname = 'a'\n";
+
+    fn place(path: &str, quick: bool) -> Option<(usize, usize)> {
+        Mistake::of(path, "x").located(TEXT, quick).at
+    }
+
+    #[test]
+    fn keys_are_found_by_their_path() {
+        assert_eq!(place("load.rate", false), Some((3, 10)));
+        assert_eq!(place("load.list.1", false), Some((4, 12)));
+        assert_eq!(place("engine.0.name", false), Some((8, 8)));
+        assert_eq!(place("title", false), Some((1, 9)));
+        assert_eq!(place("rounds", false), None);
+        // As much of it as there is.
+        assert_eq!(place("load.pipeline", false), Some((2, 1)));
+    }
+
+    #[test]
+    fn what_quick_replaces_is_told_there() {
+        assert_eq!(place("load.rate", true), Some((6, 8)));
+        assert_eq!(place("load.list", true), Some((4, 8)));
+    }
+
+    #[test]
+    fn columns_count_characters() {
+        assert_eq!(position(TEXT, TEXT.find("' ").unwrap_or(0)), (1, 1));
+        assert_eq!(position("ää x", 5), (1, 4));
+        assert_eq!(position("a\nb", 99), (2, 2));
+    }
+}
