@@ -1,12 +1,13 @@
 //! `saker-bench run`: its arguments, which mean what they mean to redis-benchmark where that has them and
 //! to memtier_benchmark or resp-benchmark where those do.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use clap::error::ErrorKind;
 use net::BackendChoice;
 
 use crate::interrupt::{INTERRUPTED, Interrupt};
@@ -16,7 +17,7 @@ use crate::sweep::sweep;
 use crate::workload::{
     Content, DefaultTestOptions, KeyPattern, Keys, Memtier, Sizes, TemplateOptions, Values, Workload, Zipf,
 };
-use crate::{BenchError, output, run};
+use crate::{BenchError, idle, output, run};
 
 /// The exit status of a run that failed, and of arguments that make no sense.
 const FAILED: u8 = 2;
@@ -38,11 +39,14 @@ pub struct RunArguments {
     /// Its Unix socket, in place of host and port.
     #[arg(short, long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// All of it in one, redis://user:password@host:port/db; rediss is TLS.
+    #[arg(short = 'u', long, value_name = "URI")]
+    uri: Option<String>,
     /// Password.
     #[arg(short = 'a', long, value_name = "PASSWORD")]
     password: Option<String>,
     /// ACL user; needs a password.
-    #[arg(long, requires = "password")]
+    #[arg(long)]
     user: Option<String>,
     #[command(flatten)]
     tls: TlsArguments,
@@ -50,6 +54,9 @@ pub struct RunArguments {
     /// to the node that serves its key, and {tag} in a key becomes the hash tag of a random slot.
     #[arg(long)]
     cluster: bool,
+    /// Have each connection be told of changes to what it reads: CLIENT TRACKING on.
+    #[arg(long)]
+    enable_tracking: bool,
     /// Speak RESP3.
     #[arg(short = '3', long = "resp3")]
     resp3: bool,
@@ -92,6 +99,12 @@ pub struct RunArguments {
     /// What values are made of: constant, random (letters and digits), binary or compressible.
     #[arg(long, value_parser = content)]
     content: Option<Content>,
+    /// Only open the connections, and keep them until Ctrl-C.
+    #[arg(short = 'I')]
+    idle: bool,
+    /// Take the last argument of the command from standard input.
+    #[arg(short = 'x')]
+    stdin: bool,
     /// Compare what GET finds with what SET writes; values then follow from keys.
     #[arg(long)]
     verify: bool,
@@ -118,6 +131,12 @@ pub struct RunArguments {
     /// Seed of random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Taken for redis-benchmark's sake: latencies have three significant digits whatever it says.
+    #[arg(long, value_name = "DIGITS", hide = true)]
+    precision: Option<u8>,
+    /// Taken for redis-benchmark's sake: errors are always counted and shown.
+    #[arg(short = 'e', hide = true)]
+    show_errors: bool,
     /// Print help.
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -130,10 +149,13 @@ struct TlsArguments {
     #[arg(long)]
     tls: bool,
     /// Certificate of the authority that the server's comes from, as PEM.
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
+    /// A folder of such certificates. Without either, those that the system trusts.
+    #[arg(long, value_name = "FOLDER")]
+    cacertdir: Option<PathBuf>,
     /// Take any certificate of the server.
-    #[arg(long, requires = "tls", conflicts_with = "cacert")]
+    #[arg(long, conflicts_with_all = ["cacert", "cacertdir"])]
     insecure: bool,
     /// Client certificate, as PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -142,18 +164,28 @@ struct TlsArguments {
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// The name in the server's certificate.
-    #[arg(long, value_name = "HOST", requires = "tls")]
+    #[arg(long, value_name = "HOST")]
     sni: Option<String>,
+    /// Ciphers of TLS 1.2 by OpenSSL's names, joined by colons, the preferred first.
+    #[arg(long, value_name = "LIST")]
+    tls_ciphers: Option<String>,
+    /// The same for TLS 1.3.
+    #[arg(long, value_name = "LIST")]
+    tls_ciphersuites: Option<String>,
 }
 
 impl TlsArguments {
-    fn options(&self) -> Option<Tls> {
-        self.tls.then(|| Tls {
+    /// How to speak TLS, if that is asked for.
+    fn options(&self) -> Tls {
+        Tls {
             ca: self.cacert.clone(),
+            ca_dir: self.cacertdir.clone(),
             insecure: self.insecure,
             identity: self.cert.clone().zip(self.key.clone()),
             server_name: self.sni.clone(),
-        })
+            ciphers: self.tls_ciphers.clone(),
+            ciphersuites: self.tls_ciphersuites.clone(),
+        }
     }
 }
 
@@ -233,15 +265,22 @@ impl RunArguments {
             Some(path) => Endpoint::Unix(path.clone()),
             None => Endpoint::Tcp { host: self.host.clone(), port: self.port },
         };
-        let target = Target {
+        let mut target = Target {
             endpoint,
             user: self.user.clone(),
             password: self.password.clone(),
             db: self.dbnum,
             resp3: self.resp3,
-            tls: self.tls.options(),
+            tls: self.tls.tls.then(|| self.tls.options()),
             cluster: self.cluster,
+            tracking: self.enable_tracking,
         };
+        if let Some(uri) = &self.uri {
+            target.apply_uri(uri, self.tls.options())?;
+        }
+        if target.user.is_some() && target.password.is_none() {
+            return Err(BenchError::Usage("a user needs a password (-a)".to_owned()));
+        }
         let limit = match (self.requests, self.duration) {
             (_, Some(duration)) => Limit::Duration(duration),
             (None, None) if self.rate_sweep.is_some() => Limit::Duration(SWEEP_STEP),
@@ -274,7 +313,7 @@ impl RunArguments {
             return Ok(vec![what.memtier(ratio, values(Content::Constant))?]);
         }
         let options = TemplateOptions {
-            rand_int_count: what.keyspace.filter(|&count| count > 0),
+            rand_int_count: what.keyspace.map(|count| count.max(1)),
             keys: None,
             data: Some(values(Content::Constant)),
             content: self.content.unwrap_or(Content::Alphanumeric),
@@ -294,7 +333,20 @@ impl RunArguments {
                 lines.iter().map(|(weight, line)| (*weight, line.as_str())).collect();
             return Ok(vec![self.finish(Workload::from_templates("mix", &lines, &options)?, &sizes)]);
         }
+        if let Some(option) = what.command.first().filter(|word| word.starts_with('-')) {
+            return Err(BenchError::Usage(format!("unknown option {option:?}; see --help")));
+        }
+        let mut words: Vec<Vec<u8>> = what.command.iter().map(|word| word.clone().into_bytes()).collect();
+        if self.stdin {
+            if words.is_empty() {
+                return Err(BenchError::Usage("-x needs a command to put standard input behind".to_owned()));
+            }
+            let mut last = Vec::new();
+            std::io::stdin().read_to_end(&mut last)?;
+            words.push(last);
+        }
         match &what.command[..] {
+            _ if self.stdin => Ok(vec![self.finish(Workload::from_arguments(&words, &options)?, &sizes)]),
             [] => {
                 let names: Vec<&str> = what.tests.iter().map(String::as_str).collect();
                 let content = self.content.unwrap_or(Content::Constant);
@@ -303,7 +355,7 @@ impl RunArguments {
                 Workload::default_tests(&names, &DefaultTestOptions { sizes, content, keyspace, cluster })
             }
             [line] => Ok(vec![self.finish(Workload::from_templates("", &[(1, line)], &options)?, &sizes)]),
-            words => Ok(vec![self.finish(Workload::from_arguments(words, &options)?, &sizes)]),
+            _ => Ok(vec![self.finish(Workload::from_arguments(&words, &options)?, &sizes)]),
         }
     }
 
@@ -376,10 +428,21 @@ pub fn main(arguments: &RunArguments) -> Result<ExitCode, BenchError> {
     for spec in &mut specs {
         spec.watch.interrupt = Some(interrupt.flag());
     }
+    if arguments.idle {
+        return idle_until(&specs[0], &interrupt);
+    }
     let mut printer = Printer { arguments, results: Vec::new(), header_printed: false };
     let outcome = run_all(arguments, &specs, &interrupt, &mut printer);
     printer.write_json()?;
     outcome
+}
+
+/// Keeps connections open that do nothing.
+fn idle_until(spec: &RunSpec, interrupt: &Interrupt) -> Result<ExitCode, BenchError> {
+    let connections = spec.load.connections;
+    idle(spec, || eprintln!("{connections} idle connections, until Ctrl-C"))?;
+    debug_assert!(interrupt.is_set(), "nothing else ends it");
+    Ok(ExitCode::from(INTERRUPTED))
 }
 
 fn run_all(
@@ -486,6 +549,20 @@ impl Printer<'_> {
         let unwritable = |error| BenchError::Usage(format!("cannot write {}: {error}", path.display()));
         std::fs::write(path, text + "\n").map_err(unwritable)
     }
+}
+
+/// What to say of arguments that make no sense, in one line; of help and versions, all.
+pub fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nothing is left to be told when this cannot be.
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS };
+    }
+    let text = error.to_string();
+    let words: Vec<&str> =
+        text.lines().take_while(|line| !line.is_empty()).flat_map(str::split_whitespace).collect();
+    let line = words.join(" ");
+    exit_code(Err(BenchError::Usage(line.trim_start_matches("error: ").to_owned() + "; see --help")))
 }
 
 /// The exit status for `outcome`; an error is told in one line.

@@ -25,6 +25,6 @@ mod error;
 mod interrupt;
 mod usage;
 
-pub use engine::{fuzz, run};
+pub use engine::{fuzz, idle, run};
 pub use error::BenchError;
 pub use usage::ProcessUse;

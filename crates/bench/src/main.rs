@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 
 /// Measures servers that speak the Redis protocol.
 #[derive(Parser)]
-#[command(name = "saker-bench", version)]
+#[command(name = "saker-bench", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -24,7 +24,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    cli::exit_code(match Cli::parse().command {
+    let arguments = match Cli::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return cli::refuse(&error),
+    };
+    cli::exit_code(match arguments.command {
         Command::Run(arguments) => cli::main(&arguments),
         Command::Compare(arguments) => compare::main(&arguments).map(|()| ExitCode::SUCCESS),
     })

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use net::BackendChoice;
 
+use crate::BenchError;
 use crate::workload::Workload;
 
 /// A whole run of one workload against one server.
@@ -41,6 +42,8 @@ pub struct Target {
     /// The endpoint is a node of a cluster: its slots map is asked for, and each request goes to the node
     /// that serves its key.
     pub cluster: bool,
+    /// Connections ask the server to tell them of changes to what they have read (CLIENT TRACKING).
+    pub tracking: bool,
 }
 
 /// How to speak TLS.
@@ -48,12 +51,19 @@ pub struct Target {
 pub struct Tls {
     /// Certificates of the authorities that the server's may come from, as PEM.
     pub ca: Option<PathBuf>,
-    /// Take any certificate of the server when there is no `ca`.
+    /// A folder of such files.
+    pub ca_dir: Option<PathBuf>,
+    /// Take any certificate of the server when there is no `ca`. Without all three, the system's authorities
+    /// are trusted.
     pub insecure: bool,
     /// The client's certificate and its key, as PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name in the server's certificate; the host when absent.
     pub server_name: Option<String>,
+    /// Ciphers of TLS 1.2 by OpenSSL's names, joined by colons, the preferred first; all when absent.
+    pub ciphers: Option<String>,
+    /// The same for TLS 1.3.
+    pub ciphersuites: Option<String>,
 }
 
 /// Where a server is.
@@ -84,8 +94,71 @@ impl Default for Target {
     /// `127.0.0.1:6379`, no password, database 0, RESP2.
     fn default() -> Self {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 6379 };
-        Self { endpoint, user: None, password: None, db: 0, resp3: false, tls: None, cluster: false }
+        Self {
+            endpoint,
+            user: None,
+            password: None,
+            db: 0,
+            resp3: false,
+            tls: None,
+            cluster: false,
+            tracking: false,
+        }
     }
+}
+
+impl Target {
+    /// Takes what a URI says, `redis://user:password@host:port/db`; all but the scheme may be left out, and
+    /// with the scheme `rediss` it is TLS with the settings of `tls`. `Err` is one line.
+    pub fn apply_uri(&mut self, uri: &str, tls: Tls) -> Result<(), BenchError> {
+        let wrong = || BenchError::Usage(format!("{uri:?} is no URI: redis://user:password@host:port/db is"));
+        let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;
+        match scheme {
+            "redis" | "valkey" => {}
+            "rediss" | "valkeys" => self.tls = Some(tls),
+            _ => return Err(wrong()),
+        }
+        let (place, db) = rest.split_once('/').unwrap_or((rest, ""));
+        let (account, place) = place.rsplit_once('@').unwrap_or(("", place));
+        let decoded = |text: &str| percent_decoded(text).ok_or_else(wrong);
+        match account.split_once(':') {
+            Some((user, password)) => {
+                self.user = Some(decoded(user)?).filter(|user| !user.is_empty());
+                self.password = Some(decoded(password)?);
+            }
+            None if !account.is_empty() => self.password = Some(decoded(account)?),
+            None => {}
+        }
+        let bracketed = place.strip_prefix('[').and_then(|place| place.split_once(']'));
+        let (host, port) = match bracketed {
+            Some((host, port)) => (host, port.strip_prefix(':').unwrap_or(port)),
+            None => place.split_once(':').unwrap_or((place, "")),
+        };
+        let Endpoint::Tcp { host: host_before, port: port_before } = &mut self.endpoint else {
+            return Err(BenchError::Usage("a URI names no Unix socket: give -u or -s".to_owned()));
+        };
+        if !host.is_empty() {
+            *host_before = host.to_owned();
+        }
+        if !port.is_empty() {
+            *port_before = port.parse().map_err(|_| wrong())?;
+        }
+        if !db.is_empty() {
+            self.db = db.parse().map_err(|_| wrong())?;
+        }
+        Ok(())
+    }
+}
+
+/// The text with `%41` and its like replaced by the bytes they stand for.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// How much and how fast.
@@ -152,4 +225,33 @@ pub struct Watch {
     pub progress: bool,
     /// Ends the run with what was measured once it is set, by a signal handler for example.
     pub interrupt: Option<Arc<AtomicBool>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_says_what_it_says_and_leaves_the_rest() {
+        let check = |uri: &str, expected: (&str, u16, Option<&str>, Option<&str>, u32, bool)| {
+            let mut target = Target::default();
+            target.apply_uri(uri, Tls::default()).unwrap();
+            let Endpoint::Tcp { host, port } = &target.endpoint else { panic!("TCP") };
+            let (user, password) = (target.user.as_deref(), target.password.as_deref());
+            assert_eq!((host.as_str(), *port, user, password, target.db, target.tls.is_some()), expected);
+        };
+        check("redis://", ("127.0.0.1", 6379, None, None, 0, false));
+        check("redis://example.org", ("example.org", 6379, None, None, 0, false));
+        check(
+            "rediss://joe:p%40ss:w@example.org:7000/3",
+            ("example.org", 7000, Some("joe"), Some("p@ss:w"), 3, true),
+        );
+        check("valkey://secret@[::1]:7000", ("::1", 7000, None, Some("secret"), 0, false));
+        check("redis://:secret@/2", ("127.0.0.1", 6379, None, Some("secret"), 2, false));
+        for wrong in
+            ["http://a", "localhost:6379", "redis://a:b", "redis://a/x", "redis://%zz@a", "redis://%4@a"]
+        {
+            assert!(Target::default().apply_uri(wrong, Tls::default()).is_err(), "{wrong}");
+        }
+    }
 }

@@ -208,6 +208,9 @@ fn greeting(target: &Target) -> (Vec<u8>, u32) {
     if target.db != 0 {
         say(&["SELECT", &target.db.to_string()]);
     }
+    if target.tracking {
+        say(&["CLIENT", "TRACKING", "on"]);
+    }
     (out, replies)
 }
 

@@ -98,6 +98,17 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     })
 }
 
+/// Opens the connections of `spec`, calls `ready` and sends nothing, until it is interrupted. An error means
+/// that the connections could not be had, or that one was lost.
+pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
+    check(spec)?;
+    let server = Server::find(spec)?;
+    let shared = Shared::new(&spec.load, 1);
+    let worker = Worker::start((0, 1), spec, &shared, &server, Sequences::new(spec.workload.sequences))?;
+    ready();
+    worker.idle()
+}
+
 /// Refuses settings that cannot be run.
 fn check(spec: &RunSpec) -> Result<(), BenchError> {
     let load = &spec.load;

@@ -4,19 +4,27 @@
 //! appended to the connection's output. Requests of one batch are sealed together, so that they share
 //! records.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedCipherSuite,
+};
 
 use crate::BenchError;
 use crate::spec::Tls;
+
+/// Where systems keep the certificates of the authorities that they trust.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// What all TLS connections of a run share.
 #[derive(Clone, Debug)]
@@ -32,20 +40,16 @@ impl Connector {
     /// `options` give another.
     pub(super) fn new(options: &Tls, host: &str) -> Result<Self, BenchError> {
         let wrong = |reason: String| BenchError::Usage(format!("TLS: {reason}"));
-        let provider = Arc::new(ring::default_provider());
+        let mut provider = ring::default_provider();
+        provider.cipher_suites = chosen_suites(provider.cipher_suites, options)?;
+        let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong(error.to_string()))?;
-        let builder = match &options.ca {
-            Some(path) => builder.with_root_certificates(roots(path)?),
-            None if options.insecure => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
-            }
-            None => {
-                let reason =
-                    "give the certificate of the authority (--cacert), or skip the check (--insecure)";
-                return Err(wrong(reason.to_owned()));
-            }
+        let builder = if options.insecure && options.ca.is_none() && options.ca_dir.is_none() {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+        } else {
+            builder.with_root_certificates(roots(options)?)
         };
         let config = match &options.identity {
             None => builder.with_no_client_auth(),
@@ -97,13 +101,64 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BenchError>
     entries.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, BenchError> {
+/// The authorities that `options` name, else the system's.
+fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
+    let mut files: Vec<PathBuf> = options.ca.iter().cloned().collect();
+    if let Some(dir) = &options.ca_dir {
+        let unreadable = |error| BenchError::Usage(format!("TLS: {}: {error}", dir.display()));
+        let entries = fs::read_dir(dir).map_err(unreadable)?;
+        files.extend(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));
+    }
+    if options.ca.is_none() && options.ca_dir.is_none() {
+        files.extend(SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.is_file()));
+    }
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(certificates(path)?);
-    if added == 0 {
-        return Err(BenchError::Usage(format!("TLS: {} holds no certificate", path.display())));
+    for file in &files {
+        match certificates(file) {
+            // Other files may lie in a folder of certificates.
+            Err(error) if options.ca.as_ref() == Some(file) => return Err(error),
+            read => _ = roots.add_parsable_certificates(read.unwrap_or_default()),
+        }
+    }
+    if roots.is_empty() {
+        let reason =
+            "no certificate of an authority is there: give one (--cacert), or skip the check (--insecure)";
+        return Err(BenchError::Usage(format!("TLS: {reason}")));
     }
     Ok(roots)
+}
+
+/// The cipher suites that `options` name, of each version of TLS; all of a version that they say nothing about.
+fn chosen_suites(
+    all: Vec<SupportedCipherSuite>,
+    options: &Tls,
+) -> Result<Vec<SupportedCipherSuite>, BenchError> {
+    let mut chosen = Vec::new();
+    for (is_13, names) in [(true, &options.ciphersuites), (false, &options.ciphers)] {
+        let of_version = || all.iter().filter(|suite| suite.tls13().is_some() == is_13);
+        let Some(names) = names else {
+            chosen.extend(of_version());
+            continue;
+        };
+        for name in names.split(':') {
+            let suite = of_version().find(|suite| openssl_name(suite) == name).ok_or_else(|| {
+                let known: Vec<String> = of_version().map(openssl_name).collect();
+                BenchError::Usage(format!("TLS: no cipher is called {name:?}; there are {}", known.join(" ")))
+            })?;
+            chosen.push(*suite);
+        }
+    }
+    Ok(chosen)
+}
+
+/// `TLS_AES_128_GCM_SHA256` of TLS 1.3, `ECDHE-RSA-AES128-GCM-SHA256` of TLS 1.2.
+fn openssl_name(suite: &SupportedCipherSuite) -> String {
+    let name = format!("{:?}", suite.suite());
+    if suite.tls13().is_some() {
+        return name.replace("TLS13_", "TLS_");
+    }
+    let name = name.trim_start_matches("TLS_").replace("WITH_", "").replace("AES_", "AES").replace('_', "-");
+    name.replace("POLY1305-SHA256", "POLY1305")
 }
 
 /// One connection's TLS.
@@ -176,5 +231,37 @@ impl ServerCertVerifier for Unverified {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ciphers_are_chosen_by_their_names_for_each_version() {
+        let all = ring::default_provider().cipher_suites;
+        let names = |options: &Tls| -> Result<Vec<String>, String> {
+            let chosen = chosen_suites(all.clone(), options).map_err(|error| error.to_string())?;
+            Ok(chosen.iter().map(openssl_name).collect())
+        };
+        assert_eq!(names(&Tls::default()).unwrap().len(), all.len());
+        let options = Tls {
+            ciphersuites: Some("TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256".to_owned()),
+            ciphers: Some("ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-CHACHA20-POLY1305".to_owned()),
+            ..Tls::default()
+        };
+        assert_eq!(
+            names(&options).unwrap(),
+            [
+                "TLS_CHACHA20_POLY1305_SHA256",
+                "TLS_AES_128_GCM_SHA256",
+                "ECDHE-RSA-AES128-GCM-SHA256",
+                "ECDHE-ECDSA-CHACHA20-POLY1305",
+            ]
+        );
+        let unknown = Tls { ciphers: Some("RC4-MD5".to_owned()), ..Tls::default() };
+        let error = names(&unknown).unwrap_err();
+        assert!(error.contains("\"RC4-MD5\"; there are ECDHE-"), "{error}");
     }
 }

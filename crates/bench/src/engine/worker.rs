@@ -276,6 +276,21 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// Keeps its connections until it is interrupted.
+    pub(super) fn idle(mut self) -> Result<(), BenchError> {
+        let mut events = Vec::new();
+        while self.check_interrupt().is_ok() {
+            self.net.poll(Some(POLL_MAX), &mut events)?;
+            for event in events.drain(..) {
+                self.handle(event, 0).map_err(|stop| match stop {
+                    Stop::Refused(reason) => BenchError::Ended(reason),
+                    Stop::System(error) => error.into(),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Works until the run is over.
     pub(super) fn run(mut self, (index, threads): (usize, usize), times: Times) -> Tally {
         self.times = times;

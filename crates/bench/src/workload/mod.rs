@@ -84,10 +84,11 @@ impl Workload {
     }
 
     /// One command whose words are split already, as a shell does.
-    pub fn from_arguments(arguments: &[String], options: &TemplateOptions) -> Result<Self, BenchError> {
+    pub fn from_arguments(arguments: &[Vec<u8>], options: &TemplateOptions) -> Result<Self, BenchError> {
         let mut sequences = 0;
         let template = Template::from_arguments(arguments, options, &mut sequences)?;
-        Ok(Self::of(&arguments.join(" "), vec![Weighted { weight: 1, template }], sequences))
+        let name = template.text().to_owned();
+        Ok(Self::of(&name, vec![Weighted { weight: 1, template }], sequences))
     }
 
     /// Reads a file of commands, one a line, each with a weight and a colon ahead of it if that is not 1

@@ -147,12 +147,14 @@ impl Template {
 
     /// Takes arguments that are split already, as a shell does; placeholders are looked for in each.
     pub fn from_arguments(
-        arguments: &[String],
+        arguments: &[Vec<u8>],
         options: &TemplateOptions,
         sequences: &mut usize,
     ) -> Result<Self, BenchError> {
-        let words: Vec<Vec<u8>> = arguments.iter().map(|word| hold_blanks(word.as_bytes())).collect();
-        Self::from_words(&words, &arguments.join(" "), options, sequences)
+        let words: Vec<Vec<u8>> = arguments.iter().map(|word| hold_blanks(word)).collect();
+        // It is shown in lines.
+        let text = String::from_utf8_lossy(&arguments.join(&b' ')).replace(char::is_control, " ");
+        Self::from_words(&words, &text, options, sequences)
     }
 
     /// A request whose bytes never change and follow no form: redis-benchmark's inline PING.

@@ -1,8 +1,9 @@
 //! Servers that refuse or go away, and arguments that make no sense: one clear line, exit code 2, and what
 //! was measured until then.
 
+use std::io::Write;
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use bench::results::Ending;
@@ -40,6 +41,54 @@ fn what_makes_no_sense_is_told_in_one_line() {
     fails(&["-c", "0"], "at least 1");
     fails(&["--file", "/nowhere/at/all"], "cannot read /nowhere/at/all");
     fails(&["--verify", "-t", "set"], "nothing to verify");
+    fails(&["--no-such-option"], "unknown option \"--no-such-option\"");
+    fails(&["-c", "many"], "invalid value 'many'");
+    fails(&["-k", "2"], "2 is not in 0..=1");
+    fails(&["-n"], "a value is required for '--requests");
+    fails(&["-u", "http://localhost"], "is no URI");
+    fails(&["--user", "joe"], "a user needs a password");
+    fails(&["-x"], "-x needs a command");
+    fails(&["--cluster", "-s", "/nowhere"], "not over a Unix socket");
+}
+
+#[test]
+fn flags_that_name_the_server_and_its_user_mean_what_they_mean_to_redis_benchmark() {
+    let server = SlowServer::start(Oddities::default());
+    let uri = format!("redis://joe:secret@127.0.0.1:{}/3", server.port());
+    let flags = [
+        "-u",
+        &uri,
+        "-3",
+        "--enable-tracking",
+        "-e",
+        "--precision",
+        "2",
+        "-n",
+        "10",
+        "-c",
+        "2",
+        "-q",
+        "-t",
+        "set",
+    ];
+    assert_eq!(saker_bench(&flags).status.code(), Some(0));
+    assert_eq!(
+        server.first_words(),
+        ["HELLO 3 AUTH joe secret", "SELECT 3", "CLIENT TRACKING on", "PING"].map(str::to_owned)
+    );
+}
+
+#[test]
+fn the_last_argument_comes_from_standard_input() {
+    let server = SlowServer::start(Oddities::default());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_saker-bench"));
+    command.args(["run", "-p", &server.port().to_string(), "-n", "1", "-c", "1", "-q", "-x", "SET", "key"]);
+    let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    run.stdin.take().unwrap().write_all(b"two\nlines \xff").unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1);
+    assert_eq!(server.value(b"key").as_deref(), Some(&b"two\nlines \xff"[..]));
 }
 
 #[test]
@@ -66,7 +115,13 @@ fn a_certificate_that_cannot_be_trusted_is_told() {
     let port = server.port().to_string();
     let ca = pem("ca.pem");
     let ca = ca.to_str().unwrap();
-    fails(&["-p", &port, "--tls", "-t", "set"], "give the certificate of the authority");
+    // Whether the system trusts anybody or nobody, it does not trust this one.
+    fails(&["-p", &port, "--tls", "-t", "set"], "TLS: ");
+    fails(&["-p", &port, "--tls", "--cacertdir", "/nowhere", "-t", "set"], "TLS: /nowhere");
+    fails(
+        &["-p", &port, "--tls", "--insecure", "--tls-ciphers", "RC4-MD5", "-t", "set"],
+        "no cipher is called",
+    );
     fails(&["-p", &port, "--tls", "--cacert", "/nowhere", "-t", "set"], "TLS: /nowhere");
     fails(
         &["-p", &port, "--tls", "--cacert", ca, "--sni", "other.example", "-t", "set"],

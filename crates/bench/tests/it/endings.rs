@@ -1,6 +1,7 @@
 //! Runs and studies that end before their time: by Ctrl-C, or because a server goes away or falls silent.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -90,6 +91,20 @@ fn ctrl_c_ends_a_run_that_has_not_begun() {
     let (code, printed, errors) = ended(run);
     assert_eq!((code, printed.as_str(), errors.trim_end()), (Some(130), "", "saker-bench: interrupted"));
     drop(accepted);
+}
+
+#[test]
+fn idle_connections_are_kept_until_ctrl_c() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SlowServer::start(Oddities::default());
+    let mut run = start(&["run", "-p", &server.port().to_string(), "-I", "-c", "7"], dir.path());
+    let mut said = String::new();
+    BufReader::new(run.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "7 idle connections, until Ctrl-C\n");
+    // Beside the one that looks whether the server is there.
+    assert_eq!((server.connections(), server.requests()), (8, 0));
+    signal(pid(&run), Signal::INT);
+    assert_eq!(ended(run), (Some(130), String::new(), String::new()));
 }
 
 #[test]

@@ -59,6 +59,8 @@ struct State {
     sockets: Mutex<Vec<TcpStream>>,
     /// The reply to CLUSTER SLOTS.
     slots: Mutex<Vec<u8>>,
+    /// What was said until the first PING.
+    first_words: Mutex<Vec<String>>,
 }
 
 impl SlowServer {
@@ -126,6 +128,16 @@ impl SlowServer {
     /// Requests received, PING and AUTH left out.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(SeqCst)
+    }
+
+    /// What its first client said until its first PING, that included.
+    pub fn first_words(&self) -> Vec<String> {
+        self.state.first_words.lock().unwrap().clone()
+    }
+
+    /// What was SET.
+    pub fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.state.map.lock().unwrap().get(key).cloned()
     }
 
     /// Connections accepted.
@@ -196,12 +208,15 @@ impl State {
     /// The reply to a request, late if it is to be late; `None` for none at all.
     fn reply(&self, arguments: &[&[u8]]) -> Option<Vec<u8>> {
         let odd = &self.oddities;
+        if self.requests.load(SeqCst) == 0 {
+            self.hear(arguments);
+        }
         match arguments {
             [b"CLUSTER", b"SLOTS"] => return Some(self.slots.lock().unwrap().clone()),
             [b"COMMAND", ..] => return Some(b"-ERR unknown command\r\n".to_vec()),
             [b"PING"] => return Some(b"+PONG\r\n".to_vec()),
             [b"AUTH", ..] if odd.refuses_auth => return Some(b"-WRONGPASS invalid password\r\n".to_vec()),
-            [b"AUTH", ..] => return Some(b"+OK\r\n".to_vec()),
+            [b"AUTH" | b"HELLO" | b"SELECT" | b"CLIENT", ..] => return Some(b"+OK\r\n".to_vec()),
             _ => {}
         }
         let number = self.requests.fetch_add(1, SeqCst) + 1;
@@ -225,6 +240,16 @@ impl State {
             return Some(b"-OOPS this one failed\r\n".to_vec());
         }
         Some(self.answer(arguments))
+    }
+
+    /// Notes what the first client says ahead of its requests.
+    fn hear(&self, arguments: &[&[u8]]) {
+        let mut words = self.first_words.lock().unwrap();
+        if words.last().is_none_or(|last| last != "PING") {
+            words.push(
+                arguments.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" "),
+            );
+        }
     }
 
     /// Sleeps while the stall lasts that request `number` begins.
