@@ -196,6 +196,16 @@ impl EventLoop {
         }
     }
 
+    /// Has the kernel send now what `flush` left to the next poll: for a caller that reads the clock around it, or
+    /// has more to do before it polls. Epoll has sent it already.
+    pub fn submit(&mut self) {
+        match &mut self.driver {
+            Driver::Epoll(_) => {}
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.submit(),
+        }
+    }
+
     /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received or
     /// on its way already stays and may still be reported. That the peer is gone may go unnoticed
     /// until input is resumed, and that it closed its side is not reported before: what it sent is

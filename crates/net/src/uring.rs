@@ -340,6 +340,11 @@ impl Uring {
         sent_to
     }
 
+    /// Hands the kernel what is queued for it now. What it does not take goes with the next poll.
+    pub(crate) fn submit(&mut self) {
+        self.ring.submit();
+    }
+
     /// Sends the queue of a connection that has nothing else unsent.
     fn send_first(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get(conn) else { return };

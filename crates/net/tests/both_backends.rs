@@ -52,11 +52,26 @@ on_each_backend! {
     more_input_than_turn_memory_holds_arrives,
     an_announced_large_request_arrives_whole,
     a_socket_accepted_on_one_loop_works_on_another,
+    submitted_output_leaves_without_a_poll,
     a_connection_begun_by_the_loop_sends_when_it_is_there,
     a_connection_that_is_refused_is_reported_closed,
     random_traffic_is_echoed_exactly,
     poll_returns_at_its_timeout,
     a_removed_listener_refuses_clients,
+}
+
+fn submitted_output_leaves_without_a_poll(backend: BackendChoice) {
+    let mut served = Served::start(backend);
+    let (mut client, conn) = served.connect_known();
+    for word in ["now", "and", "now"] {
+        served.event_loop.output(conn).tail_mut().extend_from_slice(word.as_bytes());
+        served.event_loop.flush();
+        served.event_loop.submit();
+        let mut got = [0; 3];
+        client.read_exact(&mut got).unwrap();
+        assert_eq!(got, word.as_bytes());
+        served.turn(Duration::ZERO);
+    }
 }
 
 fn a_connection_begun_by_the_loop_sends_when_it_is_there(backend: BackendChoice) {

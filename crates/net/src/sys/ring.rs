@@ -156,10 +156,14 @@ impl Ring {
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // Full: hand over what is queued. The kernel takes entries without waiting for anything;
-            // an interruption or shortage passes.
-            let _ = self.ring.submit();
+            // Full: the kernel takes entries without waiting for anything.
+            self.submit();
         }
+    }
+
+    /// Hands over what is queued. What an interruption or a shortage leaves goes with the next enter.
+    pub(crate) fn submit(&mut self) {
+        let _ = self.ring.submit();
     }
 
     /// Accepts clients until it fails.
@@ -243,7 +247,7 @@ impl Ring {
     pub(crate) fn enter(&mut self, wait: Option<Wait>, timeout: Option<Duration>) -> io::Result<()> {
         if wait.is_some() && !self.closing.is_empty() {
             // Peers must see the end now, not when the wait is over.
-            let _ = self.ring.submit();
+            self.submit();
             self.closing.clear();
         }
         let to_submit = self.ring.submission().len() as u32;
@@ -317,7 +321,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        let _ = self.ring.submit();
+        self.submit();
         let cancelled = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
         let idle = match cancelled {
             Ok(()) => true,
