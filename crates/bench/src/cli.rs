@@ -122,6 +122,9 @@ pub struct RunArguments {
     /// Way to the kernel: auto, io_uring or epoll.
     #[arg(long, default_value = "auto", value_parser = backend)]
     io_backend: BackendChoice,
+    /// Microseconds that busy connections' replies are waited for together, as slower clients find them.
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    gather_us: u32,
     /// The server's process on this machine, to show its CPU time and memory.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -296,6 +299,7 @@ impl RunArguments {
             reconnect: self.keep_alive == 0,
             verify: self.verify,
             backend: self.io_backend,
+            gather_us: self.gather_us,
             reply_within: self.reply_within,
             seed: self.seed,
         };

@@ -87,6 +87,9 @@ pub fn report(result: &RunResult) -> String {
     if settings.reconnect {
         how.push_str(", a connection per request");
     }
+    if let Some(us) = settings.gather_us {
+        push(&mut how, format_args!(", replies gathered for up to {us} us"));
+    }
     push(&mut out, format_args!("  {how}\n\nLatency (msec, cumulative):\n"));
     let latency = &result.latency;
     let columns = [
@@ -200,6 +203,7 @@ mod tests {
                 reconnect: false,
                 warm_up_seconds: 0.0,
                 io_backend: "epoll".to_owned(),
+                gather_us: None,
             },
             started_unix_ms: 0,
             duration_seconds: 1.25,

@@ -107,6 +107,9 @@ pub struct Settings {
     pub warm_up_seconds: f64,
     /// `io_uring` or `epoll`, the load generator's own event loop.
     pub io_backend: String,
+    /// How long it waited for replies to come together, in microseconds at most, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gather_us: Option<u32>,
 }
 
 /// The way to the server.

@@ -182,6 +182,9 @@ pub struct Load {
     pub verify: bool,
     /// How the load generator talks to the kernel.
     pub backend: BackendChoice,
+    /// How long a thread with many busy connections waits for further replies when one has come, at most; 0 takes
+    /// each at once. A closed loop only.
+    pub gather_us: u32,
     /// How long the server may be silent while requests wait for it; then the run has failed.
     pub reply_within: Duration,
     /// Seed of all that is drawn at random.
@@ -201,6 +204,7 @@ impl Default for Load {
             reconnect: false,
             verify: false,
             backend: BackendChoice::Auto,
+            gather_us: 0,
             reply_within: Duration::from_secs(60),
             seed: 1,
         }

@@ -125,6 +125,9 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return wrong("a rate is above 0");
     }
+    if load.rate.is_some() && load.gather_us > 0 {
+        return wrong("replies are gathered in a closed loop only: at a rate none is to wait");
+    }
     if load.verify && spec.workload.values.is_none() {
         return wrong("nothing to verify: the workload has no values");
     }
@@ -246,5 +249,6 @@ fn settings(spec: &RunSpec, backend: Backend, threads: usize) -> Settings {
         reconnect: load.reconnect,
         warm_up_seconds: load.warm_up.as_secs_f64(),
         io_backend: backend.name().to_owned(),
+        gather_us: (load.gather_us > 0).then_some(load.gather_us),
     }
 }

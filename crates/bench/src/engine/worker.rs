@@ -1,15 +1,17 @@
 //! One thread of the load: its event loop, its connections, its histogram.
 //!
 //! ```text
-//!   connect ─► greet ─► (all threads ready) ─► [ poll ─► replies ─► requests ─► flush ]* ─► drain ─► Tally
+//!   connect ─► greet ─► (all threads ready) ─► [ poll ─► replies ─► requests ─► send ]* ─► drain ─► Tally
 //! ```
 //! Closed loop: a client whose replies have all come sends its next batch. Open loop: request number
 //! i is due at `start + i / rate`; whichever client is free sends it, late if none is, and its latency
 //! counts from when it was due.
 //!
-//! Clocks: a reply is stamped when the poll that brought it returns. A request is stamped when it is
-//! queued, and a handful of connections later at most the queues are flushed and the clock is read anew, so
-//! that a request does not carry the time in which others were sent.
+//! Clocks: a reply is stamped when the poll that brought it returns. The requests of a turn leave one
+//! connection after the other between two readings of the clock, a microsecond or more each. A request is
+//! stamped with the first reading and, for each connection ahead of its own, the least that one took in this
+//! run: it carries little of the time in which others were sent, and never left before its stamp, even where
+//! the thread lost its processor on the way.
 
 mod routing;
 
@@ -32,8 +34,8 @@ use crate::usage::ThreadTime;
 use crate::workload::{Draw, Sequences, Workload};
 use routing::{Routed, Routing};
 
-/// Connections written to between two flushes.
-const QUEUED_MAX: usize = 8;
+/// Connections written to before their requests are sent: with more the server would wait for this thread.
+const QUEUED_MAX: usize = 32;
 /// Requests of the count that a thread takes at once.
 const TAKEN_AT_ONCE: u64 = 64;
 /// How long a poll may last: then a stop is noticed.
@@ -64,9 +66,12 @@ pub(super) struct Worker<'a> {
     in_flight: usize,
     /// Connections not greeted yet.
     ungreeted: usize,
-    /// Connections written to since the last flush.
-    queued: usize,
-    sent_stamp_ns: u64,
+    /// Connections with requests that are not sent yet, in the order of writing.
+    queued: Vec<ConnId>,
+    /// The last reading of the clock: what queued requests of a closed loop are stamped with until they are sent.
+    stamp_ns: u64,
+    /// The shortest time, per connection, in which queued requests were sent.
+    sending_ns_min: u64,
     last_reply_ns: u64,
     schedule: Option<Schedule>,
     times: Times,
@@ -105,6 +110,7 @@ struct Conn {
 
 /// A request whose reply is still to come.
 struct Sent {
+    /// Closed loop: when it was sent. Open loop: when it was to be.
     due_ns: u64,
     key: u64,
     request: u32,
@@ -144,8 +150,9 @@ impl<'a> Worker<'a> {
         sequences: Sequences,
     ) -> Result<Self, BenchError> {
         let load = &spec.load;
-        // Replies are to be seen at once: gathering them would be measured as latency of the server.
-        let options = LoopOptions { backend: load.backend, gather_us_max: 0, ..LoopOptions::default() };
+        // Unless asked for, nothing is gathered: it would be measured as latency of the server.
+        let options =
+            LoopOptions { backend: load.backend, gather_us_max: load.gather_us, ..LoopOptions::default() };
         // Sleeps end when they are due; failing, they end some 50 µs later, which only an open loop notices.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
         let mut draw = Draw::new(load.seed.wrapping_add(index as u64), sequences);
@@ -166,8 +173,9 @@ impl<'a> Worker<'a> {
             taken: 0,
             in_flight: 0,
             ungreeted: 0,
-            queued: 0,
-            sent_stamp_ns: 0,
+            queued: Vec::new(),
+            stamp_ns: 0,
+            sending_ns_min: u64::MAX,
             last_reply_ns: 0,
             schedule: None,
             times: Times { start_ns: u64::MAX, measured_ns: u64::MAX, end_ns: u64::MAX },
@@ -301,11 +309,11 @@ impl<'a> Worker<'a> {
             free: VecDeque::new(),
             behind: false,
         });
-        self.sent_stamp_ns = self.shared.now_ns();
-        self.last_reply_ns = self.sent_stamp_ns;
-        self.begin_measuring(self.sent_stamp_ns);
+        self.stamp_ns = self.shared.now_ns();
+        self.last_reply_ns = self.stamp_ns;
+        self.begin_measuring(self.stamp_ns);
         let begun = (0..self.clients.len()).try_for_each(|client| self.next_requests(client));
-        self.net.flush();
+        self.send_queued();
         if let Err(stop) = begun.and_then(|()| self.turns()) {
             self.shared.fail(match stop {
                 Stop::Refused(reason) => reason,
@@ -322,14 +330,13 @@ impl<'a> Worker<'a> {
             let timeout = self.timeout();
             self.net.poll(Some(timeout), &mut events).map_err(Stop::System)?;
             let now_ns = self.shared.now_ns();
-            self.sent_stamp_ns = now_ns;
+            self.stamp_ns = now_ns;
             self.begin_measuring(now_ns);
             for event in events.drain(..) {
                 self.handle(event, now_ns)?;
             }
             self.send_due()?;
-            self.net.flush();
-            self.queued = 0;
+            self.send_queued();
             self.tell_seconds(now_ns);
             // Relaxed: nothing is read that was written before it was set.
             if self.shared.stop.load(Relaxed) {
@@ -525,19 +532,19 @@ impl<'a> Worker<'a> {
 
     /// Closes `id` and opens a connection in its place.
     fn reconnect(&mut self, id: ConnId, client: usize) -> Result<(), Stop> {
-        if self.has_sent_all(self.sent_stamp_ns) {
+        if self.has_sent_all(self.stamp_ns) {
             return Ok(());
         }
         if self.routing.is_some() {
             self.disconnect_from_nodes(client);
-            self.sent_stamp_ns = self.shared.now_ns();
+            self.stamp_ns = self.shared.now_ns();
             return self.next_requests(client);
         }
         self.conns[id.index()] = None;
         self.net.close(id);
         let failed = |error| Stop::Refused(format!("a new connection failed: {error}"));
         // A request of an open loop finds its connection made; otherwise making it is part of its latency.
-        self.sent_stamp_ns = self.shared.now_ns();
+        self.stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect(None).map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
         self.keep(id, client, 0, self.server.greeting_again_replies)
@@ -558,35 +565,63 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let mut sent = 0;
-        while sent < self.spec.load.pipeline && self.take(self.sent_stamp_ns) {
-            self.send(client, self.sent_stamp_ns)?;
+        while sent < self.spec.load.pipeline && self.take(self.stamp_ns) {
+            self.send(client, self.stamp_ns)?;
             sent += 1;
         }
         if sent > 0 { self.written(client) } else { Ok(()) }
     }
 
-    /// Notes that `client` wrote; flushes after some.
+    /// Notes that `client` wrote; sends after some.
     fn written(&mut self, client: usize) -> Result<(), Stop> {
         match self.clients[client].conn {
             Some(id) => self.seal(id).map_err(Stop::System)?,
             None => self.seal_nodes()?,
         }
-        self.queued += 1;
-        if self.queued >= QUEUED_MAX {
-            self.net.flush();
-            self.queued = 0;
-            self.sent_stamp_ns = self.shared.now_ns();
+        if self.queued.len() >= QUEUED_MAX {
+            self.send_queued();
         }
         Ok(())
+    }
+
+    /// Sends what is queued, and stamps the requests of a closed loop with the time at which they left.
+    fn send_queued(&mut self) {
+        let queued_ns = self.stamp_ns;
+        let began_ns = self.shared.now_ns();
+        self.net.flush();
+        if self.queued.is_empty() {
+            return;
+        }
+        self.net.submit();
+        self.stamp_ns = self.shared.now_ns();
+        // With a connection for each request, making it is part of the latency.
+        if self.schedule.is_none() && !self.spec.load.reconnect {
+            let each_ns = (self.stamp_ns - began_ns) / self.queued.len() as u64;
+            self.sending_ns_min = self.sending_ns_min.min(each_ns);
+            for (at, id) in self.queued.iter().enumerate() {
+                let Some(Some(conn)) = self.conns.get_mut(id.index()) else { continue };
+                let left_ns = began_ns + at as u64 * self.sending_ns_min;
+                let unsent = conn.in_flight.iter_mut().rev().take_while(|sent| sent.due_ns == queued_ns);
+                unsent.for_each(|sent| sent.due_ns = left_ns);
+            }
+        }
+        self.queued.clear();
+    }
+
+    /// Notes that requests of `id` are to be sent.
+    fn note_queued(&mut self, id: ConnId) {
+        if self.queued.last() != Some(&id) {
+            self.queued.push(id);
+        }
     }
 
     /// Sends what is due by the plan.
     fn send_due(&mut self) -> Result<(), Stop> {
         let Some(mut schedule) = self.schedule.take() else { return Ok(()) };
-        self.sent_stamp_ns = self.shared.now_ns();
+        self.stamp_ns = self.shared.now_ns();
         loop {
             let due_ns = schedule.next_due_ns();
-            if due_ns > self.sent_stamp_ns {
+            if due_ns > self.stamp_ns {
                 schedule.behind = false;
                 break;
             }
@@ -601,7 +636,7 @@ impl<'a> Worker<'a> {
             schedule.sent += 1;
             self.send(client, due_ns)?;
             if !schedule.behind && due_ns >= self.times.measured_ns {
-                self.tally.late_ns += u128::from(self.sent_stamp_ns - due_ns);
+                self.tally.late_ns += u128::from(self.stamp_ns - due_ns);
                 self.tally.on_free_connection += 1;
             }
             let state = &mut self.clients[client];
@@ -629,6 +664,7 @@ impl<'a> Worker<'a> {
         conn.in_flight.push_back(Sent { due_ns, key: self.draw.key(), request: request as u32 });
         self.clients[client].in_flight += 1;
         self.in_flight += 1;
+        self.note_queued(id);
         Ok(())
     }
 

@@ -39,6 +39,7 @@ fn what_makes_no_sense_is_told_in_one_line() {
     fails(&["--ratio", "1"], "\"1\" is no ratio");
     fails(&["--ratio", "1:1", "--key-pattern", "X:R"], "no key pattern");
     fails(&["-c", "0"], "at least 1");
+    fails(&["--rate", "1000", "--gather-us", "50"], "in a closed loop only");
     fails(&["--file", "/nowhere/at/all"], "cannot read /nowhere/at/all");
     fails(&["--verify", "-t", "set"], "nothing to verify");
     fails(&["--no-such-option"], "unknown option \"--no-such-option\"");

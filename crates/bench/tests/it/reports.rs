@@ -35,6 +35,7 @@ fn run(point: &Point, rate: f64, round: u32) -> RunResult {
             reconnect: false,
             warm_up_seconds: 0.0,
             io_backend: "epoll".to_owned(),
+            gather_us: None,
         },
         started_unix_ms: 1_783_260_180_000 + u64::from(round) * 1_000,
         duration_seconds: 10_000.0 / rate,

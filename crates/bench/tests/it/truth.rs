@@ -38,6 +38,19 @@ fn a_constant_delay_is_in_every_figure() {
 }
 
 #[test]
+fn requests_that_leave_together_are_not_flattered() {
+    for gather_us in [0, 2_000] {
+        let server = SlowServer::start(Oddities { delay: 2 * MS, ..Oddities::default() });
+        let mut spec = server.spec("DO it", 48, Limit::Requests(2_000));
+        spec.load.gather_us = gather_us;
+        let result = run(&spec).unwrap();
+        assert_eq!((result.requests, server.requests()), (2_000, 2_000));
+        assert!(result.latency.min_us >= 1_990.0, "{:?}", result.latency);
+        assert_eq!(result.settings.gather_us, (gather_us > 0).then_some(gather_us));
+    }
+}
+
+#[test]
 fn rare_slow_requests_show_where_they_belong() {
     let slow_every = Some((100, 60 * MS));
     let server = SlowServer::start(Oddities { slow_every, ..Oddities::default() });

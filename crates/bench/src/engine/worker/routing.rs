@@ -126,6 +126,7 @@ impl Worker<'_> {
         if conn.tls.is_some() && !routing.unsealed.contains(&id) {
             routing.unsealed.push(id);
         }
+        self.note_queued(id);
         Ok(())
     }
 
