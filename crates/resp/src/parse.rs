@@ -317,6 +317,9 @@ const SHORT_DIGITS_MAX: usize = 9;
 /// Everything else, wrong or only unusual, is left to [`long_header`].
 #[inline]
 fn short_header(input: &[u8], at: usize) -> Option<Header> {
+    if let Some(header) = tiny_header(input, at) {
+        return Some(header);
+    }
     let line = input.get(at + 1..)?;
     let first = line.first()?.wrapping_sub(b'0');
     if first > 9 {
@@ -336,6 +339,22 @@ fn short_header(input: &[u8], at: usize) -> Option<Header> {
     }
     let end = at + 1 + digits + 2;
     (end <= input.len()).then_some(Header { value: Some(value), end })
+}
+
+/// The header at `at` when its number has one digit or two, as nearly all have: one comparison for the bounds.
+#[inline]
+fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
+    let &[_, first, second, third, _] = input.get(at..)?.first_chunk()?;
+    let (tens, ones) = (first.wrapping_sub(b'0'), second.wrapping_sub(b'0'));
+    if tens > 9 {
+        None
+    } else if second == b'\r' {
+        Some(Header { value: Some(tens.into()), end: at + 4 })
+    } else if ones <= 9 && third == b'\r' && tens != 0 {
+        Some(Header { value: Some(i64::from(tens) * 10 + i64::from(ones)), end: at + 5 })
+    } else {
+        None
+    }
 }
 
 /// The line that starts at `at` is longer than the limit.
