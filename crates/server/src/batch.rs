@@ -171,28 +171,27 @@ impl Batch {
             Some(name) => self.command(name, shared),
             None => None,
         };
-        let mut parsed = ParsedRequest {
+        let (mut hash, mut has_key, mut member_hash) = (0, false, None);
+        if let Some(Registered { key_plan: KeyPlan::One(at), member_plan, .. }) = registered
+            && *at < args.len()
+        {
+            hash = args.key(*at).hash;
+            has_key = true;
+            shared.keyspace.prefetch_shard(hash);
+            member_hash = member_plan.place(args.len()).map(|at| hasher.hash(args.get(at)));
+            self.has_members |= member_hash.is_some();
+        }
+        self.requests.push(ParsedRequest {
             registered,
-            hash: 0,
-            has_key: false,
-            member_hash: None,
+            work,
+            hash,
+            has_key,
+            member_hash,
             db: session.db,
             start: range.start,
             len_bytes: range.len(),
             spans: spans_from..self.spans.len(),
-            work: Work::Run,
-        };
-        if let Some(Registered { key_plan: KeyPlan::One(at), member_plan, .. }) = registered
-            && *at < args.len()
-        {
-            parsed.hash = args.key(*at).hash;
-            parsed.has_key = true;
-            shared.keyspace.prefetch_shard(parsed.hash);
-            parsed.member_hash = member_plan.place(args.len()).map(|at| hasher.hash(args.get(at)));
-            self.has_members |= parsed.member_hash.is_some();
-        }
-        parsed.work = work;
-        self.requests.push(parsed);
+        });
     }
 
     /// The command called `name`: most often the one of the request before.
