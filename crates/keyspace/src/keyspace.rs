@@ -109,7 +109,7 @@ impl Keyspace {
     pub fn swap_dbs(&self, a: usize, b: usize) {
         // All locks at once: who removes keys without the gate must find keys and counts in one database.
         let mut locked = self.lock_all();
-        for (_, shard) in &mut locked.guards {
+        for (_, shard) in locked.0.as_mut_slice() {
             shard.swap_keys(a, b);
         }
         self.sizes.swap(a, b);
@@ -137,9 +137,7 @@ impl Keyspace {
     #[inline]
     pub fn lock_one(&self, hash: u64) -> Locked<'_> {
         let shard = shard_of(hash);
-        let mut guards = SmallVec::new();
-        guards.push((shard, self.lock(shard)));
-        Locked { guards }
+        Locked(Held::One((shard, self.lock(shard))))
     }
 
     /// Locks the shards of all these hashes, each once, in ascending order. O(n log n).
@@ -147,19 +145,19 @@ impl Keyspace {
         let mut shards: SmallVec<[usize; 16]> = hashes.map(shard_of).collect();
         shards.sort_unstable();
         shards.dedup();
-        Locked { guards: shards.into_iter().map(|shard| (shard, self.lock(shard))).collect() }
+        Locked(Held::Many(shards.into_iter().map(|shard| (shard, self.lock(shard))).collect()))
     }
 
     /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys it will
     /// look at. O(shards).
     pub fn lock_all(&self) -> Locked<'_> {
-        Locked { guards: (0..SHARD_COUNT).map(|shard| (shard, self.lock(shard))).collect() }
+        Locked(Held::Many((0..SHARD_COUNT).map(|shard| (shard, self.lock(shard))).collect()))
     }
 
     /// Locks nothing: for commands that visit shards one at a time.
     #[inline]
     pub fn lock_none(&self) -> Locked<'_> {
-        Locked { guards: SmallVec::new() }
+        Locked(Held::Many(Vec::new()))
     }
 
     /// The size of one database, shard after shard: exact only while nobody writes. O(shards).
@@ -313,35 +311,80 @@ pub struct SweepPoint {
     pub cursor: u64,
 }
 
-/// Shards locked for one command, in ascending order. Dropping it unlocks them.
-pub struct Locked<'k> {
-    guards: SmallVec<[(usize, Guard<'k, Shard>); 1]>,
+/// What belongs to some shards, with their numbers, in ascending order. Most commands have one shard, and it is
+/// for their sake that this is no vector.
+enum Held<T> {
+    /// Of one shard.
+    One((usize, T)),
+    /// Of any number, none included.
+    Many(Vec<(usize, T)>),
 }
+
+impl<T> Held<T> {
+    #[inline]
+    fn as_mut_slice(&mut self) -> &mut [(usize, T)] {
+        match self {
+            Held::One(one) => std::slice::from_mut(one),
+            Held::Many(many) => many,
+        }
+    }
+
+    /// What belongs to a shard, if it is among them. O(log shards).
+    #[inline]
+    fn get(&self, shard: usize) -> Option<&T> {
+        match self {
+            Held::One((only, held)) => (*only == shard).then_some(held),
+            Held::Many(many) => {
+                let at = many.binary_search_by_key(&shard, |(number, _)| *number).ok()?;
+                Some(&many[at].1)
+            }
+        }
+    }
+
+    /// As [`Held::get`], to change.
+    #[inline]
+    fn get_mut(&mut self, shard: usize) -> Option<&mut T> {
+        match self {
+            Held::One((only, held)) => (*only == shard).then_some(held),
+            Held::Many(many) => {
+                let at = many.binary_search_by_key(&shard, |(number, _)| *number).ok()?;
+                Some(&mut many[at].1)
+            }
+        }
+    }
+}
+
+/// Shards locked for one command, in ascending order. Dropping it unlocks them.
+pub struct Locked<'k>(Held<Guard<'k, Shard>>);
 
 impl Locked<'_> {
     /// The shard of this hash, if it is locked. O(log locked).
     pub fn shard_of_mut(&mut self, hash: u64) -> Option<&mut Shard> {
-        let at = self.guards.binary_search_by_key(&shard_of(hash), |(index, _)| *index).ok()?;
-        Some(&mut self.guards[at].1)
+        self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
     }
 
     /// Whether the shards of all these hashes are locked. O(hashes log locked).
     pub fn holds(&self, mut hashes: impl Iterator<Item = u64>) -> bool {
-        hashes.all(|hash| self.guards.binary_search_by_key(&shard_of(hash), |(index, _)| *index).is_ok())
+        hashes.all(|hash| self.0.get(shard_of(hash)).is_some())
     }
 
     /// The locked shards, for one command. O(locked).
     #[inline]
     pub fn shards_mut(&mut self) -> ShardsMut<'_> {
-        let shards = self.guards.iter_mut().map(|(index, guard)| (*index, &mut **guard));
-        ShardsMut { shards: shards.collect() }
+        ShardsMut(match &mut self.0 {
+            Held::One((shard, guard)) => Held::One((*shard, guard)),
+            Held::Many(many) => {
+                Held::Many(many.iter_mut().map(|(shard, guard)| (*shard, &mut **guard)).collect())
+            }
+        })
     }
 }
 
 /// The shards that a command may touch, in ascending order.
-pub struct ShardsMut<'l> {
-    shards: SmallVec<[(usize, &'l mut Shard); 1]>,
-}
+pub struct ShardsMut<'l>(Held<&'l mut Shard>);
+
+/// What reaching for the shard of another key says.
+const UNDECLARED: &str = "a command reaches only the keys its record declares";
 
 impl ShardsMut<'_> {
     /// A locked shard, to change.
@@ -350,8 +393,7 @@ impl ShardsMut<'_> {
     /// If the shard is not among the locked: a command touched a key its record does not declare.
     #[inline]
     pub fn shard_mut(&mut self, shard: usize) -> &mut Shard {
-        let at = self.position(shard);
-        self.shards[at].1
+        self.0.get_mut(shard).expect(UNDECLARED)
     }
 
     /// A locked shard.
@@ -360,17 +402,7 @@ impl ShardsMut<'_> {
     /// As [`ShardsMut::shard_mut`].
     #[inline]
     pub fn shard(&self, shard: usize) -> &Shard {
-        self.shards[self.position(shard)].1
-    }
-
-    #[inline]
-    fn position(&self, shard: usize) -> usize {
-        match self.shards.as_slice() {
-            [(only, _)] if *only == shard => 0,
-            shards => shards
-                .binary_search_by_key(&shard, |(index, _)| *index)
-                .expect("a command reaches only the keys its record declares"),
-        }
+        self.0.get(shard).expect(UNDECLARED)
     }
 }
 
