@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use structures::entry::{Entry, NewValue, View as EntryView};
-use structures::table::{Borrowed, BorrowedMut, Place, Table, Thin};
+use structures::table::{Borrowed, BorrowedMut, Occupied, Place, Thin};
 
 use crate::db::{KeyEntry, Shard};
 use crate::key::{Key, shard_of};
@@ -307,23 +307,24 @@ impl<'k> View<'k> {
     fn find(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
         self.settle();
         let shard = self.locked.shard_mut(key.shard());
-        let followed = shard.is_followed();
         let table = &mut shard.db_mut(self.index).table;
-        let Some(place) = table.find(key.position(), key.bytes) else {
+        let now_ms = self.moment.now_ms;
+        let is_expired = |entry: &KeyEntry| entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms);
+        let Some((place, expired)) = table.find_and(key.position(), key.bytes, is_expired) else {
             self.tally.miss(self.index, key, count);
             return None;
         };
-        if table.at(place).expiry_ms().is_some_and(|at_ms| at_ms <= self.moment.now_ms) {
+        if expired {
             let entry = table.remove(place);
-            let expired = Expired { db: self.index, hash: key.hash, followed, entry };
+            let expired = Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
             self.tally.note_expired(self.keyspace, shard, expired);
             self.tally.miss(self.index, key, count);
             return None;
         }
-        let table = &mut shard.db_mut(self.index).table;
+        let occupied = shard.db_mut(self.index).table.occupied(place);
         self.tally.hits += count.as_number();
         let (db, opened) = (self.index, &mut self.opened);
-        Some(Found { table, place, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened })
+        Some(Found { occupied, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened })
     }
 
     /// The key's entry, for reading; counts a hit or miss, notes the access. O(1).
@@ -353,9 +354,10 @@ impl<'k> View<'k> {
     /// The key's entry, to change; notes the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
-        let Found { table, place, db, hash, opened, .. } = self.find(key, Count::No)?.touched();
-        *opened = Some(Opened { db, hash, place, size: ValueSize::of_entry(&table.at(place)) });
-        Some(table.at_mut(place))
+        let Found { occupied, db, hash, opened, .. } = self.find(key, Count::No)?.touched();
+        let (place, size) = (occupied.place(), ValueSize::of_entry(&occupied.get()));
+        *opened = Some(Opened { db, hash, place, size });
+        Some(occupied.into_mut())
     }
 
     /// Puts a number that follows from the key's value in its place, and gives it; `None` where the key is
@@ -367,8 +369,7 @@ impl<'k> View<'k> {
         key: Key<'_>,
         number: impl FnOnce(&KeyEntry) -> Result<i64, E>,
     ) -> Option<Result<i64, E>> {
-        let Found { table, place, .. } = self.find(key, Count::No)?.touched();
-        let mut entry = table.at_mut(place);
+        let mut entry = self.find(key, Count::No)?.touched().occupied.into_mut();
         let number = match number(&entry) {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),
@@ -461,7 +462,7 @@ impl<'k> View<'k> {
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         let place = match self.find(key, Count::No) {
-            Some(found) => found.touched().place,
+            Some(found) => found.touched().occupied.place(),
             None => {
                 let object = NewValue::Object(T::default().into_object());
                 self.insert_new(key, Entry::new(key.bytes, object, None, self.moment.access.fresh()))
@@ -484,7 +485,7 @@ impl<'k> View<'k> {
     pub fn note_field_deadlines(&mut self, key: Key<'_>) {
         if let Some(found) = self.find(key, Count::No) {
             // The end of the borrow is when the table takes note.
-            drop(found.table.at_mut(found.place));
+            drop(found.occupied.into_mut());
         }
     }
 
@@ -511,7 +512,7 @@ impl<'k> View<'k> {
     pub fn set_raw_string(&mut self, key: Key<'_>, bytes: Vec<u8>, expiry: Expiry) {
         self.set_value(key, raw(bytes, &mut Vec::new()), expiry);
         if let Some(found) = self.find(key, Count::No) {
-            found.table.at_mut(found.place).set_mark(true);
+            found.occupied.into_mut().set_mark(true);
         }
     }
 
@@ -534,8 +535,8 @@ impl<'k> View<'k> {
             self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.moment.access.fresh()));
             return;
         };
-        let Found { table, place, moment, tally, .. } = found;
-        let mut entry = table.at_mut(place);
+        let Found { occupied, moment, tally, .. } = found;
+        let mut entry = occupied.into_mut();
         let old = SizeMark::of(&entry);
         let (had, old_access) = (entry.expiry_ms(), entry.access());
         let expiry_ms = match expiry {
@@ -568,7 +569,7 @@ impl<'k> View<'k> {
             }
             Some(found) => {
                 let new_mark = SizeMark::of(&entry);
-                let old = std::mem::replace(&mut *found.table.at_mut(found.place), entry);
+                let old = std::mem::replace(&mut *found.occupied.into_mut(), entry);
                 let old_mark = SizeMark::of(&old);
                 found.tally.displaced.push(old);
                 self.resized(key.hash, old_mark, new_mark);
@@ -587,8 +588,9 @@ impl<'k> View<'k> {
 
     /// The long string at `key`, to change in place; `None` where the key is absent or the string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
-        let Found { table, place, db, hash, opened, .. } = self.find(key, Count::No)?;
-        let object = table.object_mut(place)?;
+        let Found { occupied, db, hash, opened, .. } = self.find(key, Count::No)?;
+        let place = occupied.place();
+        let object = occupied.into_object_mut()?;
         let size = ValueSize::of(object);
         let Object::Blob(blob) = object else { return None };
         *opened = Some(Opened { db, hash, place, size });
@@ -608,7 +610,7 @@ impl<'k> View<'k> {
     /// Takes the key out of the database. O(1); dropping the result may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let found = self.find(key, Count::No)?;
-        let entry = found.table.remove(found.place);
+        let entry = found.occupied.remove();
         self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
     }
@@ -621,7 +623,7 @@ impl<'k> View<'k> {
     /// Sets or clears the expiry of a key; whether the key exists.
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
         let Some(found) = self.find(key, Count::No) else { return false };
-        found.table.at_mut(found.place).set_expiry_ms(expiry_ms);
+        found.occupied.into_mut().set_expiry_ms(expiry_ms);
         true
     }
 }
@@ -653,8 +655,7 @@ impl Count {
 
 /// A live key's place, with what belongs to looking at it.
 struct Found<'a> {
-    table: &'a mut Table<KeyEntry>,
-    place: Place,
+    occupied: Occupied<'a, KeyEntry>,
     db: usize,
     hash: u64,
     moment: &'a Moment,
@@ -665,12 +666,12 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     /// The same after noting the access.
     #[inline]
-    fn touched(self) -> Self {
+    fn touched(mut self) -> Self {
         if self.moment.touch {
-            let old = self.table.at(self.place).access();
+            let old = self.occupied.get().access();
             let new = self.moment.access.touched(old, || self.tally.draw());
             if new != old {
-                self.table.at_mut(self.place).set_access(new);
+                self.occupied.change(|entry| entry.set_access(new));
             }
         }
         self
@@ -679,14 +680,15 @@ impl<'a> Found<'a> {
     /// The value, if it is of type `T`, to change: its size is noted.
     #[inline]
     fn open<T: ObjectType>(self) -> Option<&'a mut T> {
-        let value = T::of_mut(self.table.object_mut(self.place)?)?;
-        *self.opened = Some(Opened { db: self.db, hash: self.hash, place: self.place, size: value.size() });
+        let place = self.occupied.place();
+        let value = T::of_mut(self.occupied.into_object_mut()?)?;
+        *self.opened = Some(Opened { db: self.db, hash: self.hash, place, size: value.size() });
         Some(value)
     }
 
     #[inline]
     fn entry(self) -> Borrowed<'a, KeyEntry> {
-        self.table.at(self.place)
+        self.occupied.into_ref()
     }
 }
 

@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::size_class::size_class;
-use crate::table::{Borrowed, Place, Table};
+use crate::table::{Borrowed, Occupied, Place, Table};
 
 /// The longest string kept behind its key; longer ones belong into an object of their own.
 pub const INLINE_BYTES_MAX: usize = 4096;
@@ -588,17 +588,24 @@ impl<'a, V: Held> Borrowed<'a, Entry<V>> {
     }
 }
 
+impl<'a, V: Held> Occupied<'a, Entry<V>> {
+    /// The object, to change, for as long as the table is borrowed. Who changes deadlines of its parts tells
+    /// the table with [`Table::at_mut`]. O(1).
+    #[inline]
+    pub fn into_object_mut(self) -> Option<&'a mut V> {
+        let mut entry = self.into_owned();
+        let object: *mut V = entry.object_mut()?;
+        // SAFETY: the object lies in the entry's block, which the table goes on owning and which nobody else can
+        // reach while the table is borrowed mutably, that is for `'a`.
+        Some(unsafe { &mut *object })
+    }
+}
+
 impl<V: Held> Table<Entry<V>> {
-    /// The object at `place`, to change, for as long as the table is borrowed. Who changes deadlines of
-    /// its parts tells the table with [`Table::at_mut`]. O(1).
+    /// The object at `place`, as [`Occupied::into_object_mut`] gives it. O(1).
     #[inline]
     pub fn object_mut(&mut self, place: Place) -> Option<&mut V> {
-        let mut entry = self.at_mut(place);
-        let object: *mut V = entry.object_mut()?;
-        drop(entry);
-        // SAFETY: the object lies in the entry's block, which the table owns and which nobody else can
-        // reach while the table is borrowed mutably.
-        Some(unsafe { &mut *object })
+        self.occupied(place).into_object_mut()
     }
 }
 

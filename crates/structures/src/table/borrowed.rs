@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-use super::Thin;
 use super::bucket::{DUE_FLAGS, POINTER_MASK, address_of, pointer_of};
 use super::due::{DueCounts, Dues};
 use super::segment::Segment;
+use super::{Place, Table, Thin};
 
 /// A shared borrow of a stored element.
 pub struct Borrowed<'a, E> {
@@ -30,6 +30,60 @@ impl<E> Deref for Borrowed<'_, E> {
     #[inline]
     fn deref(&self) -> &E {
         &self.element
+    }
+}
+
+/// An element that was found, to look at, to change or to take out. It borrows its table, so that the place
+/// stays good, and holds the bucket's word, so that no look at the element searches for it again.
+pub struct Occupied<'a, E: Thin> {
+    pub(super) table: &'a mut Table<E>,
+    pub(super) place: Place,
+    /// The word at `place`.
+    pub(super) word: u64,
+}
+
+impl<'a, E: Thin> Occupied<'a, E> {
+    /// Where the element is; good until the table next changes.
+    #[inline]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The element. O(1).
+    #[inline]
+    pub fn get(&self) -> Borrowed<'_, E> {
+        Borrowed::new(self.word)
+    }
+
+    /// The element, for as long as the table is borrowed. O(1).
+    #[inline]
+    pub fn into_ref(self) -> Borrowed<'a, E> {
+        Borrowed::new(self.word)
+    }
+
+    /// The element, to change. O(1).
+    #[inline]
+    pub fn into_mut(self) -> BorrowedMut<'a, E> {
+        self.table.at_mut(self.place)
+    }
+
+    /// Changes the element, which stays found. O(1) beside the change.
+    #[inline]
+    pub fn change(&mut self, change: impl FnOnce(&mut E)) {
+        change(&mut self.table.at_mut(self.place));
+        self.word = self.table.word(self.place);
+    }
+
+    /// The element as its owner has it, which the table stays: it is neither dropped nor replaced.
+    #[inline]
+    pub(crate) fn into_owned(self) -> ManuallyDrop<E> {
+        // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
+        ManuallyDrop::new(unsafe { E::from_raw(pointer_of(self.word)) })
+    }
+
+    /// Takes the element out. O(1) amortised.
+    pub fn remove(self) -> E {
+        self.table.remove(self.place)
     }
 }
 
