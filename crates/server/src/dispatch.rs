@@ -18,7 +18,7 @@ use stdx::ByteQueue;
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::context::{DataAccess, ServerCtx, ServerHandler};
 use crate::end_to_end::TurnClock;
-use crate::execute::{Caller, Executor};
+use crate::execute::{Caller, Executor, Standing};
 use crate::freeing::Ticket;
 use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::notify::Notifier;
@@ -34,15 +34,11 @@ use crate::worker::unix_ms;
 pub struct Engine {
     /// The server.
     pub shared: Arc<Shared>,
-    /// Which I/O thread this is.
-    pub thread: usize,
+    /// What is the same for all requests of this turn.
+    pub standing: Standing,
     /// The settings of this turn.
     pub settings: Arc<Settings>,
     settings_version: u64,
-    /// Now, in Unix milliseconds: one reading per turn.
-    pub now_ms: i64,
-    /// The server's monotonic clock, in milliseconds: one reading per turn.
-    pub uptime_ms: u64,
     /// How long requests of this turn take.
     pub turn: TurnClock,
     /// What commands did to the data.
@@ -51,13 +47,10 @@ pub struct Engine {
     pub rng: fastrand::Rng,
     tally: Tally,
     memory: MemoryLimit,
-    access: Access,
     /// Whether the last request ran a command, rather than being refused or queued.
     pub called: bool,
     /// Whether CLIENT PAUSE may hold something back in this turn.
     paused: bool,
-    /// Whether somebody is told all commands in this turn.
-    monitored: bool,
     /// Whether commands are counted for HOTKEYS in this turn, with their time.
     pub(crate) times_keys: bool,
     /// Commands up to the next whose keys are counted, itself included.
@@ -108,20 +101,24 @@ impl Engine {
         let settings = shared.settings.get();
         Self {
             turn: TurnClock::new(shared.table.id_count()),
-            thread,
+            standing: Standing {
+                thread,
+                now_ms: 0,
+                uptime_ms: 0,
+                access: Access::Lru { clock_s: 0 },
+                monitored: false,
+                latency_ms: 0,
+                notifications: settings.notifications,
+            },
             settings,
             settings_version: 0,
-            now_ms: 0,
-            uptime_ms: 0,
             effects: Effects::default(),
             rng: fastrand::Rng::with_seed(seed),
             tally: Tally::of_thread(&shared.keyspace, seed),
             shared,
             memory: MemoryLimit::default(),
-            access: Access::Lru { clock_s: 0 },
             called: false,
             paused: false,
-            monitored: false,
             times_keys: false,
             sample_in: u64::MAX,
             own_pushes: OwnPushes::default(),
@@ -132,8 +129,8 @@ impl Engine {
     /// Reads the clocks and takes over new settings: at the start of a turn. It began when the thread had
     /// something to do.
     pub fn begin_turn(&mut self, began: Instant) {
-        self.now_ms = unix_ms();
-        self.uptime_ms = (began - self.shared.started).as_millis() as u64;
+        self.standing.now_ms = unix_ms();
+        self.standing.uptime_ms = (began - self.shared.started).as_millis() as u64;
         self.take_settings();
         if self.settings.maxmemory_bytes > 0 {
             self.memory.begin_turn(self.settings.maxmemory_bytes, self.shared.threads.len());
@@ -142,14 +139,14 @@ impl Engine {
 
     /// Takes over what a command of any connection may have set.
     fn take_settings(&mut self) {
-        let now_ms = self.now_ms;
+        let now_ms = self.standing.now_ms;
         let version = self.shared.settings.version();
         if version != self.settings_version {
             self.settings = self.shared.settings.get();
             self.settings_version = version;
             self.draw_sample();
         }
-        self.access = if self.settings.lfu {
+        self.standing.access = if self.settings.lfu {
             Access::Lfu {
                 clock_minutes: (now_ms / 60_000) as u32,
                 log_factor: self.settings.lfu_log_factor,
@@ -159,7 +156,9 @@ impl Engine {
             Access::Lru { clock_s: (now_ms / 1000) as u32 }
         };
         self.paused = self.shared.pause.until_ms.load(Relaxed) > now_ms;
-        self.monitored = self.shared.monitors.any();
+        self.standing.monitored = self.shared.monitors.any();
+        self.standing.latency_ms = self.settings.thresholds.latency_ms;
+        self.standing.notifications = self.settings.notifications;
         self.times_keys = self.shared.hot_keys.is_active(now_ms);
         let wanted = self.notifier().wanted();
         self.effects.wanted_events = wanted;
@@ -170,7 +169,7 @@ impl Engine {
     /// What publishes this thread's events.
     fn notifier(&self) -> Notifier<'_> {
         let notifications = self.settings.notifications;
-        Notifier { shared: &self.shared, thread: Some(self.thread), notifications }
+        Notifier { shared: &self.shared, thread: Some(self.standing.thread), notifications }
     }
 
     /// Hands the turn's counts and effects to those who read them.
@@ -182,7 +181,7 @@ impl Engine {
         if self.shared.tracking.keys() > keys_max {
             self.shared.tracking.forget_beyond(&self.shared, keys_max, || self.rng.usize(..));
         }
-        let stats = &self.shared.threads[self.thread].stats;
+        let stats = &self.shared.threads[self.standing.thread].stats;
         self.effects.absorb(&mut self.tally);
         let tally = self.tally.take();
         stats.hits.add(tally.hits);
@@ -200,9 +199,9 @@ impl Engine {
     /// output may be over a limit.
     #[inline]
     pub fn deliver_publications(&self, outputs: &mut net::Outputs, over: &mut Vec<net::ConnId>) {
-        if self.shared.pubsub.has_messages(self.thread) {
+        if self.shared.pubsub.has_messages(self.standing.thread) {
             let limit_bytes = self.settings.notable_output_bytes();
-            self.shared.pubsub.deliver(&self.shared, self.thread, outputs, limit_bytes, over);
+            self.shared.pubsub.deliver(&self.shared, self.standing.thread, outputs, limit_bytes, over);
         }
     }
 
@@ -259,7 +258,7 @@ impl Engine {
     ) -> Outcome {
         let args = &request.args;
         let Some(registered) = request.registered else {
-            self.shared.threads[self.thread].stats.unknown_commands.add(1);
+            self.shared.threads[self.standing.thread].stats.unknown_commands.add(1);
             if is_http(args.get(0)) {
                 tracing::warn!(
                     client = session.id,
@@ -287,7 +286,7 @@ impl Engine {
             session.flow = Flow::Postponed;
             return Outcome::Postponed;
         }
-        if self.monitored && session.monitoring && uses_keys(registered) {
+        if self.standing.monitored && session.monitoring && uses_keys(registered) {
             self.counters(registered).rejected.add(1);
             let error = CommandError::Line("ERR Replica can't interact with the keyspace");
             self.refuse(session, out, error);
@@ -303,7 +302,7 @@ impl Engine {
         {
             session.flow = Flow::Crowded;
         }
-        if self.monitored {
+        if self.standing.monitored {
             self.tell_monitors(session, registered, args);
         }
         if let Err(error) = result {
@@ -388,7 +387,7 @@ impl Engine {
     fn enforce_at_end(&mut self) {
         if self.settings.eviction.is_some() && self.enforce_memory(0) == Verdict::Working {
             // A full mailbox has other messages, which make a turn as well.
-            let _ = self.shared.threads[self.thread].mailbox.send(Message::EnforceMemory);
+            let _ = self.shared.threads[self.standing.thread].mailbox.send(Message::EnforceMemory);
         }
     }
 
@@ -397,10 +396,10 @@ impl Engine {
         self.effects.absorb(&mut self.tally);
         let mut evicting = Evicting {
             shared: &self.shared,
-            thread: self.thread,
+            thread: self.standing.thread,
             settings: &self.settings,
             effects: &mut self.effects,
-            access: self.access,
+            access: self.standing.access,
             rng: &mut self.rng,
         };
         let verdict = self.memory.enforce(&mut evicting, reserve_bytes);
@@ -516,7 +515,7 @@ impl Engine {
         let (since, replied) = (Instant::now(), out.len_bytes());
         self.counters(registered).calls.add(1);
         let result = self.run_command(session, registered, Patience::None, request, out, pass);
-        if self.monitored {
+        if self.standing.monitored {
             self.tell_monitors(session, registered, &request.args);
         }
         if let Err(error) = result {
@@ -555,18 +554,12 @@ impl Engine {
     pub fn executor(&mut self) -> Executor<'_> {
         Executor {
             shared: &self.shared,
-            thread: self.thread,
-            now_ms: self.now_ms,
-            uptime_ms: self.uptime_ms,
-            access: self.access,
+            standing: &self.standing,
             tally: &mut self.tally,
             effects: &mut self.effects,
             rng: &mut self.rng,
             limits: &self.settings.limits,
             own: &mut self.own_pushes,
-            monitored: self.monitored,
-            latency_ms: self.settings.thresholds.latency_ms,
-            notifications: self.settings.notifications,
         }
     }
 
@@ -581,10 +574,10 @@ impl Engine {
     ) -> Result<(), CommandError> {
         let reply = Reply::new(out, session.protocol);
         let before = reply.mark();
-        let moment = Moment { now_ms: self.now_ms, touch: !session.no_touch, access: self.access };
+        let moment = Moment { now_ms: self.standing.now_ms, touch: !session.no_touch, access: self.standing.access };
         let notifier = Notifier {
             shared: &self.shared,
-            thread: Some(self.thread),
+            thread: Some(self.standing.thread),
             notifications: self.settings.notifications,
         };
         let mut ctx = ServerCtx {
@@ -593,9 +586,9 @@ impl Engine {
             session,
             registered,
             reply,
-            thread: self.thread,
+            thread: self.standing.thread,
             pass,
-            now_ms: self.now_ms,
+            now_ms: self.standing.now_ms,
             rng: &mut self.rng,
             data: DataAccess { tally: &mut self.tally, effects: &mut self.effects, moment, notifier },
         };
@@ -610,11 +603,11 @@ impl Engine {
 
     /// This thread's counters of a command.
     pub fn counters(&self, registered: &Registered) -> &crate::stats::CommandCounters {
-        &self.shared.threads[self.thread].stats.commands[registered.id]
+        &self.shared.threads[self.standing.thread].stats.commands[registered.id]
     }
 
     pub(crate) fn refuse(&self, session: &Session, out: &mut ByteQueue, error: CommandError) {
-        self.shared.threads[self.thread].stats.errors.add(1);
+        self.shared.threads[self.standing.thread].stats.errors.add(1);
         let line = error.line();
         self.shared.errors.count(&line);
         Reply::new(out, session.protocol).error_bytes(&line);

@@ -39,14 +39,8 @@ type Hashes = SmallVec<[u64; 4]>;
 pub struct Executor<'e> {
     /// The server.
     pub shared: &'e Shared,
-    /// Which I/O thread this is.
-    pub thread: usize,
-    /// Now, in Unix milliseconds.
-    pub now_ms: i64,
-    /// Now, in milliseconds of the server's clock.
-    pub uptime_ms: u64,
-    /// How accesses are noted.
-    pub access: Access,
+    /// What is the same for all requests of the turn.
+    pub standing: &'e Standing,
     /// What is counted and collected.
     pub tally: &'e mut Tally,
     /// What commands do to the data.
@@ -57,7 +51,19 @@ pub struct Executor<'e> {
     pub limits: &'e ValueLimits,
     /// Messages for the client whose command runs.
     pub own: &'e mut OwnPushes,
-    /// Somebody is told all commands.
+}
+
+/// What is the same for all requests of a turn.
+pub struct Standing {
+    /// Which I/O thread this is.
+    pub thread: usize,
+    /// Now, in Unix milliseconds: one reading per turn.
+    pub now_ms: i64,
+    /// The server's monotonic clock, in milliseconds: one reading per turn.
+    pub uptime_ms: u64,
+    /// How accesses are noted.
+    pub access: Access,
+    /// Whether somebody is told all commands.
     pub monitored: bool,
     /// `latency-monitor-threshold`.
     pub latency_ms: u64,
@@ -89,7 +95,7 @@ impl<'e> Executor<'e> {
         args: &Args<'_>,
         out: &mut ByteQueue,
     ) -> Result<(), CommandError> {
-        let moment = Moment { now_ms: self.now_ms, touch: caller.touch, access: self.access };
+        let moment = Moment { now_ms: self.standing.now_ms, touch: caller.touch, access: self.standing.access };
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
         let mut ctx = Ctx {
@@ -116,8 +122,8 @@ impl<'e> Executor<'e> {
     fn take_noticed(&mut self) {
         self.effects.absorb(self.tally);
         if !self.effects.events.is_empty() {
-            let Self { shared, thread, notifications, .. } = *self;
-            let notifier = Notifier { shared, thread: Some(thread), notifications };
+            let Standing { thread, notifications, .. } = *self.standing;
+            let notifier = Notifier { shared: self.shared, thread: Some(thread), notifications };
             notifier.publish(self.effects.events.drain(..));
         }
     }
@@ -130,7 +136,7 @@ impl<'e> Executor<'e> {
             || !self.effects.gone.is_empty()
             || !self.tally.noticed.is_empty()
             || session.tracking
-            || self.monitored
+            || self.standing.monitored
     }
 
     /// What follows a command at once, in a transaction too: its changes are noted, its reads remembered for
@@ -147,7 +153,7 @@ impl<'e> Executor<'e> {
         if session.tracking && registered.command.flags.contains(Flags::READONLY) {
             self.remember_reads(locked, session, registered, args);
         }
-        if self.monitored {
+        if self.standing.monitored {
             self.shared.monitors.tell(self.shared, session, registered, args);
         }
     }
@@ -215,7 +221,7 @@ impl<'e> Executor<'e> {
             self.shared.tracking.flushed(self.shared, &mut writer, place);
         }
         let hash_of = |key: &[u8]| keyspace.hasher().hash(key);
-        let now_ms = self.now_ms;
+        let now_ms = self.standing.now_ms;
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
                 // Who watches them sees that they are gone; who waits for their end must be told.
@@ -267,14 +273,14 @@ impl<'e> Executor<'e> {
         let waiter = Arc::new(Waiter {
             ticket: follows.next_ticket(),
             client: session.id,
-            thread: self.thread,
+            thread: self.standing.thread,
             conn: session.conn,
             db: session.db,
             protocol: session.protocol,
             touch: !session.no_touch,
             registered,
             empty: wait.empty,
-            deadline_ms: wait.timeout_ms.map(|timeout_ms| self.uptime_ms.saturating_add(timeout_ms)),
+            deadline_ms: wait.timeout_ms.map(|timeout_ms| self.standing.uptime_ms.saturating_add(timeout_ms)),
             args: OwnedArgs::new(args.from(0)),
             since: Instant::now(),
             keys,
@@ -366,7 +372,7 @@ impl<'e> Executor<'e> {
         hash: u64,
         key: &[u8],
     ) -> R {
-        let moment = Moment { now_ms: self.now_ms, touch: false, access: self.access };
+        let moment = Moment { now_ms: self.standing.now_ms, touch: false, access: self.standing.access };
         let mut view = View::new(&self.shared.keyspace, locked, db, moment, self.tally);
         look(&mut view, Key { bytes: key, hash })
     }
@@ -398,7 +404,7 @@ impl<'e> Executor<'e> {
             touch: waiter.touch,
             patience: Patience::StillWaits,
         };
-        let since = (self.latency_ms > 0).then(Instant::now);
+        let since = (self.standing.latency_ms > 0).then(Instant::now);
         let mut out = ByteQueue::new();
         let args = waited.request.args(self.shared.keyspace.hasher());
         let result = self.call(locked, caller, handler, &args, &mut out);
@@ -407,7 +413,7 @@ impl<'e> Executor<'e> {
         }
         if let Err(error) = result {
             let line = error.line();
-            self.shared.count_failure(self.thread, waiter.registered, &line);
+            self.shared.count_failure(self.standing.thread, waiter.registered, &line);
             Reply::new(&mut out, waiter.protocol).error_bytes(&line);
         }
         // What the client caches and its own command changed: behind the reply.
@@ -422,7 +428,7 @@ impl<'e> Executor<'e> {
             pushes: own.behind,
         });
         if let Some(since) = since {
-            self.shared.spikes.note(self.latency_ms, Event::CommandUnblocking, since.elapsed());
+            self.shared.spikes.note(self.standing.latency_ms, Event::CommandUnblocking, since.elapsed());
         }
         true
     }

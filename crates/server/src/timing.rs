@@ -200,7 +200,7 @@ impl Engine {
     fn sample_keys(&mut self, db: usize, ran: Option<&'static Registered>, args: &Args<'_>) {
         if let Some(registered) = ran.map(|registered| registered.called_by(args)) {
             let percent = self.settings.key_sampling.percent;
-            self.shared.hot_keys.note_sample(self.thread, percent, db, registered, args);
+            self.shared.hot_keys.note_sample(self.standing.thread, percent, db, registered, args);
         }
         self.draw_sample();
     }
@@ -223,7 +223,7 @@ impl Engine {
     #[cold]
     fn note_keys(&mut self, ran: &Ran<'_>, took: Duration) {
         let rng = &mut self.rng;
-        self.shared.hot_keys.note(self.thread, ran, took, |bound| rng.u32(..bound));
+        self.shared.hot_keys.note(self.standing.thread, ran, took, |bound| rng.u32(..bound));
     }
 
     /// Notes a command that waited for a key and is answered now. Its time is that of its wait too.

@@ -110,7 +110,7 @@ impl Worker {
     /// Runs until the server stops. An error means the event loop itself failed.
     pub fn run(mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.engine.shared);
-        let port = &shared.threads[self.engine.thread];
+        let port = &shared.threads[self.engine.standing.thread];
         let mut events = Vec::new();
         loop {
             let may_sleep = port.mailbox.prepare_sleep() && self.resumed.is_empty();
@@ -120,7 +120,7 @@ impl Worker {
             polled?;
             let began = Instant::now();
             self.engine.turn.begin(began);
-            let mut pass = shared.gate.shared(self.engine.thread);
+            let mut pass = shared.gate.shared(self.engine.standing.thread);
             self.engine.begin_turn(began);
             if pass.has_waited() {
                 self.engine.note_spike(LatencyEvent::GateWait, began.elapsed());
@@ -145,7 +145,7 @@ impl Worker {
             port.stats.writes.add(self.net.flush() as u64);
             self.engine.turn.end(Instant::now(), &port.stats);
             self.look_behind();
-            shared.pubsub.note_sent(&shared, self.engine.thread);
+            shared.pubsub.note_sent(&shared, self.engine.standing.thread);
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {
                 return Ok(());
@@ -186,7 +186,7 @@ impl Worker {
                 Message::Delivered | Message::Resume | Message::EnforceMemory | Message::Stop => {}
             }
         }
-        if !self.postponed.is_empty() && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.now_ms
+        if !self.postponed.is_empty() && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.standing.now_ms
         {
             for conn in std::mem::take(&mut self.postponed) {
                 self.resume(conn, Flow::Postponed);
@@ -242,7 +242,7 @@ impl Worker {
             let _ = socket.send_once(refusal);
             return;
         }
-        let own = self.engine.thread;
+        let own = self.engine.standing.thread;
         let loads = shared.threads.iter().enumerate();
         let target = loads.min_by_key(|(index, port)| (port.load.load(Relaxed), *index != own));
         let (index, port) = target.expect("a server has at least one I/O thread");
@@ -275,7 +275,7 @@ impl Worker {
     fn adopt(&mut self, socket: Socket) {
         let (peer, local) = (socket.peer_address().clone(), socket.local_address().clone());
         let shared = Arc::clone(&self.engine.shared);
-        let port = &shared.threads[self.engine.thread];
+        let port = &shared.threads[self.engine.standing.thread];
         let keepalive_s = self.engine.settings.tcp_keepalive_s;
         self.net.set_default_keepalive((keepalive_s > 0).then(|| Duration::from_secs(keepalive_s)));
         let conn = match self.net.adopt(socket) {
@@ -289,7 +289,7 @@ impl Worker {
         let id = shared.clients.next_id();
         let fd = self.net.fd(conn).map_or(-1, |fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
         let now_ms = shared.uptime_ms();
-        let place = Place { thread: self.engine.thread, conn, fd };
+        let place = Place { thread: self.engine.standing.thread, conn, fd };
         let info = Arc::new(ClientInfo::new(id, place, (peer, local), now_ms));
         shared.clients.add(Arc::clone(&info));
         port.stats.connections.add(1);
@@ -349,7 +349,7 @@ impl Worker {
         session.unsubscribe_all(&self.engine.shared, None);
         session.stop_listening(&self.engine.shared);
         session.info.gone.store(true, Relaxed);
-        let port = &self.engine.shared.threads[self.engine.thread];
+        let port = &self.engine.shared.threads[self.engine.standing.thread];
         port.load.fetch_sub(1, Relaxed);
         port.stats.clients.sub(1);
         client_eviction::uncount(&self.engine.shared, &session.info);
@@ -391,7 +391,7 @@ impl Worker {
     /// Hands waiting clients the replies that others made for them.
     fn take_deliveries(&mut self) {
         let shared = Arc::clone(&self.engine.shared);
-        let port = &shared.threads[self.engine.thread];
+        let port = &shared.threads[self.engine.standing.thread];
         let Some(Inbound { deliveries }) = port.inbox.take() else { return };
         // Messages about what was done before a waiting client was served.
         self.take_publications();
@@ -410,7 +410,7 @@ impl Worker {
     fn end_waits(&mut self) {
         self.take_deliveries();
         while let Some((&(deadline_ms, ticket), &conn)) = self.timeouts.first_key_value()
-            && deadline_ms <= self.engine.uptime_ms
+            && deadline_ms <= self.engine.standing.uptime_ms
         {
             self.timeouts.remove(&(deadline_ms, ticket));
             let Some(session) = self.session(conn) else { continue };
@@ -465,7 +465,7 @@ impl Worker {
             over |= client_eviction::count(&shared, &session.info, limit);
         }
         if over {
-            client_eviction::evict(&shared, self.engine.thread, limit);
+            client_eviction::evict(&shared, self.engine.standing.thread, limit);
         }
     }
 
@@ -476,7 +476,7 @@ impl Worker {
         let Some(session) = self.sessions[conn.index()].as_deref() else { return true };
         let shared = &self.engine.shared;
         if client_eviction::count(shared, &session.info, limit) {
-            client_eviction::evict(shared, self.engine.thread, limit);
+            client_eviction::evict(shared, self.engine.standing.thread, limit);
         }
         session.info.kill_requested.load(Relaxed)
     }
@@ -526,7 +526,7 @@ impl Worker {
         if timeout_ms == 0 {
             return;
         }
-        let now = self.engine.uptime_ms;
+        let now = self.engine.standing.uptime_ms;
         let idle = self
             .sessions
             .iter()
@@ -655,7 +655,7 @@ impl Worker {
             self.net.consume(conn, done_bytes);
             self.settle(conn);
         }
-        let stats = &shared.threads[self.engine.thread].stats;
+        let stats = &shared.threads[self.engine.standing.thread].stats;
         stats.running_nanos.add(timed.total().as_nanos() as u64);
     }
 
@@ -669,7 +669,7 @@ impl Worker {
         if unread as u64 > query_max && matches!(session.flow, Flow::Running | Flow::Waiting) {
             let client = session.id;
             tracing::warn!(client, unread, "client closed: its input exceeds client-query-buffer-limit");
-            self.engine.shared.threads[self.engine.thread].stats.query_limit_disconnections.add(1);
+            self.engine.shared.threads[self.engine.standing.thread].stats.query_limit_disconnections.add(1);
             self.close(conn);
             return false;
         }
@@ -681,7 +681,7 @@ impl Worker {
         let outputs = self.net.split().1;
         let unsent = outputs.len_bytes(conn);
         let settings = &self.engine.settings;
-        let now = self.engine.uptime_ms;
+        let now = self.engine.standing.uptime_ms;
         let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return false };
         let limit = if session.monitoring {
             settings.monitor_output_limit
@@ -704,7 +704,7 @@ impl Worker {
             false
         };
         if exceeds {
-            let stats = &self.engine.shared.threads[self.engine.thread].stats;
+            let stats = &self.engine.shared.threads[self.engine.standing.thread].stats;
             stats.output_limit_disconnections.add(1);
             let client = session.id;
             tracing::warn!(client, unsent, "client closed: its unsent replies exceed the output limit");
@@ -750,11 +750,11 @@ fn note_activity(engine: &Engine, session: &Session, ran: u64, input_bytes: usiz
     let info = &session.info;
     let add =
         |counter: &std::sync::atomic::AtomicU64, n: u64| counter.store(counter.load(Relaxed) + n, Relaxed);
-    info.last_active_ms.store(engine.uptime_ms, Relaxed);
+    info.last_active_ms.store(engine.standing.uptime_ms, Relaxed);
     add(&info.commands, ran);
     add(&info.input_bytes, input_bytes as u64);
     add(&info.output_bytes, output_bytes as u64);
-    let stats = &engine.shared.threads[engine.thread].stats;
+    let stats = &engine.shared.threads[engine.standing.thread].stats;
     stats.processed.add(ran);
     stats.input_bytes.add(input_bytes as u64);
     stats.output_bytes.add(output_bytes as u64);
