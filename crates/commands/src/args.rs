@@ -110,13 +110,17 @@ impl<'a> Args<'a> {
     }
 
     /// Argument `index` as a key.
-    #[inline]
+    #[inline(always)]
     pub fn key(&self, index: usize) -> Key<'a> {
-        let bytes = self.get(index);
         if index == self.first_key.0 {
-            return Key { bytes, hash: self.first_key.1 };
+            return Key { bytes: self.get(index), hash: self.first_key.1 };
         }
-        self.hasher.key(bytes)
+        self.hashed(index)
+    }
+
+    #[inline(never)]
+    fn hashed(&self, index: usize) -> Key<'a> {
+        self.hasher.key(self.get(index))
     }
 
     /// Whether argument `index` is the word `token`, whatever the case.

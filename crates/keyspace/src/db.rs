@@ -85,11 +85,13 @@ impl Shard {
     }
 
     /// One database's part, to change.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn db_mut(&mut self, index: usize) -> &mut Db {
-        if index == 0 {
-            return &mut self.first;
-        }
+        if index == 0 { &mut self.first } else { self.other_mut(index) }
+    }
+
+    #[inline(never)]
+    fn other_mut(&mut self, index: usize) -> &mut Db {
         let others = &mut self.rare.get_or_insert_default().others;
         if others.len() < index {
             others.resize_with(index, Db::default);

@@ -369,15 +369,18 @@ impl Locked<'_> {
     }
 
     /// The locked shards, for one command. O(locked).
-    #[inline]
+    #[inline(always)]
     pub fn shards_mut(&mut self) -> ShardsMut<'_> {
         ShardsMut(match &mut self.0 {
             Held::One((shard, guard)) => Held::One((*shard, guard)),
-            Held::Many(many) => {
-                Held::Many(many.iter_mut().map(|(shard, guard)| (*shard, &mut **guard)).collect())
-            }
+            Held::Many(many) => Held::Many(each_mut(many)),
         })
     }
+}
+
+#[inline(never)]
+fn each_mut<'l>(guards: &'l mut [(usize, Guard<'_, Shard>)]) -> Vec<(usize, &'l mut Shard)> {
+    guards.iter_mut().map(|(shard, guard)| (*shard, &mut **guard)).collect()
 }
 
 /// The shards that a command may touch, in ascending order.

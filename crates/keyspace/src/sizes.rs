@@ -21,7 +21,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use structures::entry::View as EntryView;
+use structures::entry::{NewValue, View as EntryView};
 
 use crate::big_keys::{BYTES_MIN, ELEMENTS_MIN, Measure, class_of};
 use crate::db::{KeyEntry, Shard};
@@ -169,8 +169,24 @@ impl SizeMark {
     pub fn of(entry: &KeyEntry) -> Self {
         match entry.view() {
             EntryView::Bytes(bytes) => Self::new(SizedType::String, bin_of(bytes.len())),
-            EntryView::Int(number) => Self::new(SizedType::String, bin_of_text(number)),
+            EntryView::Int(number) => Self::of_int(number),
             EntryView::Object(object) => Self::of_object(object),
+        }
+    }
+
+    /// The mark of a key that holds a number.
+    #[inline]
+    pub(crate) fn of_int(number: i64) -> Self {
+        Self::new(SizedType::String, bin_of_text(number))
+    }
+
+    /// The mark of a key with a value that is still to be stored.
+    #[inline]
+    pub(crate) fn of_new(value: &NewValue<'_, Object>) -> Self {
+        match value {
+            NewValue::Bytes(bytes) => Self::new(SizedType::String, bin_of(bytes.len())),
+            NewValue::Int(number) => Self::of_int(*number),
+            NewValue::Object(object) => Self::of_object(object),
         }
     }
 

@@ -369,15 +369,17 @@ impl<'k> View<'k> {
         key: Key<'_>,
         number: impl FnOnce(&KeyEntry) -> Result<i64, E>,
     ) -> Option<Result<i64, E>> {
-        let mut entry = self.find(key, Count::No)?.touched().occupied.into_mut();
-        let number = match number(&entry) {
+        let mut occupied = self.find(key, Count::No)?.touched().occupied;
+        let number = match number(&occupied.get()) {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),
         };
-        let old = SizeMark::of(&entry);
-        entry.set(NewValue::Int(number));
-        let new = SizeMark::of(&entry);
-        drop(entry);
+        let old = SizeMark::of(&occupied.get());
+        let value = NewValue::Int(number);
+        let new = SizeMark::of_int(number);
+        if !occupied.set_in_place(&value) {
+            occupied.into_mut().set(value);
+        }
         self.resized(key.hash, old, new);
         Some(Ok(number))
     }
@@ -535,8 +537,8 @@ impl<'k> View<'k> {
             self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.moment.access.fresh()));
             return;
         };
-        let Found { occupied, moment, tally, .. } = found;
-        let mut entry = occupied.into_mut();
+        let Found { mut occupied, moment, tally, .. } = found;
+        let entry = occupied.get();
         let old = SizeMark::of(&entry);
         let (had, old_access) = (entry.expiry_ms(), entry.access());
         let expiry_ms = match expiry {
@@ -545,6 +547,13 @@ impl<'k> View<'k> {
             Expiry::At(at_ms) => Some(at_ms),
         };
         let access = moment.access.overwritten(old_access, moment.touch, || tally.draw());
+        let new = SizeMark::of_new(&value);
+        if had == expiry_ms && occupied.set_in_place(&value) {
+            // Most writes of a key that is there: nothing but its bytes changes.
+            occupied.set_access(access);
+            return self.resized(key.hash, old, new);
+        }
+        let mut entry = occupied.into_mut();
         if entry.object_mut().is_some() {
             let new = Entry::new(key.bytes, value, expiry_ms, access);
             tally.displaced.push(std::mem::replace(&mut *entry, new));
@@ -555,7 +564,6 @@ impl<'k> View<'k> {
         } else {
             *entry = Entry::new(key.bytes, value, expiry_ms, access);
         }
-        let new = SizeMark::of(&entry);
         drop(entry);
         self.resized(key.hash, old, new);
     }
@@ -665,13 +673,13 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     /// The same after noting the access.
-    #[inline]
+    #[inline(always)]
     fn touched(mut self) -> Self {
         if self.moment.touch {
             let old = self.occupied.get().access();
             let new = self.moment.access.touched(old, || self.tally.draw());
             if new != old {
-                self.occupied.change(|entry| entry.set_access(new));
+                self.occupied.set_access(new);
             }
         }
         self

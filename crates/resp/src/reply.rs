@@ -323,13 +323,15 @@ fn write_header(out: &mut Vec<u8>, kind: u8, value: i64) {
         out.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']);
         return;
     }
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(value).as_bytes();
-    let mut header = [0; HEADER_LEN_MAX];
-    header[0] = kind;
-    header[1..1 + digits.len()].copy_from_slice(digits);
-    header[1 + digits.len()..3 + digits.len()].copy_from_slice(b"\r\n");
-    out.extend_from_slice(&header[..digits.len() + 3]);
+    if (10..100).contains(&value) {
+        let (tens, ones) = (value as u8 / 10, value as u8 % 10);
+        out.extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
+        return;
+    }
+    out.reserve(HEADER_LEN_MAX);
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

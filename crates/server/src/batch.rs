@@ -198,7 +198,7 @@ impl Batch {
     #[inline]
     fn command(&self, name: &[u8], shared: &Shared) -> Option<&'static Registered> {
         if let Some(ParsedRequest { registered: Some(last), .. }) = self.requests.last()
-            && last.command.name.as_bytes() == name
+            && stdx::bytes::same(last.command.name.as_bytes(), name)
         {
             return Some(last);
         }

@@ -574,7 +574,8 @@ impl Engine {
     ) -> Result<(), CommandError> {
         let reply = Reply::new(out, session.protocol);
         let before = reply.mark();
-        let moment = Moment { now_ms: self.standing.now_ms, touch: !session.no_touch, access: self.standing.access };
+        let moment =
+            Moment { now_ms: self.standing.now_ms, touch: !session.no_touch, access: self.standing.access };
         let notifier = Notifier {
             shared: &self.shared,
             thread: Some(self.standing.thread),

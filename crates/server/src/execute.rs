@@ -95,7 +95,8 @@ impl<'e> Executor<'e> {
         args: &Args<'_>,
         out: &mut ByteQueue,
     ) -> Result<(), CommandError> {
-        let moment = Moment { now_ms: self.standing.now_ms, touch: caller.touch, access: self.standing.access };
+        let moment =
+            Moment { now_ms: self.standing.now_ms, touch: caller.touch, access: self.standing.access };
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
         let mut ctx = Ctx {

@@ -369,7 +369,8 @@ impl Engine {
     /// Whether a key of a locked shard exists. Counts and notes nothing.
     fn exists(&mut self, shared: &Shared, locked: &mut Locked<'_>, db: usize, key: Key<'_>) -> bool {
         let mut executor = self.executor();
-        let moment = Moment { now_ms: executor.standing.now_ms, touch: false, access: executor.standing.access };
+        let moment =
+            Moment { now_ms: executor.standing.now_ms, touch: false, access: executor.standing.access };
         let exists = View::new(&shared.keyspace, locked, db, moment, executor.tally).contains(key);
         if !exists {
             // It may have expired just now.

@@ -186,7 +186,8 @@ impl Worker {
                 Message::Delivered | Message::Resume | Message::EnforceMemory | Message::Stop => {}
             }
         }
-        if !self.postponed.is_empty() && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.standing.now_ms
+        if !self.postponed.is_empty()
+            && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.standing.now_ms
         {
             for conn in std::mem::take(&mut self.postponed) {
                 self.resume(conn, Flow::Postponed);

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod byte_queue;
+pub mod bytes;
 pub mod futex;
 #[doc(hidden)]
 pub mod fuzz;

@@ -369,24 +369,35 @@ impl<V> Entry<V> {
     /// stays the same. O(value bytes), or O(block) when it moves.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, V>) {
+        if !self.set_in_place(&value) {
+            *self = Entry::new(self.key(), value, self.expiry_ms(), self.access());
+        }
+    }
+
+    /// Puts a small value in the place of one of its kind, if the block stays in its size class: as
+    /// [`Entry::set`], which moves others. Whether it did. O(value bytes).
+    ///
+    /// # Panics
+    /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
+    #[inline]
+    pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
         let old = self.shape();
-        if let (Kind::Bytes, NewValue::Bytes(bytes)) = (old.kind, &value) {
-            assert!(bytes.len() <= INLINE_BYTES_MAX, "a long string must come as an object");
-            let new = Shape { value_len: bytes.len(), ..old };
-            if size_class(new.len_bytes()) == size_class(old.len_bytes()) {
-                let header = self.header_mut();
-                header.value_len = bytes.len() as u16;
-                header.meta &= !MARK;
+        match (old.kind, value) {
+            (Kind::Bytes, NewValue::Bytes(bytes)) => {
+                assert!(bytes.len() <= INLINE_BYTES_MAX, "a long string must come as an object");
+                let new = Shape { value_len: bytes.len(), ..old };
+                if bytes.len() != old.value_len && size_class(new.len_bytes()) != size_class(old.len_bytes())
+                {
+                    return false;
+                }
+                self.header_mut().value_len = bytes.len() as u16;
                 self.copy_in(new.key_at() + new.key_len, bytes);
-                return;
             }
+            (Kind::Int, NewValue::Int(number)) => self.write_at(old.payload_at(), *number),
+            _ => return false,
         }
-        if let (Kind::Int, NewValue::Int(number)) = (old.kind, &value) {
-            self.header_mut().meta &= !MARK;
-            self.write_at(old.payload_at(), *number);
-            return;
-        }
-        *self = Entry::new(self.key(), value, self.expiry_ms(), self.access());
+        self.header_mut().meta &= !MARK;
+        true
     }
 
     /// Makes the inline bytes `len_bytes` long, adding zeros; does nothing where they are that long. In
@@ -592,12 +603,27 @@ impl<'a, V: Held> Occupied<'a, Entry<V>> {
     /// The object, to change, for as long as the table is borrowed. Who changes deadlines of its parts tells
     /// the table with [`Table::at_mut`]. O(1).
     #[inline]
-    pub fn into_object_mut(self) -> Option<&'a mut V> {
-        let mut entry = self.into_owned();
+    pub fn into_object_mut(mut self) -> Option<&'a mut V> {
+        let mut entry = self.as_owned();
         let object: *mut V = entry.object_mut()?;
         // SAFETY: the object lies in the entry's block, which the table goes on owning and which nobody else can
         // reach while the table is borrowed mutably, that is for `'a`.
         Some(unsafe { &mut *object })
+    }
+}
+
+impl<V: Held> Occupied<'_, Entry<V>> {
+    /// Puts a small value in the place of one of its kind, if it fits the block there: then nothing of the table
+    /// changes. Whether it did. O(value bytes).
+    #[inline]
+    pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
+        self.as_owned().set_in_place(value)
+    }
+
+    /// Sets the access clock, of which the table takes no note. O(1).
+    #[inline]
+    pub fn set_access(&mut self, access: u32) {
+        self.as_owned().set_access(access);
     }
 }
 

@@ -280,7 +280,7 @@ impl<E: Thin> Table<E> {
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
                 let word = here.words[slot % SLOTS];
-                if word & POINTER_MASK != 0 && same_bytes(Borrowed::<E>::new(word).key(), key) {
+                if word & POINTER_MASK != 0 && stdx::bytes::same(Borrowed::<E>::new(word).key(), key) {
                     return Some((Place { segment: at, slot: Slot { bucket, slot } }, word));
                 }
                 matches &= matches - 1;
@@ -595,23 +595,6 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// Whether two keys are the same. Those of 8 to 16 bytes, the most usual, are compared without a loop or a call:
-/// by their first and their last eight.
-#[inline]
-fn same_bytes(a: &[u8], b: &[u8]) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
-    let ends = (a.first_chunk::<8>(), a.last_chunk::<8>(), b.first_chunk::<8>(), b.last_chunk::<8>());
-    if let (Some(a_first), Some(a_last), Some(b_first), Some(b_last)) = ends
-        && a.len() <= 16
-    {
-        return u64::from_ne_bytes(*a_first) == u64::from_ne_bytes(*b_first)
-            && u64::from_ne_bytes(*a_last) == u64::from_ne_bytes(*b_last);
-    }
-    a == b
-}
-
 /// How far ahead of its use an element is fetched while a segment splits.
 const PREFETCH_AHEAD: usize = 8;
 /// Misses after which random choice turns to searching in order.
@@ -658,20 +641,6 @@ impl<E: Thin> Drop for Table<E> {
 mod tests {
     use super::*;
     use std::collections::{BTreeMap, HashSet};
-
-    #[test]
-    fn keys_are_compared_to_their_last_byte() {
-        for len in 0..40 {
-            let key: Vec<u8> = (0..len).collect();
-            assert!(same_bytes(&key, &key.clone()));
-            for at in 0..key.len() {
-                let mut other = key.clone();
-                other[at] ^= 1;
-                assert!(!same_bytes(&key, &other), "{len} {at}");
-                assert!(!same_bytes(&key, &key[..at]));
-            }
-        }
-    }
 
     /// A test element: the key's 8 bytes, a deadline, and the deadlines of its parts.
     struct Item(Box<Aligned>);

@@ -67,16 +67,10 @@ impl<'a, E: Thin> Occupied<'a, E> {
         self.table.at_mut(self.place)
     }
 
-    /// Changes the element, which stays found. O(1) beside the change.
+    /// The element as its owner has it. The table stays its owner: callers neither drop it nor put another in its
+    /// place, nor change its deadlines.
     #[inline]
-    pub fn change(&mut self, change: impl FnOnce(&mut E)) {
-        change(&mut self.table.at_mut(self.place));
-        self.word = self.table.word(self.place);
-    }
-
-    /// The element as its owner has it, which the table stays: it is neither dropped nor replaced.
-    #[inline]
-    pub(crate) fn into_owned(self) -> ManuallyDrop<E> {
+    pub(crate) fn as_owned(&mut self) -> ManuallyDrop<E> {
         // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
         ManuallyDrop::new(unsafe { E::from_raw(pointer_of(self.word)) })
     }
