@@ -148,7 +148,7 @@ impl ObjectType for List {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    #[inline]
+    #[inline(always)]
     fn size(&self) -> ValueSize {
         ValueSize { kind: SizedType::List, bytes: self.len_bytes(), elements: self.len() }
     }
@@ -167,7 +167,7 @@ impl ObjectType for Set {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    #[inline]
+    #[inline(always)]
     fn size(&self) -> ValueSize {
         ValueSize { kind: SizedType::Set, bytes: self.len_bytes(), elements: self.len() }
     }
@@ -186,7 +186,7 @@ impl ObjectType for Hash {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    #[inline]
+    #[inline(always)]
     fn size(&self) -> ValueSize {
         ValueSize { kind: SizedType::Hash, bytes: self.len_bytes(), elements: self.len() }
     }
@@ -205,7 +205,7 @@ impl ObjectType for Zset {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    #[inline]
+    #[inline(always)]
     fn size(&self) -> ValueSize {
         ValueSize { kind: SizedType::Zset, bytes: self.len_bytes(), elements: self.len() }
     }
@@ -225,7 +225,7 @@ impl ObjectType for Stream {
     fn is_empty(&self) -> bool {
         false
     }
-    #[inline]
+    #[inline(always)]
     fn size(&self) -> ValueSize {
         ValueSize { kind: SizedType::Stream, bytes: self.len_bytes(), elements: self.len() }
     }

@@ -104,7 +104,7 @@ impl ValueSize {
     }
 
     /// Of an object.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(object: &Object) -> Self {
         match object {
             Object::Blob(blob) => {

@@ -194,7 +194,7 @@ struct Opened {
 
 impl<'k> View<'k> {
     /// A view of database `index` on the locked shards.
-    #[inline]
+    #[inline(always)]
     pub fn new(
         keyspace: &'k Keyspace,
         locked: &'k mut Locked<'_>,

@@ -270,6 +270,14 @@ fn arguments(
     spans: &mut Vec<Span>,
 ) -> Result<Option<usize>, ProtocolError> {
     while cursor.args_left > 0 {
+        if let Some(span) = tiny_argument(input, cursor.at)
+            && u64::from(span.len) <= limits.bulk_len_max
+        {
+            spans.push(span);
+            cursor.at = (span.start + span.len) as usize + 2;
+            cursor.args_left -= 1;
+            continue;
+        }
         let header = match short_header(input, cursor.at) {
             Some(header) if input[cursor.at] == b'$' => header,
             _ => match long_header(input, cursor.at, limits).map_err(|_| ProtocolError::TooBigBulkCount)? {
@@ -304,11 +312,25 @@ fn arguments(
     Ok(None)
 }
 
+/// The argument at `at`, if it is of at most two digits' bytes and whole, as nearly all are: its bounds are
+/// looked at once at its head and once at its end.
+#[inline]
+fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
+    let rest = input.get(at..)?;
+    let header = tiny_header(rest, 0).filter(|_| rest[0] == b'$')?;
+    let len = header.value? as usize;
+    let fits = header.end + len + 2 <= rest.len() && at <= SPAN_START_MAX;
+    fits.then_some(Span { start: (at + header.end) as u32, len: len as u32 })
+}
+
 /// A line such as `$16\r\n`: the number in it, if it is one, and where the line ends.
 struct Header {
     value: Option<i64>,
     end: usize,
 }
+
+/// Where an argument of two digits' bytes may start, so that its end is no more than a span can hold.
+const SPAN_START_MAX: usize = u32::MAX as usize - 200;
 
 /// Digits of a number that cannot overflow while it is read.
 const SHORT_DIGITS_MAX: usize = 9;

@@ -151,7 +151,7 @@ impl Batch {
         collected
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(
         &mut self,
         work: Work,

@@ -99,8 +99,9 @@ impl<'e> Executor<'e> {
             Moment { now_ms: self.standing.now_ms, touch: caller.touch, access: self.standing.access };
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
+        let db = View::new(&self.shared.keyspace, locked, caller.db, moment, self.tally);
         let mut ctx = Ctx {
-            db: View::new(&self.shared.keyspace, locked, caller.db, moment, self.tally),
+            db,
             reply,
             effects: self.effects,
             rng: self.rng,

@@ -60,6 +60,10 @@ pub struct Timing {
     started: Instant,
     since: Instant,
     calls: u64,
+    /// The thresholds of the turn, and whether short commands are timed together; read again after whatever
+    /// may have changed them.
+    from: [u64; 3],
+    together: bool,
 }
 
 /// A command that was run: what is noted of it.
@@ -76,9 +80,17 @@ pub struct Ran<'a> {
 
 impl Timing {
     /// Starts with the first command of a batch.
-    pub fn start() -> Self {
+    pub fn start(engine: &Engine) -> Self {
         let now = Instant::now();
-        Self { started: now, since: now, calls: 0 }
+        let mut timing = Self { started: now, since: now, calls: 0, from: [0; 3], together: false };
+        timing.look(engine);
+        timing
+    }
+
+    #[inline]
+    fn look(&mut self, engine: &Engine) {
+        self.from = engine.settings.thresholds.from;
+        self.together = !engine.times_keys && self.from[0] >= SINGLY_BELOW_NANOS;
     }
 
     /// The time of all that was run.
@@ -98,8 +110,6 @@ impl Timing {
     ) {
         let Some(registered) = request.registered else { return };
         let called = std::mem::take(&mut engine.called);
-        let thresholds = &engine.settings.thresholds;
-        let (from, noted_nanos) = (thresholds.from, thresholds.noted_nanos);
         if session.flow == Flow::Waiting {
             if engine.samples_keys() {
                 engine.sample_keys(session.db, Some(registered), &request.args);
@@ -108,18 +118,18 @@ impl Timing {
         }
         self.calls += u64::from(called);
         let goes_on = registered.is_short
+            && self.together
             && next.is_some_and(|next| std::ptr::eq(next, registered))
             && self.calls < RUN_CALLS_MAX
-            && !engine.times_keys
-            && request.args.len() <= SHORT_ARGS_MAX
-            && from[0] >= SINGLY_BELOW_NANOS;
+            && request.args.len() <= SHORT_ARGS_MAX;
         if engine.samples_keys() {
             engine.sample_keys(session.db, called.then_some(registered), &request.args);
         }
-        let large = bytes[0] as u64 >= from[1] || bytes[1] as u64 >= from[2];
+        let large = bytes[0] as u64 >= self.from[1] || bytes[1] as u64 >= self.from[2];
         if goes_on && !large {
             return;
         }
+        self.look(engine);
         let now = Instant::now();
         let (took, calls) = (now - self.since, std::mem::take(&mut self.calls));
         self.since = now;
@@ -134,7 +144,7 @@ impl Timing {
         if engine.settings.thresholds.histograms {
             engine.turn.count(registered, calls);
         }
-        if called && (large || took.as_nanos() as u64 >= noted_nanos) {
+        if called && (large || took.as_nanos() as u64 >= engine.settings.thresholds.noted_nanos) {
             engine.note_command(session, &Ran { registered, args: &request.args, bytes, calls }, took);
         }
     }

@@ -596,7 +596,7 @@ impl Worker {
 
     /// Runs the batch, connection by connection.
     fn execute(&mut self, pass: &mut SharedPass<'_>) {
-        let mut timed = Timing::start();
+        let mut timed = Timing::start(&self.engine);
         let shared = Arc::clone(&self.engine.shared);
         let hasher = shared.keyspace.hasher();
         for turn in 0..self.batch.turns.len() {
