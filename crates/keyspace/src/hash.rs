@@ -214,12 +214,12 @@ impl Hash {
         }
     }
 
-    /// Starts loading the field with this hash itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
+    /// Starts loading the field of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
     /// fetched. O(1).
     #[inline]
-    pub fn prefetch_member(&self, hash: u64) {
+    pub fn prefetch_member(&self, hash: u64, len_bytes: usize) {
         if let Some(table) = self.table() {
-            table.prefetch_element(hash);
+            table.prefetch_element(hash, len_bytes);
         }
     }
 

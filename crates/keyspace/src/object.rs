@@ -70,13 +70,13 @@ impl Object {
         }
     }
 
-    /// Starts loading the member of this hash, whose bucket [`Object::prefetch_member_bucket`] fetched. O(1).
+    /// Starts loading the member of this hash and length, whose bucket [`Object::prefetch_member_bucket`] fetched. O(1).
     #[inline]
-    pub fn prefetch_member(&self, member_hash: u64) {
+    pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         match self {
-            Object::Set(set) => set.prefetch_member(member_hash),
-            Object::Hash(hash) => hash.prefetch_member(member_hash),
-            Object::Zset(zset) => zset.prefetch_member(member_hash),
+            Object::Set(set) => set.prefetch_member(member_hash, len_bytes),
+            Object::Hash(hash) => hash.prefetch_member(member_hash, len_bytes),
+            Object::Zset(zset) => zset.prefetch_member(member_hash, len_bytes),
             Object::Blob(_) | Object::List(_) | Object::Stream(_) => {}
         }
     }

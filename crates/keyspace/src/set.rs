@@ -149,12 +149,12 @@ impl Set {
         }
     }
 
-    /// Starts loading the member with this hash itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
+    /// Starts loading the member of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
     /// fetched. O(1).
     #[inline]
-    pub fn prefetch_member(&self, hash: u64) {
+    pub fn prefetch_member(&self, hash: u64, len_bytes: usize) {
         if let Repr::Table(members) = &self.repr {
-            members.table.prefetch_element(hash);
+            members.table.prefetch_element(hash, len_bytes);
         }
     }
 

@@ -257,12 +257,12 @@ impl Zset {
         }
     }
 
-    /// Starts loading the member with this hash itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
+    /// Starts loading the member of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
     /// fetched. O(1).
     #[inline]
-    pub fn prefetch_member(&self, hash: u64) {
+    pub fn prefetch_member(&self, hash: u64, len_bytes: usize) {
         if let Repr::Ranked(members) = &self.repr {
-            members.prefetch_member(hash);
+            members.prefetch_member(hash, len_bytes);
         }
     }
 

@@ -42,11 +42,10 @@ pub struct ParsedRequest {
     pub registered: Option<&'static Registered>,
     /// What to do.
     pub work: Work,
-    /// Hash of its first key, if it has exactly one.
-    pub hash: u64,
-    has_key: bool,
-    /// Hash of the member of its key that it looks for, if it does.
-    member_hash: Option<u64>,
+    /// Its key, if it has exactly one.
+    key: Option<Sought>,
+    /// The member of its key that it looks for, if it does.
+    member: Option<Sought>,
     /// The database selected when it was parsed: where to fetch ahead.
     db: usize,
     /// First byte within the connection's input.
@@ -54,6 +53,13 @@ pub struct ParsedRequest {
     /// Length in bytes.
     pub len_bytes: usize,
     spans: Range<usize>,
+}
+
+/// A key or member that a request looks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sought {
+    hash: u64,
+    len_bytes: usize,
 }
 
 /// A connection's part of the batch.
@@ -171,22 +177,22 @@ impl Batch {
             Some(name) => self.command(name, shared),
             None => None,
         };
-        let (mut hash, mut has_key, mut member_hash) = (0, false, None);
+        let (mut key, mut member) = (None, None);
         if let Some(Registered { key_plan: KeyPlan::One(at), member_plan, .. }) = registered
             && *at < args.len()
         {
-            hash = args.key(*at).hash;
-            has_key = true;
-            shared.keyspace.prefetch_shard(hash);
-            member_hash = member_plan.place(args.len()).map(|at| hasher.hash(args.get(at)));
-            self.has_members |= member_hash.is_some();
+            let sought = |bytes: &[u8]| Sought { hash: hasher.hash(bytes), len_bytes: bytes.len() };
+            let sought_key = sought(args.get(*at));
+            shared.keyspace.prefetch_shard(sought_key.hash);
+            key = Some(sought_key);
+            member = member_plan.place(args.len()).map(|at| sought(args.get(at)));
+            self.has_members |= member.is_some();
         }
         self.requests.push(ParsedRequest {
             registered,
             work,
-            hash,
-            has_key,
-            member_hash,
+            key,
+            member,
             db: session.db,
             start: range.start,
             len_bytes: range.len(),
@@ -210,39 +216,36 @@ impl Batch {
         if self.requests.len() < PREFETCH_REQUESTS_MIN {
             return;
         }
-        self.each_key(keyspace, |db, requests| db.table().prefetch_bucket(position_of(requests[0].hash)));
-        self.each_key(keyspace, |db, requests| db.table().prefetch_element(position_of(requests[0].hash)));
+        self.each_key(keyspace, |db, key, _| db.table().prefetch_bucket(position_of(key.hash)));
+        self.each_key(keyspace, |db, key, _| {
+            db.table().prefetch_element(position_of(key.hash), key.len_bytes);
+        });
         if !self.has_members {
             return;
         }
-        self.each_member(keyspace, Object::prefetch_member_bucket);
-        self.each_member(keyspace, Object::prefetch_member);
+        self.each_member(keyspace, |object, member| object.prefetch_member_bucket(member.hash));
+        self.each_member(keyspace, |object, member| object.prefetch_member(member.hash, member.len_bytes));
     }
 
     /// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard is
     /// locked by another thread is passed over.
     #[inline]
-    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, &[ParsedRequest])) {
-        let same =
-            |a: &ParsedRequest, b: &ParsedRequest| (a.has_key, a.hash, a.db) == (b.has_key, b.hash, b.db);
-        for requests in self.requests.chunk_by(same) {
-            if requests[0].has_key
-                && let Some(shard) = keyspace.try_lock(shard_of(requests[0].hash))
+    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, Sought, &[ParsedRequest])) {
+        for requests in self.requests.chunk_by(|a, b| a.key == b.key && a.db == b.db) {
+            if let Some(key) = requests[0].key
+                && let Some(shard) = keyspace.try_lock(shard_of(key.hash))
                 && let Some(db) = shard.db(requests[0].db)
             {
-                fetch(db, requests);
+                fetch(db, key, requests);
             }
         }
     }
 
-    /// Calls `fetch` with the hash of each member that a request looks for.
-    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, u64)) {
-        self.each_key(keyspace, |db, requests| {
-            db.with_likely_object(requests[0].hash, |object| {
-                requests
-                    .iter()
-                    .filter_map(|request| request.member_hash)
-                    .for_each(|hash| fetch(object, hash));
+    /// Calls `fetch` with each member that a request looks for.
+    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, Sought)) {
+        self.each_key(keyspace, |db, key, requests| {
+            db.with_likely_object(key.hash, |object| {
+                requests.iter().filter_map(|request| request.member).for_each(|member| fetch(object, member));
             });
         });
     }
@@ -251,9 +254,9 @@ impl Batch {
     #[inline]
     pub fn request<'a>(&'a self, parsed: &ParsedRequest, bytes: &'a [u8], hasher: &'a Hasher) -> Request<'a> {
         let args = Args::new(bytes, &self.spans[parsed.spans.clone()], hasher);
-        let args = match parsed.registered {
-            Some(Registered { key_plan: KeyPlan::One(at), .. }) if parsed.has_key => {
-                args.with_first_key(*at, parsed.hash)
+        let args = match (parsed.registered, parsed.key) {
+            (Some(Registered { key_plan: KeyPlan::One(at), .. }), Some(key)) => {
+                args.with_first_key(*at, key.hash)
             }
             _ => args,
         };

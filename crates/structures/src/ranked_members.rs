@@ -128,8 +128,8 @@ impl RankedMembers {
 
     /// Starts loading the members that `position` may mean. O(1), reads one bucket.
     #[inline]
-    pub fn prefetch_member(&self, position: u64) {
-        self.table.prefetch_element(position);
+    pub fn prefetch_member(&self, position: u64, len_bytes: usize) {
+        self.table.prefetch_element(position, len_bytes);
     }
 
     /// Where a member is; good until members come or go. O(1).

@@ -221,16 +221,19 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Starts loading the elements that `position` may mean. O(1), reads one bucket.
+    /// Starts loading the elements that `position` may mean, to the end of a key of `key_len_bytes`: two lines
+    /// of the cache at most. O(1), reads one bucket.
     #[inline]
-    pub fn prefetch_element(&self, position: u64) {
+    pub fn prefetch_element(&self, position: u64, key_len_bytes: usize) {
         let Some(segment) = self.directory.get(self.place_of(position)) else { return };
         let tag = segment.tag(position);
         let bucket = &segment.buckets()[segment.home(tag)];
         let mut matches = bucket.matches(tag);
         while matches != 0 {
             let word = bucket.words[matches.trailing_zeros() as usize];
-            prefetch_read(std::ptr::with_exposed_provenance::<u8>((word & POINTER_MASK) as usize));
+            let element = std::ptr::with_exposed_provenance::<u8>((word & POINTER_MASK) as usize);
+            prefetch_read(element);
+            prefetch_read(element.wrapping_add(AHEAD_OF_KEY_LEN_BYTES + key_len_bytes));
             matches &= matches - 1;
         }
     }
@@ -595,6 +598,8 @@ impl<E: Thin> Table<E> {
     }
 }
 
+/// What most elements have ahead of their keys: a header and a number.
+const AHEAD_OF_KEY_LEN_BYTES: usize = 15;
 /// How far ahead of its use an element is fetched while a segment splits.
 const PREFETCH_AHEAD: usize = 8;
 /// Misses after which random choice turns to searching in order.
