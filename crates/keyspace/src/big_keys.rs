@@ -55,6 +55,13 @@ pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     (power << 2 | (size >> (power - 2)) as u32 & 3) as u8
 }
 
+/// Whether two sizes are in one class, or would be if they were big: whether they are alike from their highest bit
+/// down to the second behind it.
+#[inline]
+pub(crate) fn is_of_class(a: usize, b: usize) -> bool {
+    (a ^ b) >> ((a | 0b111).ilog2() - 2) == 0
+}
+
 /// A set of keys: of a measure, a type and a class, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Group(u16);
@@ -466,6 +473,8 @@ mod tests {
             let (class, next) = (class_of(size, ELEMENTS_MIN), class_of(size + 1, ELEMENTS_MIN));
             assert!(class > 0 && (next == class || next == class + 1));
             assert!(class_of(size + size / 4 + 1, ELEMENTS_MIN) > class);
+            assert_eq!(is_of_class(size, size + 1), class == next);
+            assert_eq!(is_of_class(size + 1, size), class == next);
         }
         assert_eq!(class_of(ELEMENTS_MIN - 1, ELEMENTS_MIN), 0);
     }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use structures::entry::{NewValue, View as EntryView};
 
-use crate::big_keys::{BYTES_MIN, ELEMENTS_MIN, Measure, class_of};
+use crate::big_keys::{BYTES_MIN, ELEMENTS_MIN, Measure, class_of, is_of_class};
 use crate::db::{KeyEntry, Shard};
 use crate::key::SHARD_COUNT;
 use crate::keyspace::Keyspace;
@@ -137,14 +137,16 @@ impl ValueSize {
     }
 
     /// Whether the marks are the same for sure, found out without making them: nearly all writes leave a
-    /// value of the type it was, in its power of two and far from the big ones.
+    /// value of the type it was, and either far from the big ones and in its power of two, or in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
-        self == other
-            || (self.elements.leading_zeros() == other.elements.leading_zeros()
-                && self.kind == other.kind
-                && self.bytes.max(other.bytes) < BYTES_MIN
-                && self.elements.max(other.elements) < ELEMENTS_MIN)
+        let small = self.bytes.max(other.bytes) < BYTES_MIN && self.elements.max(other.elements) < ELEMENTS_MIN;
+        self.kind == other.kind
+            && if small {
+                self.elements.leading_zeros() == other.elements.leading_zeros()
+            } else {
+                is_of_class(self.elements, other.elements) && is_of_class(self.bytes, other.bytes)
+            }
     }
 }
 
