@@ -25,7 +25,7 @@ use std::hash::{BuildHasherDefault, Hasher as StdHasher};
 use crate::db::Shard;
 use crate::key::{SHARD_BITS, SHARD_COUNT, position_of};
 use crate::keyspace::Keyspace;
-use crate::sizes::{SizeMark, SizedType, Sizes};
+use crate::sizes::{SizeMark, SizedType, ValueSize};
 
 /// From so many bytes on a key is big.
 pub const BYTES_MIN: usize = 8 * 1024;
@@ -145,10 +145,8 @@ pub struct BigKey {
     pub db: usize,
     /// The key.
     pub key: Box<[u8]>,
-    /// Its type.
-    pub kind: SizedType,
-    /// Bytes and elements.
-    pub sizes: Sizes,
+    /// Its type, bytes and elements.
+    pub size: ValueSize,
 }
 
 /// The biggest keys.
@@ -202,8 +200,8 @@ impl Keyspace {
             }
         }
         let size = |big: &BigKey| match measure {
-            Measure::Bytes => big.sizes.bytes,
-            Measure::Elements => big.sizes.elements,
+            Measure::Bytes => big.size.bytes,
+            Measure::Elements => big.size.counted(),
         };
         keys.sort_unstable_by(|a, b| size(b).cmp(&size(a)).then_with(|| (a.db, &a.key).cmp(&(b.db, &b.key))));
         keys.truncate(count);
@@ -216,12 +214,7 @@ impl Keyspace {
         if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
             return None;
         }
-        Some(BigKey {
-            db,
-            key: entry.key().into(),
-            kind: SizeMark::of(&entry).kind()?,
-            sizes: Sizes::of(&entry),
-        })
+        Some(BigKey { db, key: entry.key().into(), size: ValueSize::of_entry(&entry) })
     }
 }
 
@@ -242,14 +235,13 @@ impl Keyspace {
         for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db)))
         {
             for entry in self.lock(shard).db(db).into_iter().flat_map(|db| db.table().iter()) {
-                let sizes = Sizes::of(&entry);
+                let size = ValueSize::of_entry(&entry);
                 let big = match measure {
-                    Measure::Bytes => sizes.bytes >= BYTES_MIN,
-                    Measure::Elements => sizes.elements >= ELEMENTS_MIN,
+                    Measure::Bytes => size.bytes >= BYTES_MIN,
+                    Measure::Elements => size.counted() >= ELEMENTS_MIN,
                 };
-                let kind = SizeMark::of(&entry).kind().expect("the key exists");
                 if big {
-                    found.push(BigKey { db, key: entry.key().into(), kind, sizes });
+                    found.push(BigKey { db, key: entry.key().into(), size });
                 }
             }
         }
@@ -334,8 +326,8 @@ mod tests {
         fn check(&self) {
             for measure in [Measure::Bytes, Measure::Elements] {
                 let size = |big: &BigKey| match measure {
-                    Measure::Bytes => big.sizes.bytes,
-                    Measure::Elements => big.sizes.elements,
+                    Measure::Bytes => big.size.bytes,
+                    Measure::Elements => big.size.counted(),
                 };
                 let mut twin = self.keyspace.big_keys_found_anew(measure);
                 twin.sort_by(|a, b| size(b).cmp(&size(a)).then_with(|| (a.db, &a.key).cmp(&(b.db, &b.key))));
@@ -349,7 +341,7 @@ mod tests {
                     );
                     let of_type =
                         self.keyspace.big_keys(measure, Some(SizedType::List), count, i64::MIN).keys;
-                    let lists = twin.iter().filter(|big| big.kind == SizedType::List).take(count);
+                    let lists = twin.iter().filter(|big| big.size.kind == SizedType::List).take(count);
                     assert!(of_type.iter().eq(lists));
                 }
             }
@@ -463,7 +455,7 @@ mod tests {
         }
         let found = work.keyspace.big_keys(Measure::Bytes, None, 10, 0);
         assert!(!found.exact && found.keys.len() == 10 && found.known == CUT_CLASS_MAX + 2_000);
-        assert!(found.keys.iter().all(|big| big.sizes.bytes * 5 / 4 >= 9191));
+        assert!(found.keys.iter().all(|big| big.size.bytes * 5 / 4 >= 9191));
         work.tally.hits = 0;
     }
 

@@ -40,7 +40,7 @@ pub use object::{Blob, Object, ObjectType};
 pub use packed::PackDefect;
 pub use scan::{Drawn, ScanCursor};
 pub use set::{Set, SetView};
-pub use sizes::{KeySizes, SizeMark, SizedType, Sizes, ValueSize};
+pub use sizes::{KeySizes, SizeMark, SizedType, ValueSize};
 pub use stream::{
     AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort,
 };

@@ -56,45 +56,22 @@ impl SizedType {
     pub const ALL: [Self; 6] = [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
 }
 
-/// How big a key's value is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Bytes its value takes, close to what MEMORY USAGE says. Tables of members are reckoned as full as they
-    /// are on average; the slack of a stream's nodes and what its consumer groups remember is left out.
-    pub bytes: usize,
-    /// Elements, members, fields, entries; 0 for a string.
-    pub elements: usize,
-}
-
-impl Sizes {
-    /// Of a key with its value as it is. O(1).
-    pub fn of(entry: &KeyEntry) -> Self {
-        match entry.view() {
-            EntryView::Bytes(bytes) => Self { bytes: bytes.len(), elements: 0 },
-            EntryView::Int(_) => Self { bytes: size_of::<i64>(), elements: 0 },
-            EntryView::Object(object) => {
-                let size = ValueSize::of(object);
-                Self { bytes: size.bytes, elements: size.counted() }
-            }
-        }
-    }
-}
-
 /// How big a value is: what a mark is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueSize {
     /// Its type.
     pub kind: SizedType,
-    /// Bytes it takes.
+    /// Bytes it takes, close to what MEMORY USAGE says. Tables of members are reckoned as full as they are on
+    /// average; the slack of a stream's nodes and what its consumer groups remember is left out.
     pub bytes: usize,
     /// Elements, members, fields, entries; the bytes in use of a string.
     pub elements: usize,
 }
 
 impl ValueSize {
-    /// Of a key's value. For an integer, the least length in its bin.
+    /// Of a key's value. For an integer, the least length in its bin. O(1).
     #[inline]
-    pub(crate) fn of_entry(entry: &KeyEntry) -> Self {
+    pub fn of_entry(entry: &KeyEntry) -> Self {
         let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
         match entry.view() {
             EntryView::Bytes(bytes) => text(bytes.len()),
@@ -120,7 +97,7 @@ impl ValueSize {
 
     /// The elements it may be big by: a string has none.
     #[inline]
-    fn counted(self) -> usize {
+    pub fn counted(self) -> usize {
         if self.kind == SizedType::String { 0 } else { self.elements }
     }
 

@@ -82,7 +82,7 @@ fn bigkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
     reply.bulk(b"keys");
     reply.array(found.keys.len());
     for big in found.keys {
-        let (name, _) = TYPES[big.kind as usize - 1];
+        let (name, _) = TYPES[big.size.kind as usize - 1];
         reply.map(5);
         reply.bulk(b"key");
         reply.bulk(&big.key);
@@ -91,9 +91,9 @@ fn bigkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
         reply.bulk(b"type");
         reply.bulk(name.as_bytes());
         reply.bulk(b"bytes");
-        reply.integer(big.sizes.bytes as i64);
+        reply.integer(big.size.bytes as i64);
         reply.bulk(b"elements");
-        reply.integer(big.sizes.elements as i64);
+        reply.integer(big.size.counted() as i64);
     }
     Ok(())
 }
