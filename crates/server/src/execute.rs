@@ -99,20 +99,22 @@ impl<'e> Executor<'e> {
             Moment { now_ms: self.standing.now_ms, touch: caller.touch, access: self.standing.access };
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
-        let db = View::new(&self.shared.keyspace, locked, caller.db, moment, self.tally);
-        let mut ctx = Ctx {
-            db,
-            reply,
-            effects: self.effects,
-            rng: self.rng,
-            limits: self.limits,
-            patience: caller.patience,
+        // A scope rather than a drop, which would move the context to its end.
+        let result = {
+            let mut ctx = Ctx {
+                db: View::new(&self.shared.keyspace, locked, caller.db, moment, self.tally),
+                reply,
+                effects: self.effects,
+                rng: self.rng,
+                limits: self.limits,
+                patience: caller.patience,
+            };
+            let result = handler(&mut ctx, args);
+            if result.is_err() {
+                ctx.reply.truncate(before);
+            }
+            result
         };
-        let result = handler(&mut ctx, args);
-        if result.is_err() {
-            ctx.reply.truncate(before);
-        }
-        drop(ctx);
         if !self.effects.wanted_events.is_empty() {
             self.take_noticed();
         }
