@@ -117,7 +117,8 @@ impl ValueSize {
     /// value of the type it was, and either far from the big ones and in its power of two, or in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
-        let small = self.bytes.max(other.bytes) < BYTES_MIN && self.elements.max(other.elements) < ELEMENTS_MIN;
+        let small =
+            self.bytes.max(other.bytes) < BYTES_MIN && self.elements.max(other.elements) < ELEMENTS_MIN;
         self.kind == other.kind
             && if small {
                 self.elements.leading_zeros() == other.elements.leading_zeros()
