@@ -168,6 +168,57 @@ mod tests {
     }
 
     #[test]
+    fn a_gaussian_has_the_shape_of_one() {
+        let count = 200_000;
+        let keys = drawn(KeyPattern::Gaussian { median: 509.5, deviation: 80.0 }, count);
+        let mean = keys.iter().map(|&key| key as f64).sum::<f64>() / count as f64;
+        let variance = keys.iter().map(|&key| (key as f64 - mean).powi(2)).sum::<f64>() / count as f64;
+        // The mean of so many draws is off by 80 / sqrt(200,000), and the deviation by less.
+        assert!((mean - 509.5).abs() < 1.0 && (variance.sqrt() - 80.0).abs() < 0.8, "{mean} {variance}");
+        for (deviations, share) in [(1.0, 0.6827), (2.0, 0.9545), (3.0, 0.9973)] {
+            let near = |key: &&u64| (**key as f64 - 509.5).abs() <= deviations * 80.0;
+            let found = keys.iter().filter(near).count() as f64 / count as f64;
+            assert!((found - share).abs() < 0.005, "{deviations} deviations hold {share}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_narrow_range_cuts_a_gaussian_off_without_heaps_at_its_ends() {
+        // Half of the draws fall outside and are drawn anew, so no end is more frequent than its neighbours.
+        let keys = drawn(KeyPattern::Gaussian { median: 509.5, deviation: 700.0 }, 100_000);
+        let near = |at: u64| keys.iter().filter(|&&key| key.abs_diff(at) < 10).count() as f64;
+        assert!((near(10) / near(30) / 0.5 - 1.0).abs() < 0.25, "{} {}", near(10), near(30));
+    }
+
+    #[test]
+    fn zipf_falls_off_by_its_exponent() {
+        for exponent in [0.8, 1.0, 1.03, 1.5] {
+            let keys = drawn(KeyPattern::Zipf(Zipf::new(1000, exponent)), 400_000);
+            let count = |rank: u64| keys.iter().filter(|&&key| key == 9 + rank).count() as f64;
+            // The slope between two ranks, in logarithms.
+            let slope = (count(2) / count(16)).ln() / 8.0_f64.ln();
+            assert!((slope - exponent).abs() < 0.08, "{exponent}: {slope}");
+        }
+    }
+
+    #[test]
+    fn threads_share_a_sequence_so_that_each_key_comes_once() {
+        let sequences = Sequences::new(1);
+        let keys = Keys { min: 10, max: 1009, pattern: KeyPattern::Sequential(0) };
+        let draw_half = |seed: u64| {
+            let (keys, sequences) = (keys.clone(), sequences.clone());
+            std::thread::spawn(move || {
+                let mut draw = Draw::new(seed, sequences);
+                (0..500).map(|_| keys.next(&mut draw)).collect::<Vec<u64>>()
+            })
+        };
+        let halves = [1, 2].map(draw_half).map(|thread| thread.join().unwrap());
+        let mut all: Vec<u64> = halves.into_iter().flatten().collect();
+        all.sort_unstable();
+        assert_eq!(all, (10..=1009).collect::<Vec<u64>>());
+    }
+
+    #[test]
     fn a_gaussian_outside_its_range_ends_at_the_range() {
         let keys = drawn(KeyPattern::Gaussian { median: 1e9, deviation: 1.0 }, 10);
         assert!(keys.iter().all(|&key| key == 1009));

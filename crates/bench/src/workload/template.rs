@@ -538,6 +538,37 @@ mod tests {
     }
 
     #[test]
+    fn commands_written_for_resp_benchmark_are_understood() {
+        // Commands of the forms that its documentation shows, each with what a request looks like: k a key,
+        // v a value of 64 bytes, n a number.
+        for (line, form) in [
+            ("SET {key uniform 1000000} {value 64}", "SET k v"),
+            ("GET {key zipfian 1000000}", "GET k"),
+            ("INCR {key uniform 100000}", "INCR k"),
+            ("LPUSH {key sequence 1000} {value 64}", "LPUSH k v"),
+            ("LINDEX {key uniform 1000} {rand 1000}", "LINDEX k n"),
+            ("LRANGE {key uniform 1000} {range 1000 10}", "LRANGE k n n"),
+            ("SADD {key sequence 1000} {key sequence 1000}", "SADD k k"),
+            ("SISMEMBER {key uniform 1000} {value 64}", "SISMEMBER k v"),
+            ("ZADD {key uniform 1000} {rand 1000} {value 64}", "ZADD k n v"),
+            ("ZRANGEBYSCORE {key uniform 1000} {range 10000 100}", "ZRANGEBYSCORE k n n"),
+            ("HSET {key uniform 1000} {key uniform 100} {value 64}", "HSET k k v"),
+            ("EVALSHA d8f2 1 {key uniform 100000} {value 64}", "EVALSHA d8f2 1 k v"),
+        ] {
+            for request in rendered(line, &TemplateOptions::default(), 20) {
+                let words = request.split(' ').enumerate().map(|(at, word)| match word {
+                    _ if word.len() == 14 && word.starts_with("key_") => "k",
+                    _ if word.len() == 64 => "v",
+                    _ if at > 1 && word != "1" && word.parse::<u64>().is_ok() => "n",
+                    "1" if !line.contains(" 1 ") => "n",
+                    _ => word,
+                });
+                assert_eq!(words.collect::<Vec<_>>().join(" "), form, "{line}");
+            }
+        }
+    }
+
+    #[test]
     fn numbers_and_ranges_stay_below_their_bounds() {
         for request in rendered("X {rand 12} {range 100 10}", &TemplateOptions::default(), 500) {
             let numbers: Vec<u64> = request[2..].split(' ').map(|number| number.parse().unwrap()).collect();

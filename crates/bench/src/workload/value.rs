@@ -201,6 +201,29 @@ mod tests {
     }
 
     #[test]
+    fn compressible_values_repeat_and_random_ones_do_not() {
+        let different = |content: Content| {
+            let mut draw = Draw::new(3, Sequences::new(0));
+            let values = Values::new(Sizes::Fixed(10_000), content);
+            let value = values.next(&mut draw);
+            value.windows(6).collect::<std::collections::HashSet<_>>().len()
+        };
+        assert!(different(Content::Compressible) <= COMPRESSIBLE_PERIOD);
+        assert!(different(Content::Binary) > 9_900 && different(Content::Alphanumeric) > 9_900);
+    }
+
+    #[test]
+    fn lengths_of_a_range_are_drawn_evenly() {
+        let mut draw = Draw::new(3, Sequences::new(0));
+        let values = Values::new(Sizes::Range(1, 100), Content::Binary);
+        let lengths: Vec<usize> = (0..100_000).map(|_| values.next(&mut draw).len()).collect();
+        for quarter in 0..4 {
+            let count = lengths.iter().filter(|&&len| (len - 1) / 25 == quarter).count();
+            assert!((24_000..26_000).contains(&count), "{quarter}: {count}");
+        }
+    }
+
+    #[test]
     fn constant_values_are_the_same_and_random_ones_differ() {
         let mut draw = Draw::new(3, Sequences::new(0));
         let constant = Values::new(Sizes::Fixed(20), Content::Constant);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bench::results::{Ending, LoopMode, RunResult, Transport};
 use bench::run;
 use bench::spec::{Endpoint, Limit, Tls};
-use bench::workload::{TemplateOptions, Workload};
+use bench::workload::{Content, KeyPattern, Keys, Memtier, Sizes, TemplateOptions, Values, Workload};
 
 use crate::slow_server::{self, Oddities, SlowServer, pem};
 
@@ -168,6 +168,25 @@ fn values_are_verified() {
         assert!(result.hits > 0 && result.hits + result.misses < 400);
         assert!(!forges || refused == result.hits, "every value found was forged");
     }
+}
+
+#[test]
+fn a_mix_is_sent_in_its_ratio() {
+    let server = SlowServer::start(Oddities::default());
+    let mut spec = server.spec("DO it", 4, Limit::Requests(3200));
+    let keys = Keys { min: 0, max: 99, pattern: KeyPattern::Uniform };
+    spec.workload = Workload::memtier(&Memtier {
+        ratio: (1, 15),
+        prefix: "memtier-".to_owned(),
+        set_keys: keys.clone(),
+        get_keys: keys,
+        values: Values::new(Sizes::Fixed(8), Content::Constant),
+    })
+    .unwrap();
+    let result = run(&spec).unwrap();
+    // Of 3,200 draws 3,000 are expected to read, give or take 14; five times that is never seen.
+    let reads = result.hits + result.misses;
+    assert!((2_930..=3_070).contains(&reads), "{reads}");
 }
 
 #[test]
