@@ -211,7 +211,7 @@ struct What {
     /// memtier's mix of SET and GET, 1:15.
     #[arg(long, value_name = "SET:GET", conflicts_with_all = ["tests", "command"])]
     ratio: Option<String>,
-    /// Keys of SET and of GET: R random, S sequential, G Gaussian, Z Zipf.
+    /// Keys of SET and of GET: R random, G Gaussian, Z Zipf, S or P one after the other over all connections.
     #[arg(long, value_name = "SET:GET", default_value = "R:R")]
     key_pattern: String,
     /// Smallest number of a key, with --ratio.
@@ -403,7 +403,7 @@ impl What {
         let count = (self.key_maximum - self.key_minimum).saturating_add(1);
         Ok(Some(match name {
             "R" => KeyPattern::Uniform,
-            "S" => KeyPattern::Sequential(counter),
+            "S" | "P" => KeyPattern::Sequential(counter),
             "G" => {
                 let median = self.key_median.unwrap_or((min + max) / 2.0);
                 let deviation = self.key_stddev.unwrap_or((max - min) / 6.0);

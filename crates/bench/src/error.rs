@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 /// Why there is no result.
 #[derive(Debug)]
 pub enum BenchError {
@@ -29,7 +31,9 @@ impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BenchError::Usage(reason) => f.write_str(reason),
-            BenchError::Connect { address, error } => write!(f, "cannot connect to {address}: {error}"),
+            BenchError::Connect { address, error } => {
+                write!(f, "cannot connect to {address}: {}", connect_reason(error))
+            }
             BenchError::Refused(reply) => write!(f, "the server refused the connection: {reply}"),
             BenchError::Interrupted => f.write_str("interrupted"),
             BenchError::Ended(reason) => write!(f, "the run ended early: {reason}"),
@@ -40,8 +44,38 @@ impl fmt::Display for BenchError {
 
 impl std::error::Error for BenchError {}
 
+/// Why a connection could not be made, with what helps where this side of it is short of something.
+pub(crate) fn connect_reason(error: &io::Error) -> String {
+    let help = match Errno::from_io_error(error) {
+        Some(Errno::ADDRNOTAVAIL) => {
+            ": no port is left on this side, since those of closed connections stay taken for a minute (TIME_WAIT); \
+             fewer new connections, a Unix socket, sysctl net.ipv4.tcp_tw_reuse=1 or a wider ip_local_port_range help"
+        }
+        Some(Errno::MFILE | Errno::NFILE) => ": `ulimit -n` bounds the connections",
+        _ => "",
+    };
+    format!("{error}{help}")
+}
+
 impl From<io::Error> for BenchError {
     fn from(error: io::Error) -> Self {
         BenchError::System(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_that_is_short_of_ports_or_descriptors_is_told_what_helps() {
+        let told = |errno: Errno| {
+            let error = io::Error::from_raw_os_error(errno.raw_os_error());
+            BenchError::Connect { address: "127.0.0.1:1".to_owned(), error }.to_string()
+        };
+        assert!(told(Errno::ADDRNOTAVAIL).contains("TIME_WAIT"));
+        assert!(told(Errno::MFILE).ends_with("`ulimit -n` bounds the connections"));
+        let refused = told(Errno::CONNREFUSED);
+        assert!(refused.starts_with("cannot connect to 127.0.0.1:1: Connection refused"), "{refused}");
     }
 }

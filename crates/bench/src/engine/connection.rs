@@ -86,6 +86,11 @@ impl Server {
         Ok(server)
     }
 
+    /// How many servers there are: 1 unless it is a cluster.
+    pub(super) fn node_count(&self) -> usize {
+        self.cluster.as_ref().map_or(1, |map| map.nodes.len())
+    }
+
     /// The TLS of a new connection, to `node` in a cluster; `None` where there is no TLS.
     pub(super) fn session(&self, node: Option<&Node>) -> Result<Option<Box<Session>>, BenchError> {
         let Some(tls) = &self.tls else { return Ok(None) };

@@ -20,6 +20,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use net::Backend;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::BenchError;
 use crate::results::{ClusterUse, Ending, LoopMode, RunResult, ServerUse, Settings, Transport};
@@ -35,6 +36,9 @@ use worker::Worker;
 /// How often the calling thread looks after the others.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Open files beside the connections: event loops, standard streams, files of results.
+const DESCRIPTORS_BESIDE: u64 = 100;
+
 /// What the calling thread saw.
 #[derive(Default)]
 struct Watched {
@@ -47,6 +51,7 @@ struct Watched {
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
+    allow_descriptors(spec.load.connections.saturating_mul(server.node_count()));
     let threads = spec.load.threads.min(spec.load.connections);
     let shared = Shared::new(&spec.load, threads);
     let sequences = Sequences::new(spec.workload.sequences);
@@ -103,10 +108,22 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
 pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
+    allow_descriptors(spec.load.connections.saturating_mul(server.node_count()));
     let shared = Shared::new(&spec.load, 1);
     let worker = Worker::start((0, 1), spec, &shared, &server, Sequences::new(spec.workload.sequences))?;
     ready();
     worker.idle()
+}
+
+/// Raises the limit of open files, as far as it may be, to what `connections` need.
+fn allow_descriptors(connections: usize) {
+    let needed = connections as u64 + DESCRIPTORS_BESIDE;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let current = Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed)));
+        // What this does not help is told when a connection fails.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
+    }
 }
 
 /// Refuses settings that cannot be run.

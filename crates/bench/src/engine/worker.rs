@@ -29,6 +29,7 @@ use super::shared::{Shared, Times};
 use super::tally::Tally;
 use super::tls::Session;
 use crate::BenchError;
+use crate::error::connect_reason;
 use crate::spec::RunSpec;
 use crate::usage::ThreadTime;
 use crate::workload::{Draw, Sequences, Workload};
@@ -542,7 +543,7 @@ impl<'a> Worker<'a> {
         }
         self.conns[id.index()] = None;
         self.net.close(id);
-        let failed = |error| Stop::Refused(format!("a new connection failed: {error}"));
+        let failed = |error| Stop::Refused(format!("a new connection failed: {}", connect_reason(&error)));
         // A request of an open loop finds its connection made; otherwise making it is part of its latency.
         self.stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect(None).map_err(failed)?;

@@ -67,7 +67,7 @@ fn flags_that_name_the_server_and_its_user_mean_what_they_mean_to_redis_benchmar
         "-n",
         "10",
         "-c",
-        "2",
+        "1",
         "-q",
         "-t",
         "set",

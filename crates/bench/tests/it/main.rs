@@ -6,6 +6,7 @@ mod bad_input;
 mod cluster;
 mod endings;
 mod engine_process;
+mod reconnect;
 mod reports;
 mod slow_server;
 mod studies;

@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -96,7 +97,9 @@ impl SlowServer {
             for socket in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
                 state.connections.fetch_add(1, SeqCst);
-                state.sockets.lock().unwrap().push(socket.try_clone().unwrap());
+                if state.oddities.vanish_at.is_some() {
+                    state.sockets.lock().unwrap().push(socket.try_clone().unwrap());
+                }
                 socket.set_nodelay(true).unwrap();
                 let tls = tls.clone();
                 thread::spawn(move || match tls {
@@ -109,6 +112,18 @@ impl SlowServer {
             }
         });
         Self { address, state }
+    }
+
+    /// One at a Unix socket, which has no oddities.
+    pub fn start_unix(path: &Path) {
+        let listener = UnixListener::bind(path).unwrap();
+        let state = Arc::new(State::default());
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let state = Arc::clone(&state);
+                thread::spawn(move || state.serve(socket));
+            }
+        });
     }
 
     pub fn port(&self) -> u16 {

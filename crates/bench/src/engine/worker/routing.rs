@@ -12,6 +12,7 @@ use super::super::cluster::{ClusterMap, Redirect};
 use super::super::replies::Reply;
 use super::{Client, Conn, Sent, Stop, Worker};
 use crate::BenchError;
+use crate::error::connect_reason;
 
 /// Redirections of one request that are followed.
 const REDIRECTIONS_MAX: u8 = 16;
@@ -136,7 +137,8 @@ impl Worker<'_> {
         let name = place.map(super::super::cluster::Node::name).unwrap_or_default();
         let socket = self.server.begin_to_connect(place);
         let id = socket.and_then(|socket| self.net.adopt(socket));
-        let id = id.map_err(|error| Stop::Refused(format!("no connection to node {name}: {error}")))?;
+        let failed = |error| format!("no connection to node {name}: {}", connect_reason(&error));
+        let id = id.map_err(|error| Stop::Refused(failed(error)))?;
         self.keep(id, client, node, self.server.greeting_again_replies)
             .map_err(|error| Stop::Refused(error.to_string()))?;
         self.write(id, &self.server.greeting_again);
