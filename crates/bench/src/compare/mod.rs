@@ -26,7 +26,7 @@ use crate::interrupt::Interrupt;
 use crate::{BenchError, report};
 use outcome::Outcome;
 use rounds::Runner;
-use study::Study;
+use study::{Changes, Study};
 
 /// What to compare.
 #[derive(Args, Debug)]
@@ -43,6 +43,9 @@ pub struct CompareArguments {
     /// Rounds, in place of the study's.
     #[arg(long)]
     rounds: Option<u32>,
+    /// Seconds of a run, in place of the study's requests or seconds.
+    #[arg(long)]
+    seconds: Option<f64>,
     /// Only these engines of the study.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     engines: Vec<String>,
@@ -61,7 +64,13 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
         return again(arguments);
     }
     let mut study = Study::read(&arguments.study, arguments.quick)?;
-    study.adapt(&arguments.engines, (&arguments.programs, &arguments.roots), arguments.rounds)?;
+    study.adapt(&Changes {
+        engines: &arguments.engines,
+        programs: &arguments.programs,
+        roots: &arguments.roots,
+        rounds: arguments.rounds,
+        seconds: arguments.seconds,
+    })?;
     let stem = arguments.study.file_stem().unwrap_or_default();
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("bench-results").join(stem));
     std::fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;

@@ -275,6 +275,21 @@ fn default_ready_within() -> f64 {
     30.0
 }
 
+/// What the command line changes of a study.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes<'a> {
+    /// The engines that are measured; all when empty.
+    pub engines: &'a [String],
+    /// Programs of engines, as NAME=PROGRAM.
+    pub programs: &'a [String],
+    /// What engines have as their root, as NAME=FOLDER.
+    pub roots: &'a [String],
+    /// Rounds.
+    pub rounds: Option<u32>,
+    /// Seconds of a run.
+    pub seconds: Option<f64>,
+}
+
 /// What is sent: tests of redis-benchmark, or commands.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -348,14 +363,9 @@ impl Study {
         }
     }
 
-    /// Puts what the command line says in place: only `engines` of it unless empty, `programs` as
-    /// NAME=PROGRAM, `roots` as NAME=FOLDER, and the rounds.
-    pub fn adapt(
-        &mut self,
-        engines: &[String],
-        (programs, roots): (&[String], &[String]),
-        rounds: Option<u32>,
-    ) -> Result<(), BenchError> {
+    /// Puts what the command line says in place.
+    pub fn adapt(&mut self, changes: &Changes<'_>) -> Result<(), BenchError> {
+        let Changes { engines, programs, roots, rounds, seconds } = *changes;
         let known = |study: &Study, name: &str| match study.engines.iter().any(|engine| engine.name() == name)
         {
             true => Ok(()),
@@ -389,6 +399,11 @@ impl Study {
             self.baseline = self.baseline.take().filter(|name| engines.contains(name.get_ref()));
         }
         self.rounds = rounds.unwrap_or(self.rounds);
+        if let Some(seconds) = seconds {
+            let load = &mut self.load;
+            (load.requests, load.seconds) = (None, Some(seconds));
+            load.warm_up_seconds = load.warm_up_seconds.min(seconds / 4.0);
+        }
         self.check().map_err(|mistake| BenchError::Usage(mistake.reason()))
     }
 

@@ -58,6 +58,7 @@ fn engines_of_the_command_line_must_be_the_studys() {
         (["--program", "a"], "\"a\" is not NAME=PROGRAM"),
         (["--root", "a"], "\"a\" is not NAME=FOLDER"),
         (["--rounds", "0"], "rounds is 0"),
+        (["--seconds", "0"], "seconds is 0"),
     ] {
         let path = dir.path().join("study.toml");
         fs::write(&path, &study).unwrap();
