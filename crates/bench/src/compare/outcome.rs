@@ -169,6 +169,10 @@ pub enum Metric {
     ServerCpu,
     /// CPU time of the load generator per request, in microseconds.
     ClientCpu,
+    /// CPU time of the server over wall time, in percent of one processor.
+    ServerBusy,
+    /// CPU time of the busiest thread of the load generator over wall time, in percent.
+    ClientBusy,
     /// CPU time of the link's relay per request, in microseconds.
     LinkCpu,
     /// Resident memory of the server.
@@ -197,6 +201,12 @@ impl Metric {
         matches!(self, Metric::Rate | Metric::HitRate)
     }
 
+    /// Whether more or less of it is better or worse at all. What the load generator takes is no merit of a
+    /// server, nor is being busy.
+    pub fn is_judged(self) -> bool {
+        !matches!(self, Metric::ClientCpu | Metric::LinkCpu | Metric::ServerBusy | Metric::ClientBusy)
+    }
+
     /// Its name in tables.
     pub fn title(self) -> &'static str {
         match self {
@@ -213,6 +223,8 @@ impl Metric {
             Metric::Max => "longest latency, µs",
             Metric::ServerCpu => "server CPU per request, µs",
             Metric::ClientCpu => "client CPU per request, µs",
+            Metric::ServerBusy => "server CPU, % of one processor",
+            Metric::ClientBusy => "busiest client thread, %",
             Metric::LinkCpu => "link CPU per request, µs",
             Metric::Rss => "resident memory, MB",
             Metric::Switches => "context switches per 1,000 requests",
@@ -237,6 +249,11 @@ impl Metric {
             Metric::Max => latency(|latency| latency.max_us),
             Metric::ServerCpu => Some(run.server.as_ref()?.cpu_us_per_request),
             Metric::ClientCpu => Some(run.client.cpu_us_per_request),
+            Metric::ServerBusy => {
+                let server = run.server.as_ref().filter(|_| run.duration_seconds > 0.0)?;
+                Some(server.cpu_seconds / run.duration_seconds * 100.0)
+            }
+            Metric::ClientBusy => Some(run.client.busy.iter().copied().reduce(f64::max)? * 100.0),
             Metric::LinkCpu => run.link.as_ref()?.cpu_us_per_request,
             Metric::Rss => Some(run.server.as_ref()?.rss_bytes as f64 / 1e6),
             Metric::Switches => {

@@ -170,9 +170,7 @@ impl<'a> Runner<'a> {
         let wanted = Wanted { kind: load.link, round_trip_ms, mbit_per_second: load.link_mbit_per_second };
         let (link, instead) = Link::make(u8::try_from(number).unwrap_or(u8::MAX), &wanted)?;
         if let Some(reason) = instead {
-            self.note(format!(
-                "the {round_trip_ms} ms link is a relay of saker-bench, as the kernel offers no netem: {reason}"
-            ));
+            self.note(format!("{round_trip_ms} ms link: a relay, as netem is not to be had: {reason}"));
         }
         self.outcome.links.insert(round_trip_ms, link.kind());
         Ok(Some(link))
@@ -202,11 +200,10 @@ impl<'a> Runner<'a> {
             }
         }
         self.check_settings()?;
-        let names: Vec<String> = engines.iter().flatten().map(|engine| engine.name.clone()).collect();
         let workloads = self.study.workloads_of(group.value_bytes);
         let mut at_their_limit: Vec<Series> = Vec::new();
-        let mut before: Option<usize> = None;
-        for connections in self.study.load.connections.steps() {
+        let steps = self.study.load.connections.steps();
+        for (at, &connections) in steps.iter().enumerate() {
             for round in 0..self.study.rounds as usize {
                 self.empty(&mut engines);
                 self.round(round, group, connections, &workloads, &mut engines, &at_their_limit);
@@ -216,11 +213,9 @@ impl<'a> Runner<'a> {
                     return Ok(());
                 }
             }
-            if let (Some(percent), Some(before)) = (self.study.load.connections.stop_below_percent(), before)
-            {
-                self.find_limits(percent, group, (before, connections), &names, &mut at_their_limit);
+            if let Some(percent) = self.study.load.connections.stop_below_percent() {
+                self.find_limits(percent, group, &steps[..=at], &mut at_their_limit);
             }
-            before = Some(connections);
             (self.save)(&self.outcome);
         }
         Ok(())
@@ -503,35 +498,27 @@ impl<'a> Runner<'a> {
         &mut cells[at]
     }
 
-    /// Ends the series whose rate hardly rose from `before` to `now` connections.
-    fn find_limits(
-        &self,
-        percent: f64,
-        group: Group,
-        (before, now): (usize, usize),
-        engines: &[String],
-        at_their_limit: &mut Vec<Series>,
-    ) {
+    /// Ends the series of this group whose rate has stopped rising over `steps` of connections.
+    fn find_limits(&self, percent: f64, group: Group, steps: &[usize], at_their_limit: &mut Vec<Series>) {
         let load = &self.study.load;
         let factor =
             if load.connections_per_thread { load.client_threads.count(group.io_threads) } else { 1 };
-        let here = |cell: &&Cell, connections: usize| {
+        let in_group = |cell: &&Cell| {
             let point = &cell.point;
-            point.connections == connections * factor
-                && (point.round_trip_ms, point.io_threads, point.value_bytes)
-                    == (group.round_trip_ms, group.io_threads, group.value_bytes)
+            (point.round_trip_ms, point.io_threads, point.value_bytes)
+                == (group.round_trip_ms, group.io_threads, group.value_bytes)
         };
-        for cell in self.outcome.cells.iter().filter(|cell| engines.contains(&cell.engine) && here(cell, now))
-        {
-            let earlier = self.outcome.cells.iter().filter(|earlier| here(earlier, before)).find(|earlier| {
-                earlier.engine == cell.engine
-                    && (&earlier.point.test, earlier.point.transport)
-                        == (&cell.point.test, cell.point.transport)
-            });
-            let rate = |cell: &Cell| cell.median(Metric::Rate).unwrap_or(0.0);
-            let gain = earlier.and_then(|earlier| stats::percent(rate(cell), rate(earlier)));
-            if gain.is_none_or(|gain| gain < percent) {
-                at_their_limit.push((cell.engine.clone(), cell.point.test.clone(), cell.point.transport));
+        let series = |cell: &Cell| (cell.engine.clone(), cell.point.test.clone(), cell.point.transport);
+        let cells: Vec<&Cell> = self.outcome.cells.iter().filter(in_group).collect();
+        let Some(now) = steps.last() else { return };
+        for cell in cells.iter().filter(|cell| cell.point.connections == now * factor) {
+            let rate = |step: &usize| {
+                let mut same = cells.iter().filter(|other| series(other) == series(cell));
+                same.find(|other| other.point.connections == step * factor)?.median(Metric::Rate)
+            };
+            let rates: Vec<f64> = steps.iter().map(|step| rate(step).unwrap_or(0.0)).collect();
+            if stats::has_stopped_rising(&rates, percent) {
+                at_their_limit.push(series(cell));
             }
         }
     }

@@ -86,6 +86,19 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
+/// Whether rates over rising connections have reached their limit: neither of the last two is above the best
+/// before them by `percent`. One step may be noise. A rate of 0 is a run that failed, and ends it at once.
+pub fn has_stopped_rising(rates: &[f64], percent: f64) -> bool {
+    let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
+    match rates {
+        [.., last] if *last <= 0.0 => true,
+        [before @ .., _, _] if !before.is_empty() => {
+            best(&rates[before.len()..]) < best(before) * (1.0 + percent / 100.0)
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,5 +142,20 @@ mod tests {
         assert_eq!(geometric_mean([]), None);
         assert_eq!(percent(150.0, 100.0), Some(50.0));
         assert_eq!(percent(1.0, 0.0), None);
+    }
+
+    #[test]
+    fn a_rate_has_stopped_rising_after_two_steps_without_gain() {
+        for (rates, stopped) in [
+            (&[100.0][..], false),
+            (&[100.0, 101.0], false),
+            (&[100.0, 101.0, 102.0], true),
+            (&[100.0, 101.0, 110.0], false),
+            (&[100.0, 110.0, 90.0], false),
+            (&[100.0, 110.0, 90.0, 112.0], true),
+            (&[100.0, 0.0], true),
+        ] {
+            assert_eq!(has_stopped_rising(rates, 3.0), stopped, "{rates:?}");
+        }
     }
 }

@@ -176,7 +176,7 @@ pub struct Rising {
     pub from: usize,
     /// The last number at most.
     pub to: usize,
-    /// A step that raises the rate by less ends it.
+    /// Two steps in a row that raise the rate by less end it.
     #[serde(default = "default_stop_below")]
     pub stop_below_percent: f64,
 }
@@ -198,7 +198,7 @@ impl Connections {
         }
     }
 
-    /// The gain of the rate in percent below which a step is the last.
+    /// The gain of the rate in percent below which connections have risen enough.
     pub fn stop_below_percent(&self) -> Option<f64> {
         match self {
             Connections::List(_) => None,

@@ -20,7 +20,7 @@ const THEIRS: [&str; 8] = [
     "max_latency_ms",
 ];
 
-const OURS: [&str; 27] = [
+const OURS: [&str; 29] = [
     "engine",
     "version",
     "transport",
@@ -40,6 +40,8 @@ const OURS: [&str; 27] = [
     "server_cpu_us",
     "client_cpu_us",
     "link_cpu_us",
+    "server_busy_percent",
+    "client_busiest_percent",
     "server_rss_mb",
     "server_switches_per_1000",
     "hit_rate_percent",
@@ -97,6 +99,8 @@ fn record(outcome: &Outcome, cell: &Cell) -> Vec<String> {
         number(cell.median(Metric::ServerCpu), 3),
         number(cell.median(Metric::ClientCpu), 3),
         number(cell.median(Metric::LinkCpu), 3),
+        number(cell.median(Metric::ServerBusy), 1),
+        number(cell.median(Metric::ClientBusy), 1),
         number(cell.median(Metric::Rss), 1),
         number(cell.median(Metric::Switches), 2),
         number(cell.median(Metric::HitRate), 2),

@@ -15,7 +15,7 @@ const PAGE_STYLE: &str = include_str!("page.css");
 const PAGE_SCRIPT: &str = include_str!("page.js");
 
 /// The metrics that the table of a view offers.
-const METRICS: [Metric; 13] = [
+const METRICS: [Metric; 15] = [
     Metric::Rate,
     Metric::P50,
     Metric::P95,
@@ -27,6 +27,8 @@ const METRICS: [Metric; 13] = [
     Metric::ServerCpu,
     Metric::ClientCpu,
     Metric::LinkCpu,
+    Metric::ServerBusy,
+    Metric::ClientBusy,
     Metric::Switches,
     Metric::HitRate,
 ];
@@ -242,7 +244,7 @@ fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",
-        Verdict::Noise => "noise",
+        Verdict::Noise | Verdict::None => "noise",
     }
 }
 

@@ -8,8 +8,19 @@ use super::view::{self, Row, Verdict, View, views};
 use crate::compare::outcome::{Metric, Outcome};
 
 /// What beside requests/s and latencies gets a table, where it is known.
-const FURTHER: [Metric; 6] =
-    [Metric::ServerCpu, Metric::ClientCpu, Metric::LinkCpu, Metric::Rss, Metric::Switches, Metric::HitRate];
+const FURTHER: [Metric; 8] = [
+    Metric::ServerCpu,
+    Metric::ClientCpu,
+    Metric::LinkCpu,
+    Metric::ServerBusy,
+    Metric::ClientBusy,
+    Metric::Rss,
+    Metric::Switches,
+    Metric::HitRate,
+];
+
+/// Up to so many tests are told in a table each, more of them in a table per metric.
+const FEW_TESTS_MAX: usize = 2;
 
 /// All of it.
 pub fn text(outcome: &Outcome) -> String {
@@ -56,13 +67,71 @@ fn write_all(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let views = views(outcome);
     for view in &views {
         writeln!(out, "## {}\n", capitalized(&view.title))?;
-        for metric in [Metric::Rate].iter().chain(&Metric::LATENCIES).chain(&FURTHER) {
-            table(out, outcome, view, *metric)?;
+        if view.rows.len() <= FEW_TESTS_MAX {
+            for row in &view.rows {
+                table_of_test(out, outcome, row)?;
+            }
+            continue;
+        }
+        for metric in all_metrics() {
+            table(out, outcome, view, metric)?;
         }
     }
     memory(out, outcome)
 }
 
+fn all_metrics() -> impl Iterator<Item = Metric> {
+    [Metric::Rate].into_iter().chain(Metric::LATENCIES).chain(FURTHER)
+}
+
+/// The heading of a table and the rule below it.
+fn heading(out: &mut String, first: &str, engines: &[&str], base: usize) -> std::fmt::Result {
+    let mut heading = format!("| {first} |");
+    let mut rule = "|---|".to_owned();
+    for at in order(engines.len(), base) {
+        write!(heading, " {} |", engines[at])?;
+        rule += "--:|";
+        if at != base {
+            heading += " difference |";
+            rule += "--:|";
+        }
+    }
+    writeln!(out, "{heading}\n{rule}")
+}
+
+/// All figures of one test: a line per metric.
+fn table_of_test(out: &mut String, outcome: &Outcome, row: &Row<'_>) -> std::fmt::Result {
+    let engines = view::engines(outcome);
+    let base = view::baseline_at(outcome);
+    writeln!(out, "### {}\n", row.test)?;
+    heading(out, "", &engines, base)?;
+    for metric in all_metrics() {
+        if metric != Metric::Rate && (0..engines.len()).all(|at| row.median(at, metric).is_none()) {
+            continue;
+        }
+        write!(out, "| {} |", metric.title())?;
+        figures(out, row, (engines.len(), base), metric)?;
+    }
+    writeln!(out)
+}
+
+/// The figures of a line, and the differences to the baseline.
+fn figures(
+    out: &mut String,
+    row: &Row<'_>,
+    (engines, base): (usize, usize),
+    metric: Metric,
+) -> std::fmt::Result {
+    for at in order(engines, base) {
+        write!(out, " {} |", value(row, at, metric))?;
+        if at != base {
+            write!(out, " {} |", difference(row, at, base, metric))?;
+        }
+    }
+    writeln!(out)
+}
+
+/// A metric of all tests of a view: a line per test.
 fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -> std::fmt::Result {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -75,26 +144,10 @@ fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -
         return Ok(());
     }
     writeln!(out, "### {}\n", capitalized(metric.title()))?;
-    let mut heading = "| test |".to_owned();
-    let mut rule = "|---|".to_owned();
-    for at in order(engines.len(), base) {
-        write!(heading, " {} |", engines[at])?;
-        rule += "--:|";
-        if at != base {
-            heading += " difference |";
-            rule += "--:|";
-        }
-    }
-    writeln!(out, "{heading}\n{rule}")?;
+    heading(out, "test", &engines, base)?;
     for row in rows {
         write!(out, "| {} |", row.test)?;
-        for at in order(engines.len(), base) {
-            write!(out, " {} |", value(row, at, metric))?;
-            if at != base {
-                write!(out, " {} |", difference(row, at, base, metric))?;
-            }
-        }
-        writeln!(out)?;
+        figures(out, row, (engines.len(), base), metric)?;
     }
     writeln!(out)
 }
@@ -146,8 +199,9 @@ fn difference(row: &Row<'_>, at: usize, base: usize, metric: Metric) -> String {
         Verdict::Better => "🟢",
         Verdict::Worse => "🔴",
         Verdict::Noise => "⚪",
+        Verdict::None => "",
     };
-    format!("{mark} {}", text::percent(difference.percent))
+    format!("{mark} {}", text::percent(difference.percent)).trim_start().to_owned()
 }
 
 fn memory(out: &mut String, outcome: &Outcome) -> std::fmt::Result {

@@ -141,6 +141,7 @@ impl Row<'_> {
         let percent = crate::compare::stats::percent(value.median, base.median)?;
         let better = (percent > 0.0) == metric.more_is_better();
         let verdict = match (value.is_apart(&base), better) {
+            _ if !metric.is_judged() => Verdict::None,
             (false, _) => Verdict::Noise,
             (true, true) => Verdict::Better,
             (true, false) => Verdict::Worse,
@@ -173,4 +174,6 @@ pub enum Verdict {
     Worse,
     /// The intervals overlap.
     Noise,
+    /// More of it is neither better nor worse.
+    None,
 }
