@@ -37,11 +37,39 @@ impl Ctx<'_> {
         self.changed_by(1, class, event, key);
     }
 
-    /// Notes changes that raise no keyspace event, because Redis raises none for them: acknowledging and
-    /// claiming a stream's entries.
+    /// Notes changes that raise no keyspace event and that nobody is told of, because Redis does not do so for
+    /// them: acknowledging and claiming a stream's entries.
     #[inline]
     pub fn changed_silently(&mut self, changes: u64) {
         self.effects.changes += changes;
+    }
+
+    /// Notes a change of `key` that raises no keyspace event, but is one for those who follow the key.
+    pub fn changed_without_event(&mut self, changes: u64, key: Key<'_>) {
+        self.effects.changes += changes;
+        if !self.effects.wanted_events.is_empty() {
+            self.effects.absorb(self.db.tally());
+        }
+        if self.db.is_followed(key) {
+            self.effects.touch(self.db.index(), key);
+        }
+    }
+
+    /// Notes a change to a stream's groups, which for those who watch or cache the key is none, as in Redis.
+    pub fn changed_groups(&mut self, event: &'static str, key: Key<'_>) {
+        self.effects.changes += 1;
+        if !self.effects.wanted_events.is_empty() {
+            self.effects.absorb(self.db.tally());
+            self.effects.raise(EventClass::STREAM, event, self.db.index(), key.bytes);
+        }
+    }
+
+    /// Lets clients that wait for `key` look again, though it has not changed for anybody else.
+    pub fn wake_waiting(&mut self, key: Key<'_>) {
+        if self.db.is_followed(key) {
+            self.effects.touch(self.db.index(), key);
+            self.effects.touched.last_mut().expect("it was put there").marks = false;
+        }
     }
 
     /// Like [`Ctx::changed`] for a command that makes several changes at once and raises one event: `RPUSH`
@@ -49,23 +77,37 @@ impl Ctx<'_> {
     #[inline]
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
+        if !self.effects.wanted_events.is_empty() {
+            // What was noticed on the way was first.
+            self.effects.absorb(self.db.tally());
+        }
         if self.db.is_followed(key) {
             self.effects.touch(self.db.index(), key);
         }
         if !self.effects.wanted_events.is_empty() {
-            // What was noticed on the way was first.
-            self.effects.absorb(self.db.tally());
             self.effects.raise(class, event, self.db.index(), key.bytes);
         }
     }
 
-    /// Like [`Ctx::changed`], for a change of which clients that wait for the key hear nothing: it lets them
-    /// wait on, as in Redis.
-    pub fn changed_unheard(&mut self, class: EventClass, event: &'static str, key: Key<'_>) {
-        let before = self.effects.touched.len();
-        self.changed(class, event, key);
-        for touched in &mut self.effects.touched[before..] {
-            touched.wakes &= *touched.key != *key.bytes;
+    /// Lets clients that cache `key` hear of its change, the last one noted, behind the events raised so far:
+    /// where Redis raises them first.
+    #[inline]
+    pub fn tell_caches_last(&mut self, key: Key<'_>) {
+        if !self.effects.wanted_events.is_empty() && !self.effects.touched.is_empty() {
+            self.effects.absorb(self.db.tally());
+            let events = self.effects.events.len();
+            let of_key =
+                self.effects.touched.iter_mut().rev().take_while(|touched| *touched.key == *key.bytes);
+            of_key.for_each(|touched| touched.events_before = events);
+        }
+    }
+
+    /// Lets clients that cache the changed keys hear of all of them where they would hear of the first: where
+    /// Redis raises the events of several keys behind that.
+    #[inline]
+    pub fn tell_caches_together(&mut self) {
+        if let [first, others @ ..] = &mut self.effects.touched[..] {
+            others.iter_mut().for_each(|touched| touched.events_before = first.events_before);
         }
     }
 }
@@ -154,8 +196,10 @@ pub struct Touched {
     pub hash: u64,
     /// The key.
     pub key: Box<[u8]>,
-    /// Clients that wait for it are to look again.
-    pub wakes: bool,
+    /// Those who watch or cache it are told, not only those who wait for it.
+    pub marks: bool,
+    /// How many of [`Effects::events`] clients hear of before those with a cache hear of this change.
+    pub events_before: usize,
 }
 
 /// Something whose memory a background thread gives back.
@@ -198,10 +242,10 @@ impl Effects {
             match noticed {
                 Noticed::Expired(expired) => {
                     let key = expired.entry.key();
+                    self.raise(EventClass::EXPIRED, "expired", expired.db, key);
                     if expired.followed {
                         self.touch(expired.db, Key { bytes: key, hash: expired.hash });
                     }
-                    self.raise(EventClass::EXPIRED, "expired", expired.db, key);
                     self.discard(expired.entry);
                 }
                 Noticed::Missed(missed) => {
@@ -218,7 +262,8 @@ impl Effects {
     /// Notes that a key changed that somebody may follow.
     #[cold]
     pub fn touch(&mut self, db: usize, key: Key<'_>) {
-        self.touched.push(Touched { db, hash: key.hash, key: key.bytes.into(), wakes: true });
+        let (key, hash, events_before) = (key.bytes.into(), key.hash, self.events.len());
+        self.touched.push(Touched { db, hash, key, marks: true, events_before });
     }
 
     /// Notes an event if somebody wants to hear of it.

@@ -110,7 +110,7 @@ static PFCOUNT: Command = Command {
     complexity: "O(1)",
     deprecated: None,
     arity: Arity::AtLeast(2),
-    flags: Flags::READONLY,
+    flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
     acl: Acl::READ.union(Acl::HYPERLOGLOG),
     keys: &[KeySpec::from(1, 1, KeyFlags::RW.union(KeyFlags::ACCESS)).noting(
         "RW because it may change the internal representation of the key, and propagate to replicas",
@@ -137,7 +137,8 @@ fn count_one(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<u64, CommandError> {
     let count = hll.count()?;
     let mut entry = ctx.db.entry_mut(key).expect("it was found just now");
     hll::keep_count(bytes_to_change(&mut entry, 0), count);
-    ctx.effects.changes += 1;
+    drop(entry);
+    ctx.changed_without_event(1, key);
     Ok(count)
 }
 

@@ -28,7 +28,7 @@ pub use args::Args;
 pub use ctx::{Ctx, Discarded, Effects, EventClass, Handler, KeyEvent, ValueLimits};
 pub use error::CommandError;
 pub use table::Command;
-pub use wait::{Awaited, AwaitedKey, EmptyReply, Patience, Wait};
+pub use wait::{Awaited, AwaitedKey, EmptyReply, Patience, Wait, WaitFor};
 
 /// All data commands.
 pub fn all() -> impl Iterator<Item = &'static Command> {

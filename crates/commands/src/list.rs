@@ -5,7 +5,6 @@ mod edit;
 mod read;
 mod transfer;
 
-pub(crate) use blocking::awaited_alone;
 use keyspace::{Key, List, ListEnd, ListLimits};
 use resp::Reply;
 use structures::listpack::element::Element;
@@ -91,6 +90,13 @@ fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if ctx.db.remove_if_empty::<List>(key) {
         ctx.changed_by(0, EventClass::GENERIC, "del", key);
     }
+}
+
+/// Notes that `popped` elements were taken off an end of the list at `key`, and removes it when it is empty.
+fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
+    ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
+    remove_if_empty(ctx, key);
+    ctx.tell_caches_last(key);
 }
 
 static LPUSH: Command = Command {
@@ -229,6 +235,7 @@ fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandEr
     if emptied {
         remove_if_empty(ctx, key);
     }
+    ctx.tell_caches_last(key);
     Ok(())
 }
 

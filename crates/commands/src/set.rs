@@ -135,6 +135,7 @@ fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if emptied {
         remove_emptied(ctx, key);
     }
+    ctx.tell_caches_last(key);
     Ok(())
 }
 
@@ -160,6 +161,7 @@ fn spop_many(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) -> Result<(), Comman
     if emptied {
         remove_emptied(ctx, key);
     }
+    ctx.tell_caches_last(key);
     Ok(())
 }
 
@@ -207,6 +209,8 @@ fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if emptied {
         remove_emptied(ctx, source);
     }
+    ctx.db.write_or_insert::<Set>(destination)?;
+    ctx.tell_caches_last(source);
     let set = ctx.db.write_or_insert::<Set>(destination)?;
     if set.is_empty() {
         set.expect(1, member, &limits, hasher);

@@ -345,7 +345,8 @@ bitflags! {
 
 /// Names as COMMAND INFO writes them: lower case, in the order of the bits.
 pub fn flag_names(flags: Flags) -> impl Iterator<Item = String> {
-    (flags - Flags::EXCLUSIVE - Flags::PATTERN_KEYS).iter_names().map(|(name, _)| name.to_ascii_lowercase())
+    let own = Flags::EXCLUSIVE | Flags::PATTERN_KEYS | Flags::MAY_REPLICATE;
+    (flags - own).iter_names().map(|(name, _)| name.to_ascii_lowercase())
 }
 
 /// Category names as COMMAND INFO writes them, with their `@`.

@@ -3,8 +3,9 @@
 //!
 //! Such a handler tries once. When it finds nothing it calls [`Ctx::nothing_yet`]: a client that may wait
 //! is then put into the queue of each key it named, still under the locks of those keys; a transaction
-//! gets the empty reply at once. When a key is written, the request that the client left for that key runs
-//! again by the same handler, which either replies or says once more that there is nothing.
+//! gets the empty reply at once. When one of the keys is written, the whole request runs again by the same
+//! handler, under the locks of all of its keys: it replies with what there is by then (a transaction may have
+//! filled several keys, or put something of another type into one), or says once more that there is nothing.
 
 use keyspace::{Key, Object};
 use resp::Reply;
@@ -95,15 +96,27 @@ pub struct AwaitedKey {
     pub key: Box<[u8]>,
     /// What must be there.
     pub awaited: Awaited,
-    /// The words of the request that runs when something is: of the command that waits, about this key
-    /// alone.
-    pub request: Vec<Box<[u8]>>,
 }
 
 impl AwaitedKey {
-    /// A key with the request that runs when there is something.
-    pub fn new(key: Key<'_>, awaited: Awaited, request: &[&[u8]]) -> Self {
-        Self { key: key.bytes.into(), awaited, request: request.iter().map(|&word| word.into()).collect() }
+    /// A key with what must be there.
+    pub fn new(key: Key<'_>, awaited: Awaited) -> Self {
+        Self { key: key.bytes.into(), awaited }
+    }
+}
+
+/// What ends a wait, and what runs then.
+#[derive(Debug, Default)]
+pub struct WaitFor {
+    /// Any of these.
+    pub keys: Vec<AwaitedKey>,
+    /// The words of the request that runs then; `None` for those that the client sent.
+    pub request: Option<Vec<Box<[u8]>>>,
+}
+
+impl From<Vec<AwaitedKey>> for WaitFor {
+    fn from(keys: Vec<AwaitedKey>) -> Self {
+        Self { keys, request: None }
     }
 }
 
@@ -115,25 +128,24 @@ pub struct Wait {
     /// The reply then.
     pub empty: EmptyReply,
     /// What ends it before.
-    pub keys: Vec<AwaitedKey>,
+    pub wait_for: WaitFor,
 }
 
 impl Ctx<'_> {
-    /// There is nothing to reply with: the client waits for `keys`, or gets the `empty` reply where it may
-    /// not.
-    pub fn nothing_yet(
+    /// There is nothing to reply with: the client waits for what `wait_for` gives, or gets the `empty` reply
+    /// where it may not wait.
+    pub fn nothing_yet<W: Into<WaitFor>>(
         &mut self,
         timeout_ms: Option<u64>,
         empty: EmptyReply,
-        keys: impl FnOnce() -> Vec<AwaitedKey>,
+        wait_for: impl FnOnce() -> W,
     ) {
-        match self.patience {
-            Patience::None => empty.write_at_once(&mut self.reply),
-            Patience::Waits => self.effects.wait = Some(Wait { timeout_ms, empty, keys: keys() }),
-            Patience::StillWaits => {
-                self.effects.wait = Some(Wait { timeout_ms, empty, keys: Vec::new() });
-            }
-        }
+        let wait_for = match self.patience {
+            Patience::None => return empty.write_at_once(&mut self.reply),
+            Patience::Waits => wait_for().into(),
+            Patience::StillWaits => WaitFor::default(),
+        };
+        self.effects.wait = Some(Wait { timeout_ms, empty, wait_for });
     }
 }
 

@@ -142,7 +142,19 @@ impl Keyspace {
 
     /// Locks the shards of all these hashes, each once, in ascending order. O(n log n).
     pub fn lock_all_of(&self, hashes: impl Iterator<Item = u64>) -> Locked<'_> {
-        let mut shards: SmallVec<[usize; 16]> = hashes.map(shard_of).collect();
+        self.lock_shards(hashes.map(shard_of).collect())
+    }
+
+    /// Gives locked shards up and locks them anew together with those of all these hashes: in between, others may
+    /// lock them. O(n log n).
+    pub fn lock_anew<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = u64>) -> Locked<'k> {
+        let shards =
+            locked.0.as_slice().iter().map(|(shard, _)| *shard).chain(hashes.map(shard_of)).collect();
+        drop(locked);
+        self.lock_shards(shards)
+    }
+
+    fn lock_shards(&self, mut shards: SmallVec<[usize; 16]>) -> Locked<'_> {
         shards.sort_unstable();
         shards.dedup();
         Locked(Held::Many(shards.into_iter().map(|shard| (shard, self.lock(shard))).collect()))
@@ -322,6 +334,14 @@ enum Held<T> {
 
 impl<T> Held<T> {
     #[inline]
+    fn as_slice(&self) -> &[(usize, T)] {
+        match self {
+            Held::One(one) => std::slice::from_ref(one),
+            Held::Many(many) => many,
+        }
+    }
+
+    #[inline]
     fn as_mut_slice(&mut self) -> &mut [(usize, T)] {
         match self {
             Held::One(one) => std::slice::from_mut(one),
@@ -361,6 +381,12 @@ impl Locked<'_> {
     /// The shard of this hash, if it is locked. O(log locked).
     pub fn shard_of_mut(&mut self, hash: u64) -> Option<&mut Shard> {
         self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
+    }
+
+    /// Whether somebody follows keys of one of the locked shards. O(locked).
+    #[inline]
+    pub fn is_followed(&self) -> bool {
+        self.0.as_slice().iter().any(|(_, shard)| shard.is_followed())
     }
 
     /// Whether the shards of all these hashes are locked. O(hashes log locked).

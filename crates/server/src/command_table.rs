@@ -174,6 +174,11 @@ impl Default for CommandTable {
 }
 
 impl Registered {
+    /// Whether it begins or ends subscriptions: its reply is a message.
+    pub fn is_subscription(&self) -> bool {
+        self.full_name.ends_with("subscribe")
+    }
+
     /// The subcommand called `name`, whatever the case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Registered> {
         self.subcommands.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name)).copied()

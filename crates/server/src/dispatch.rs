@@ -18,10 +18,11 @@ use stdx::ByteQueue;
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::context::{DataAccess, ServerCtx, ServerHandler};
 use crate::end_to_end::TurnClock;
-use crate::execute::{Caller, Executor, Standing};
+use crate::execute::{Caller, Executor, Standing, lock_reach_of};
 use crate::freeing::Ticket;
 use crate::memory_limit::{Evicting, MemoryLimit, Verdict};
 use crate::notify::Notifier;
+use crate::push::push;
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::{Message, Shared};
@@ -57,6 +58,8 @@ pub struct Engine {
     pub(crate) sample_in: u64,
     /// Messages for the client whose command runs.
     own_pushes: OwnPushes,
+    /// The last request was an EXEC that has left out what its client does not want to hear.
+    pub(crate) silenced_itself: bool,
     /// Replies that wait until something is freed.
     held: Vec<HeldReply>,
 }
@@ -122,6 +125,7 @@ impl Engine {
             times_keys: false,
             sample_in: u64::MAX,
             own_pushes: OwnPushes::default(),
+            silenced_itself: false,
             held: Vec::new(),
         }
     }
@@ -217,7 +221,8 @@ impl Engine {
         let reply_from = out.len_bytes();
         let outcome = self.run_checked(session, request, out, pass);
         if session.reply_mode != ReplyMode::On {
-            let keeps = session.transaction.is_none() && session.authenticated && confirms(request);
+            let confirms = session.transaction.is_none() && session.authenticated && confirms(request);
+            let keeps = std::mem::take(&mut self.silenced_itself) || confirms;
             silence(session, out, (!keeps).then_some(reply_from));
         }
         if session.tracking {
@@ -242,7 +247,14 @@ impl Engine {
             let ahead = std::mem::take(&mut self.own_pushes.ahead);
             out.insert(reply_from, ahead.as_single().expect("keys are copied into it, not shared"));
         }
-        out.append(std::mem::take(&mut self.own_pushes.behind));
+        let behind = std::mem::take(&mut self.own_pushes.behind);
+        if session.subscriptions.is_some() && !behind.is_empty() {
+            // Behind what it published to itself, keyspace events among that: those wait in the inbox.
+            let bytes = behind.as_single().expect("keys are copied into it, not shared");
+            push(&self.shared, &session.info, &Arc::from(bytes));
+        } else {
+            out.append(behind);
+        }
         let about_clients = request.registered.is_some_and(|registered| registered.full_name == "client");
         if session.transaction.is_none() && !about_clients {
             session.info.tracking.remove(Mode::CACHING);
@@ -484,6 +496,9 @@ impl Engine {
                 keyspace.lock_all_of(hashes.into_iter())
             }
         };
+        if locked.is_followed() && patience == Patience::Waits {
+            locked = lock_reach_of(executor.shared, locked, registered, args);
+        }
         let result = executor.call(&mut locked, caller, handler, args, out);
         if executor.concerns_others(session) {
             if patience == Patience::Waits {
@@ -656,8 +671,7 @@ fn uses_keys(registered: &Registered) -> bool {
 
 /// Whether the reply says that a subscription began or ended: that is a message, which no client silences.
 fn confirms(request: &Request<'_>) -> bool {
-    let is_such = |registered: &Registered| registered.full_name.ends_with("subscribe");
-    request.registered.is_some_and(|it| is_such(it) && it.command.accepts(request.args.len()))
+    request.registered.is_some_and(|it| it.is_subscription() && it.command.accepts(request.args.len()))
 }
 
 /// Takes a reply back that the client does not want, and steps its wish forward.

@@ -1,19 +1,22 @@
 //! Data commands on locked shards, and what follows from them while the shards are locked: watchers are
 //! marked, clients that wait for a changed key are served, oldest first.
 //!
-//! Serving runs the request that the waiting client left for the key, by its command's own handler, with
-//! the reply going to the client's thread. What it needs beyond the locked shards (BLMOVE's destination)
-//! is locked anew: the locks are given up, those of the key and of what is missing are taken in ascending
-//! order, and the queue is looked at again. All of it happens before the writer's own reply leaves.
+//! Serving runs the waiting client's request by its command's own handler, with the reply going to the
+//! client's thread, before the writer's own reply leaves. What that needs beyond the writer's keys (BLPOP's
+//! other keys, BLMOVE's destination and those of clients that wait for it) is found and locked before the writer
+//! runs ([`lock_reach`]), so that a write and what it leads to are one step for all others. Where a key
+//! goes without a writer that named it (expiry, eviction), the locks are given up, those of the key and of what
+//! is missing are taken in ascending order, and the queue is looked at again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use commands::ctx::{DbChange, Touched};
 use commands::keys::for_each_key;
 use commands::table::Flags;
-use commands::{Args, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
+use commands::{Args, AwaitedKey, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
 use keyspace::key::{position_of, shard_of};
 use keyspace::view::{Access, Moment, Tally, View};
 use keyspace::{Key, Locked};
@@ -24,7 +27,7 @@ use structures::claim::Claim;
 use structures::entry::View as EntryView;
 
 use crate::command_table::{Registered, Runner};
-use crate::follow::{WaitedKey, Waiter};
+use crate::follow::{Reach, WaitedKey, Waiter};
 use crate::notify::{Notifications, Notifier};
 use crate::owned_args::OwnedArgs;
 use crate::session::Session;
@@ -34,6 +37,9 @@ use crate::tracking::{Mode, OwnPushes, Place, Writer};
 
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[u64; 4]>;
+
+/// How often a writer looks for what its waiters need, before it locks everything.
+const REACH_ATTEMPTS_MAX: usize = 4;
 
 /// What runs data commands on an I/O thread, for the time of one request.
 pub struct Executor<'e> {
@@ -84,6 +90,48 @@ pub struct Caller {
     pub patience: Patience,
 }
 
+/// Locks, beside what is locked, all that serving the waiters of `keys` may touch, the keys of a command that
+/// has not run yet. O(waiters that need other shards).
+#[cold]
+pub fn lock_reach<'k, 'a>(
+    shared: &'k Shared,
+    mut locked: Locked<'k>,
+    keys: impl Iterator<Item = Key<'a>> + Clone,
+) -> Locked<'k> {
+    let Shared { keyspace, follows, .. } = shared;
+    if follows.waiting_clients().load(Relaxed) == 0 {
+        return locked;
+    }
+    for _ in 0..REACH_ATTEMPTS_MAX {
+        match follows.reach(keys.clone()) {
+            Reach::Hashes(hashes) if locked.holds(hashes.iter().copied()) => return locked,
+            Reach::Hashes(hashes) => {
+                // Other clients may come to wait meanwhile, so it is looked again.
+                locked = keyspace.lock_anew(locked, hashes.into_iter());
+            }
+            Reach::Everything => break,
+        }
+    }
+    drop(locked);
+    keyspace.lock_all()
+}
+
+/// [`lock_reach`] for one command, if it writes.
+#[cold]
+pub fn lock_reach_of<'k>(
+    shared: &'k Shared,
+    locked: Locked<'k>,
+    registered: &Registered,
+    args: &Args<'_>,
+) -> Locked<'k> {
+    if !registered.command.flags.contains(Flags::WRITE) {
+        return locked;
+    }
+    let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
+    for_each_key(registered.command.keys, args, |at, _| keys.push(args.key(at)));
+    lock_reach(shared, locked, keys.iter().copied())
+}
+
 impl<'e> Executor<'e> {
     /// Runs a handler on the locked shards; a failed one has replied nothing.
     #[inline]
@@ -116,16 +164,17 @@ impl<'e> Executor<'e> {
             result
         };
         if !self.effects.wanted_events.is_empty() {
-            self.take_noticed();
+            self.publish_unfollowed();
         }
         result
     }
 
-    /// Publishes the events of locked keys, those included that were noticed while looking for keys.
+    /// Publishes the events of locked keys, those included that were noticed while looking for keys. Where
+    /// changes may have to be told to caches as well, [`Executor::note_touched`] does both in their order.
     #[cold]
-    fn take_noticed(&mut self) {
+    fn publish_unfollowed(&mut self) {
         self.effects.absorb(self.tally);
-        if !self.effects.events.is_empty() {
+        if !self.effects.events.is_empty() && self.effects.touched.is_empty() {
             let Standing { thread, notifications, .. } = *self.standing;
             let notifier = Notifier { shared: self.shared, thread: Some(thread), notifications };
             notifier.publish(self.effects.events.drain(..));
@@ -181,17 +230,27 @@ impl<'e> Executor<'e> {
     /// Tells clients with a cache which followed keys changed, marks their watchers, and leaves those that
     /// clients wait for in `effects.gone`. Keys that expired on the way are among them.
     pub fn note_touched(&mut self, locked: &mut Locked<'_>, writer: u64) {
-        self.take_noticed();
-        let mut writer = Writer { client: writer, own: self.own };
-        for touched in self.effects.touched.drain(..) {
-            if self.shared.tracking.is_used() {
+        self.publish_unfollowed();
+        let Standing { thread, notifications, .. } = *self.standing;
+        let notifier = Notifier { shared: self.shared, thread: Some(thread), notifications };
+        let mut writer = Writer { client: writer, thread, own: self.own };
+        let mut published = 0;
+        let mut events = self.effects.events.drain(..);
+        for mut touched in self.effects.touched.drain(..) {
+            let before = std::mem::take(&mut touched.events_before);
+            notifier.publish(events.by_ref().take(before.saturating_sub(published)));
+            published = published.max(before);
+            if touched.marks && self.shared.tracking.is_used() {
                 let key = Key { bytes: &touched.key, hash: touched.hash };
                 self.shared.tracking.changed(self.shared, Some(locked), key, &mut writer);
             }
-            if self.shared.follows.touch(&touched) && touched.wakes && !self.effects.gone.contains(&touched) {
+            let waited_for = self.shared.follows.touch(&touched);
+            touched.marks = true;
+            if waited_for && !self.effects.gone.contains(&touched) {
                 self.effects.gone.push(touched);
             }
         }
+        notifier.publish(events);
     }
 
     /// Remembers which keys a command read for its client's cache.
@@ -221,7 +280,7 @@ impl<'e> Executor<'e> {
     pub fn follow_db_changes(&mut self, writer: u64, place: Place) {
         let keyspace = &self.shared.keyspace;
         if self.effects.db_changes.iter().any(|change| matches!(change, DbChange::Emptied(_))) {
-            let mut writer = Writer { client: writer, own: self.own };
+            let mut writer = Writer { client: writer, thread: self.standing.thread, own: self.own };
             self.shared.tracking.flushed(self.shared, &mut writer, place);
         }
         let hash_of = |key: &[u8]| keyspace.hasher().hash(key);
@@ -262,18 +321,22 @@ impl<'e> Executor<'e> {
     ) {
         let follows = &self.shared.follows;
         let hasher = self.shared.keyspace.hasher();
-        let mut keys: Vec<WaitedKey> = Vec::with_capacity(wait.keys.len());
-        for awaited in wait.keys {
-            if keys.iter().any(|other| other.key == awaited.key) {
-                continue;
+        let mut keys: Vec<WaitedKey> = Vec::with_capacity(wait.wait_for.keys.len());
+        for AwaitedKey { key, awaited } in wait.wait_for.keys {
+            if keys.iter().all(|other| other.key != key) {
+                keys.push(WaitedKey { hash: hasher.hash(&key), key, awaited });
             }
-            keys.push(WaitedKey {
-                hash: hasher.hash(&awaited.key),
-                key: awaited.key,
-                awaited: awaited.awaited,
-                request: OwnedArgs::new(awaited.request.iter().map(|word| &**word)),
-            });
         }
+        let mut reached = SmallVec::new();
+        let mut filled: Vec<(Box<[u8]>, u64)> = Vec::new();
+        for_each_key(registered.command.keys, args, |at, _| {
+            let key = args.key(at);
+            reached.push(key.hash);
+            if keys.iter().all(|other| *other.key != *key.bytes) {
+                filled.push((key.bytes.into(), key.hash));
+            }
+        });
+        let request = wait.wait_for.request.map(|words| OwnedArgs::new(words.iter().map(|word| &**word)));
         let waiter = Arc::new(Waiter {
             ticket: follows.next_ticket(),
             client: session.id,
@@ -286,8 +349,11 @@ impl<'e> Executor<'e> {
             empty: wait.empty,
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.standing.uptime_ms.saturating_add(timeout_ms)),
             args: OwnedArgs::new(args.from(0)),
+            request,
             since: Instant::now(),
             keys,
+            reached,
+            filled,
             over: Claim::default(),
         });
         for (index, key) in waiter.keys.iter().enumerate() {
@@ -328,7 +394,6 @@ impl<'e> Executor<'e> {
     /// Serves who waits for a key, as far as there is something. Gives the hashes to lock first where more
     /// is needed than is locked.
     fn serve_key(&mut self, locked: &mut Locked<'_>, key: &Touched) -> Option<Hashes> {
-        let hasher = self.shared.keyspace.hasher();
         if !locked.holds(std::iter::once(key.hash)) {
             return Some(Hashes::from_slice(&[key.hash]));
         }
@@ -343,23 +408,10 @@ impl<'e> Executor<'e> {
             if waiter.over.is_over() || !self.is_met(locked, &waiter, waited) {
                 continue;
             }
-            // A transaction may have filled several of its keys: the first that it named is taken, as if the
-            // command ran now. What else was filled is locked, too.
-            for (other, waited) in waiter.keys[..=index].iter().enumerate() {
-                let is_first = other == index || locked.holds(std::iter::once(waited.hash));
-                if !is_first || !self.is_met(locked, &waiter, waited) {
-                    continue;
-                }
-                let request = waited.request.args(hasher);
-                let mut needed = Hashes::from_slice(&[key.hash]);
-                for_each_key(waiter.registered.command.keys, &request, |at, _| {
-                    needed.push(request.key(at).hash);
-                });
-                if !locked.holds(needed.iter().copied()) {
-                    return Some(needed);
-                }
-                self.serve(locked, &waiter, waited);
+            if !locked.holds(waiter.reached.iter().copied()) {
+                return Some(waiter.reached.clone());
             }
+            waiter.over.end_if(|| self.reply_for(locked, &waiter));
         }
     }
 
@@ -394,13 +446,8 @@ impl<'e> Executor<'e> {
         self.view(locked, waiter.db, met, waited.hash, &waited.key)
     }
 
-    /// Runs what a waiting client left for a key, unless it waits no more.
-    fn serve(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) {
-        waiter.over.end_if(|| self.reply_for(locked, waiter, waited));
-    }
-
-    /// Runs what a waiting client left for a key; whether that gave it its reply.
-    fn reply_for(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) -> bool {
+    /// Runs a waiting client's request, as if it had come now; whether that gave it its reply.
+    fn reply_for(&mut self, locked: &mut Locked<'_>, waiter: &Waiter) -> bool {
         let Runner::Data(handler) = waiter.registered.command.run else { return false };
         let caller = Caller {
             db: waiter.db,
@@ -410,7 +457,7 @@ impl<'e> Executor<'e> {
         };
         let since = (self.standing.latency_ms > 0).then(Instant::now);
         let mut out = ByteQueue::new();
-        let args = waited.request.args(self.shared.keyspace.hasher());
+        let args = waiter.request().args(self.shared.keyspace.hasher());
         let result = self.call(locked, caller, handler, &args, &mut out);
         if self.effects.wait.take().is_some() {
             return false;

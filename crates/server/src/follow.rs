@@ -10,6 +10,9 @@
 //! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
 //! **Queues** are ordered by ticket: numbers drawn under the shard's lock, so that the client that waited
 //! for a key first is served first, on whatever thread it lives.
+//! **Reach.** Serving a waiter runs its whole request, which may need other shards than the key's, and may fill
+//! a key that others wait for (BLMOVE). Who is about to write a key asks [`Follows::reach`] for the keys of all
+//! of that and locks them before it writes, so that nobody comes between a write and the serving it leads to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,9 +22,11 @@ use std::time::Instant;
 
 use commands::ctx::Touched;
 use commands::{Awaited, EmptyReply};
+use keyspace::Key;
 use keyspace::key::{SHARD_COUNT, shard_of};
 use net::ConnId;
 use resp::{Protocol, Reply};
+use smallvec::SmallVec;
 use stdx::ByteQueue;
 use structures::claim::Claim;
 use structures::lock::Lock;
@@ -52,17 +57,33 @@ pub struct Waiter {
     pub empty: EmptyReply,
     /// When time is over, in milliseconds of the server's clock.
     pub deadline_ms: Option<u64>,
-    /// What the client sent, for the log of slow commands.
+    /// What the client sent.
     pub args: OwnedArgs,
+    /// What runs for it, where that is something else.
+    pub request: Option<OwnedArgs>,
     /// Since when it waits.
     pub since: Instant,
     /// What it waits for.
     pub keys: Vec<WaitedKey>,
+    /// Hashes of all keys of its request.
+    pub reached: SmallVec<[u64; 4]>,
+    /// Those keys that it does not wait for, with their hashes: it may fill them.
+    pub filled: Vec<(Box<[u8]>, u64)>,
     /// It was served, or waits no more: nobody serves it again.
     pub over: Claim,
 }
 
 impl Waiter {
+    /// What runs when one of the keys has something.
+    pub fn request(&self) -> &OwnedArgs {
+        self.request.as_ref().unwrap_or(&self.args)
+    }
+
+    /// Whether serving it from this key may take more than the key's shard.
+    fn is_far_from(&self, hash: u64) -> bool {
+        !self.filled.is_empty() || self.reached.iter().any(|other| shard_of(*other) != shard_of(hash))
+    }
+
     /// Writes the reply for when there was nothing in time.
     pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
         self.empty.write_after_waiting(&mut Reply::new(out, protocol));
@@ -83,9 +104,18 @@ pub struct WaitedKey {
     pub hash: u64,
     /// What must be there.
     pub awaited: Awaited,
-    /// What runs then.
-    pub request: OwnedArgs,
 }
+
+/// What may be touched by serving who waits for some keys.
+pub enum Reach {
+    /// Keys of these hashes.
+    Hashes(SmallVec<[u64; 16]>),
+    /// More than is worth to list.
+    Everything,
+}
+
+/// Waiters that [`Follows::reach`] looks at.
+const REACH_LOOKED_MAX: usize = 256;
 
 /// Who follows one key of one database.
 #[derive(Default)]
@@ -97,6 +127,8 @@ struct Followers {
     waiters: BTreeMap<u64, (Arc<Waiter>, usize)>,
     /// How many of the waiters want to hear of the key's end.
     group_waiters: usize,
+    /// How many of the waiters may take more than this key's shard.
+    far_waiters: usize,
 }
 
 /// By key; the databases of one key are few.
@@ -160,6 +192,7 @@ impl Follows {
             self.waited_keys.fetch_add(usize::from(followers.waiters.is_empty()), Relaxed);
             self.group_keys.fetch_add(usize::from(in_group && followers.group_waiters == 0), Relaxed);
             followers.group_waiters += usize::from(in_group);
+            followers.far_waiters += usize::from(waiter.is_far_from(key.hash));
             followers.waiters.insert(waiter.ticket, (Arc::clone(waiter), index));
         });
     }
@@ -173,6 +206,7 @@ impl Follows {
             removed = followers.waiters.remove(&waiter.ticket).is_some();
             let in_group = removed && key.awaited == Awaited::Group;
             followers.group_waiters -= usize::from(in_group);
+            followers.far_waiters -= usize::from(removed && waiter.is_far_from(key.hash));
             self.waited_keys.fetch_sub(usize::from(removed && followers.waiters.is_empty()), Relaxed);
             self.group_keys.fetch_sub(usize::from(in_group && followers.group_waiters == 0), Relaxed);
         });
@@ -195,10 +229,50 @@ impl Follows {
         let mut waited_for = false;
         self.with_existing(touched.db, &touched.key, touched.hash, |followers| {
             // Relaxed: read under the lock of the same shard.
-            followers.watchers.iter().for_each(|client| client.watch_dirty.store(true, Relaxed));
+            let watchers = followers.watchers.iter().filter(|_| touched.marks);
+            watchers.for_each(|client| client.watch_dirty.store(true, Relaxed));
             waited_for = !followers.waiters.is_empty();
         });
         waited_for
+    }
+
+    /// What may be touched by serving the waiters of `keys` (in whatever database), and of the keys that those
+    /// fill in turn. Exact for keys whose shards the caller has locked, and if it has locked all that this gives.
+    pub fn reach<'k>(&self, keys: impl Iterator<Item = Key<'k>>) -> Reach {
+        let mut hashes = SmallVec::new();
+        let mut filled: Vec<(Box<[u8]>, u64)> = Vec::new();
+        let mut looked = 0;
+        let mut visit = |key: &[u8], hash: u64, filled: &mut Vec<(Box<[u8]>, u64)>| {
+            let table = self.tables[shard_of(hash)].lock();
+            let of_key = table.as_ref().and_then(|table| table.get(key));
+            let far = of_key.into_iter().flatten().filter(|followers| followers.far_waiters > 0);
+            for (waiter, _) in far.flat_map(|followers| followers.waiters.values()) {
+                looked += 1;
+                if looked > REACH_LOOKED_MAX {
+                    return false;
+                }
+                hashes.extend_from_slice(&waiter.reached);
+                for key in &waiter.filled {
+                    if !filled.contains(key) {
+                        filled.push(key.clone());
+                    }
+                }
+            }
+            true
+        };
+        for key in keys {
+            if !visit(key.bytes, key.hash, &mut filled) {
+                return Reach::Everything;
+            }
+        }
+        let mut next = 0;
+        while let Some((key, hash)) = filled.get(next).cloned() {
+            if !visit(&key, hash, &mut filled) {
+                return Reach::Everything;
+            }
+            next += 1;
+        }
+        Reach::Hashes(hashes)
     }
 
     /// The first waiter for the key behind `after`. With `exists` false only those that want to hear of
@@ -226,7 +300,8 @@ impl Follows {
                     db: followers.db,
                     hash: hash_of(key),
                     key: key.clone(),
-                    wakes: true,
+                    marks: true,
+                    events_before: 0,
                 }));
             }
         }

@@ -14,7 +14,7 @@ use structures::table::SweepBudget;
 use crate::notify::Notifier;
 use crate::shared::{Message, Shared};
 use crate::spikes::Event;
-use crate::tracking::{OwnPushes, Writer};
+use crate::tracking::{HOUSEKEEPER, OwnPushes, Writer};
 use crate::worker::unix_ms;
 
 /// Between two rounds.
@@ -215,7 +215,7 @@ fn mark_watchers(shared: &Shared, db: usize, swept: &Swept, gone: &mut Vec<Touch
     let hasher = shared.keyspace.hasher();
     for entry in swept.expired.iter().chain(&swept.emptied) {
         let key = entry.key();
-        let touched = Touched { db, hash: hasher.hash(key), key: key.into(), wakes: true };
+        let touched = Touched { db, hash: hasher.hash(key), key: key.into(), marks: true, events_before: 0 };
         if shared.follows.touch(&touched) {
             gone.push(touched);
         }
@@ -244,10 +244,10 @@ fn tell_trackers<'k>(shared: &Shared, gone: impl Iterator<Item = &'k KeyEntry>) 
         return;
     }
     let mut own = OwnPushes::default();
-    let mut writer = Writer { client: 0, own: &mut own };
+    let mut writer = Writer { client: 0, thread: HOUSEKEEPER, own: &mut own };
     for entry in gone {
         let key = shared.keyspace.hasher().key(entry.key());
         shared.tracking.changed(shared, None, key, &mut writer);
     }
-    shared.tracking.broadcast(shared);
+    shared.tracking.broadcast(shared, HOUSEKEEPER);
 }

@@ -212,7 +212,7 @@ impl MemoryLimit {
 fn tell_followers(at: &mut Evicting<'_>, gone: &Evicted) {
     let key = at.shared.keyspace.hasher().key(gone.entry.key());
     if at.shared.tracking.is_used() {
-        let mut writer = Writer { client: 0, own: &mut OwnPushes::default() };
+        let mut writer = Writer { client: 0, thread: at.thread, own: &mut OwnPushes::default() };
         at.shared.tracking.changed(at.shared, None, key, &mut writer);
     }
     at.effects.touch(gone.db, key);

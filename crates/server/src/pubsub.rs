@@ -440,6 +440,29 @@ impl PubSub {
         table.entry(name.into()).or_default().insert(session.id, subscriber);
     }
 
+    /// Keeps for a client what it is about to lose with its subscription: messages that wait in its thread's
+    /// inbox, from commands of the transaction that ends the subscription. O(waiting messages + kept ones).
+    fn keep(&self, shared: &Shared, kind: Kind, name: &[u8], session: &Session) {
+        let inbox = &self.inboxes[session.info.thread];
+        let table = inbox.tables[kind as usize].lock();
+        let subscriber = table.get(name).and_then(|subscribers| subscribers.get(&session.id));
+        let Some(since) = subscriber.map(|subscriber| subscriber.since) else { return };
+        drop(table);
+        let mut messages = inbox.messages.lock();
+        let Messages { waiting, pushes, .. } = &mut *messages;
+        let lost = waiting.iter().filter(|(number, publication)| {
+            *number >= since && publication.kind == kind && publication.subscribed() == name
+        });
+        for (number, publication) in lost {
+            let mut out = ByteQueue::new();
+            publication.encode(&mut Reply::new(&mut out, session.protocol));
+            let bytes: Arc<[u8]> = out.as_single().expect("names are copied into it, not shared").into();
+            // With the message's own number, so that it keeps its place among the others.
+            let at = pushes.partition_point(|(other, _)| other <= number);
+            pushes.insert(at, (*number, Push::counted(shared, &session.info, &bytes)));
+        }
+    }
+
     /// Lets publishers count a client for this name no more: what enters the inbox from now on is not for it. On
     /// its own thread.
     fn retire(&self, kind: Kind, name: &[u8], session: &Session) {
@@ -620,8 +643,8 @@ impl Session {
         }
     }
 
-    /// Writes what was published, before a subscription ends. In a transaction that was done when it began, and
-    /// nobody else has published since: only what the transaction itself has, if anything, is not told then.
+    /// Writes what was published, before a subscription ends. In a transaction that was done when it began; what it
+    /// has published itself since comes behind its reply (see [`PubSub::keep`]).
     fn catch_up(&self, shared: &Shared, reply: &mut Reply<'_>) {
         if !self.in_exec {
             shared.pubsub.catch_up(self, reply);
@@ -637,6 +660,9 @@ impl Session {
         if subscriptions.is_empty() {
             self.subscriptions = None;
             shared.pubsub.clients.fetch_sub(1, Relaxed);
+        }
+        if self.in_exec {
+            shared.pubsub.keep(shared, kind, name, self);
         }
         shared.pubsub.remove(kind, name, self);
         self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);

@@ -31,12 +31,9 @@ pub struct Push {
 
 /// Hands bytes to the thread of a client, and wakes it. Any thread; a leaf in the lock order. O(1).
 pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
-    let len_bytes = bytes.len() as u64;
-    // Relaxed: a count of its own; the inbox's lock orders the messages.
-    let before = client.waiting_push_bytes.fetch_add(len_bytes, Relaxed);
     let port = &shared.threads[client.thread];
-    if before > WAITING_BYTES_MAX {
-        client.waiting_push_bytes.fetch_sub(len_bytes, Relaxed);
+    // Relaxed: a count of its own; the inbox's lock orders the messages.
+    if client.waiting_push_bytes.load(Relaxed) > WAITING_BYTES_MAX {
         if !client.kill_requested.swap(true, Relaxed) {
             tracing::warn!(client = client.id, "client closed: too many messages wait for it");
             // A full mailbox: the next message that finds no room asks for no other end.
@@ -44,10 +41,7 @@ pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
         }
         return;
     }
-    // Relaxed: a figure for the memory limit.
-    shared.push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
-    let push = Push { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) };
-    if shared.pubsub.hand_over(client.thread, push) {
+    if shared.pubsub.hand_over(client.thread, Push::counted(shared, client, bytes)) {
         // A full mailbox belongs to a thread that is awake: it looks at its inbox each turn.
         let _ = port.mailbox.send(Message::Delivered);
     }
@@ -59,6 +53,14 @@ fn counted_bytes(len_bytes: usize) -> u64 {
 }
 
 impl Push {
+    /// A message that counts as waiting for its client, in the inbox of whose thread it must be put.
+    pub fn counted(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) -> Self {
+        client.waiting_push_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        // Relaxed: a figure for the memory limit.
+        shared.push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
+        Self { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) }
+    }
+
     /// What it adds to `Shared::push_bytes`.
     pub fn counted_bytes(&self) -> u64 {
         counted_bytes(self.bytes.len())

@@ -93,6 +93,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Whether what it is told now is dropped, confirmations of subscriptions excepted.
+    pub fn is_silenced(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
+    }
+
     /// Ends what only a connection that asked for it is told: invalidations, MONITOR. The caller holds no
     /// shard's lock.
     pub fn stop_listening(&mut self, shared: &Shared) {

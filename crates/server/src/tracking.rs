@@ -7,8 +7,8 @@
 //! same name in other databases count as the same, as in Redis.
 //!
 //! **Broadcasting mode.** A client names prefixes and hears of all changes below them; it follows every shard.
-//! Changed keys are collected per prefix, once per key and turn, and told at the end of the turn in which they
-//! changed, before its replies leave.
+//! Changed keys are collected per prefix, once per key, thread and turn, and told at the end of the turn in
+//! which they changed, before its replies leave: a transaction's together, and behind its events.
 //!
 //! A client hears of its own change behind the reply of the command that made it, others through the inbox of
 //! their thread (`crate::push`). Clients that have gone or stopped tracking stay in the tables until the key
@@ -104,9 +104,14 @@ pub enum Place {
 pub struct Writer<'a> {
     /// The client; 0 for none, as with eviction.
     pub client: u64,
+    /// The I/O thread that it is made on; [`HOUSEKEEPER`] for none.
+    pub thread: usize,
     /// Its messages.
     pub own: &'a mut OwnPushes,
 }
+
+/// The thread of changes that no I/O thread makes.
+pub const HOUSEKEEPER: usize = usize::MAX;
 
 /// Readers by key.
 type Table = HashMap<Box<[u8]>, SmallVec<[Arc<ClientInfo>; 2]>>;
@@ -115,8 +120,8 @@ type Table = HashMap<Box<[u8]>, SmallVec<[Arc<ClientInfo>; 2]>>;
 #[derive(Default)]
 struct Prefix {
     clients: Vec<Arc<ClientInfo>>,
-    /// Changed keys that are not told yet, with who changed them.
-    changed: BTreeMap<Box<[u8]>, u64>,
+    /// Changed keys that are not told yet, by the thread that will, with who changed them.
+    changed: BTreeMap<(usize, Box<[u8]>), u64>,
 }
 
 /// All that is tracked.
@@ -270,8 +275,19 @@ impl Tracking {
         writer: &mut Writer<'_>,
     ) {
         if self.prefix_count.load(Relaxed) > 0 {
-            self.note_for_prefixes(key.bytes, writer.client);
+            self.note_for_prefixes(key.bytes, writer);
         }
+        self.tell_readers(shared, locked, key, writer);
+    }
+
+    /// Takes a key out of its table and tells its readers. As [`Tracking::changed`].
+    fn tell_readers(
+        &self,
+        shared: &Shared,
+        locked: Option<&mut Locked<'_>>,
+        key: Key<'_>,
+        writer: &mut Writer<'_>,
+    ) {
         let readers = self.tables[key.shard()].lock().as_mut().and_then(|table| table.remove(key.bytes));
         let Some(readers) = readers else { return };
         self.keys.fetch_sub(1, Relaxed);
@@ -290,41 +306,45 @@ impl Tracking {
     }
 
     /// Collects a changed key for those who named a prefix of it. O(key log prefixes).
-    fn note_for_prefixes(&self, key: &[u8], writer: u64) {
+    fn note_for_prefixes(&self, key: &[u8], writer: &Writer<'_>) {
         let mut all = self.prefixes.lock();
         for len in 0..=key.len() {
             if let Some(prefix) = all.get_mut(&key[..len]) {
-                prefix.changed.entry(key.into()).or_insert(writer);
+                prefix.changed.entry((writer.thread, key.into())).or_insert(writer.client);
                 self.changed.store(true, Relaxed);
             }
         }
     }
 
-    /// Tells the keys below prefixes that changed in this turn. Call it before the turn's replies leave.
+    /// Tells the keys below prefixes that changed on `thread` in this turn. Call it before the turn's replies
+    /// leave.
     #[inline]
-    pub fn broadcast(&self, shared: &Shared) {
+    pub fn broadcast(&self, shared: &Shared, thread: usize) {
         // Relaxed: this thread's own changes are seen; another thread tells its own before its replies leave.
         if self.changed.load(Relaxed) {
-            self.broadcast_changed(shared);
+            self.broadcast_changed(shared, thread);
         }
     }
 
     #[cold]
-    fn broadcast_changed(&self, shared: &Shared) {
-        // Told under the lock: a thread that finds its changes gone knows that they are told.
+    fn broadcast_changed(&self, shared: &Shared, thread: usize) {
         let mut all = self.prefixes.lock();
-        self.changed.store(false, Relaxed);
+        let mut others_changed = false;
         for prefix in all.values_mut() {
-            let changed = std::mem::take(&mut prefix.changed);
+            let changed = std::mem::take(&mut prefix.changed).into_iter();
+            let (changed, others): (BTreeMap<_, _>, _) = changed.partition(|((by, _), _)| *by == thread);
+            prefix.changed = others;
+            others_changed |= !prefix.changed.is_empty();
             for client in &prefix.clients {
                 let noloop = client.tracking.mode().contains(Mode::NOLOOP);
                 let keys = changed.iter().filter(|&(_, &writer)| !(noloop && writer == client.id));
-                let keys: Vec<&[u8]> = keys.map(|(key, _)| &**key).collect();
+                let keys: Vec<&[u8]> = keys.map(|((_, key), _)| &**key).collect();
                 if !keys.is_empty() {
                     tell(shared, client, Some(&keys), None);
                 }
             }
         }
+        self.changed.store(others_changed, Relaxed);
     }
 
     /// Tells all clients that databases were emptied: they drop all that they cache, so nothing is remembered
@@ -356,7 +376,7 @@ impl Tracking {
         }
     }
 
-    /// Forgets keys, as if they had changed, until at most `keys_max` are remembered. Stops after a number of
+    /// Forgets keys, as if they had changed, but for clients that broadcasts are for, until at most `keys_max` are remembered. Stops after a number of
     /// them; the next turn goes on. The caller holds no shard's lock.
     #[cold]
     pub fn forget_beyond(&self, shared: &Shared, keys_max: usize, mut draw: impl FnMut() -> usize) {
@@ -368,7 +388,11 @@ impl Tracking {
             let key = table.as_ref().and_then(|table| table.keys().next().cloned());
             drop(table);
             if let Some(key) = key {
-                self.forget(shared, hasher.key(&key), &mut Writer { client: 0, own: &mut own });
+                self.forget(
+                    shared,
+                    hasher.key(&key),
+                    &mut Writer { client: 0, thread: HOUSEKEEPER, own: &mut own },
+                );
             }
             shard = (shard + 1) % SHARD_COUNT;
             looked += 1;
@@ -378,7 +402,7 @@ impl Tracking {
     /// Forgets a key, telling its readers. The caller holds no shard's lock.
     fn forget(&self, shared: &Shared, key: Key<'_>, writer: &mut Writer<'_>) {
         let mut locked = shared.keyspace.lock_one(key.hash);
-        self.changed(shared, Some(&mut locked), key, writer);
+        self.tell_readers(shared, Some(&mut locked), key, writer);
     }
 }
 

@@ -27,9 +27,9 @@ use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::dispatch::{Engine, Request};
-use crate::execute::Caller;
+use crate::execute::{Caller, lock_reach};
 use crate::owned_args::OwnedArgs;
-use crate::session::{ClientInfo, Session};
+use crate::session::{ClientInfo, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::timing::Ran;
 
@@ -424,6 +424,9 @@ impl Engine {
         }
         hashes.extend(session.watch.iter().flat_map(|watch| watch.keys.iter().map(|key| key.hash)));
         let mut locked = shared.keyspace.lock_all_of(hashes.into_iter());
+        if locked.is_followed() {
+            locked = Self::lock_reach_of(shared, locked, transaction);
+        }
         if session.watch.as_ref().is_some_and(|watch| watch.is_stale(self, shared, &mut locked)) {
             return false;
         }
@@ -459,6 +462,18 @@ impl Engine {
         true
     }
 
+    /// Locks what serving clients may touch that wait for a transaction's keys. See [`lock_reach`].
+    #[cold]
+    fn lock_reach_of<'k>(shared: &'k Shared, locked: Locked<'k>, transaction: &Transaction) -> Locked<'k> {
+        let hasher = shared.keyspace.hasher();
+        let all: Vec<Args<'_>> = transaction.queue.iter().map(|queued| queued.args.args(hasher)).collect();
+        let mut keys = Vec::new();
+        for (queued, args) in transaction.queue.iter().zip(&all) {
+            for_each_key(queued.registered.command.keys, args, |at, _| keys.push(args.key(at)));
+        }
+        lock_reach(shared, locked, keys.iter().copied())
+    }
+
     /// Runs a transaction as the exclusive owner of the keyspace; whether it ran.
     fn exec_alone(
         &mut self,
@@ -478,14 +493,22 @@ impl Engine {
         let mut reply = Reply::new(out, session.protocol);
         // In case it unsubscribes: messages have no place within its reply.
         shared.pubsub.catch_up(session, &mut reply);
-        reply.array(transaction.queue.len());
+        if !session.is_silenced() {
+            reply.array(transaction.queue.len());
+        }
         session.in_exec = true;
         for queued in &transaction.queue {
             let args = queued.args.args(shared.keyspace.hasher());
             let request = Request { registered: Some(queued.registered), args };
+            let replied = out.len_bytes();
             self.run_queued(session, queued.registered, &request, out, pass);
+            // Command by command: CLIENT REPLY may be one of them.
+            if session.is_silenced() && !queued.registered.is_subscription() {
+                out.truncate(replied);
+            }
         }
         session.in_exec = false;
+        self.silenced_itself = session.reply_mode != ReplyMode::On;
         self.tell_followers(shared, shared.keyspace.lock_none(), session);
         true
     }

@@ -136,7 +136,7 @@ impl Worker {
             self.ready = self.run_all(ready, &mut pass);
             let resumed = std::mem::take(&mut self.resumed);
             self.run_all(resumed, &mut pass);
-            shared.tracking.broadcast(&shared);
+            shared.tracking.broadcast(&shared, self.engine.standing.thread);
             self.take_deliveries();
             self.take_publications();
             self.send_freed_replies();

@@ -5,7 +5,7 @@ use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group};
-use crate::wait::{EmptyReply, timeout_ms};
+use crate::wait::{EmptyReply, WaitFor, timeout_ms};
 
 pub(super) static WAIT: Command = Command {
     name: "WAIT",
@@ -30,7 +30,7 @@ fn wait(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if replicas <= 0 {
         EmptyReply::Zero.write_at_once(&mut ctx.reply);
     } else {
-        ctx.nothing_yet(timeout_ms, EmptyReply::Zero, Vec::new);
+        ctx.nothing_yet(timeout_ms, EmptyReply::Zero, WaitFor::default);
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ fn waitaof(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if replicas == 0 {
         EmptyReply::TwoZeros.write_at_once(&mut ctx.reply);
     } else {
-        ctx.nothing_yet(timeout_ms, EmptyReply::TwoZeros, Vec::new);
+        ctx.nothing_yet(timeout_ms, EmptyReply::TwoZeros, WaitFor::default);
     }
     Ok(())
 }

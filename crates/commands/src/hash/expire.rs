@@ -353,6 +353,7 @@ fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if persisted > 0 {
         ctx.db.note_field_deadlines(key);
         ctx.changed_by(persisted, EventClass::HASH, "hpersist", key);
+        ctx.tell_caches_last(key);
     }
     Ok(())
 }

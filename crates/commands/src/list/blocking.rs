@@ -3,9 +3,9 @@
 use keyspace::{List, ListEnd};
 
 use super::transfer::{MultiPop, end_named, move_one};
-use super::{bulk, limits, pop_event, remove_if_empty};
+use super::{bulk, limits, note_pop};
 use crate::args::Args;
-use crate::ctx::{Ctx, EventClass};
+use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
 use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
@@ -52,14 +52,11 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), C
         ctx.reply.array(2);
         ctx.reply.bulk(key.bytes);
         list.pop(end, 1, limits, |element| bulk(&mut ctx.reply, element));
-        ctx.changed(EventClass::LIST, pop_event(end), key);
-        remove_if_empty(ctx, key);
+        note_pop(ctx, 1, end, key);
         return Ok(());
     }
     ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
-        let request =
-            |index| AwaitedKey::new(args.key(index), Awaited::List, &[args.get(0), args.get(index), b"0"]);
-        (1..timeout_at).map(request).collect()
+        (1..timeout_at).map(|index| AwaitedKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
     });
     Ok(())
 }
@@ -132,10 +129,7 @@ fn move_or_wait(
 ) -> Result<(), CommandError> {
     let timeout_ms = timeout_seconds(args, args.len() - 1)?;
     if !move_one(ctx, args, from, to)? {
-        ctx.nothing_yet(timeout_ms, empty, || {
-            let words: Vec<&[u8]> = args.from(0).collect();
-            vec![AwaitedKey::new(args.key(1), Awaited::List, &words)]
-        });
+        ctx.nothing_yet(timeout_ms, empty, || vec![AwaitedKey::new(args.key(1), Awaited::List)]);
     }
     Ok(())
 }
@@ -169,24 +163,8 @@ fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let timeout_ms = timeout_seconds(args, 1)?;
     if !request.pop(ctx, args)? {
         ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
-            request
-                .keys()
-                .map(|index| awaited_alone(args, index, request.keys().end, Awaited::List))
-                .collect()
+            request.keys().map(|index| AwaitedKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
         });
     }
     Ok(())
-}
-
-/// What a request such as `BLMPOP timeout numkeys key [key ...] options` does once the key at `index` alone
-/// is ready; its options begin at `options_at`.
-pub(crate) fn awaited_alone(
-    args: &Args<'_>,
-    index: usize,
-    options_at: usize,
-    awaited: Awaited,
-) -> AwaitedKey {
-    let mut words: Vec<&[u8]> = vec![args.get(0), b"0", b"1", args.get(index)];
-    words.extend(args.from(options_at));
-    AwaitedKey::new(args.key(index), awaited, &words)
 }

@@ -82,6 +82,7 @@ fn lrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if removed > 0 {
         ctx.changed_by(removed as u64, EventClass::LIST, "lrem", key);
         remove_if_empty(ctx, key);
+        ctx.tell_caches_last(key);
     }
     Ok(())
 }
@@ -142,6 +143,7 @@ fn ltrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.effects.discard(entry);
         ctx.changed_by(removed as u64, EventClass::LIST, "ltrim", key);
         ctx.changed_by(0, EventClass::GENERIC, "del", key);
+        ctx.tell_caches_last(key);
         return Ok(());
     }
     let trimmed = list.trim(start, stop, limits);
@@ -149,6 +151,7 @@ fn ltrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.effects.discard_object(leftovers.into_object());
     }
     ctx.changed_by(trimmed.removed as u64, EventClass::LIST, "ltrim", key);
+    ctx.tell_caches_last(key);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use keyspace::{Key, List, ListEnd};
 
-use super::{bulk, limits, pop_event, push_event, remove_if_empty};
+use super::{bulk, limits, note_pop, pop_event, push_event};
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
@@ -97,8 +97,11 @@ pub(super) fn move_one(
         list.push(to, std::iter::once(element.as_slice()), limits);
     }
     ctx.changed_by(0, EventClass::LIST, push_event(to), destination);
-    ctx.changed(EventClass::LIST, pop_event(from), source);
-    remove_if_empty(ctx, source);
+    if source.bytes == destination.bytes {
+        ctx.changed(EventClass::LIST, pop_event(from), source);
+    } else {
+        note_pop(ctx, 1, from, source);
+    }
     Ok(true)
 }
 
@@ -194,8 +197,7 @@ fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> 
     ctx.reply.bulk(key.bytes);
     ctx.reply.array(count.min(list.len()));
     let popped = list.pop(end, count, limits, |element| bulk(&mut ctx.reply, element));
-    ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
-    remove_if_empty(ctx, key);
+    note_pop(ctx, popped, end, key);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use keyspace::{Key, ObjectType, Stream, StreamId};
 use super::read::named_or_id;
 use super::{no_group_of_key, parse_id};
 use crate::args::Args;
-use crate::ctx::{Ctx, EventClass};
+use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 
@@ -71,6 +71,7 @@ fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
     if args.len() > CREATE_ARGS_MAX {
         return Err(unknown_or_wrong_arity(args));
     }
+    let makes_stream = stream.is_none();
     let id = match args.get(4) {
         b"$" => stream.map_or(StreamId::MIN, |stream| stream.last_id()),
         text => parse_id(text, 0)?,
@@ -80,7 +81,10 @@ fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
         return Err(CommandError::Line("BUSYGROUP Consumer Group name already exists"));
     }
     ctx.reply.ok();
-    ctx.changed(EventClass::STREAM, "xgroup-create", key);
+    if makes_stream {
+        ctx.changed_without_event(0, key);
+    }
+    ctx.changed_groups("xgroup-create", key);
     Ok(())
 }
 
@@ -121,7 +125,7 @@ fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     };
     group.set_progress(id, options.entries_read);
     ctx.reply.ok();
-    ctx.changed_unheard(EventClass::STREAM, "xgroup-setid", key);
+    ctx.changed_groups("xgroup-setid", key);
     Ok(())
 }
 
@@ -149,7 +153,9 @@ fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
     ctx.reply.integer(removed.is_some().into());
     if let Some(removed) = removed {
         ctx.effects.discard_object(removed.into_object());
-        ctx.changed(EventClass::STREAM, "xgroup-destroy", key);
+        ctx.changed_groups("xgroup-destroy", key);
+        // Those who wait for entries in that group are told that it is gone.
+        ctx.wake_waiting(key);
     }
     Ok(())
 }
@@ -176,7 +182,7 @@ fn xgroup_createconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), Comma
     let created = group_to_change(ctx, args)?.create_consumer(args.get(4), now_ms).is_some();
     ctx.reply.integer(created.into());
     if created {
-        ctx.changed(EventClass::STREAM, CREATE_CONSUMER_EVENT, args.key(2));
+        ctx.changed_groups(CREATE_CONSUMER_EVENT, args.key(2));
     }
     Ok(())
 }
@@ -202,7 +208,7 @@ fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandE
     let removed = group_to_change(ctx, args)?.remove_consumer(args.get(4));
     ctx.reply.integer(removed.unwrap_or(0) as i64);
     if removed.is_some() {
-        ctx.changed(EventClass::STREAM, "xgroup-delconsumer", args.key(2));
+        ctx.changed_groups("xgroup-delconsumer", args.key(2));
     }
     Ok(())
 }
@@ -277,7 +283,7 @@ pub(super) fn seen_consumer(
         return Ok(Some(consumer));
     }
     let consumer = group.create_consumer(name, now_ms);
-    ctx.changed(EventClass::STREAM, CREATE_CONSUMER_EVENT, key);
+    ctx.changed_groups(CREATE_CONSUMER_EVENT, key);
     Ok(consumer)
 }
 

@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
-use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_ms};
+use crate::wait::{Awaited, AwaitedKey, EmptyReply, WaitFor, timeout_ms};
 
 pub(super) static XLEN: Command = Command {
     name: "XLEN",
@@ -188,10 +188,12 @@ fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         reply_entries(&mut ctx.reply, stream.range(start, StreamId::MAX).take(request.count));
     }
     served.end(ctx, &request, || {
-        let awaited = request.streams().zip(&after).map(|((key_at, _), after)| {
-            request.awaited_alone(args, key_at, after.text(&mut IdText::new()), Awaited::Stream)
-        });
-        awaited.collect()
+        // `$` and `+` stand for what they are now.
+        let mut words: Vec<Box<[u8]>> = args.from(0).map(Into::into).collect();
+        for ((_, id_at), after) in request.streams().zip(&after) {
+            words[id_at] = after.text(&mut IdText::new()).into();
+        }
+        WaitFor { keys: request.awaited(args, Awaited::Stream), request: Some(words) }
     });
     Ok(())
 }
@@ -218,7 +220,7 @@ impl ServedStreams {
     }
 
     /// Ends the reply. Where there is no stream in it, a request with BLOCK waits for what `awaited` says.
-    fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> Vec<AwaitedKey>) {
+    fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> WaitFor) {
         let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {
             (0, _) => {
@@ -311,10 +313,7 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         }
     }
     // Whoever wants what is pending was told of it above: who waits wants new entries.
-    served.end(ctx, &request, || {
-        let keys = request.streams().map(|(key_at, _)| key_at);
-        keys.map(|key_at| request.awaited_alone(args, key_at, b">", Awaited::Group)).collect()
-    });
+    served.end(ctx, &request, || request.awaited(args, Awaited::Group).into());
     Ok(())
 }
 
@@ -449,11 +448,9 @@ impl<'a> ReadRequest<'a> {
         (keys_at..keys_at + count).map(move |key_at| (key_at, key_at + count))
     }
 
-    /// The same request about one stream alone, above `id`: what runs when the stream is ready.
-    fn awaited_alone(&self, args: &Args<'_>, key_at: usize, id: &[u8], awaited: Awaited) -> AwaitedKey {
-        let mut words: Vec<&[u8]> = args.from(0).take(self.keys_at).collect();
-        words.extend([args.get(key_at), id]);
-        AwaitedKey::new(args.key(key_at), awaited, &words)
+    /// The keys, each with what must be there.
+    fn awaited(&self, args: &Args<'_>, awaited: Awaited) -> Vec<AwaitedKey> {
+        self.streams().map(|(key_at, _)| AwaitedKey::new(args.key(key_at), awaited)).collect()
     }
 }
 

@@ -71,6 +71,7 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if trimmed > 0 {
         ctx.changed_by(0, EventClass::STREAM, "xtrim", key);
     }
+    ctx.tell_caches_last(key);
     Ok(())
 }
 
@@ -131,6 +132,7 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(removed as i64);
     if removed > 0 {
         ctx.changed_by(removed as u64, EventClass::STREAM, "xtrim", key);
+        ctx.tell_caches_last(key);
     }
     Ok(())
 }
@@ -163,7 +165,7 @@ fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::NoSuchKey)?;
     history.apply(stream)?;
     ctx.reply.ok();
-    ctx.changed(EventClass::STREAM, "xsetid", key);
+    ctx.changed_groups("xsetid", key);
     Ok(())
 }
 

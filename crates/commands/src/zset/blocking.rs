@@ -4,7 +4,6 @@ use super::pop::{End, Layout, MultiPop, Wanted, pop};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::list::awaited_alone;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
 use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
 
@@ -52,9 +51,7 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), Comma
         }
     }
     ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
-        let request =
-            |index| AwaitedKey::new(args.key(index), Awaited::Zset, &[args.get(0), args.get(index), b"0"]);
-        (1..timeout_at).map(request).collect()
+        (1..timeout_at).map(|index| AwaitedKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
     });
     Ok(())
 }
@@ -90,7 +87,7 @@ fn bzmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !request.pop(ctx, args)? {
         ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
             let keys = request.keys.clone();
-            keys.map(|index| awaited_alone(args, index, request.keys.end, Awaited::Zset)).collect()
+            keys.map(|index| AwaitedKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
         });
     }
     Ok(())

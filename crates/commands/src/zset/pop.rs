@@ -77,6 +77,7 @@ pub(super) fn pop(
     if emptied {
         remove_emptied(ctx, key);
     }
+    ctx.tell_caches_last(key);
     Ok(popped)
 }
 

@@ -195,7 +195,11 @@ static PUBLISH: Command<Runner> = Command {
     complexity: "O(N+M)",
     deprecated: None,
     arity: Arity::Exactly(3),
-    flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
+    flags: Flags::PUBSUB
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::MAY_REPLICATE),
     acl: Acl::PUBSUB,
     keys: &[],
     tips: &[],

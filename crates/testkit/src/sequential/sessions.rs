@@ -133,12 +133,13 @@ impl Database {
                     Some(Object::Zset(_)) => matches!(&*verb, b"BZPOPMIN" | b"BZPOPMAX"),
                     _ => false,
                 };
-                // Not that key, but the first that it named and that has something.
+                // Not that key, but the first that it named and that has something: an error where that is not
+                // what it waits for.
                 let mut keys = keys.iter().filter(|_| is_there && keys.contains(&key));
-                match keys.find_map(|key| self.pop(&verb, key).ok()?) {
+                match keys.find_map(|key| self.pop(&verb, key).transpose()) {
                     Some(popped) => {
                         self.sessions.queue.remove(at);
-                        self.sessions.served.insert(client, Ok(popped));
+                        self.sessions.served.insert(client, popped);
                     }
                     None => at += 1,
                 }

@@ -248,6 +248,11 @@ fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) {
         return;
     }
     client.kill_requested.store(true, Relaxed);
+    // From now on nobody serves it, or what it takes would be lost with it.
+    let waiter = client.waiter().clone();
+    if let Some(waiter) = waiter {
+        waiter.over.end();
+    }
     let mailbox = &ctx.shared.threads[client.thread].mailbox;
     if mailbox.send(Message::Kill { conn: client.conn, id: client.id }).is_err() {
         tracing::warn!(client = client.id, "its thread's mailbox is full; kill it again");
