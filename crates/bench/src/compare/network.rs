@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::relay::Shape;
+use crate::interrupt::{Interrupt, Leftover};
 use crate::results::LinkKind;
 
 /// A link that engines are reached through.
@@ -35,7 +36,11 @@ pub struct Wanted {
 impl Link {
     /// Makes a link, and says why it is not the kernel's where that was not asked for. `Err` is one line
     /// that says what is not permitted or missing.
-    pub fn make(number: u8, wanted: &Wanted) -> Result<(Self, Option<String>), String> {
+    pub fn make(
+        number: u8,
+        wanted: &Wanted,
+        interrupt: &Interrupt,
+    ) -> Result<(Self, Option<String>), String> {
         let relay = || {
             Link::Relay(Shape {
                 one_way: Duration::from_micros(u64::from(wanted.round_trip_ms) * 500),
@@ -45,7 +50,7 @@ impl Link {
         if wanted.kind == Some(LinkKind::Relay) {
             return Ok((relay(), None));
         }
-        match Namespace::make(number, wanted) {
+        match Namespace::make(number, wanted, interrupt) {
             Ok(namespace) => Ok((Link::Netem(namespace), None)),
             Err(reason) if wanted.kind == Some(LinkKind::Netem) => Err(reason),
             Err(reason) => Ok((relay(), Some(reason))),
@@ -81,14 +86,17 @@ impl Link {
 pub struct Namespace {
     name: String,
     number: u8,
+    /// Removes it where the process ends at once.
+    _leftover: Leftover,
 }
 
 impl Namespace {
-    fn make(number: u8, wanted: &Wanted) -> Result<Self, String> {
+    fn make(number: u8, wanted: &Wanted, interrupt: &Interrupt) -> Result<Self, String> {
         // The process' number keeps studies that run at once apart.
         let name = format!("skb{}n{number}", std::process::id() % 100_000);
         let number = (std::process::id() as u8).wrapping_add(number);
-        let link = Self { name, number };
+        let left = name.clone();
+        let link = Self { name, number, _leftover: interrupt.on_exit(move || remove(&left)) };
         let (name, here, there) = (link.name.clone(), link.interface('a'), link.interface('b'));
         let ours = format!("10.213.{number}.1/24");
         let theirs = format!("{}/24", link.address());
@@ -128,10 +136,15 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // What was not made yet cannot be removed; the pair goes with the namespace.
-        let _ = run("ip", &["link", "delete", &self.interface('a')]);
-        let _ = run("ip", &["netns", "delete", &self.name]);
+        remove(&self.name);
     }
+}
+
+/// Removes namespace `name`, with the interface that leads to it.
+fn remove(name: &str) {
+    // What was not made yet cannot be removed; the pair goes with the namespace.
+    let _ = run("ip", &["link", "delete", &format!("{name}a")]);
+    let _ = run("ip", &["netns", "delete", name]);
 }
 
 /// Runs a command; `Err` is what it said, in one line.

@@ -168,7 +168,7 @@ impl<'a> Runner<'a> {
         }
         let load = &self.study.load;
         let wanted = Wanted { kind: load.link, round_trip_ms, mbit_per_second: load.link_mbit_per_second };
-        let (link, instead) = Link::make(u8::try_from(number).unwrap_or(u8::MAX), &wanted)?;
+        let (link, instead) = Link::make(u8::try_from(number).unwrap_or(u8::MAX), &wanted, &self.interrupt)?;
         if let Some(reason) = instead {
             self.note(format!("{round_trip_ms} ms link: a relay, as netem is not to be had: {reason}"));
         }

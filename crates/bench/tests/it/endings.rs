@@ -80,6 +80,21 @@ fn ctrl_c_ends_a_run_with_what_was_measured() {
 }
 
 #[test]
+fn ctrl_c_ends_the_search_of_a_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SlowServer::start(Oddities::default());
+    let port = server.port().to_string();
+    let arguments =
+        ["run", "-p", &port, "--rate", "500", "--rate-sweep", "60000", "--duration", "60", "-t", "get,set"];
+    let run = start(&arguments, dir.path());
+    wait_until(|| server.requests() > 20);
+    signal(pid(&run), Signal::INT);
+    let (code, printed, errors) = ended(run);
+    assert_eq!((code, errors.as_str()), (Some(130), ""));
+    assert!(printed.lines().last().unwrap().ends_with("the search ended early"), "{printed}");
+}
+
+#[test]
 fn ctrl_c_ends_a_run_that_has_not_begun() {
     // It takes connections in and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
