@@ -130,6 +130,13 @@ impl Study {
         if self.workloads.is_empty() {
             return Err(Mistake::new("no [[workload]]: nothing would be measured"));
         }
+        // A size may be part of a command: each must make sense.
+        for &value_bytes in &self.load.value_bytes {
+            for at in 0..self.workloads.len() {
+                self.workloads_of_entry(at, value_bytes)?;
+            }
+            self.preload_workload(value_bytes)?;
+        }
         let mut names: Vec<String> = Vec::new();
         for at in 0..self.workloads.len() {
             for workload in self.workloads_of_entry(at, self.load.value_bytes[0])? {
@@ -140,7 +147,7 @@ impl Study {
                 names.push(workload.name);
             }
         }
-        self.preload_workload(self.load.value_bytes[0]).map(drop)
+        Ok(())
     }
 }
 

@@ -431,7 +431,7 @@ impl Study {
     /// The workloads of a checked study.
     pub fn workloads_of(&self, value_bytes: usize) -> Vec<NamedWorkload> {
         let of_entry =
-            |at| self.workloads_of_entry(at, value_bytes).expect("the study was checked with another size");
+            |at| self.workloads_of_entry(at, value_bytes).expect("the study was checked with each size");
         (0..self.workloads.len()).flat_map(of_entry).collect()
     }
 
@@ -506,7 +506,7 @@ impl Study {
 
     /// The preload of a checked study and how many requests it is.
     pub fn preload_of(&self, value_bytes: usize) -> Option<(Workload, u64)> {
-        self.preload_workload(value_bytes).expect("the study was checked with another size")
+        self.preload_workload(value_bytes).expect("the study was checked with each size")
     }
 
     fn filled_in(&self, line: &str, value_bytes: usize) -> String {

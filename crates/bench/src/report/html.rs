@@ -260,6 +260,16 @@ fn section(group: &Group) -> Markup {
     }
 }
 
+/// `1 thread`, or `1 to 8 threads` where runs differ.
+fn client_threads(outcome: &Outcome) -> String {
+    let all = || outcome.cells.iter().flat_map(|cell| &cell.rounds).map(|run| run.settings.threads);
+    match (all().min().unwrap_or(0), all().max().unwrap_or(0)) {
+        (1, 1) => "1 thread".to_owned(),
+        (least, most) if least == most => format!("{most} threads"),
+        (least, most) => format!("{least} to {most} threads"),
+    }
+}
+
 fn setting(outcome: &Outcome) -> Markup {
     let machine = &outcome.machine;
     let one = outcome.cells.iter().find_map(|cell| cell.rounds.first());
@@ -272,7 +282,7 @@ fn setting(outcome: &Outcome) -> Markup {
                 @if let Some(run) = one {
                     dt { "Load generator" }
                     dd {
-                        (run.settings.threads) @if run.settings.threads == 1 { " thread" } @else { " threads" }
+                        (client_threads(outcome))
                         ", pipeline " (run.settings.pipeline) ", RESP" (run.settings.resp)
                         ", " (run.settings.keyspace) " keys, " (run.settings.io_backend)
                         ", on the same machine unless an engine's address says otherwise"
