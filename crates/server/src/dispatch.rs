@@ -255,6 +255,7 @@ impl Engine {
         } else {
             out.append(behind);
         }
+        self.own_pushes.redirect(&self.shared);
         let about_clients = request.registered.is_some_and(|registered| registered.full_name == "client");
         if session.transaction.is_none() && !about_clients {
             session.info.tracking.remove(Mode::CACHING);

@@ -30,7 +30,7 @@ use crate::command_table::{Registered, Runner};
 use crate::follow::{Reach, WaitedKey, Waiter};
 use crate::notify::{Notifications, Notifier};
 use crate::owned_args::OwnedArgs;
-use crate::session::Session;
+use crate::session::{ClientInfo, Session};
 use crate::shared::{Delivery, Shared};
 use crate::spikes::Event;
 use crate::tracking::{Mode, OwnPushes, Place, Writer};
@@ -132,6 +132,17 @@ pub fn lock_reach_of<'k>(
     lock_reach(shared, locked, keys.iter().copied())
 }
 
+/// Whether what this command reads is to be remembered for its client's cache.
+fn tracks_reads(session: &Session, registered: &Registered) -> bool {
+    if !session.tracking || !registered.command.flags.contains(Flags::READONLY) {
+        return false;
+    }
+    let mode = session.info.tracking.mode();
+    let given = mode.contains(Mode::CACHING);
+    let opted_out = (mode.contains(Mode::OPTIN) && !given) || (mode.contains(Mode::OPTOUT) && given);
+    !mode.contains(Mode::BCAST) && !opted_out
+}
+
 impl<'e> Executor<'e> {
     /// Runs a handler on the locked shards; a failed one has replied nothing.
     #[inline]
@@ -203,8 +214,8 @@ impl<'e> Executor<'e> {
         args: &Args<'_>,
     ) {
         self.note_touched(locked, session.id);
-        if session.tracking && registered.command.flags.contains(Flags::READONLY) {
-            self.remember_reads(locked, session, registered, args);
+        if tracks_reads(session, registered) {
+            self.remember_reads(locked, &session.info, registered, args);
         }
         if self.standing.monitored {
             self.shared.monitors.tell(self.shared, session, registered, args);
@@ -257,20 +268,14 @@ impl<'e> Executor<'e> {
     fn remember_reads(
         &mut self,
         locked: &mut Locked<'_>,
-        session: &Session,
+        reader: &Arc<ClientInfo>,
         registered: &'static Registered,
         args: &Args<'_>,
     ) {
-        let mode = session.info.tracking.mode();
-        let given = mode.contains(Mode::CACHING);
-        let opted_out = (mode.contains(Mode::OPTIN) && !given) || (mode.contains(Mode::OPTOUT) && given);
-        if mode.contains(Mode::BCAST) || opted_out {
-            return;
-        }
         for_each_key(registered.command.keys, args, |at, _| {
             let key = args.key(at);
             if let Some(shard) = locked.shard_of_mut(key.hash) {
-                self.shared.tracking.remember(shard, key, &session.info);
+                self.shared.tracking.remember(shard, key, reader);
             }
         });
     }
@@ -350,7 +355,7 @@ impl<'e> Executor<'e> {
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.standing.uptime_ms.saturating_add(timeout_ms)),
             args: OwnedArgs::new(args.from(0)),
             request,
-            since: Instant::now(),
+            reader: tracks_reads(session, registered).then(|| Arc::clone(&session.info)),
             keys,
             reached,
             filled,
@@ -455,7 +460,7 @@ impl<'e> Executor<'e> {
             touch: waiter.touch,
             patience: Patience::StillWaits,
         };
-        let since = (self.standing.latency_ms > 0).then(Instant::now);
+        let since = Instant::now();
         let mut out = ByteQueue::new();
         let args = waiter.request().args(self.shared.keyspace.hasher());
         let result = self.call(locked, caller, handler, &args, &mut out);
@@ -467,19 +472,25 @@ impl<'e> Executor<'e> {
             self.shared.count_failure(self.standing.thread, waiter.registered, &line);
             Reply::new(&mut out, waiter.protocol).error_bytes(&line);
         }
+        if let Some(reader) = &waiter.reader {
+            self.remember_reads(locked, reader, waiter.registered, &args);
+        }
         // What the client caches and its own command changed: behind the reply.
         let mut own = std::mem::take(self.own);
         self.note_touched(locked, waiter.client);
         std::mem::swap(self.own, &mut own);
+        let took = since.elapsed();
         self.shared.threads[waiter.thread].deliver(Delivery {
             conn: waiter.conn,
             client: waiter.client,
             ticket: waiter.ticket,
             reply: out,
-            pushes: own.behind,
+            pushes: std::mem::take(&mut own.behind),
+            took,
         });
-        if let Some(since) = since {
-            self.shared.spikes.note(self.standing.latency_ms, Event::CommandUnblocking, since.elapsed());
+        own.redirect(self.shared);
+        if self.standing.latency_ms > 0 {
+            self.shared.spikes.note(self.standing.latency_ms, Event::CommandUnblocking, took);
         }
         true
     }

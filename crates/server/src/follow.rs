@@ -18,7 +18,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
 
 use commands::ctx::Touched;
 use commands::{Awaited, EmptyReply};
@@ -61,8 +60,8 @@ pub struct Waiter {
     pub args: OwnedArgs,
     /// What runs for it, where that is something else.
     pub request: Option<OwnedArgs>,
-    /// Since when it waits.
-    pub since: Instant,
+    /// The client, if what it reads is remembered for its cache.
+    pub reader: Option<Arc<ClientInfo>>,
     /// What it waits for.
     pub keys: Vec<WaitedKey>,
     /// Hashes of all keys of its request.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use commands::ctx::Touched;
 use crossbeam_utils::CachePadded;
@@ -103,6 +103,8 @@ pub struct Delivery {
     pub reply: ByteQueue,
     /// Messages that stand behind it.
     pub pushes: ByteQueue,
+    /// How long its request ran to get it.
+    pub took: Duration,
 }
 
 impl ThreadPort {

@@ -236,13 +236,12 @@ impl Engine {
         self.shared.hot_keys.note(self.standing.thread, ran, took, |bound| rng.u32(..bound));
     }
 
-    /// Notes a command that waited for a key and is answered now. Its time is that of its wait too.
-    pub(crate) fn note_waited(&self, session: &Session, waiter: &Waiter, reply_bytes: usize) {
+    /// Notes a command that waited for a key and is answered now. As in Redis, its time is that of its work.
+    pub(crate) fn note_waited(&self, session: &Session, waiter: &Waiter, took: Duration, reply_bytes: usize) {
         let args = &waiter.args.args(self.shared.keyspace.hasher());
         let request_bytes = args.from(0).map(<[u8]>::len).sum();
         self.counters(waiter.registered).calls.add(1);
         let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes], calls: 1 };
-        let took = waiter.since.elapsed();
         self.note_time(waiter.registered, took, 1);
         self.log_command(session, &ran, took);
     }

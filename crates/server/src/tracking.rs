@@ -89,6 +89,17 @@ pub struct OwnPushes {
     pub ahead: ByteQueue,
     /// They go behind it.
     pub behind: ByteQueue,
+    /// Messages that it redirects to other clients: they go when the command is done.
+    pub elsewhere: Vec<(Arc<ClientInfo>, Arc<[u8]>)>,
+}
+
+impl OwnPushes {
+    /// Sends what goes to others. The command that made it is done.
+    pub fn redirect(&mut self, shared: &Shared) {
+        for (target, bytes) in self.elsewhere.drain(..) {
+            push(shared, &target, &bytes);
+        }
+    }
 }
 
 /// Where news of a client's own FLUSHALL stands beside the reply.
@@ -300,7 +311,7 @@ impl Tracking {
             let mode = reader.tracking.mode();
             let concerned = mode.contains(Mode::ON) && !mode.contains(Mode::BCAST);
             if concerned && !(mode.contains(Mode::NOLOOP) && reader.id == writer.client) {
-                tell(shared, &reader, Some(&[key.bytes]), Some((writer.client, &mut writer.own.behind)));
+                tell(shared, &reader, Some(&[key.bytes]), Some((&mut *writer, Place::Behind)));
             }
         }
     }
@@ -352,13 +363,9 @@ impl Tracking {
     /// keys).
     pub fn flushed(&self, shared: &Shared, writer: &mut Writer<'_>, place: Place) {
         if self.clients() > 0 {
-            let own = match place {
-                Place::Ahead => &mut writer.own.ahead,
-                Place::Behind => &mut writer.own.behind,
-            };
             for client in shared.clients.all() {
                 if client.tracking.mode().contains(Mode::ON) {
-                    tell(shared, &client, None, Some((writer.client, &mut *own)));
+                    tell(shared, &client, None, Some((&mut *writer, place)));
                 }
             }
         }
@@ -418,13 +425,13 @@ const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 /// Places looked at in one turn for keys to forget.
 const FORGOTTEN_PER_TURN: usize = 2 * SHARD_COUNT;
 
-/// Sends a client, or whom it redirects to, the changed keys; none for all. Messages to `own`'s client, whose
-/// command runs, are put there.
+/// Sends a client, or whom it redirects to, the changed keys; none for all. Messages to or on behalf of the
+/// writer, whose command runs, wait with it.
 fn tell(
     shared: &Shared,
     client: &Arc<ClientInfo>,
     keys: Option<&[&[u8]]>,
-    own: Option<(u64, &mut ByteQueue)>,
+    writer: Option<(&mut Writer<'_>, Place)>,
 ) {
     let redirect = client.tracking.redirect();
     let target = match redirect {
@@ -434,7 +441,7 @@ fn tell(
     let Some(target) = target else {
         client.tracking.insert(Mode::BROKEN);
         if client.speaks_resp3() {
-            send(shared, client, own, |reply| {
+            send(shared, client, client, writer, |reply| {
                 reply.push(2);
                 reply.bulk(b"tracking-redir-broken");
                 reply.integer(redirect as i64);
@@ -450,14 +457,14 @@ fn tell(
         }
     };
     if target.speaks_resp3() {
-        send(shared, &target, own, |reply| {
+        send(shared, client, &target, writer, |reply| {
             reply.push(2);
             reply.bulk(b"invalidate");
             write_keys(reply);
         });
     } else if redirect != 0 && target.is_subscriber() {
         // RESP2 has no messages but those of channels. As in Redis, any subscription will do.
-        send(shared, &target, own, |reply| {
+        send(shared, client, &target, writer, |reply| {
             reply.array(3);
             reply.bulk(b"message");
             reply.bulk(INVALIDATION_CHANNEL);
@@ -466,24 +473,32 @@ fn tell(
     }
 }
 
-/// Writes a message in the protocol of its receiver, and hands it over.
+/// Writes a message of `client` in the protocol of its receiver, and hands it over.
 fn send(
     shared: &Shared,
+    client: &Arc<ClientInfo>,
     target: &Arc<ClientInfo>,
-    own: Option<(u64, &mut ByteQueue)>,
+    writer: Option<(&mut Writer<'_>, Place)>,
     write: impl FnOnce(&mut Reply<'_>),
 ) {
     let protocol = if target.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 };
+    // A session looks for messages of its own while it tracks.
+    let tracks = |client: &ClientInfo| client.tracking.mode().contains(Mode::ON);
+    let (id, own) = match writer {
+        Some((writer, Place::Ahead)) if writer.client == target.id && tracks(target) => {
+            return write(&mut Reply::new(&mut writer.own.ahead, protocol));
+        }
+        Some((writer, _)) if writer.client == target.id && tracks(target) => {
+            return write(&mut Reply::new(&mut writer.own.behind, protocol));
+        }
+        Some((writer, _)) => (writer.client, Some(&mut *writer.own)),
+        None => (0, None),
+    };
+    let mut out = ByteQueue::new();
+    write(&mut Reply::new(&mut out, protocol));
+    let bytes: Arc<[u8]> = out.as_single().expect("keys are copied into it, not shared").into();
     match own {
-        // Its session looks for its own messages while it tracks.
-        Some((id, out)) if id == target.id && target.tracking.mode().contains(Mode::ON) => {
-            write(&mut Reply::new(out, protocol));
-        }
-        _ => {
-            let mut out = ByteQueue::new();
-            write(&mut Reply::new(&mut out, protocol));
-            let bytes = out.as_single().expect("keys are copied into it, not shared");
-            push(shared, target, &Arc::from(bytes));
-        }
+        Some(own) if id == client.id && tracks(client) => own.elsewhere.push((Arc::clone(target), bytes)),
+        _ => push(shared, target, &bytes),
     }
 }

@@ -401,7 +401,7 @@ impl Worker {
             let awaits =
                 session.info.waiter().as_ref().is_some_and(|waiter| waiter.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
-                self.end_wait(delivery.conn, |_, out| out.append(delivery.reply));
+                self.end_wait(delivery.conn, delivery.took, |_, out| out.append(delivery.reply));
                 self.net.output(delivery.conn).append(delivery.pushes);
             }
         }
@@ -420,13 +420,13 @@ impl Worker {
             };
             // Served at this very moment: its reply is on the way.
             if waiter.over.end() {
-                self.end_wait(conn, |protocol, out| waiter.write_empty(protocol, out));
+                self.end_wait(conn, Duration::ZERO, |protocol, out| waiter.write_empty(protocol, out));
             }
         }
     }
 
-    /// Lets a waiting client go on, with a reply. Nobody serves it any more.
-    fn end_wait(&mut self, conn: ConnId, reply: impl FnOnce(Protocol, &mut ByteQueue)) {
+    /// Lets a waiting client go on, with a reply that took this long to make. Nobody serves it any more.
+    fn end_wait(&mut self, conn: ConnId, took: Duration, reply: impl FnOnce(Protocol, &mut ByteQueue)) {
         let shared = Arc::clone(&self.engine.shared);
         let Some(session) = self.session(conn) else { return };
         let waiter = session.info.waiter().clone();
@@ -447,7 +447,7 @@ impl Worker {
                 self.timeouts.remove(&(deadline_ms, waiter.ticket));
             }
             let session = self.sessions[conn.index()].as_deref().expect("it was looked at above");
-            self.engine.note_waited(session, &waiter, reply_bytes);
+            self.engine.note_waited(session, &waiter, took, reply_bytes);
         }
         self.resume(conn, Flow::Waiting);
     }

@@ -1,6 +1,7 @@
 //! CLIENT PAUSE, UNPAUSE and UNBLOCK: commands and clients that are held back.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
 use ::commands::{Args, CommandError};
@@ -127,8 +128,8 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
                 waiter.write_empty(waiter.protocol, &mut reply);
             }
             let (conn, client, ticket) = (waiter.conn, waiter.client, waiter.ticket);
-            let pushes = ByteQueue::new();
-            ctx.shared.threads[waiter.thread].deliver(Delivery { conn, client, ticket, reply, pushes });
+            let (pushes, took) = (ByteQueue::new(), Duration::ZERO);
+            ctx.shared.threads[waiter.thread].deliver(Delivery { conn, client, ticket, reply, pushes, took });
         }
         first
     });

@@ -165,7 +165,7 @@ pub(super) static CLIENT_CACHING: Command<Runner> = Command {
 fn client_caching(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let state = &ctx.session.info.tracking;
     let mode = state.mode();
-    if !mode.intersects(Mode::OPTIN | Mode::OPTOUT) {
+    if !mode.contains(Mode::ON) {
         return Err(CommandError::Line(
             "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
              enabled",
