@@ -51,6 +51,8 @@ pub struct Runner<'a> {
     /// What went wrong, one line each.
     problems: Vec<String>,
     runs_done: usize,
+    /// Engines of the present group that went away, with their place in it.
+    gone: Vec<(usize, String)>,
     /// What TLS is measured with, when the study asks for it.
     certificate: Option<Certificate>,
 }
@@ -85,7 +87,16 @@ impl<'a> Runner<'a> {
             memory: Vec::new(),
             links: BTreeMap::new(),
         };
-        Self { study, interrupt, save, outcome, problems: Vec::new(), runs_done: 0, certificate: None }
+        Self {
+            study,
+            interrupt,
+            save,
+            outcome,
+            problems: Vec::new(),
+            runs_done: 0,
+            gone: Vec::new(),
+            certificate: None,
+        }
     }
 
     /// Runs it to the end; the outcome, and what went wrong.
@@ -179,6 +190,7 @@ impl<'a> Runner<'a> {
     /// Starts the engines and measures all that they have in common.
     fn group(&mut self, group: Group, link: Option<&Link>, first: bool) -> Result<(), String> {
         let mut engines = Vec::new();
+        self.gone.clear();
         for (at, engine) in self.study.engines.iter().enumerate() {
             if self.outcome.engines[at].left_out.is_some() {
                 continue;
@@ -361,17 +373,30 @@ impl<'a> Runner<'a> {
                 };
                 for turn in 0..engines.len() {
                     let slot = (turn + round) % engines.len();
-                    let Some(running) = &mut engines[slot] else { continue };
+                    let Some(running) = &mut engines[slot] else {
+                        self.mark_gone(slot, &point);
+                        continue;
+                    };
                     let series = (running.name.clone(), workload.name.clone(), transport);
                     if self.is_over() || at_their_limit.contains(&series) {
                         continue;
                     }
                     if !self.measure(round, &point, workload, running) {
                         // What follows in this group fails by its absence; dropping it ends its process.
+                        self.gone.push((slot, running.name.clone()));
                         engines[slot] = None;
                     }
                 }
             }
+        }
+    }
+
+    /// Notes that the engine that was in `slot` could not be measured at `point`.
+    fn mark_gone(&mut self, slot: usize, point: &Point) {
+        let Some((_, name)) = self.gone.iter().find(|(gone, _)| *gone == slot).cloned() else { return };
+        let engine = self.study.engines.iter().find(|engine| engine.name() == name);
+        if !self.is_over() && engine.is_some_and(|engine| engine.takes(point.transport)) {
+            self.cell(&name, point).failure.get_or_insert_with(|| "the engine was gone".to_owned());
         }
     }
 

@@ -37,7 +37,8 @@ fn ended(child: Child) -> (Option<i32>, String, String) {
 /// Starts a study of `engines`.
 fn start_study(dir: &TempDir, load: &str, engines: &str) -> Child {
     let path = dir.path().join("study.toml");
-    let text = format!("title = 'x'\nrounds = 1\n[load]\n{load}\n{engines}[[workload]]\ntests = ['get']\n");
+    let text =
+        format!("title = 'x'\nrounds = 1\n[load]\n{load}\n{engines}[[workload]]\ntests = ['get', 'set']\n");
     fs::write(&path, text).unwrap();
     let out = dir.path().join("out");
     start(&["compare", path.to_str().unwrap(), "--out", out.to_str().unwrap()], dir.path())
@@ -221,10 +222,12 @@ fn an_engine_that_is_killed_or_stopped_leaves_a_study_its_others() {
         let told: Vec<&str> = errors.lines().filter(|line| line.contains(reason)).collect();
         assert_eq!(told.len(), 2, "once when it happens and once at the end: {errors}");
         assert!(errors.lines().last().unwrap().starts_with("saker-bench: slow, GET"), "{errors}");
-        let [slow] = &csv_lines(&dir, "\"slow\"")[..] else { panic!("one line for the slow one") };
-        assert!(slow.contains("\"partial\""), "{slow}");
-        let [quick] = &csv_lines(&dir, "\"quick\"")[..] else { panic!("one line for the quick one") };
-        assert!(!quick.contains("partial") && !quick.contains("failed"), "{quick}");
+        let slow = csv_lines(&dir, "\"slow\"");
+        let status = [",\"partial\",\"", ",\"failed\",\"the engine was gone\""];
+        assert!(slow.len() == 2 && status.iter().all(|status| slow.concat().contains(status)), "{slow:?}");
+        let quick = csv_lines(&dir, "\"quick\"");
+        let lost = |line: &String| line.contains("\"partial\"") || line.contains("\"failed\"");
+        assert!(quick.len() == 2 && !quick.iter().any(lost), "{quick:?}");
         assert!(is_gone(engine) && is_gone(process(dir.path(), "quick")));
     }
 }
