@@ -61,9 +61,11 @@ impl Bucket {
         };
         /// Picks the upper halves of two words of the first and two of the second vector.
         const UPPER_HALVES: i32 = 0b11_01_11_01;
-        let pairs: *const __m128i = self.words.as_ptr().cast();
-        // SAFETY: the bucket is 64 bytes aligned to 64, that is four aligned vectors.
-        let pairs = [0, 1, 2, 3].map(|pair| unsafe { _mm_load_si128(pairs.add(pair)) });
+        let pairs = [0, 2, 4, 6].map(|at| {
+            let pair: *const __m128i = self.words[at..at + 2].as_ptr().cast();
+            // SAFETY: two words are one vector, aligned because the bucket of four of them is aligned to 64.
+            unsafe { _mm_load_si128(pair) }
+        });
         let tags_of = |low: __m128i, high: __m128i| {
             let halves = _mm_shuffle_ps::<UPPER_HALVES>(_mm_castsi128_ps(low), _mm_castsi128_ps(high));
             // The shift keeps the sign, so packing finds nothing out of range.
