@@ -69,9 +69,9 @@ pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, 
     if len > 0 {
         ctx.db.set_object(key, collection, Expiry::Clear);
         ctx.changed_by(stored.changes, stored.class, stored.event, key);
-    } else if ctx.db.contains(key) {
-        remove_emptied(ctx, key);
-        ctx.effects.changes += 1;
+    } else if let Some(entry) = ctx.db.remove_due_too(key) {
+        ctx.effects.discard(entry);
+        ctx.changed(EventClass::GENERIC, "del", key);
     }
 }
 

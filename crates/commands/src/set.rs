@@ -190,6 +190,8 @@ fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (limits, hasher) = (set_limits(ctx), args.hasher());
     let moved = match ctx.db.write::<Set>(source)? {
         None => {
+            // Looked for all the same: it may be over.
+            ctx.db.peek(destination);
             ctx.reply.integer(0);
             return Ok(());
         }

@@ -21,7 +21,7 @@
 use structures::table::Table;
 
 use crate::db::KeyEntry;
-use crate::key::{SHARD_BITS, SHARD_COUNT};
+use crate::key::{Key, SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::Keyspace;
 
 /// Bits of a cursor that are a point in a table.
@@ -80,6 +80,17 @@ impl Keyspace {
             point = 0;
         }
         ScanCursor::START
+    }
+
+    /// Takes a key out of database `db` if its time is over. O(1).
+    pub fn remove_due(&self, db: usize, key: Key<'_>, now_ms: i64) -> Option<KeyEntry> {
+        let mut guard = self.lock(key.shard());
+        let table = &mut guard.db_mut(db).table;
+        let place = table.find(key.position(), key.bytes)?;
+        table.at(place).expiry_ms().filter(|&at_ms| at_ms <= now_ms)?;
+        let entry = table.remove(place);
+        self.removed(&mut guard, db, &entry);
+        Some(entry)
     }
 
     /// A key of database `db`, close to uniformly chosen by the random numbers `draw` gives. The entry is

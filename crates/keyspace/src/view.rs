@@ -251,6 +251,16 @@ impl<'k> View<'k> {
         None
     }
 
+    /// Removes a key if its time is over. Only for commands that have locked no key. O(1).
+    pub fn remove_due(&mut self, key: &[u8]) {
+        let key = self.keyspace.hasher().key(key);
+        if let Some(entry) = self.keyspace.remove_due(self.index, key, self.moment.now_ms) {
+            self.tally.expired_keys += 1;
+            let expired = Expired { db: self.index, hash: key.hash, followed: true, entry };
+            self.tally.noticed.push(Noticed::Expired(expired));
+        }
+    }
+
     /// Now, in Unix milliseconds: the same for all of a turn's commands.
     #[inline]
     pub fn now_ms(&self) -> i64 {
@@ -621,6 +631,22 @@ impl<'k> View<'k> {
         let entry = found.occupied.remove();
         self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
+    }
+
+    /// As [`View::remove`], but a key whose time is over is taken out like any other: where a result that is empty
+    /// is stored, what was there goes in any case. O(1).
+    pub fn remove_due_too(&mut self, key: Key<'_>) -> Option<KeyEntry> {
+        self.settle();
+        let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
+        let entry = table.find(key.position(), key.bytes).map(|place| table.remove(place))?;
+        self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
+        Some(entry)
+    }
+
+    /// As [`View::peek`], and one whose time is over is seen and left where it is. O(1).
+    pub fn peek_due_too(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
+        self.settle();
+        self.locked.shard(key.shard()).db(self.index)?.table.get(key.position(), key.bytes)
     }
 
     /// The key's expiry: `None` where the key is absent, `Some(None)` where it does not expire.

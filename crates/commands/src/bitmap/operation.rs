@@ -62,7 +62,7 @@ fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if len > 0 {
         ctx.db.set_raw_string(destination, result, Expiry::Clear);
         ctx.changed(EventClass::STRING, "set", destination);
-    } else if let Some(entry) = ctx.db.remove(destination) {
+    } else if let Some(entry) = ctx.db.remove_due_too(destination) {
         ctx.effects.discard(entry);
         ctx.changed(EventClass::GENERIC, "del", destination);
     }

@@ -38,7 +38,7 @@ pub(super) static SCAN: Command = Command {
 };
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]: the next cursor, 0 at the end, and keys. All keys
 /// that exist from the first call to the last are returned, some perhaps twice. A call may return a few
-/// more than `count`.
+/// more than `count`. Keys whose time is over are removed if the pattern fits them.
 fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let text = std::str::from_utf8(args.get(1)).ok();
     let number = text.and_then(|text| text.parse().ok()).ok_or(CommandError::Line("ERR invalid cursor"))?;
@@ -46,12 +46,14 @@ fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (keyspace, db) = (ctx.db.keyspace(), ctx.db.index());
     let mut cursor = ScanCursor::from_number(number);
     let mut keys: Vec<Box<[u8]>> = Vec::new();
+    let mut due: Vec<Box<[u8]>> = Vec::new();
     for _ in 0..filter.count.saturating_mul(BUCKETS_PER_COUNT) {
-        cursor = keyspace.scan_step(db, cursor, |entry| {
-            if filter.accepts(entry) {
-                keys.push(entry.key().into());
-            }
+        cursor = keyspace.scan_step(db, cursor, |entry| match filter.verdict(entry) {
+            Verdict::Passes => keys.push(entry.key().into()),
+            Verdict::Due => due.push(entry.key().into()),
+            Verdict::Other => {}
         });
+        due.drain(..).for_each(|key| ctx.db.remove_due(&key));
         if cursor == ScanCursor::START || keys.len() >= filter.count {
             break;
         }
@@ -63,6 +65,17 @@ fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.reply.bulk(key);
     }
     Ok(())
+}
+
+/// What a filter says of a key.
+#[derive(PartialEq, Eq)]
+enum Verdict {
+    /// It is returned.
+    Passes,
+    /// It fits the pattern, and its time is over.
+    Due,
+    /// It is passed over.
+    Other,
 }
 
 /// Which keys are returned. Expired ones never are.
@@ -92,10 +105,16 @@ impl<'a> Filter<'a> {
         Ok(filter)
     }
 
-    fn accepts(&self, entry: &KeyEntry) -> bool {
-        entry.expiry_ms().is_none_or(|at_ms| at_ms > self.now_ms)
-            && self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), false))
-            && self.type_name.is_none_or(|name| name.eq_ignore_ascii_case(type_name(entry).as_bytes()))
+    fn verdict(&self, entry: &KeyEntry) -> Verdict {
+        if !self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), false)) {
+            Verdict::Other
+        } else if entry.expiry_ms().is_some_and(|at_ms| at_ms <= self.now_ms) {
+            Verdict::Due
+        } else if self.type_name.is_none_or(|name| name.eq_ignore_ascii_case(type_name(entry).as_bytes())) {
+            Verdict::Passes
+        } else {
+            Verdict::Other
+        }
     }
 }
 
@@ -124,7 +143,7 @@ fn list_keys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     for shard in 0..SHARD_COUNT {
         let guard = keyspace.lock(shard);
         let entries = guard.db(db).into_iter().flat_map(|db| db.table().iter());
-        for entry in entries.filter(|entry| filter.accepts(entry)) {
+        for entry in entries.filter(|entry| filter.verdict(entry) == Verdict::Passes) {
             ctx.reply.bulk(entry.key());
             count += 1;
         }
@@ -320,6 +339,21 @@ mod tests {
         db.db = 1;
         assert_eq!(db.line("KEYS *"), "*0|");
         assert_eq!(db.line("DBSIZE"), ":0|");
+    }
+
+    #[test]
+    fn scan_removes_what_is_over_where_the_pattern_fits() {
+        for (options, left) in [("", ":1|"), ("MATCH a*", ":2|"), ("TYPE list", ":1|"), ("MATCH none", ":3|")]
+        {
+            let mut db = Harness::new();
+            db.line("SET alive x");
+            db.line("SET a x PX 1");
+            db.line("SET b x PX 1");
+            db.now_ms += 1;
+            db.line(&format!("SCAN 0 {options}"));
+            assert_eq!(db.line("DBSIZE"), left, "{options}");
+            assert_eq!(format!(":{}|", 3 - db.tally.expired_keys), left, "{options}");
+        }
     }
 
     #[test]
