@@ -1,8 +1,9 @@
 //! The metrics endpoint beside INFO: what it says, in which form, and that it is off unless asked for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use server::Server;
 use testkit::{Client, Value};
@@ -78,27 +79,139 @@ fn a_scrape_has_the_numbers_of_info() {
     }
 }
 
+/// A metric family as it is announced.
+struct Family {
+    name: String,
+    kind: String,
+    has_help: bool,
+}
+
+/// Whether text is the name of a metric or, without a colon, of a label.
+fn is_name(text: &str, may_have_colon: bool) -> bool {
+    let fits = |at: usize, letter: char| {
+        letter.is_ascii_alphabetic()
+            || letter == '_'
+            || (letter == ':' && may_have_colon)
+            || (letter.is_ascii_digit() && at > 0)
+    };
+    !text.is_empty() && text.chars().enumerate().all(|(at, letter)| fits(at, letter))
+}
+
+/// The labels between the braces of a series, undone of their escapes.
+fn labels(text: &str) -> Vec<(String, String)> {
+    let (mut labels, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let (name, value) = rest.split_once("=\"").expect("a name and a quoted value");
+        assert!(is_name(name, false), "{name} in {text}");
+        let (mut plain, mut letters) = (String::new(), value.char_indices());
+        let end = loop {
+            match letters.next().expect("a closing quote") {
+                (at, '"') => break at,
+                (_, '\\') => match letters.next().expect("something is escaped").1 {
+                    'n' => plain.push('\n'),
+                    letter @ ('"' | '\\') => plain.push(letter),
+                    other => panic!("\\{other} in {text}"),
+                },
+                (_, letter) => plain.push(letter),
+            }
+        };
+        labels.push((name.to_owned(), plain));
+        rest = &value[end + 1..];
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    let names: BTreeSet<&String> = labels.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), labels.len(), "a label comes twice in {text}");
+    labels
+}
+
+/// What may stand behind the family's name in the names of its series.
+fn suffixes(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "gauge" => &[""],
+        "counter" => &["_total"],
+        "summary" => &["", "_count", "_sum"],
+        "histogram" => &["_bucket", "_count", "_sum"],
+        "info" => &["_info"],
+        other => panic!("no such type: {other}"),
+    }
+}
+
+/// Checks a page against OpenMetrics 1.0, as strictly as a scraper may; gives the number of its series.
+fn check_page(page: &str) -> usize {
+    let body = page.strip_suffix("# EOF\n").expect("the end is marked");
+    assert!(body.ends_with('\n') && !body.contains("# EOF"), "and nothing is behind it");
+    let (mut families, mut names, mut series) = (Vec::<Family>::new(), BTreeSet::new(), BTreeSet::new());
+    let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a name and a type");
+            assert!(is_name(name, true), "{line}");
+            for suffix in suffixes(kind) {
+                assert!(names.insert(format!("{name}{suffix}")), "{name}{suffix} comes twice");
+            }
+            families.push(Family { name: name.to_owned(), kind: kind.to_owned(), has_help: false });
+            continue;
+        }
+        let family = families.last_mut().expect("a family is announced before its series");
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            assert_eq!(rest.split_once(' ').expect("a name and a text").0, family.name);
+            assert!(!std::mem::replace(&mut family.has_help, true), "{line} is not the first");
+            continue;
+        }
+        let (sample, value) = line.rsplit_once(' ').expect("a series and a value");
+        let (name, text) = match sample.split_once('{') {
+            Some((name, rest)) => (name, rest.strip_suffix('}').expect("a closing brace")),
+            None => (sample, ""),
+        };
+        let suffix = name.strip_prefix(&*family.name).filter(|end| suffixes(&family.kind).contains(end));
+        assert!(family.has_help && suffix.is_some(), "{line} is not of {}", family.name);
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line} has no number"));
+        assert!(value.is_finite() && (value >= 0.0 || family.kind == "gauge"), "{line}");
+        let mut labels = labels(text);
+        labels.sort_unstable();
+        assert!(series.insert(format!("{name} {labels:?}")), "{line} comes twice");
+        if suffix == Some("_bucket") {
+            let at = labels.iter().position(|(name, _)| name == "le").expect("a limit");
+            let limit = labels.remove(at).1.parse().expect("a limit is a number");
+            buckets.entry(format!("{} {labels:?}", family.name)).or_default().push((limit, value));
+        } else if suffix == Some("_count") && family.kind == "histogram" {
+            let last = buckets[&format!("{} {labels:?}", family.name)].last().copied();
+            assert_eq!(last, Some((f64::INFINITY, value)), "{line}: as many as are in the last bucket");
+        }
+    }
+    for (name, buckets) in buckets {
+        let grows = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
+        assert!(buckets.windows(2).all(grows), "{name}: {buckets:?}");
+    }
+    series.len()
+}
+
 #[test]
-fn a_scrape_is_well_formed() {
+fn a_scrape_is_well_formed_whatever_clients_do() {
     let (server, port) = start();
     let mut client = connect(&server);
-    client.command(&["PING"]);
-    let page = scrape(port);
-    assert!(page.ends_with("\n# EOF\n"), "{page}");
-    let (mut families, mut series) = (BTreeSet::new(), BTreeSet::new());
-    let mut family = String::new();
-    for line in page.lines().filter(|line| *line != "# EOF") {
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            family = rest.split(' ').next().unwrap_or_default().to_owned();
-            assert!(families.insert(family.clone()), "{family} comes twice");
-        } else if let Some(rest) = line.strip_prefix("# HELP ") {
-            assert!(rest.starts_with(&format!("{family} ")), "{line} is not below its type");
-        } else {
-            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
-            assert!(name.starts_with(&family), "{line} is not of {family}");
-            assert!(value.parse::<f64>().is_ok(), "{line} has no number");
-            assert!(series.insert(name.to_owned()), "{name} comes twice");
-        }
+    client.command(&["CONFIG", "SET", "hotkeys-top-k", "3"]);
+    let before = check_page(&scrape(port));
+    for words in [
+        &["SET", "k", "v"][..],
+        &["LPUSH", "k", "v"],
+        &["LPUSH", "l", "v"],
+        &["CONFIG", "GET", "x"],
+        &["no\"such\\command\n", "{le=\"1\"} 5\n# EOF\n"],
+        &["CLIENT", "SETNAME", "a\"b\\c"],
+        &["SELECT", "3"],
+        &["SADD", "s", "m"],
+        &["EVAL", "return redis.error_reply('My\"Err\\ x')", "0"],
+        &["CONFIG", "SET", "latency-monitor-threshold", "1"],
+        &["DEBUG", "SLEEP", "0.002"],
+        &["GET", "none"],
+    ] {
+        client.command(words);
+    }
+    // A page is given out for a tenth of a second.
+    let begun = Instant::now();
+    while check_page(&scrape(port)) <= before {
+        assert!(begun.elapsed() < Duration::from_secs(10), "what clients did is not in the page");
     }
 }
 
