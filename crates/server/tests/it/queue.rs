@@ -8,10 +8,10 @@ use crate::support::on_each_back_end_with;
 
 const CLIENTS: usize = 64;
 
-/// Elements that go through the queue of each server here: with six of them, 100,000 in all.
+/// Elements that go through the queue of each server here: with six of them, nearly half a million in all.
 /// `SAKER_QUEUE_ELEMENTS=1000000` makes it more.
 fn elements() -> usize {
-    const ELEMENTS: usize = 17_000;
+    const ELEMENTS: usize = 80_000;
     std::env::var("SAKER_QUEUE_ELEMENTS").map_or(ELEMENTS, |count| count.parse().expect("a number"))
 }
 
