@@ -54,6 +54,8 @@ pub struct Engine {
     paused: bool,
     /// Whether commands are counted for HOTKEYS in this turn, with their time.
     pub(crate) times_keys: bool,
+    /// Commands that ran beyond one for each request, in transactions; below zero for requests that ran none.
+    pub(crate) calls_beyond: i64,
     /// Commands up to the next whose keys are counted, itself included.
     pub(crate) sample_in: u64,
     /// Messages for the client whose command runs.
@@ -124,6 +126,7 @@ impl Engine {
             paused: false,
             times_keys: false,
             sample_in: u64::MAX,
+            calls_beyond: 0,
             own_pushes: OwnPushes::default(),
             silenced_itself: false,
             held: Vec::new(),
@@ -271,6 +274,8 @@ impl Engine {
     ) -> Outcome {
         let args = &request.args;
         let Some(registered) = request.registered else {
+            self.calls_beyond -= 1;
+            session.info.last_command.store(0, Relaxed);
             self.shared.threads[self.standing.thread].stats.unknown_commands.add(1);
             if is_http(args.get(0)) {
                 tracing::warn!(
@@ -285,13 +290,16 @@ impl Engine {
             return Outcome::Done;
         };
         let (registered, refusal) = self.check(session, registered, args);
+        session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         if let Some(error) = refusal {
+            self.calls_beyond -= 1;
             self.counters(registered).rejected.add(1);
             let error = transaction::note_refusal(session, Some(registered), error, &self.shared);
             self.refuse(session, out, error);
             return Outcome::Done;
         }
         if session.transaction.is_some() && transaction::is_queued(registered) {
+            self.calls_beyond -= 1;
             self.queue(session, registered, args, out);
             return Outcome::Done;
         }
@@ -300,12 +308,12 @@ impl Engine {
             return Outcome::Postponed;
         }
         if self.standing.monitored && session.monitoring && uses_keys(registered) {
+            self.calls_beyond -= 1;
             self.counters(registered).rejected.add(1);
             let error = CommandError::Line("ERR Replica can't interact with the keyspace");
             self.refuse(session, out, error);
             return Outcome::Done;
         }
-        session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         self.counters(registered).calls.add(1);
         self.called = true;
         let result = self.run_command(session, registered, Patience::Waits, request, out, pass);

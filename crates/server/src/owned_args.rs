@@ -28,6 +28,11 @@ impl OwnedArgs {
         Args::new(&self.bytes, &self.spans, hasher)
     }
 
+    /// The words' bytes, without anything around them.
+    pub fn text_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// What they take, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.spans)

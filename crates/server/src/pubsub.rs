@@ -159,12 +159,14 @@ struct Inbox {
 
 impl Inbox {
     /// Appends a message for one client to its output. The limit of its class is looked at later.
-    fn deliver_push(&self, push: Push, outputs: &mut net::Outputs, over: &mut Vec<ConnId>) {
+    /// Gives its bytes.
+    fn deliver_push(&self, push: Push, outputs: &mut net::Outputs, over: &mut Vec<ConnId>) -> u64 {
         self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
-        let conn = push.conn;
+        let (conn, len_bytes) = (push.conn, push.bytes.len() as u64);
         if push.deliver(outputs) {
             over.push(conn);
         }
+        len_bytes
     }
 
     /// Writes a message for the client whose reply this is.
@@ -381,11 +383,12 @@ impl PubSub {
             shared.broadcast(|| Message::Resume);
         }
         let mut pushes = pushes.into_iter().peekable();
+        let mut bytes = 0;
         // Where numbers are missing, there are messages for single clients between.
         for run in messages.chunk_by(|(at, one), (then, next)| at + 1 == *then && one.same_subscribers(next))
         {
             while let Some((_, push)) = pushes.next_if(|(number, _)| *number < run[0].0) {
-                inbox.deliver_push(push, outputs, over);
+                bytes += inbox.deliver_push(push, outputs, over);
             }
             let table = inbox.tables[run[0].1.kind as usize].lock();
             let Some(subscribers) = table.get(run[0].1.subscribed()) else { continue };
@@ -393,25 +396,26 @@ impl PubSub {
             let mut frames = [const { None::<Frame> }; 2];
             for subscriber in subscribers.values() {
                 let out = outputs.queue(subscriber.conn);
-                if subscriber.since <= run[0].0 {
+                bytes += if subscriber.since <= run[0].0 {
                     frames[usize::from(subscriber.protocol == Protocol::Resp3)]
                         .get_or_insert_with(|| Frame::new(run, subscriber.protocol))
-                        .append_to(out);
+                        .append_to(out)
                 } else {
                     let first = run.partition_point(|(number, _)| *number < subscriber.since);
                     if first == run.len() {
                         continue;
                     }
-                    Frame::new(&run[first..], subscriber.protocol).append_to(out);
-                }
+                    Frame::new(&run[first..], subscriber.protocol).append_to(out)
+                };
                 if outputs.len_bytes(subscriber.conn) as u64 > limit_bytes {
                     over.push(subscriber.conn);
                 }
             }
         }
         for (_, push) in pushes {
-            inbox.deliver_push(push, outputs, over);
+            bytes += inbox.deliver_push(push, outputs, over);
         }
+        shared.threads[thread].stats.output_bytes.add(bytes);
         over.sort_unstable_by_key(|conn| conn.to_u64());
         over.dedup();
     }
@@ -557,11 +561,18 @@ impl Frame {
         if bytes.len() < SHARED_FRAME_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
     }
 
+    /// Appends it and gives its bytes.
     #[inline]
-    fn append_to(&self, out: &mut ByteQueue) {
+    fn append_to(&self, out: &mut ByteQueue) -> u64 {
         match self {
-            Frame::Small(bytes) => out.tail_mut().extend_from_slice(bytes),
-            Frame::Big(bytes) => out.push_shared(Arc::clone(bytes) as stdx::SharedBytes),
+            Frame::Small(bytes) => {
+                out.tail_mut().extend_from_slice(bytes);
+                bytes.len() as u64
+            }
+            Frame::Big(bytes) => {
+                out.push_shared(Arc::clone(bytes) as stdx::SharedBytes);
+                bytes.len() as u64
+            }
         }
     }
 }

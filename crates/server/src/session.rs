@@ -344,12 +344,13 @@ impl ClientInfo {
             + self.waiting_push_bytes.load(Relaxed)
             + self.queued_bytes.load(Relaxed)
             + self.named_bytes.load(Relaxed)
-            + self.waiting_request_bytes() as u64
+            + self.waiting_request_bytes()[0] as u64
     }
 
-    /// Bytes of the request it waits with.
-    pub fn waiting_request_bytes(&self) -> usize {
-        self.waiter().as_ref().map_or(0, |waiter| waiter.args.len_bytes())
+    /// Bytes of the request it waits with, and of its words alone.
+    pub fn waiting_request_bytes(&self) -> [usize; 2] {
+        let bytes = |waiter: &Arc<Waiter>| [waiter.args.len_bytes(), waiter.args.text_bytes()];
+        self.waiter().as_ref().map_or([0; 2], bytes)
     }
 
     /// Whether messages to it are written in RESP3.

@@ -7,6 +7,7 @@
 //! the log's entry says of how many calls that is.
 //! Where the threshold is below [`SINGLY_BELOW_NANOS`], everything is timed singly.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use commands::Args;
@@ -165,6 +166,7 @@ impl Timing {
         }
         self.since = now;
         engine.counters(registered).calls.sub(u64::from(called));
+        engine.calls_beyond -= 1;
     }
 }
 
@@ -183,6 +185,7 @@ impl Engine {
     /// Notes a command of a transaction that began at `since`.
     pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Instant) {
         let took = since.elapsed();
+        self.calls_beyond += 1;
         self.note_time(ran.registered, took, 1);
         if self.samples_keys() {
             self.sample_keys(session.db, Some(ran.registered), ran.args);
@@ -241,6 +244,11 @@ impl Engine {
         let args = &waiter.args.args(self.shared.keyspace.hasher());
         let request_bytes = args.from(0).map(<[u8]>::len).sum();
         self.counters(waiter.registered).calls.add(1);
+        session.info.commands.fetch_add(1, Relaxed);
+        session.info.output_bytes.fetch_add(reply_bytes as u64, Relaxed);
+        let stats = &self.shared.threads[self.standing.thread].stats;
+        stats.processed.add(1);
+        stats.output_bytes.add(reply_bytes as u64);
         let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes], calls: 1 };
         self.note_time(waiter.registered, took, 1);
         self.log_command(session, &ran, took);

@@ -302,7 +302,6 @@ impl Engine {
         }
         transaction.flags = Some(transaction.flags() | registered.command.flags);
         transaction.queue.push(Queued { registered, args: OwnedArgs::new(args.from(0)) });
-        session.info.last_command.store(registered.id as u64 + 1, Relaxed);
         session.info.queued.store(transaction.queue.len() as u64 + 1, Relaxed);
         let len_bytes =
             size_of::<Queued>() + transaction.queue.last().map_or(0, |last| last.args.len_bytes());

@@ -608,7 +608,7 @@ impl Worker {
             let mut out = outputs.queue(conn);
             let pending_before = out.len_bytes();
             let mut done_bytes = 0;
-            let mut ran = 0;
+            let mut ran = 0_i64;
             let range = self.batch.turns[turn].requests.clone();
             let mut requests = self.batch.requests[range].iter().peekable();
             while let Some(parsed) = requests.next() {
@@ -652,6 +652,7 @@ impl Worker {
                 done_bytes = done_bytes.max(self.batch.turns[turn].skip_to);
             }
             let replied = out.len_bytes() - pending_before;
+            let ran = u64::try_from(ran + std::mem::take(&mut self.engine.calls_beyond)).unwrap_or(0);
             note_activity(&self.engine, session, ran, done_bytes, replied);
             self.net.consume(conn, done_bytes);
             self.settle(conn);

@@ -99,9 +99,9 @@ static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
     subcommands: &[],
     run: Runner::Server(client_import_source),
 };
-/// CLIENT IMPORT-SOURCE ON|OFF: only while `import-mode` is on.
+/// CLIENT IMPORT-SOURCE ON|OFF: anything but OFF only while `import-mode` is on.
 fn client_import_source(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    if !ctx.shared.config().flag("import-mode") {
+    if !args.is(2, "OFF") && !ctx.shared.config().flag("import-mode") {
         return Err(CommandError::Line("ERR Server is not in import mode"));
     }
     ctx.session.info.import_source.store(switch(args)?, Relaxed);

@@ -172,3 +172,34 @@ fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
         }
     });
 }
+
+#[test]
+fn commands_are_counted_when_they_run() {
+    on_each_back_end(|server| {
+        let (mut control, mut client) = (connect(server), connect(server));
+        let id = id(&mut client);
+        let mut check = |request: &str, tot_cmds: u64, cmd: &str| {
+            let words: Vec<&str> = request.split(' ').collect();
+            client.command(&words);
+            let line = line(&mut control, id);
+            assert_eq!((number(&line, "tot-cmds"), field(&line, "cmd")), (tot_cmds, cmd.into()), "{request}");
+        };
+        // CLIENT ID was the first.
+        check("MULTI", 2, "multi");
+        check("SET k 1", 2, "set");
+        check("INCR k", 2, "incr");
+        check("EXEC", 5, "exec");
+        check("NOSUCH command", 5, "NULL");
+        check("GET", 5, "get");
+        check("LPUSH k x", 6, "lpush");
+        client.send(b"BLPOP list 0\r\n").expect("sent");
+        let waiting = until(&mut control, id, |line| field(line, "flags") == "b");
+        assert_eq!((number(&waiting, "tot-cmds"), number(&waiting, "argv-mem")), (6, 10));
+        let before = number(&waiting, "tot-net-out");
+        control.command(&["RPUSH", "list", "x"]);
+        client.read().expect("it is served");
+        let served = line(&mut control, id);
+        assert_eq!((number(&served, "tot-cmds"), number(&served, "argv-mem")), (7, 0));
+        assert_eq!(number(&served, "tot-net-out"), before + b"*2\r\n$4\r\nlist\r\n$1\r\nx\r\n".len() as u64);
+    });
+}

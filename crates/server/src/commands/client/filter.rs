@@ -61,12 +61,12 @@ const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIN";
 impl<'a> Filter<'a> {
     /// The filters of CLIENT LIST.
     pub(super) fn of_list(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
-        let no_id = |text: &[u8], _| match stdx::number::parse_i64(text) {
+        let id = |text: &[u8], _| match stdx::number::parse_i64(text) {
             // No client has a number below 1, but asking for one is no error.
             Some(id) => Ok(u64::try_from(id).unwrap_or(0)),
             None => Err(CommandError::Line("ERR Invalid client ID")),
         };
-        Self::parse(ctx, args, no_id, false)
+        Self::parse(ctx, args, id, false)
     }
 
     /// The filters of CLIENT KILL, which spares its own connection unless told otherwise.
@@ -102,6 +102,7 @@ impl<'a> Filter<'a> {
             let (name, negated) = (plain.unwrap_or(&option), plain.is_some());
             let what = match name {
                 b"id" => {
+                    let id = |text: &[u8], before| if negated { other_id(text) } else { id(text, before) };
                     let mut ids = vec![id(value, 0)?];
                     // More of them may follow, up to the next filter.
                     while at < args.len() && !(is_filter(args.get(at)) && at + 1 < args.len()) {
@@ -223,6 +224,12 @@ fn is_filter(word: &[u8]) -> bool {
         b"ip",
     ];
     names.contains(&name)
+}
+
+/// A number behind NOT-ID, of CLIENT LIST and KILL alike.
+fn other_id(text: &[u8]) -> Result<u64, CommandError> {
+    stdx::number::parse_i64(text).ok_or(CommandError::Syntax)?;
+    positive(text, "ERR client-id should be greater than 0")
 }
 
 fn positive(text: &[u8], line: &'static str) -> Result<u64, CommandError> {

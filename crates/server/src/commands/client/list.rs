@@ -85,7 +85,7 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
     }
     // The client that asks still has its request in the buffer; what others sent has run, or waits there.
     let own: Vec<&[u8]> = if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
-    let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>() + client.waiting_request_bytes();
+    let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>() + client.waiting_request_bytes()[1];
     let mut request = Vec::new();
     if !own.is_empty() {
         resp::encode_request(&own, &mut request);

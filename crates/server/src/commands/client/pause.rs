@@ -12,6 +12,12 @@ use crate::command_table::Runner;
 use crate::context::ServerCtx;
 use crate::shared::{Delivery, Message};
 
+/// What commands with an optional word at their end say of more than that.
+fn too_many_words(args: &Args<'_>) -> CommandError {
+    let before = "ERR unknown subcommand or wrong number of arguments for '";
+    CommandError::quoting(before, args.get(1), "'. Try CLIENT HELP.")
+}
+
 pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     name: "PAUSE",
     summary: "Holds commands back for a time.",
@@ -35,6 +41,9 @@ pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
 };
 /// CLIENT PAUSE timeout [WRITE|ALL]: a longer or stricter pause already in force stays.
 fn client_pause(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.len() > 4 {
+        return Err(too_many_words(args));
+    }
     let all = match args.try_get(3) {
         None => true,
         Some(mode) if mode.eq_ignore_ascii_case(b"all") => true,
@@ -112,7 +121,7 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
         4 => {
             return Err(CommandError::Line("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
         }
-        _ => return Err(CommandError::WrongSubcommandArity("client", "unblock")),
+        _ => return Err(too_many_words(args)),
     };
     let id = u64::try_from(args.integer(2)?).unwrap_or(0);
     let waiter = ctx.shared.clients.get(id).and_then(|client| client.waiter().clone());
