@@ -492,16 +492,18 @@ fn sweep_one(spec: &RunSpec, p99_ms: f64, printer: &mut Printer<'_>) -> Result<E
     failure?;
     let last = swept.probes.last().map_or(Ending::Complete, |(result, _)| result.ending.clone());
     let early = if last == Ending::Complete { "" } else { ", the search ended early" };
+    let bound = if swept.client_bound { ", client-bound" } else { "" };
     let line = match &swept.best {
         Some(best) => {
-            let bound = if best.is_client_bound() { ", client-bound" } else { "" };
             format!(
                 "{}: {:.0} requests per second with p99 <= {p99_ms} msec{bound}{early}",
                 best.test, best.requests_per_second
             )
         }
         None if !early.is_empty() => format!("{}: no rate was found{early}", spec.workload.name),
-        None => format!("{}: p99 is above {p99_ms} msec at the lowest rate already", spec.workload.name),
+        None => {
+            format!("{}: p99 is above {p99_ms} msec at the lowest rate already{bound}", spec.workload.name)
+        }
     };
     printer.line(&line)?;
     Ok(last)

@@ -3,7 +3,8 @@
 //! The rate is doubled until a run misses the bound, then the gap is halved, by ratio, until it is
 //! narrower than [`PRECISION`]. Each probe is an open-loop run of its own. A rate holds when p99 is within
 //! the bound, the plan was kept and all was answered. Near the limit a probe is a matter of luck: a rate
-//! that missed is tried a second time.
+//! that missed is tried a second time. A miss whose run was client-bound says nothing about the server: such
+//! a rate is tried twice more, and an answer that rests on nothing else is marked.
 
 use crate::results::{Ending, RunResult};
 use crate::spec::RunSpec;
@@ -13,6 +14,9 @@ use crate::{BenchError, run};
 const PRECISION: f64 = 1.02;
 /// The most rates tried.
 const PROBES_MAX: usize = 40;
+/// How often a rate is tried that misses, and how often while each miss was the client's.
+const TRIES: usize = 2;
+const TRIES_CLIENT_BOUND: usize = 4;
 /// Part of the planned rate that must be reached.
 const KEPT_MIN: f64 = 0.98;
 
@@ -21,6 +25,8 @@ const KEPT_MIN: f64 = 0.98;
 pub struct Sweep {
     /// The run at the highest rate that held; `None` when even the lowest missed.
     pub best: Option<RunResult>,
+    /// The load generator was the limit: of the best run, or each time that the next higher rate was tried.
+    pub client_bound: bool,
     /// All runs in the order in which they were made, with whether they held.
     pub probes: Vec<(RunResult, bool)>,
 }
@@ -35,13 +41,18 @@ pub fn sweep(
     let mut probes: Vec<(RunResult, bool)> = Vec::new();
     let mut best: Option<RunResult> = None;
     let mut stopped = false;
+    let mut next_was_client_bound = false;
     search(spec.load.rate.unwrap_or(1000.0), |rate| {
         let mut spec = spec.clone();
         spec.load.rate = Some(rate);
-        for _ in 0..2 {
+        let mut tries = 0;
+        let mut client_bound = true;
+        while tries < TRIES || (client_bound && tries < TRIES_CLIENT_BOUND) {
+            tries += 1;
             let result = run(&spec)?;
             let held = holds(&result, rate, p99_us_max);
             stopped = result.ending != Ending::Complete;
+            client_bound &= result.is_client_bound();
             tell(&result, held);
             if held {
                 best = Some(result.clone());
@@ -51,9 +62,12 @@ pub fn sweep(
                 return Ok(if stopped { None } else { Some(held) });
             }
         }
+        // The search narrows: a rate that misses is lower than those that missed before.
+        next_was_client_bound = client_bound;
         Ok(Some(false))
     })?;
-    Ok(Sweep { best, probes })
+    let client_bound = next_was_client_bound || best.as_ref().is_some_and(RunResult::is_client_bound);
+    Ok(Sweep { best, client_bound, probes })
 }
 
 /// Whether `result` kept its plan of `rate` requests per second within the bound.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bench::results::{Ending, LoopMode, RunResult, Transport};
 use bench::run;
 use bench::spec::{Endpoint, Limit, Tls};
+use bench::sweep::sweep;
 use bench::workload::{Content, KeyPattern, Keys, Memtier, Sizes, TemplateOptions, Values, Workload};
 
 use crate::slow_server::{self, Oddities, SlowServer, pem};
@@ -87,6 +88,25 @@ fn a_closed_loop_sees_a_stall_once_per_connection() {
     let result = through_a_stall(None);
     assert!(result.latency.max_us >= 399_000.0);
     assert!(slower_than(&result, 399.0) <= 3, "one request waited, and a machine may stall too");
+}
+
+#[test]
+fn a_sweep_finds_no_rate_that_the_server_cannot_serve() {
+    // Four connections with one request in 5 ms each: 800 a second at most, none within 4 ms.
+    let server = SlowServer::start(Oddities { delay: 5 * MS, ..Oddities::default() });
+    let mut spec = server.spec("DO it", 4, Limit::Duration(80 * MS));
+    spec.load.rate = Some(200.0);
+    let swept = sweep(&spec, 500_000.0, |_, _| {}).unwrap();
+    assert!(swept.probes.len() >= 3, "{:?}", swept.probes.len());
+    for (result, held) in &swept.probes {
+        let LoopMode::Open { requests_per_second: rate } = result.settings.loop_mode else { panic!("open") };
+        assert!(!held || (rate <= 1_000.0 && result.unanswered == 0), "{rate} held");
+    }
+    let best = |result: &RunResult| (199.0..=810.0).contains(&result.requests_per_second);
+    assert!(swept.best.as_ref().is_none_or(best), "{:?}", swept.best);
+    spec.load.rate = Some(16.0);
+    let swept = sweep(&spec, 4_000.0, |_, held| assert!(!held)).unwrap();
+    assert!(swept.best.is_none());
 }
 
 #[test]
