@@ -3,7 +3,7 @@
 
 use resp::{Value, decode};
 
-use super::replies::{Reply, ReplyScanner};
+use super::replies::{Reply, ReplyScanner, VALUES_MAX};
 
 /// Bytes of bulk strings that are kept to be compared.
 const KEPT_LEN_BYTES: usize = 16;
@@ -86,11 +86,14 @@ fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
 }
 
 /// Whether `bytes` may make no sense to the scanner though the decoder takes them, or waits for more: it
-/// refuses a carriage return within a line, and counts beyond what any reply has.
+/// refuses a carriage return within a line, and counts beyond what any reply has, by themselves or together.
 fn may_refuse(bytes: &[u8]) -> bool {
     let lone = |pair: &[u8]| pair[0] == b'\r' && pair[1] != b'\n';
     let long_number = |run: &[u8]| run.iter().all(u8::is_ascii_digit);
-    bytes.windows(2).any(lone) || bytes.windows(10).any(long_number)
+    let count = |run: &[u8]| run.iter().fold(0_u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    let counted = || bytes.split(|byte| !byte.is_ascii_digit()).map(count).sum::<u64>();
+    // A pair of a map is two values.
+    bytes.windows(2).any(lone) || bytes.windows(10).any(long_number) || counted() * 2 > VALUES_MAX
 }
 
 #[cfg(test)]

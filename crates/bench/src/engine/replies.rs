@@ -13,7 +13,7 @@ use stdx::number::parse_i64;
 /// The longest line taken; simple strings and errors are lines.
 const LINE_LEN_BYTES_MAX: usize = 64 * 1024;
 /// The most values of one reply: more than any command gives, and far from where counting overflows.
-const VALUES_MAX: u64 = 1 << 32;
+pub(super) const VALUES_MAX: u64 = 1 << 32;
 /// The most that is kept of an error's text.
 const ERROR_LEN_BYTES_MAX: usize = 256;
 
