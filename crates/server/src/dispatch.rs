@@ -298,14 +298,14 @@ impl Engine {
             self.refuse(session, out, error);
             return Outcome::Done;
         }
+        if self.paused && self.holds_back(session, registered) {
+            session.flow = Flow::Postponed;
+            return Outcome::Postponed;
+        }
         if session.transaction.is_some() && transaction::is_queued(registered) {
             self.calls_beyond -= 1;
             self.queue(session, registered, args, out);
             return Outcome::Done;
-        }
-        if self.paused && self.holds_back(session, registered) {
-            session.flow = Flow::Postponed;
-            return Outcome::Postponed;
         }
         if self.standing.monitored && session.monitoring && uses_keys(registered) {
             self.calls_beyond -= 1;
@@ -428,12 +428,10 @@ impl Engine {
         verdict
     }
 
-    /// Whether CLIENT PAUSE holds this command back. The commands that manage clients always run.
+    /// Whether CLIENT PAUSE holds this command back: all commands, CLIENT UNPAUSE included, or those that write.
     fn holds_back(&self, session: &Session, registered: &Registered) -> bool {
-        let all = self.shared.pause.all.load(Relaxed);
-        let flags = flags_of(session, registered);
-        let concerns = if all { true } else { flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) };
-        concerns && !registered.full_name.starts_with("client|")
+        let writes = || flags_of(session, registered).intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+        self.shared.pause.all.load(Relaxed) || writes()
     }
 
     /// Runs a command that may run, in a transaction (without patience) or by itself.

@@ -203,3 +203,23 @@ fn commands_are_counted_when_they_run() {
         assert_eq!(number(&served, "tot-net-out"), before + b"*2\r\n$4\r\nlist\r\n$1\r\nx\r\n".len() as u64);
     });
 }
+
+#[test]
+fn a_pause_of_all_holds_back_what_would_end_it_and_what_would_be_queued() {
+    const PAUSE: Duration = Duration::from_millis(200);
+    on_each_back_end(|server| {
+        let (mut pausing, mut queueing) = (connect(server), connect(server));
+        let mut waits = |command: &[&str], client: &mut Client, expected: &str| {
+            let begun = Instant::now();
+            let pause = ["CLIENT", "PAUSE", &PAUSE.as_millis().to_string(), "ALL"];
+            assert_eq!(pausing.command(&pause), Value::Simple(b"OK".to_vec()));
+            assert_eq!(client.command(command), Value::Simple(expected.into()), "{command:?}");
+            // The server's clock counts whole milliseconds.
+            let least = PAUSE - Duration::from_millis(2);
+            assert!(begun.elapsed() >= least, "{command:?} was answered during the pause");
+        };
+        waits(&["CLIENT", "UNPAUSE"], &mut connect(server), "OK");
+        waits(&["MULTI"], &mut queueing, "OK");
+        waits(&["GET", "k"], &mut queueing, "QUEUED");
+    });
+}
