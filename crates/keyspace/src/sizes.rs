@@ -70,7 +70,7 @@ pub struct ValueSize {
 
 impl ValueSize {
     /// Of a key's value. For an integer, the least length in its bin. O(1).
-    #[inline]
+    #[inline(always)]
     pub fn of_entry(entry: &KeyEntry) -> Self {
         let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
         match entry.view() {
