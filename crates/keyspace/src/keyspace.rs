@@ -157,7 +157,10 @@ impl Keyspace {
     fn lock_shards(&self, mut shards: SmallVec<[usize; 16]>) -> Locked<'_> {
         shards.sort_unstable();
         shards.dedup();
-        Locked(Held::Many(shards.into_iter().map(|shard| (shard, self.lock(shard))).collect()))
+        Locked(match shards[..] {
+            [shard] => Held::One((shard, self.lock(shard))),
+            _ => Held::Many(shards.into_iter().map(|shard| (shard, self.lock(shard))).collect()),
+        })
     }
 
     /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys it will
@@ -354,10 +357,7 @@ impl<T> Held<T> {
     fn get(&self, shard: usize) -> Option<&T> {
         match self {
             Held::One((only, held)) => (*only == shard).then_some(held),
-            Held::Many(many) => {
-                let at = many.binary_search_by_key(&shard, |(number, _)| *number).ok()?;
-                Some(&many[at].1)
-            }
+            Held::Many(many) => Some(&many[place_of(many, shard)?].1),
         }
     }
 
@@ -367,11 +367,16 @@ impl<T> Held<T> {
         match self {
             Held::One((only, held)) => (*only == shard).then_some(held),
             Held::Many(many) => {
-                let at = many.binary_search_by_key(&shard, |(number, _)| *number).ok()?;
+                let at = place_of(many, shard)?;
                 Some(&mut many[at].1)
             }
         }
     }
+}
+
+/// Where a shard is among several. O(log shards).
+fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
+    many.binary_search_by_key(&shard, |(number, _)| *number).ok()
 }
 
 /// Shards locked for one command, in ascending order. Dropping it unlocks them.
