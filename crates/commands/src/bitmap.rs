@@ -12,7 +12,7 @@ use keyspace::{Expiry, Key, Str};
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 mod bits;
 mod field;
@@ -58,10 +58,9 @@ fn change<R>(
 static SETBIT: Command = Command {
     name: "SETBIT",
     summary: "Sets or clears a bit of the string stored at a key, and returns what it was.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::Bitmap,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::BITMAP),
@@ -94,10 +93,9 @@ fn setbit(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static GETBIT: Command = Command {
     name: "GETBIT",
     summary: "Returns a bit of the string stored at a key.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::Bitmap,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::BITMAP),
@@ -158,10 +156,9 @@ impl Bounds {
 static BITCOUNT: Command = Command {
     name: "BITCOUNT",
     summary: "Counts the set bits of the string stored at a key.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::Bitmap,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::BITMAP),
@@ -204,10 +201,9 @@ fn bitcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static BITPOS: Command = Command {
     name: "BITPOS",
     summary: "Finds the first set or clear bit of the string stored at a key.",
-    since: "2.8.7",
+    history: History::since("2.8.7"),
     group: Group::Bitmap,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::BITMAP),

@@ -7,7 +7,7 @@ use keyspace::object::type_name;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 mod expire;
 mod flush;
@@ -56,10 +56,9 @@ pub static COMMANDS: &[&Command] = &[
 static DEL: Command = Command {
     name: "DEL",
     summary: "Deletes keys with what they hold.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE,
     acl: Acl::KEYSPACE.union(Acl::WRITE),
@@ -87,10 +86,9 @@ fn del(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static UNLINK: Command = Command {
     name: "UNLINK",
     summary: "Deletes keys at once and frees what they held in the background.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
@@ -108,10 +106,9 @@ fn unlink(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static EXISTS: Command = Command {
     name: "EXISTS",
     summary: "Counts which of the given keys exist.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -131,10 +128,9 @@ fn exists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static TOUCH: Command = Command {
     name: "TOUCH",
     summary: "Notes an access to keys without reading them.",
-    since: "3.2.1",
+    history: History::since("3.2.1"),
     group: Group::Generic,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -154,10 +150,9 @@ fn touch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static TYPE: Command = Command {
     name: "TYPE",
     summary: "Tells which type of value a key holds.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::READ),

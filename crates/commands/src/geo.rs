@@ -12,7 +12,7 @@ use resp::Reply;
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use crate::zset::{AddOptions, add_members};
 use cell::{Cell, LATITUDES, LONGITUDES, Point, STEP_MAX};
 
@@ -79,10 +79,9 @@ fn reply_point(reply: &mut Reply<'_>, point: Point) {
 static GEOADD: Command = Command {
     name: "GEOADD",
     summary: "Adds places to a sorted set, or moves those it has.",
-    since: "3.2.0",
+    history: History::since("3.2.0"),
     group: Group::Geo,
     complexity: "O(log(N)) for each place",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::GEO),
@@ -125,10 +124,9 @@ fn geoadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static GEODIST: Command = Command {
     name: "GEODIST",
     summary: "Returns the distance between two places.",
-    since: "3.2.0",
+    history: History::since("3.2.0"),
     group: Group::Geo,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
@@ -158,10 +156,9 @@ fn geodist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static GEOHASH: Command = Command {
     name: "GEOHASH",
     summary: "Returns the geohash strings of places.",
-    since: "3.2.0",
+    history: History::since("3.2.0"),
     group: Group::Geo,
     complexity: "O(1) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
@@ -187,10 +184,9 @@ fn geohash(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static GEOPOS: Command = Command {
     name: "GEOPOS",
     summary: "Returns the longitudes and latitudes of places.",
-    since: "3.2.0",
+    history: History::since("3.2.0"),
     group: Group::Geo,
     complexity: "O(1) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),

@@ -14,7 +14,7 @@ use crate::collection::{ScanRequest, ScanStep, bulk, hash_limits, remove_emptied
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::random::random_elements;
-use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 mod expire;
 mod get_set;
@@ -54,10 +54,9 @@ pub static COMMANDS: &[&Command] = &[
 static HSET: Command = Command {
     name: "HSET",
     summary: "Sets fields of a hash, which is created if need be, and counts the new ones.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -77,10 +76,9 @@ fn hset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HMSET: Command = Command {
     name: "HMSET",
     summary: "Sets fields of a hash, which is created if need be.",
-    since: "2.0.0",
+    history: History::since("2.0.0").deprecated("4.0.0", "`HSET` with multiple field-value pairs"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: Some(Deprecated { since: "4.0.0", replaced_by: "`HSET` with multiple field-value pairs" }),
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -117,10 +115,9 @@ fn set_fields(ctx: &mut Ctx<'_>, args: &Args<'_>, name: &'static str) -> Result<
 static HSETNX: Command = Command {
     name: "HSETNX",
     summary: "Sets a field of a hash unless the field is there.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -149,10 +146,9 @@ fn hsetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HGET: Command = Command {
     name: "HGET",
     summary: "Returns the value of a field of a hash.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
@@ -267,10 +263,9 @@ fn value_or_null(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
 static HMGET: Command = Command {
     name: "HMGET",
     summary: "Returns the values of several fields of a hash.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
@@ -289,10 +284,9 @@ fn hmget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HGETALL: Command = Command {
     name: "HGETALL",
     summary: "Returns all fields of a hash with their values.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(N) in the number of fields",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::HASH),
@@ -351,10 +345,9 @@ fn hvals(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HSTRLEN: Command = Command {
     name: "HSTRLEN",
     summary: "Returns the length of a value of a hash.",
-    since: "3.2.0",
+    history: History::since("3.2.0"),
     group: Group::Hash,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
@@ -374,10 +367,9 @@ fn hstrlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HLEN: Command = Command {
     name: "HLEN",
     summary: "Returns the number of fields of a hash.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
@@ -398,10 +390,9 @@ fn hlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HEXISTS: Command = Command {
     name: "HEXISTS",
     summary: "Tells whether a hash has a field.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
@@ -419,10 +410,9 @@ fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HDEL: Command = Command {
     name: "HDEL",
     summary: "Removes fields from a hash, and the hash with its last field.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -454,10 +444,9 @@ fn hdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HINCRBY: Command = Command {
     name: "HINCRBY",
     summary: "Adds to the whole number in a field of a hash, 0 where there is none.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Hash,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -502,10 +491,9 @@ fn expiry_of_sum(found: Lookup<'_>) -> (Expiry, bool) {
 static HINCRBYFLOAT: Command = Command {
     name: "HINCRBYFLOAT",
     summary: "Adds to the number in a field of a hash, 0 where there is none.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::Hash,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -542,10 +530,9 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 static HRANDFIELD: Command = Command {
     name: "HRANDFIELD",
     summary: "Returns fields of a hash chosen at random, with their values if asked for.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Hash,
     complexity: "O(N) in the number of fields returned",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::HASH),
@@ -568,10 +555,9 @@ fn hrandfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HSCAN: Command = Command {
     name: "HSCAN",
     summary: "Goes through the fields of a hash with a cursor.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Hash,
     complexity: "O(1) for each call, O(N) for all",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::HASH),

@@ -8,7 +8,7 @@ use structures::hll::{self, Corrupted, Encoding, Hll, HllMut, Observation, Regis
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[&PFADD, &PFCOUNT, &PFMERGE, &PFDEBUG, &PFSELFTEST];
@@ -36,10 +36,9 @@ fn edit_hll<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut HllMut<'_>) -> R) ->
 static PFADD: Command = Command {
     name: "PFADD",
     summary: "Adds elements to a HyperLogLog.",
-    since: "2.8.9",
+    history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HYPERLOGLOG),
@@ -105,10 +104,9 @@ fn add_all(
 static PFCOUNT: Command = Command {
     name: "PFCOUNT",
     summary: "Estimates how many different elements were added to HyperLogLogs, together where several are given.",
-    since: "2.8.9",
+    history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
     acl: Acl::READ.union(Acl::HYPERLOGLOG),
@@ -165,10 +163,9 @@ fn merge_key(
 static PFMERGE: Command = Command {
     name: "PFMERGE",
     summary: "Merges HyperLogLogs into one.",
-    since: "2.8.9",
+    history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::HYPERLOGLOG),
@@ -212,10 +209,9 @@ fn pfmerge(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static PFDEBUG: Command = Command {
     name: "PFDEBUG",
     summary: "Shows how a HyperLogLog is stored, or makes it dense.",
-    since: "2.8.9",
+    history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::ADMIN),
     acl: Acl::WRITE.union(Acl::HYPERLOGLOG).union(Acl::ADMIN).union(Acl::DANGEROUS),
@@ -282,10 +278,9 @@ fn simd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static PFSELFTEST: Command = Command {
     name: "PFSELFTEST",
     summary: "Checks that HyperLogLogs store their registers and estimate well.",
-    since: "2.8.9",
+    history: History::since("2.8.9"),
     group: Group::Hyperloglog,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN,
     acl: Acl::HYPERLOGLOG.union(Acl::ADMIN).union(Acl::DANGEROUS),

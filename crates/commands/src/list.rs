@@ -12,7 +12,7 @@ use structures::listpack::element::Element;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[
@@ -102,10 +102,9 @@ fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
 static LPUSH: Command = Command {
     name: "LPUSH",
     summary: "Puts elements in front of a list, which is created if need be.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::LIST),
@@ -145,10 +144,9 @@ fn push(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandE
 static LPUSHX: Command = Command {
     name: "LPUSHX",
     summary: "Puts elements in front of a list that exists.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::List,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::LIST),
@@ -181,10 +179,9 @@ fn push_if_exists(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<()
 static LPOP: Command = Command {
     name: "LPOP",
     summary: "Takes the first elements off a list and returns them.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::LIST),

@@ -9,7 +9,7 @@ use crate::collection::{ScanRequest, ScanStep, bulk, not_negative, remove_emptie
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::random::random_elements;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[
@@ -35,10 +35,9 @@ pub static COMMANDS: &[&Command] = &[
 static SADD: Command = Command {
     name: "SADD",
     summary: "Adds members to a set, which is created if need be.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(1) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SET),
@@ -67,10 +66,9 @@ fn sadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SREM: Command = Command {
     name: "SREM",
     summary: "Removes members from a set, and the set with its last member.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(1) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SET),
@@ -102,10 +100,9 @@ fn srem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SPOP: Command = Command {
     name: "SPOP",
     summary: "Removes members of a set chosen at random and returns them.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(1) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SET),
@@ -168,10 +165,9 @@ fn spop_many(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) -> Result<(), Comman
 static SMOVE: Command = Command {
     name: "SMOVE",
     summary: "Moves a member from one set to another.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SET),
@@ -226,10 +222,9 @@ fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SMEMBERS: Command = Command {
     name: "SMEMBERS",
     summary: "Returns all members of a set.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N) in the number of members",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SET),
@@ -253,10 +248,9 @@ fn smembers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SISMEMBER: Command = Command {
     name: "SISMEMBER",
     summary: "Tells whether a set has a member.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SET),
@@ -277,10 +271,9 @@ fn sismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SMISMEMBER: Command = Command {
     name: "SMISMEMBER",
     summary: "Tells which of several members a set has.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Set,
     complexity: "O(1) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SET),
@@ -304,10 +297,9 @@ fn smismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SCARD: Command = Command {
     name: "SCARD",
     summary: "Returns the number of members of a set.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SET),
@@ -327,10 +319,9 @@ fn scard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SRANDMEMBER: Command = Command {
     name: "SRANDMEMBER",
     summary: "Returns members of a set chosen at random.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N) in the number of members returned",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SET),
@@ -349,10 +340,9 @@ fn srandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SSCAN: Command = Command {
     name: "SSCAN",
     summary: "Goes through the members of a set with a cursor.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Set,
     complexity: "O(1) for each call, O(N) for all",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SET),

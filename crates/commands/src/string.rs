@@ -8,7 +8,7 @@ use resp::Reply;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 mod compare;
 mod counter;
@@ -81,10 +81,9 @@ fn reply_value(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<bool, CommandError> {
 static GET: Command = Command {
     name: "GET",
     summary: "Returns the string stored at a key.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STRING),
@@ -102,10 +101,9 @@ fn get(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SET: Command = Command {
     name: "SET",
     summary: "Stores a string at a key, whatever the key held before.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -187,10 +185,9 @@ fn store(ctx: &mut Ctx<'_>, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
 static GETSET: Command = Command {
     name: "GETSET",
     summary: "Stores a string at a key and returns the one that was there.",
-    since: "1.0.0",
+    history: History::since("1.0.0").deprecated("6.2.0", "`SET` with the `!GET` argument"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`SET` with the `!GET` argument" }),
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -211,10 +208,9 @@ fn getset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static GETDEL: Command = Command {
     name: "GETDEL",
     summary: "Returns the string stored at a key and deletes the key.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -244,10 +240,9 @@ fn delete(ctx: &mut Ctx<'_>, key: Key<'_>) {
 static GETEX: Command = Command {
     name: "GETEX",
     summary: "Returns the string stored at a key and sets or removes the key's expiry.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -297,10 +292,9 @@ fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SETNX: Command = Command {
     name: "SETNX",
     summary: "Stores a string at a key unless the key exists.",
-    since: "1.0.0",
+    history: History::since("1.0.0").deprecated("2.6.12", "`SET` with the `NX` argument"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `NX` argument" }),
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -324,10 +318,9 @@ fn setnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SETEX: Command = Command {
     name: "SETEX",
     summary: "Stores a string at a key together with an expiry in seconds.",
-    since: "2.0.0",
+    history: History::since("2.0.0").deprecated("2.6.12", "`SET` with the `EX` argument"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `EX` argument" }),
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -345,8 +338,7 @@ fn setex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static PSETEX: Command = Command {
     name: "PSETEX",
     summary: "Stores a string at a key together with an expiry in milliseconds.",
-    since: "2.6.0",
-    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `PX` argument" }),
+    history: History::since("2.6.0").deprecated("2.6.12", "`SET` with the `PX` argument"),
     args: &[Arg::key("key", 0), Arg::integer("milliseconds"), Arg::string("value")],
     run: psetex,
     ..SETEX
@@ -371,10 +363,9 @@ fn set_expiring(
 static MGET: Command = Command {
     name: "MGET",
     summary: "Returns the strings stored at several keys.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::String,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STRING),
@@ -399,10 +390,9 @@ fn mget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static MSET: Command = Command {
     name: "MSET",
     summary: "Stores strings at several keys, all at once.",
-    since: "1.0.1",
+    history: History::since("1.0.1"),
     group: Group::String,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -454,10 +444,9 @@ fn store_pairs(ctx: &mut Ctx<'_>, args: &Args<'_>) {
 static MSETEX: Command = Command {
     name: "MSETEX",
     summary: "Stores strings at several keys, all at once, together with an expiry.",
-    since: "8.4.0",
+    history: History::since("8.4.0"),
     group: Group::String,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -510,10 +499,9 @@ fn msetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static STRLEN: Command = Command {
     name: "STRLEN",
     summary: "Returns the length of the string stored at a key.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STRING),

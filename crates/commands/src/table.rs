@@ -14,14 +14,12 @@ pub struct Command<H: 'static = crate::Handler> {
     pub name: &'static str,
     /// One line for COMMAND DOCS and the documentation.
     pub summary: &'static str,
-    /// The first Redis version that has it.
-    pub since: &'static str,
+    /// Which versions of Redis have it, and what they changed.
+    pub history: History,
     /// The group COMMAND DOCS names: `string`, `sorted-set`, `connection`, …
     pub group: Group,
     /// What it costs.
     pub complexity: &'static str,
-    /// Since when it is deprecated, and what replaces it.
-    pub deprecated: Option<Deprecated>,
     /// How many arguments it takes, the command's name included.
     pub arity: Arity,
     /// How it behaves.
@@ -48,10 +46,9 @@ impl<H: Copy> Command<H> {
         Command {
             name: self.name,
             summary: self.summary,
-            since: self.since,
+            history: self.history,
             group: self.group,
             complexity: self.complexity,
-            deprecated: self.deprecated,
             arity: self.arity,
             flags: self.flags,
             acl: self.acl,
@@ -70,10 +67,9 @@ impl<H: Copy> Command<H> {
         Command {
             name: self.name,
             summary: self.summary,
-            since: self.since,
+            history: self.history,
             group: self.group,
             complexity: self.complexity,
-            deprecated: self.deprecated,
             arity: self.arity,
             flags: self.flags,
             acl: self.acl,
@@ -164,10 +160,38 @@ impl Arity {
     }
 }
 
+/// A command's life in versions of Redis. Of most commands there is only a first version to tell:
+/// `History::since("1.0.0")`.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    /// The first version that has it.
+    pub since: &'static str,
+    /// The versions that changed what it takes, tells or does, oldest first, each with the change in a few
+    /// words.
+    pub changes: &'static [(&'static str, &'static str)],
+    /// Since when it is deprecated, and what replaces it.
+    pub deprecated: Option<Deprecated>,
+}
+
+impl History {
+    /// There since this version.
+    pub const fn since(version: &'static str) -> Self {
+        History { since: version, changes: &[], deprecated: None }
+    }
+    /// Changed by these versions. The words follow a pattern: `takes GET`, `takes several keys`, `tells user`.
+    pub const fn changed(self, changes: &'static [(&'static str, &'static str)]) -> Self {
+        History { changes, ..self }
+    }
+    /// Deprecated since this version in favour of something else, worded as COMMAND DOCS does.
+    pub const fn deprecated(self, since: &'static str, replaced_by: &'static str) -> Self {
+        History { deprecated: Some(Deprecated { since, replaced_by }), ..self }
+    }
+}
+
 /// A command's successor.
 #[derive(Clone, Copy, Debug)]
 pub struct Deprecated {
-    /// The version that deprecated it.
+    /// The version that deprecated the command.
     pub since: &'static str,
     /// What to use instead, as COMMAND DOCS words it.
     pub replaced_by: &'static str,
@@ -610,10 +634,9 @@ mod tests {
         let command: Command = Command {
             name: "TEST",
             summary: "",
-            since: "",
+            history: History::since("1.0.0"),
             group: Group::Generic,
             complexity: "",
-            deprecated: None,
             arity: Arity::AtLeast(1),
             flags: Flags::empty(),
             acl: Acl::empty(),

@@ -16,7 +16,7 @@ use crate::collection::{ScanRequest, ScanStep, begin_pair, begin_pairs, bulk, re
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::random::random_elements;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[
@@ -129,10 +129,9 @@ impl AddOptions {
 static ZADD: Command = Command {
     name: "ZADD",
     summary: "Adds members to a sorted set, which is created if need be, or changes their scores.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::SortedSet,
     complexity: "O(log(N)) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
@@ -160,10 +159,9 @@ fn zadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZINCRBY: Command = Command {
     name: "ZINCRBY",
     summary: "Adds to the score of a member of a sorted set, 0 where there is none.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::SortedSet,
     complexity: "O(log(N))",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
@@ -235,10 +233,9 @@ pub(crate) fn add_members<'a>(
 static ZREM: Command = Command {
     name: "ZREM",
     summary: "Removes members from a sorted set, and the set with its last member.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::SortedSet,
     complexity: "O(log(N)) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
@@ -301,10 +298,9 @@ fn write_member(reply: &mut Reply<'_>, member: Element<'_>, score: Option<f64>) 
 static ZSCORE: Command = Command {
     name: "ZSCORE",
     summary: "Returns the score of a member of a sorted set.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::SortedSet,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -324,10 +320,9 @@ fn zscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZMSCORE: Command = Command {
     name: "ZMSCORE",
     summary: "Returns the scores of several members of a sorted set.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(1) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -350,10 +345,9 @@ fn zmscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZCARD: Command = Command {
     name: "ZCARD",
     summary: "Returns the number of members of a sorted set.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::SortedSet,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -373,10 +367,9 @@ fn zcard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZRANK: Command = Command {
     name: "ZRANK",
     summary: "Returns how many members of a sorted set stand before a member.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::SortedSet,
     complexity: "O(log(N))",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -437,10 +430,9 @@ fn rank(
 static ZRANDMEMBER: Command = Command {
     name: "ZRANDMEMBER",
     summary: "Returns members of a sorted set chosen at random, with their scores if asked for.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N) in the number of members returned",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -463,10 +455,9 @@ fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZSCAN: Command = Command {
     name: "ZSCAN",
     summary: "Goes through the members of a sorted set with a cursor.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::SortedSet,
     complexity: "O(1) for each call, O(N) for all",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),

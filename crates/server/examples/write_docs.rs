@@ -123,9 +123,9 @@ fn section(page: &mut String, registered: &Registered, heading: &str, container:
         syntax(command.args),
         command.summary
     );
-    let _ = writeln!(page, "- Since Redis {}; {}", command.since, command.complexity);
+    let _ = writeln!(page, "- Since Redis {}; {}", command.history.since, command.complexity);
     let _ = writeln!(page, "- Arguments, the name included: {}", arity(command));
-    if let Some(deprecated) = &command.deprecated {
+    if let Some(deprecated) = &command.history.deprecated {
         let _ = writeln!(page, "- Deprecated since {}: use {}", deprecated.since, deprecated.replaced_by);
     }
     let _ = writeln!(page, "- Flags: {}", listed(flag_names(command.flags)));

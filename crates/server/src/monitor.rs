@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use commands::table::{Acl, Arity, Command, Flags, Group};
+use commands::table::{Acl, Arity, Command, Flags, Group, History};
 use commands::{Args, CommandError};
 use net::Address;
 use structures::lock::Lock;
@@ -27,10 +27,9 @@ pub static COMMANDS: &[&Command<Runner>] = &[&MONITOR];
 static MONITOR: Command<Runner> = Command {
     name: "MONITOR",
     summary: "Tells the connection every command that runs from now on.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),

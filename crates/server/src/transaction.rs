@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use commands::keys::for_each_key;
-use commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Patience};
 use keyspace::gate::SharedPass;
 use keyspace::key::shard_of;
@@ -54,10 +54,9 @@ pub enum Verb {
 static MULTI: Command<Runner> = Command {
     name: "MULTI",
     summary: "Begins a transaction: the commands that follow are queued.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::Transactions,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)
@@ -75,10 +74,9 @@ static MULTI: Command<Runner> = Command {
 static EXEC: Command<Runner> = Command {
     name: "EXEC",
     summary: "Runs the queued commands, all at once.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::Transactions,
     complexity: "Depends on commands in the transaction",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
     acl: Acl::TRANSACTION,
@@ -92,10 +90,9 @@ static EXEC: Command<Runner> = Command {
 static DISCARD: Command<Runner> = Command {
     name: "DISCARD",
     summary: "Forgets the queued commands and the watched keys.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Transactions,
     complexity: "O(N), when N is the number of queued commands",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)
@@ -113,10 +110,9 @@ static DISCARD: Command<Runner> = Command {
 static WATCH: Command<Runner> = Command {
     name: "WATCH",
     summary: "Makes the next transaction depend on keys: it does not run if one of them changes before.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::Transactions,
     complexity: "O(1) for every key.",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)
@@ -134,10 +130,9 @@ static WATCH: Command<Runner> = Command {
 static UNWATCH: Command<Runner> = Command {
     name: "UNWATCH",
     summary: "Forgets the watched keys.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::Transactions,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)

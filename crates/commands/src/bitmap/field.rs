@@ -6,15 +6,14 @@ use super::{Changed, bit_offset, bits, change};
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static BITFIELD: Command = Command {
     name: "BITFIELD",
     summary: "Reads, sets and adds to integers of any width in the string stored at a key.",
-    since: "3.2.0",
+    history: History::since("3.2.0"),
     group: Group::Bitmap,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::BITMAP),
@@ -82,10 +81,9 @@ fn bitfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static BITFIELD_RO: Command = Command {
     name: "BITFIELD_RO",
     summary: "Reads integers of any width in the string stored at a key.",
-    since: "6.0.0",
+    history: History::since("6.0.0"),
     group: Group::Bitmap,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::BITMAP),

@@ -7,15 +7,14 @@ use super::bits::Logic;
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static BITOP: Command = Command {
     name: "BITOP",
     summary: "Combines strings bit by bit and stores the result.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::Bitmap,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::BITMAP),

@@ -5,7 +5,7 @@ use keyspace::Key;
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// Milliseconds in the unit of a command's argument or reply.
 const SECOND: i64 = 1000;
@@ -14,10 +14,9 @@ const MILLISECOND: i64 = 1;
 pub(super) static TTL: Command = Command {
     name: "TTL",
     summary: "Returns how many seconds a key has left.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -36,7 +35,7 @@ fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PTTL: Command = Command {
     name: "PTTL",
     summary: "Returns how many milliseconds a key has left.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     run: pttl,
     ..TTL
 };
@@ -49,7 +48,7 @@ fn pttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static EXPIRETIME: Command = Command {
     name: "EXPIRETIME",
     summary: "Returns the time at which a key expires, in Unix seconds.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     tips: &[],
     run: expiretime,
     ..TTL
@@ -62,7 +61,7 @@ fn expiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PEXPIRETIME: Command = Command {
     name: "PEXPIRETIME",
     summary: "Returns the time at which a key expires, in Unix milliseconds.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     tips: &[],
     run: pexpiretime,
     ..TTL
@@ -94,10 +93,9 @@ const CONDITION: Arg = Arg::one_of(
 pub(super) static EXPIRE: Command = Command {
     name: "EXPIRE",
     summary: "Lets a key expire a number of seconds from now.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
@@ -117,7 +115,7 @@ fn expire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PEXPIRE: Command = Command {
     name: "PEXPIRE",
     summary: "Lets a key expire a number of milliseconds from now.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     args: &[Arg::key("key", 0), Arg::integer("milliseconds"), CONDITION],
     run: pexpire,
     ..EXPIRE
@@ -131,7 +129,7 @@ fn pexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static EXPIREAT: Command = Command {
     name: "EXPIREAT",
     summary: "Lets a key expire at a time in Unix seconds.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     args: &[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), CONDITION],
     run: expireat,
     ..EXPIRE
@@ -144,7 +142,7 @@ fn expireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PEXPIREAT: Command = Command {
     name: "PEXPIREAT",
     summary: "Lets a key expire at a time in Unix milliseconds.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     args: &[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), CONDITION],
     run: pexpireat,
     ..EXPIRE
@@ -231,10 +229,9 @@ impl Conditions {
 pub(super) static PERSIST: Command = Command {
     name: "PERSIST",
     summary: "Lets a key stay for ever.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),

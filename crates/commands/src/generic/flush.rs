@@ -4,15 +4,14 @@
 use crate::args::Args;
 use crate::ctx::{Ctx, DbChange, Discarded};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 
 pub(super) static FLUSHDB: Command = Command {
     name: "FLUSHDB",
     summary: "Deletes all keys of the selected database.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::WRITE.union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
@@ -35,10 +34,9 @@ fn flushdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static FLUSHALL: Command = Command {
     name: "FLUSHALL",
     summary: "Deletes all keys of all databases.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::WRITE.union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
@@ -78,10 +76,9 @@ fn flush(ctx: &mut Ctx<'_>, args: &Args<'_>, dbs: std::ops::Range<usize>) -> Res
 pub(super) static SWAPDB: Command = Command {
     name: "SWAPDB",
     summary: "Exchanges the keys of two databases.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::FAST).union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),

@@ -8,7 +8,7 @@ use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::help::reply_help;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// Whole numbers below this are one object for all keys in Redis, which OBJECT REFCOUNT shows.
 const SHARED_INTEGERS: i64 = 10_000;
@@ -20,10 +20,9 @@ const TABLE_BYTES_PER_KEY: usize = 12;
 pub(super) static OBJECT: Command = Command {
     name: "OBJECT",
     summary: "Groups the commands that look into how values are stored.",
-    since: "2.2.3",
+    history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "Depends on subcommand.",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -41,10 +40,9 @@ fn object(_ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static OBJECT_ENCODING: Command = Command {
     name: "ENCODING",
     summary: "Tells how the value at a key is stored.",
-    since: "2.2.3",
+    history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -66,10 +64,9 @@ fn object_encoding(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 static OBJECT_REFCOUNT: Command = Command {
     name: "REFCOUNT",
     summary: "Tells how many references the value at a key has.",
-    since: "2.2.3",
+    history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -94,10 +91,9 @@ fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 static OBJECT_IDLETIME: Command = Command {
     name: "IDLETIME",
     summary: "Tells for how long the value at a key was not used.",
-    since: "2.2.3",
+    history: History::since("2.2.3"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -127,10 +123,9 @@ fn object_idletime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 static OBJECT_FREQ: Command = Command {
     name: "FREQ",
     summary: "Tells how often the value at a key is used.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -168,10 +163,9 @@ fn reply_number(ctx: &mut Ctx<'_>, number: Option<i64>) {
 static OBJECT_HELP: Command = Command {
     name: "HELP",
     summary: "Describes OBJECT's subcommands.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::KEYSPACE,
@@ -200,10 +194,9 @@ fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> 
 pub static MEMORY_USAGE: Command = Command {
     name: "USAGE",
     summary: "Estimates how much memory a key takes with what it holds.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ,

@@ -4,16 +4,15 @@
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use crate::wait::{EmptyReply, WaitFor, timeout_ms};
 
 pub(super) static WAIT: Command = Command {
     name: "WAIT",
     summary: "Waits until so many replicas have what the client wrote, and returns how many have.",
-    since: "3.0.0",
+    history: History::since("3.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::BLOCKING,
     acl: Acl::BLOCKING.union(Acl::CONNECTION),
@@ -39,10 +38,9 @@ pub(super) static WAITAOF: Command = Command {
     name: "WAITAOF",
     summary: "Waits until what the client wrote is in the append-only file here and on so many replicas, and \
               returns on how many it is.",
-    since: "7.2.0",
+    history: History::since("7.2.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::BLOCKING,
     acl: Acl::BLOCKING.union(Acl::CONNECTION),

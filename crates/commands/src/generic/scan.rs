@@ -8,7 +8,7 @@ use stdx::glob::glob_match;
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 
 /// COUNT of a SCAN that does not give one.
 const COUNT_DEFAULT: usize = 10;
@@ -18,10 +18,9 @@ const BUCKETS_PER_COUNT: usize = 10;
 pub(super) static SCAN: Command = Command {
     name: "SCAN",
     summary: "Walks over the keys of a database, some at each call.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -121,10 +120,9 @@ impl<'a> Filter<'a> {
 pub(super) static KEYS: Command = Command {
     name: "KEYS",
     summary: "Returns all keys that match a pattern.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::READ).union(Acl::DANGEROUS),
@@ -155,10 +153,9 @@ fn list_keys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static RANDOMKEY: Command = Command {
     name: "RANDOMKEY",
     summary: "Returns a key drawn at random.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -181,10 +178,9 @@ fn randomkey(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static DBSIZE: Command = Command {
     name: "DBSIZE",
     summary: "Returns the number of keys in the selected database.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::READ),

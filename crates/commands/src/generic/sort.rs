@@ -19,7 +19,7 @@ use crate::collection::{StoredAs, store_result};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::{CommandError, quotable};
 use crate::list;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 const PATTERN_NOTES: &str = "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort";
 const STORE_NOTES: &str = "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array";
@@ -330,10 +330,9 @@ fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(),
 pub(super) static SORT: Command = Command {
     name: "SORT",
     summary: "Sorts the elements of a list, a set or a sorted set; replies or stores them.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(N+M*log(M)), N elements, M of them returned",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::PATTERN_KEYS),
     acl: Acl::WRITE.union(Acl::SET).union(Acl::SORTEDSET).union(Acl::LIST).union(Acl::DANGEROUS),
@@ -364,10 +363,9 @@ fn sort(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SORT_RO: Command = Command {
     name: "SORT_RO",
     summary: "Sorts the elements of a list, a set or a sorted set.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::Generic,
     complexity: "O(N+M*log(M)), N elements, M of them returned",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY.union(Flags::PATTERN_KEYS),
     acl: Acl::READ.union(Acl::SET).union(Acl::SORTEDSET).union(Acl::LIST).union(Acl::DANGEROUS),

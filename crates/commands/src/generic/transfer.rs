@@ -5,15 +5,14 @@ use keyspace::Key;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static RENAME: Command = Command {
     name: "RENAME",
     summary: "Gives a key another name, in the place of a key that has it.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE,
     acl: Acl::KEYSPACE.union(Acl::WRITE),
@@ -42,10 +41,9 @@ fn rename(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static RENAMENX: Command = Command {
     name: "RENAMENX",
     summary: "Gives a key another name unless a key has it.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
@@ -84,10 +82,9 @@ fn move_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>) {
 pub(super) static COPY: Command = Command {
     name: "COPY",
     summary: "Copies what a key holds to another key.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Generic,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
@@ -158,10 +155,9 @@ fn copy_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>, target: Target) -> 
 pub(super) static MOVE: Command = Command {
     name: "MOVE",
     summary: "Moves a key to another database.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Generic,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),

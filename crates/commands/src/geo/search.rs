@@ -20,7 +20,7 @@ use crate::args::{Args, Upper};
 use crate::collection::{StoredAs, bulk, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// Which command searches.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -423,10 +423,9 @@ const BY: Arg = Arg::one_of(
 pub(super) static GEOSEARCH: Command = Command {
     name: "GEOSEARCH",
     summary: "Returns the places inside a circle, a box or a polygon.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
-    deprecated: None,
     arity: Arity::AtLeast(7),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
@@ -446,10 +445,9 @@ fn geosearch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static GEOSEARCHSTORE: Command = Command {
     name: "GEOSEARCHSTORE",
     summary: "Stores the places inside a circle, a box or a polygon at another key.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
-    deprecated: None,
     arity: Arity::AtLeast(8),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::GEO),
@@ -479,13 +477,10 @@ fn geosearchstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
 pub(super) static GEORADIUS: Command = Command {
     name: "GEORADIUS",
     summary: "Returns or stores the places around a point.",
-    since: "3.2.0",
+    history: History::since("3.2.0")
+        .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
-    deprecated: Some(Deprecated {
-        since: "6.2.0",
-        replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
-    }),
     arity: Arity::AtLeast(6),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::GEO),
@@ -520,10 +515,9 @@ fn georadius(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static GEORADIUS_RO: Command = Command {
     name: "GEORADIUS_RO",
     summary: "Returns the places around a point.",
-    since: "3.2.10",
+    history: History::since("3.2.10").deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
-    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
     arity: Arity::AtLeast(6),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
@@ -552,13 +546,12 @@ fn georadius_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 pub(super) static GEORADIUSBYMEMBER: Command = Command {
     name: "GEORADIUSBYMEMBER",
     summary: "Returns or stores the places around one of them.",
-    since: "3.2.0",
+    history: History::since("3.2.0").deprecated(
+        "6.2.0",
+        "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
+    ),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
-    deprecated: Some(Deprecated {
-        since: "6.2.0",
-        replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
-    }),
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::GEO),
@@ -591,13 +584,10 @@ fn georadiusbymember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandEr
 pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     name: "GEORADIUSBYMEMBER_RO",
     summary: "Returns the places around one of them.",
-    since: "3.2.10",
+    history: History::since("3.2.10")
+        .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
-    deprecated: Some(Deprecated {
-        since: "6.2.0",
-        replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
-    }),
     arity: Arity::AtLeast(5),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),

@@ -7,7 +7,7 @@ use crate::args::{Args, Upper};
 use crate::collection::remove_emptied;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// Milliseconds in the unit of a command's argument or reply.
 const SECOND: i64 = 1000;
@@ -30,10 +30,9 @@ const CONDITION: Arg = Arg::one_of(
 pub(super) static HEXPIRE: Command = Command {
     name: "HEXPIRE",
     summary: "Lets fields of a hash expire a number of seconds from now.",
-    since: "7.4.0",
+    history: History::since("7.4.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(6),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -228,10 +227,9 @@ fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), C
 pub(super) static HTTL: Command = Command {
     name: "HTTL",
     summary: "Returns how many seconds fields of a hash have left.",
-    since: "7.4.0",
+    history: History::since("7.4.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
@@ -312,10 +310,9 @@ fn reply_deadlines(
 pub(super) static HPERSIST: Command = Command {
     name: "HPERSIST",
     summary: "Lets fields of a hash stay for ever.",
-    since: "7.4.0",
+    history: History::since("7.4.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),

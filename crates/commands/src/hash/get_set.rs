@@ -8,15 +8,14 @@ use crate::args::{Args, Upper};
 use crate::collection::{hash_limits, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static HGETEX: Command = Command {
     name: "HGETEX",
     summary: "Returns the values of fields of a hash and sets or removes when they expire.",
-    since: "8.0.0",
+    history: History::since("8.0.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -97,10 +96,9 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HGETDEL: Command = Command {
     name: "HGETDEL",
     summary: "Returns the values of fields of a hash and removes them.",
-    since: "8.0.0",
+    history: History::since("8.0.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
@@ -144,10 +142,9 @@ fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HSETEX: Command = Command {
     name: "HSETEX",
     summary: "Sets fields of a hash, under a condition if need be, and when they expire.",
-    since: "8.0.0",
+    history: History::since("8.0.0"),
     group: Group::Hash,
     complexity: "O(1) for each field",
-    deprecated: None,
     arity: Arity::AtLeast(6),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),

@@ -7,16 +7,15 @@ use super::{bulk, limits, note_pop};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
 
 pub(super) static BLPOP: Command = Command {
     name: "BLPOP",
     summary: "Takes the first element off the first list that has any, waiting for one where none has.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::List,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
@@ -65,10 +64,9 @@ pub(super) static BLMOVE: Command = Command {
     name: "BLMOVE",
     summary: "Takes an element off an end of a list, waiting for one where there is none, puts it on an end of \
               another and returns it.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::List,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(6),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
@@ -97,13 +95,9 @@ pub(super) static BRPOPLPUSH: Command = Command {
     name: "BRPOPLPUSH",
     summary: "Takes the last element off a list, waiting for one where there is none, puts it in front of \
               another and returns it.",
-    since: "2.2.0",
+    history: History::since("2.2.0").deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     group: Group::List,
     complexity: "O(1)",
-    deprecated: Some(Deprecated {
-        since: "6.2.0",
-        replaced_by: "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
-    }),
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
@@ -137,10 +131,9 @@ fn move_or_wait(
 pub(super) static BLMPOP: Command = Command {
     name: "BLMPOP",
     summary: "Takes elements off the first list that has any, of several, waiting for one where none has.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::List,
     complexity: "O(N+M)",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),

@@ -6,15 +6,14 @@ use super::{integer_with_negation, limits, remove_if_empty};
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static LINSERT: Command = Command {
     name: "LINSERT",
     summary: "Puts an element before or after another one in a list.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::List,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(5),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::LIST),
@@ -57,10 +56,9 @@ fn linsert(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static LREM: Command = Command {
     name: "LREM",
     summary: "Removes elements equal to a value from a list.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(N+M)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::LIST),
@@ -90,10 +88,9 @@ fn lrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static LSET: Command = Command {
     name: "LSET",
     summary: "Replaces the element of a list at an index.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::LIST),
@@ -118,10 +115,9 @@ fn lset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static LTRIM: Command = Command {
     name: "LTRIM",
     summary: "Keeps the elements of a list between two indexes and removes the others.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::LIST),

@@ -6,15 +6,14 @@ use super::{bulk, integer_with_negation, not_negative};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static LLEN: Command = Command {
     name: "LLEN",
     summary: "Returns the number of elements in a list.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::LIST),
@@ -34,10 +33,9 @@ fn llen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static LRANGE: Command = Command {
     name: "LRANGE",
     summary: "Returns the elements of a list between two indexes.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(S+N)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::LIST),
@@ -63,10 +61,9 @@ fn lrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static LINDEX: Command = Command {
     name: "LINDEX",
     summary: "Returns the element of a list at an index.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::List,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::LIST),
@@ -93,10 +90,9 @@ fn lindex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static LPOS: Command = Command {
     name: "LPOS",
     summary: "Returns the indexes of elements equal to a value in a list.",
-    since: "6.0.6",
+    history: History::since("6.0.6"),
     group: Group::List,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::LIST),

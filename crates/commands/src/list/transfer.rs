@@ -8,15 +8,14 @@ use super::{bulk, limits, note_pop, pop_event, push_event};
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static LMOVE: Command = Command {
     name: "LMOVE",
     summary: "Takes an element off an end of a list, puts it on an end of another and returns it.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::List,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(5),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::LIST),
@@ -46,13 +45,9 @@ fn lmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static RPOPLPUSH: Command = Command {
     name: "RPOPLPUSH",
     summary: "Takes the last element off a list, puts it in front of another and returns it.",
-    since: "1.2.0",
+    history: History::since("1.2.0").deprecated("6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
     group: Group::List,
     complexity: "O(1)",
-    deprecated: Some(Deprecated {
-        since: "6.2.0",
-        replaced_by: "`LMOVE` with the `RIGHT` and `LEFT` arguments",
-    }),
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::LIST),
@@ -108,10 +103,9 @@ pub(super) fn move_one(
 pub(super) static LMPOP: Command = Command {
     name: "LMPOP",
     summary: "Takes elements off the first list that has any, of several, and returns them.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::List,
     complexity: "O(N+M)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::LIST),

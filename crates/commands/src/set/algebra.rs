@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::collection::{StoredAs, bulk, set_limits, store_result};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// Type, read and expiry of all `keys`, seen to in their order.
 fn check_keys<'a>(ctx: &mut Ctx<'_>, keys: impl Iterator<Item = Key<'a>>) -> Result<(), CommandError> {
@@ -117,10 +117,9 @@ fn store(ctx: &mut Ctx<'_>, key: Key<'_>, set: Set, event: &'static str) {
 pub(super) static SINTER: Command = Command {
     name: "SINTER",
     summary: "Returns the members that all of several sets have.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N*M), N members in the smallest of M sets",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SET),
@@ -147,10 +146,9 @@ fn sinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SINTERCARD: Command = Command {
     name: "SINTERCARD",
     summary: "Counts the members that all of several sets have.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::Set,
     complexity: "O(N*M), N members in the smallest of M sets",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SET),
@@ -196,10 +194,9 @@ fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SINTERSTORE: Command = Command {
     name: "SINTERSTORE",
     summary: "Stores the members that all of several sets have.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N*M), N members in the smallest of M sets",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::SET),
@@ -246,10 +243,9 @@ fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SUNION: Command = Command {
     name: "SUNION",
     summary: "Returns the members of all of several sets.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Set,
     complexity: "O(N) in the number of members",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SET),

@@ -8,15 +8,14 @@ use super::{no_group_of_key, parse_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XGROUP: Command = Command {
     name: "XGROUP",
     summary: "A container for commands that manage the consumer groups of streams.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -41,10 +40,9 @@ fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static XGROUP_CREATE: Command = Command {
     name: "CREATE",
     summary: "Creates a consumer group.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -91,10 +89,9 @@ fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
 static XGROUP_SETID: Command = Command {
     name: "SETID",
     summary: "Sets the last delivered ID of a consumer group.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -132,10 +129,9 @@ fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 static XGROUP_DESTROY: Command = Command {
     name: "DESTROY",
     summary: "Removes a consumer group.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -163,10 +159,9 @@ fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
 static XGROUP_CREATECONSUMER: Command = Command {
     name: "CREATECONSUMER",
     summary: "Creates a consumer in a consumer group.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(5),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -190,10 +185,9 @@ fn xgroup_createconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), Comma
 static XGROUP_DELCONSUMER: Command = Command {
     name: "DELCONSUMER",
     summary: "Removes a consumer from a consumer group.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(5),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -216,10 +210,9 @@ fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandE
 static XGROUP_HELP: Command = Command {
     name: "HELP",
     summary: "Returns a help text about the subcommands.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::STREAM,

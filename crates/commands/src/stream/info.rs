@@ -8,15 +8,14 @@ use super::{no_group_of_key, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XINFO: Command = Command {
     name: "XINFO",
     summary: "A container for commands that describe streams.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -34,10 +33,9 @@ fn xinfo(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static XINFO_STREAM: Command = Command {
     name: "STREAM",
     summary: "Describes a stream.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
@@ -191,10 +189,9 @@ impl FullOption {
 static XINFO_GROUPS: Command = Command {
     name: "GROUPS",
     summary: "Describes the consumer groups of a stream.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
@@ -225,10 +222,9 @@ fn xinfo_groups(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 static XINFO_CONSUMERS: Command = Command {
     name: "CONSUMERS",
     summary: "Describes the consumers of a consumer group.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
@@ -263,10 +259,9 @@ fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 static XINFO_HELP: Command = Command {
     name: "HELP",
     summary: "Returns a help text about the subcommands.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::STREAM,

@@ -10,15 +10,14 @@ use super::{no_key_or_group, parse_id, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XACK: Command = Command {
     name: "XACK",
     summary: "Acknowledges entries that were delivered to a consumer group.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -47,10 +46,9 @@ fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XPENDING: Command = Command {
     name: "XPENDING",
     summary: "Tells what a consumer group was delivered and has not acknowledged.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
@@ -178,10 +176,9 @@ fn reply_pending<'p>(
 pub(super) static XCLAIM: Command = Command {
     name: "XCLAIM",
     summary: "Gives pending entries of a consumer group to a consumer.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(log N)",
-    deprecated: None,
     arity: Arity::AtLeast(6),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -326,10 +323,9 @@ fn counted(just_id: bool) -> Deliveries {
 pub(super) static XAUTOCLAIM: Command = Command {
     name: "XAUTOCLAIM",
     summary: "Gives the pending entries of a consumer group to a consumer, one after the other.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(6),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),

@@ -9,16 +9,15 @@ use super::{no_key_or_group, parse_id, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use crate::wait::{Awaited, AwaitedKey, EmptyReply, WaitFor, timeout_ms};
 
 pub(super) static XLEN: Command = Command {
     name: "XLEN",
     summary: "Returns the number of entries in a stream.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STREAM),
@@ -38,10 +37,9 @@ fn xlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XRANGE: Command = Command {
     name: "XRANGE",
     summary: "Returns the entries of a stream with IDs in a range.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
@@ -71,10 +69,9 @@ fn xrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XREVRANGE: Command = Command {
     name: "XREVRANGE",
     summary: "Returns the entries of a stream with IDs in a range, last first.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
@@ -150,10 +147,9 @@ fn count_option(args: &Args<'_>) -> Result<usize, CommandError> {
 pub(super) static XREAD: Command = Command {
     name: "XREAD",
     summary: "Returns the entries of several streams behind an ID each.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY.union(Flags::BLOCKING),
     acl: Acl::READ.union(Acl::STREAM).union(Acl::BLOCKING),
@@ -239,10 +235,9 @@ impl ServedStreams {
 pub(super) static XREADGROUP: Command = Command {
     name: "XREADGROUP",
     summary: "Delivers entries of several streams to a consumer of a group.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(7),
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::STREAM).union(Acl::BLOCKING),

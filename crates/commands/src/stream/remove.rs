@@ -7,15 +7,14 @@ use super::parse_id;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XDEL: Command = Command {
     name: "XDEL",
     summary: "Removes entries from a stream by their IDs.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -46,10 +45,9 @@ fn xdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XDELEX: Command = Command {
     name: "XDELEX",
     summary: "Removes entries from a stream by their IDs, as consumer groups allow.",
-    since: "8.2.0",
+    history: History::since("8.2.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -87,10 +85,9 @@ fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XACKDEL: Command = Command {
     name: "XACKDEL",
     summary: "Acknowledges entries of a consumer group, and removes them as other groups allow.",
-    since: "8.2.0",
+    history: History::since("8.2.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(6),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),

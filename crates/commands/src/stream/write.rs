@@ -7,15 +7,14 @@ use super::{WrittenId, parse_id, reply_id};
 use crate::args::Args;
 use crate::ctx::{Ctx, Effects, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XADD: Command = Command {
     name: "XADD",
     summary: "Appends an entry to a stream, which is created if need be.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -82,10 +81,9 @@ const NOT_ASCENDING: &str =
 pub(super) static XTRIM: Command = Command {
     name: "XTRIM",
     summary: "Removes the oldest entries of a stream.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -140,10 +138,9 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XSETID: Command = Command {
     name: "XSETID",
     summary: "Sets the last ID of a stream, and what it remembers of the past.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Stream,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
@@ -160,37 +157,37 @@ pub(super) static XSETID: Command = Command {
 };
 /// XSETID key last-id \[ENTRIESADDED count\] \[MAXDELETEDID id\].
 fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let history = History::parse(args)?;
+    let past = StreamPast::parse(args)?;
     let key = args.key(1);
     let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::NoSuchKey)?;
-    history.apply(stream)?;
+    past.apply(stream)?;
     ctx.reply.ok();
     ctx.changed_groups("xsetid", key);
     Ok(())
 }
 
 /// What XSETID makes a stream believe of its past.
-struct History {
+struct StreamPast {
     last_id: StreamId,
     entries_added: Option<u64>,
     /// `0-0` leaves it as it is.
     max_deleted_id: StreamId,
 }
 
-impl History {
+impl StreamPast {
     fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
         let last_id = parse_id(args.get(2), 0)?;
-        let mut history = Self { last_id, entries_added: None, max_deleted_id: StreamId::MIN };
+        let mut past = Self { last_id, entries_added: None, max_deleted_id: StreamId::MIN };
         let mut at = 3;
         while at < args.len() {
             let has_value = at + 1 < args.len();
             if has_value && args.is(at, "ENTRIESADDED") {
                 let count = u64::try_from(args.integer(at + 1)?);
                 let negative = CommandError::MustBePositive("entries_added");
-                history.entries_added = Some(count.map_err(|_| negative)?);
+                past.entries_added = Some(count.map_err(|_| negative)?);
             } else if has_value && args.is(at, "MAXDELETEDID") {
-                history.max_deleted_id = parse_id(args.get(at + 1), 0)?;
-                if history.last_id < history.max_deleted_id {
+                past.max_deleted_id = parse_id(args.get(at + 1), 0)?;
+                if past.last_id < past.max_deleted_id {
                     return Err(CommandError::Line(BELOW_PROVIDED_DELETED));
                 }
             } else {
@@ -198,7 +195,7 @@ impl History {
             }
             at += 2;
         }
-        Ok(history)
+        Ok(past)
     }
 
     fn apply(&self, stream: &mut Stream) -> Result<(), CommandError> {

@@ -13,7 +13,7 @@ use super::options::Condition;
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// Digits of a digest.
 const DIGEST_LEN: usize = 16;
@@ -59,10 +59,9 @@ fn digest_text(text: &[u8]) -> String {
 pub(super) static DIGEST: Command = Command {
     name: "DIGEST",
     summary: "Returns the digest of the string stored at a key.",
-    since: "8.4.0",
+    history: History::since("8.4.0"),
     group: Group::String,
     complexity: "O(N), N bytes of the string",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STRING),
@@ -87,10 +86,9 @@ fn digest(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static DELEX: Command = Command {
     name: "DELEX",
     summary: "Deletes a key if it holds the expected string.",
-    since: "8.4.0",
+    history: History::since("8.4.0"),
     group: Group::String,
     complexity: "O(1), O(N) for a digest of N bytes",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -137,10 +135,9 @@ fn delex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static DELIFEQ: Command = Command {
     name: "DELIFEQ",
     summary: "Deletes a key if it holds this string.",
-    since: "9.0.0",
+    history: History::since("9.0.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),

@@ -7,15 +7,14 @@ use stdx::long_double::LongDouble;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static INCR: Command = Command {
     name: "INCR",
     summary: "Adds one to the number stored at a key, 0 where there is none.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -44,10 +43,9 @@ fn decr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static INCRBY: Command = Command {
     name: "INCRBY",
     summary: "Adds a whole number to the one stored at a key, 0 where there is none.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -102,10 +100,9 @@ fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, delta: i64) -> Result<(), CommandErro
 pub(super) static INCRBYFLOAT: Command = Command {
     name: "INCRBYFLOAT",
     summary: "Adds a floating-point number to the one stored at a key, 0 where there is none.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),

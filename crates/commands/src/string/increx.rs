@@ -11,7 +11,7 @@ use super::options::{Lifetime, Takes};
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// What is asked for, numbers still as text: whether they are whole is known at the end only.
 #[derive(Default)]
@@ -162,10 +162,9 @@ impl FloatStep {
 pub(super) static INCREX: Command = Command {
     name: "INCREX",
     summary: "Adds to the number stored at a key within bounds, and sets the key's expiry.",
-    since: "8.8.0",
+    history: History::since("8.8.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),

@@ -10,15 +10,14 @@ use keyspace::string::IntText;
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static LCS: Command = Command {
     name: "LCS",
     summary: "Finds the longest common subsequence of two strings.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::String,
     complexity: "O(N*M)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STRING),

@@ -9,15 +9,14 @@ use super::SHARED_REPLY_LEN_MIN;
 use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static APPEND: Command = Command {
     name: "APPEND",
     summary: "Appends to the string stored at a key, or stores it where there is none.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
@@ -66,10 +65,9 @@ fn change(ctx: &mut Ctx<'_>, key: Key<'_>, len: usize, work: impl FnOnce(&mut [u
 pub(super) static GETRANGE: Command = Command {
     name: "GETRANGE",
     summary: "Returns a part of the string stored at a key.",
-    since: "2.4.0",
+    history: History::since("2.4.0"),
     group: Group::String,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STRING),
@@ -123,10 +121,9 @@ fn clamp(start: i64, end: i64, len: usize) -> Range<usize> {
 pub(super) static SUBSTR: Command = Command {
     name: "SUBSTR",
     summary: "Returns a part of the string stored at a key.",
-    since: "1.0.0",
+    history: History::since("1.0.0").deprecated("2.0.0", "`GETRANGE`"),
     group: Group::String,
     complexity: "O(N)",
-    deprecated: Some(Deprecated { since: "2.0.0", replaced_by: "`GETRANGE`" }),
     arity: Arity::Exactly(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STRING),
@@ -144,10 +141,9 @@ fn substr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static SETRANGE: Command = Command {
     name: "SETRANGE",
     summary: "Overwrites a part of the string stored at a key, padding it with zero bytes where it is too short.",
-    since: "2.2.0",
+    history: History::since("2.2.0"),
     group: Group::String,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),

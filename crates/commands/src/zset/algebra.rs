@@ -17,7 +17,7 @@ use crate::args::Args;
 use crate::collection::zset_limits;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// What is made of several sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -350,10 +350,9 @@ fn store_result(
 pub(super) static ZUNION: Command = Command {
     name: "ZUNION",
     summary: "Returns the members of all of several sorted sets.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N)+O(M*log(M)), N members in all, M in the result",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -383,10 +382,9 @@ fn zunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZUNIONSTORE: Command = Command {
     name: "ZUNIONSTORE",
     summary: "Stores the members of all of several sorted sets.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::SortedSet,
     complexity: "O(N)+O(M*log(M)), N members in all, M in the result",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
@@ -445,10 +443,9 @@ fn zinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZINTERCARD: Command = Command {
     name: "ZINTERCARD",
     summary: "Counts the members that all of several sorted sets have.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::SortedSet,
     complexity: "O(N*K), N members in the smallest of K sets",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -479,10 +476,9 @@ fn zintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZDIFF: Command = Command {
     name: "ZDIFF",
     summary: "Returns the members of a sorted set that several others do not have.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N*K)+O(M*log(M)), N members in the first of K sets, M in the result",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -504,10 +500,9 @@ fn zdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZDIFFSTORE: Command = Command {
     name: "ZDIFFSTORE",
     summary: "Stores the members of a sorted set that several others do not have.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(N*K)+O(M*log(M)), N members in the first of K sets, M in the result",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::SORTEDSET),

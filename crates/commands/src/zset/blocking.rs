@@ -4,17 +4,16 @@ use super::pop::{End, Layout, MultiPop, Wanted, pop};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
 
 pub(super) static BZPOPMIN: Command = Command {
     name: "BZPOPMIN",
     summary: "Removes the member of the lowest score from the first sorted set that has any and returns it, \
               waiting for one where none has.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::SortedSet,
     complexity: "O(log(N))",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),
@@ -60,10 +59,9 @@ pub(super) static BZMPOP: Command = Command {
     name: "BZMPOP",
     summary: "Removes members from an end of the first of several sorted sets that has any and returns them, \
               waiting for one where none has.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::SortedSet,
     complexity: "O(K)+O(M*log(N)), K keys, M members",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),

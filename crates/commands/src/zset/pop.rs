@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::collection::{bulk, not_negative, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// An end of a sorted set.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,10 +111,9 @@ fn begin(reply: &mut Reply<'_>, layout: Layout, key: Key<'_>, popped: usize) {
 pub(super) static ZPOPMIN: Command = Command {
     name: "ZPOPMIN",
     summary: "Removes the members of the lowest scores from a sorted set and returns them.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::SortedSet,
     complexity: "O(log(N)) for each member",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
@@ -157,10 +156,9 @@ fn pop_one_key(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), Comma
 pub(super) static ZMPOP: Command = Command {
     name: "ZMPOP",
     summary: "Removes members from an end of the first of several sorted sets that has any, and returns them.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::SortedSet,
     complexity: "O(K)+O(M*log(N)), K keys, M members",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::SORTEDSET),

@@ -13,7 +13,7 @@ use crate::args::{Args, lenient_float};
 use crate::collection::{StoredAs, remove_emptied, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group, KeyFlags, KeySpec};
+use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// What a range is given by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,10 +198,9 @@ const fn fixed(by: By, reverse: bool) -> Fixed {
 pub(super) static ZRANGE: Command = Command {
     name: "ZRANGE",
     summary: "Returns a range of a sorted set by rank, score or name.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -232,10 +231,9 @@ fn zrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZREVRANGE: Command = Command {
     name: "ZREVRANGE",
     summary: "Returns a range of a sorted set by rank, from the highest score on.",
-    since: "1.2.0",
+    history: History::since("1.2.0").deprecated("6.2.0", "`ZRANGE` with the `REV` argument"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
-    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `REV` argument" }),
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -258,10 +256,9 @@ fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZRANGEBYSCORE: Command = Command {
     name: "ZRANGEBYSCORE",
     summary: "Returns a range of a sorted set by score.",
-    since: "1.0.5",
+    history: History::since("1.0.5").deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
-    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYSCORE` argument" }),
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -285,11 +282,7 @@ fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
 pub(super) static ZREVRANGEBYSCORE: Command = Command {
     name: "ZREVRANGEBYSCORE",
     summary: "Returns a range of a sorted set by score, from the highest on.",
-    since: "2.2.0",
-    deprecated: Some(Deprecated {
-        since: "6.2.0",
-        replaced_by: "`ZRANGE` with the `REV` and `BYSCORE` arguments",
-    }),
+    history: History::since("2.2.0").deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
     args: &[
         Arg::key("key", 0),
         Arg::double("max"),
@@ -308,10 +301,9 @@ fn zrevrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErr
 pub(super) static ZRANGEBYLEX: Command = Command {
     name: "ZRANGEBYLEX",
     summary: "Returns a range of a sorted set of equal scores by name.",
-    since: "2.8.9",
+    history: History::since("2.8.9").deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
-    deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYLEX` argument" }),
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -334,10 +326,7 @@ fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZREVRANGEBYLEX: Command = Command {
     name: "ZREVRANGEBYLEX",
     summary: "Returns a range of a sorted set of equal scores by name, in reverse.",
-    deprecated: Some(Deprecated {
-        since: "6.2.0",
-        replaced_by: "`ZRANGE` with the `REV` and `BYLEX` arguments",
-    }),
+    history: History::since("2.8.9").deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"),
     args: &[
         Arg::key("key", 0),
         Arg::string("max"),
@@ -355,10 +344,9 @@ fn zrevrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
 pub(super) static ZRANGESTORE: Command = Command {
     name: "ZRANGESTORE",
     summary: "Stores a range of a sorted set at another key.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members stored",
-    deprecated: None,
     arity: Arity::AtLeast(5),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
@@ -404,10 +392,9 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, zset: Zset, event: &'static
 pub(super) static ZCOUNT: Command = Command {
     name: "ZCOUNT",
     summary: "Counts the members of a sorted set whose scores lie in a range.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::SortedSet,
     complexity: "O(log(N))",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
@@ -425,7 +412,7 @@ fn zcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZLEXCOUNT: Command = Command {
     name: "ZLEXCOUNT",
     summary: "Counts the members of a sorted set of equal scores whose names lie in a range.",
-    since: "2.8.9",
+    history: History::since("2.8.9"),
     args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
     run: zlexcount,
     ..ZCOUNT
@@ -445,10 +432,9 @@ fn count(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By) -> Result<(), CommandError>
 pub(super) static ZREMRANGEBYRANK: Command = Command {
     name: "ZREMRANGEBYRANK",
     summary: "Removes the members of a sorted set in a range of ranks.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::SortedSet,
     complexity: "O(M*log(N)), M members removed",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::SORTEDSET),
@@ -466,7 +452,7 @@ fn zremrangebyrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 pub(super) static ZREMRANGEBYSCORE: Command = Command {
     name: "ZREMRANGEBYSCORE",
     summary: "Removes the members of a sorted set in a range of scores.",
-    since: "1.2.0",
+    history: History::since("1.2.0"),
     args: &[Arg::key("key", 0), Arg::double("min"), Arg::double("max")],
     run: zremrangebyscore,
     ..ZREMRANGEBYRANK
@@ -479,7 +465,7 @@ fn zremrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErr
 pub(super) static ZREMRANGEBYLEX: Command = Command {
     name: "ZREMRANGEBYLEX",
     summary: "Removes the members of a sorted set of equal scores in a range of names.",
-    since: "2.8.9",
+    history: History::since("2.8.9"),
     args: &[Arg::key("key", 0), Arg::string("min"), Arg::string("max")],
     run: zremrangebylex,
     ..ZREMRANGEBYRANK

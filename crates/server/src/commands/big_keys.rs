@@ -1,6 +1,6 @@
 //! BIGKEYS: the biggest keys, from an index that every write keeps up to date.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use keyspace::{Measure, SizedType};
 
@@ -28,10 +28,9 @@ const TYPES: [(&str, SizedType); 6] = [
 static BIGKEYS: Command<Runner> = Command {
     name: "BIGKEYS",
     summary: "Returns the biggest keys of all databases, by bytes or by elements, without looking for them.",
-    since: "8.0.0",
+    history: History::since("8.0.0"),
     group: Group::Server,
     complexity: "O(N log N) with N being the number of keys returned, whatever the number of keys there are",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),

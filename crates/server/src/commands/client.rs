@@ -7,7 +7,7 @@ mod tracking;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use self::list::{CLIENT_KILL, CLIENT_LIST, describe};
@@ -23,10 +23,9 @@ pub static COMMANDS: &[&Command<Runner>] = &[&CLIENT];
 static CLIENT: Command<Runner> = Command {
     name: "CLIENT",
     summary: "Commands about connections.",
-    since: "2.4.0",
+    history: History::since("2.4.0"),
     group: Group::Connection,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -61,10 +60,9 @@ static CLIENT: Command<Runner> = Command {
 static CLIENT_CAPA: Command<Runner> = Command {
     name: "CAPA",
     summary: "Tells the server what the client is able to do.",
-    since: "8.0.0",
+    history: History::since("8.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -86,10 +84,9 @@ fn client_capa(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
     name: "IMPORT-SOURCE",
     summary: "Marks the connection as one that imports data.",
-    since: "8.1.0",
+    history: History::since("8.1.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -112,10 +109,9 @@ fn client_import_source(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<
 static CLIENT_GETNAME: Command<Runner> = Command {
     name: "GETNAME",
     summary: "Returns the name of the connection.",
-    since: "2.6.9",
+    history: History::since("2.6.9"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -139,10 +135,9 @@ fn client_getname(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), C
 static CLIENT_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Lists the subcommands.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -206,10 +201,9 @@ fn client_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
 static CLIENT_ID: Command<Runner> = Command {
     name: "ID",
     summary: "Returns the id of the connection.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -228,10 +222,9 @@ fn client_id(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comman
 static CLIENT_INFO: Command<Runner> = Command {
     name: "INFO",
     summary: "Describes the connection.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -251,10 +244,9 @@ fn client_info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 static CLIENT_NO_EVICT: Command<Runner> = Command {
     name: "NO-EVICT",
     summary: "Keeps the connection when clients are closed to free memory.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
@@ -283,10 +275,9 @@ fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
 static CLIENT_NO_TOUCH: Command<Runner> = Command {
     name: "NO-TOUCH",
     summary: "Makes reads leave the access times of keys alone.",
-    since: "7.2.0",
+    history: History::since("7.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -307,10 +298,9 @@ fn client_no_touch(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), C
 static CLIENT_REPLY: Command<Runner> = Command {
     name: "REPLY",
     summary: "Turns replies off or on.",
-    since: "3.2.0",
+    history: History::since("3.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -341,10 +331,9 @@ fn client_reply(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comm
 static CLIENT_SETINFO: Command<Runner> = Command {
     name: "SETINFO",
     summary: "Notes which library the client uses.",
-    since: "7.2.0",
+    history: History::since("7.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -383,10 +372,9 @@ fn client_setinfo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
 static CLIENT_SETNAME: Command<Runner> = Command {
     name: "SETNAME",
     summary: "Names the connection.",
-    since: "2.6.9",
+    history: History::since("2.6.9"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,

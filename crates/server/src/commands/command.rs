@@ -2,7 +2,7 @@
 
 use ::commands::keys::for_each_key;
 use ::commands::table::{
-    Acl, Arg, ArgKind, Arity, Begin, Command, Find, Flags, Group, KeyFlags, KeySpec, category_names,
+    Acl, Arg, ArgKind, Arity, Begin, Command, Find, Flags, Group, History, KeyFlags, KeySpec, category_names,
     flag_names,
 };
 use ::commands::{Args, CommandError};
@@ -22,10 +22,9 @@ const FLAGS: Flags = Flags::LOADING.union(Flags::STALE);
 static COMMAND: Command<Runner> = Command {
     name: "COMMAND",
     summary: "Describes all commands.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(N) where N is the number of commands",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: FLAGS,
     acl: Acl::CONNECTION,
@@ -52,10 +51,9 @@ fn command(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandE
 static COMMAND_COUNT: Command<Runner> = Command {
     name: "COUNT",
     summary: "Returns the number of commands.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
@@ -74,10 +72,9 @@ fn command_count(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Co
 static COMMAND_INFO: Command<Runner> = Command {
     name: "INFO",
     summary: "Describes commands as clients need it: arity, flags, keys.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(N) where N is the number of commands",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
@@ -209,10 +206,9 @@ fn write_search_head(reply: &mut Reply<'_>, kind: &str, pairs: usize) {
 static COMMAND_DOCS: Command<Runner> = Command {
     name: "DOCS",
     summary: "Describes commands as people need it: syntax, cost, history.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::Server,
     complexity: "O(N) where N is the number of commands",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
@@ -245,7 +241,7 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
     let command = &registered.command;
     let texts = [
         ("summary", command.summary),
-        ("since", command.since),
+        ("since", command.history.since),
         ("group", command.group.name()),
         ("complexity", command.complexity),
     ];
@@ -256,7 +252,7 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
     }
-    if let Some(deprecated) = command.deprecated {
+    if let Some(deprecated) = command.history.deprecated {
         pairs += 3;
         reply.bulk(b"doc_flags");
         reply.set(1);
@@ -328,10 +324,9 @@ fn write_arg(reply: &mut Reply<'_>, arg: &Arg) {
 static COMMAND_GETKEYS: Command<Runner> = Command {
     name: "GETKEYS",
     summary: "Returns the keys of a request.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(N) where N is the number of arguments",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: FLAGS,
     acl: Acl::CONNECTION,
@@ -353,10 +348,9 @@ fn command_getkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), C
 static COMMAND_GETKEYSANDFLAGS: Command<Runner> = Command {
     name: "GETKEYSANDFLAGS",
     summary: "Returns the keys of a request, and what it does with each.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::Server,
     complexity: "O(N) where N is the number of arguments",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: FLAGS,
     acl: Acl::CONNECTION,
@@ -433,10 +427,9 @@ fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> 
 static COMMAND_LIST: Command<Runner> = Command {
     name: "LIST",
     summary: "Returns the names of commands.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::Server,
     complexity: "O(N) where N is the number of commands",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
@@ -488,10 +481,9 @@ fn command_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comm
 static COMMAND_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Explains the subcommands.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use net::Address;
 
@@ -32,10 +32,9 @@ const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
 static CONFIG: Command<Runner> = Command {
     name: "CONFIG",
     summary: "Commands about the server's options.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -49,10 +48,9 @@ static CONFIG: Command<Runner> = Command {
 static CONFIG_GET: Command<Runner> = Command {
     name: "GET",
     summary: "Returns the values of options whose names match patterns.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Server,
     complexity: "O(N) where N is the number of options times the number of patterns",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: FLAGS,
     acl: ACL,
@@ -77,10 +75,9 @@ fn config_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
 static CONFIG_SET: Command<Runner> = Command {
     name: "SET",
     summary: "Changes options, all of them or none.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Server,
     complexity: "O(N) where N is the number of options",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: FLAGS,
     acl: ACL,
@@ -196,10 +193,9 @@ fn listen_as_configured(shared: &Shared, config: &ConfigStore) -> Result<(), Str
 static CONFIG_RESETSTAT: Command<Runner> = Command {
     name: "RESETSTAT",
     summary: "Sets the counters of INFO back to zero.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
@@ -232,10 +228,9 @@ fn config_resetstat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(),
 static CONFIG_REWRITE: Command<Runner> = Command {
     name: "REWRITE",
     summary: "Writes the options as they are now to the configuration file.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
@@ -268,10 +263,9 @@ pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_>, added: Added) -> Result<
 static CONFIG_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Explains the subcommands.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),

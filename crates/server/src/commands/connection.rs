@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ::commands::table::{Acl, Arg, Arity, Command, Deprecated, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use resp::Protocol;
 
@@ -19,10 +19,9 @@ pub const REDIS_VERSION: &str = "8.0.2";
 static AUTH: Command<Runner> = Command {
     name: "AUTH",
     summary: "Authenticates the connection.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Connection,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)
@@ -71,10 +70,9 @@ fn authenticate(ctx: &mut ServerCtx<'_, '_>, user: &[u8], password: &[u8]) -> Re
 static ECHO: Command<Runner> = Command {
     name: "ECHO",
     summary: "Returns the given string.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     acl: Acl::CONNECTION,
@@ -93,10 +91,9 @@ fn echo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError
 static HELLO: Command<Runner> = Command {
     name: "HELLO",
     summary: "Switches the protocol, and may authenticate and name the connection.",
-    since: "6.0.0",
+    history: History::since("6.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)
@@ -184,10 +181,9 @@ fn switch_protocol(ctx: &mut ServerCtx<'_, '_>, protocol: Protocol) {
 static PING: Command<Runner> = Command {
     name: "PING",
     summary: "Says that the server is there.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::FAST,
     acl: Acl::CONNECTION,
@@ -216,10 +212,9 @@ fn ping(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError
 static QUIT: Command<Runner> = Command {
     name: "QUIT",
     summary: "Closes the connection.",
-    since: "1.0.0",
+    history: History::since("1.0.0").deprecated("7.2.0", "just closing the connection"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: Some(Deprecated { since: "7.2.0", replaced_by: "just closing the connection" }),
     arity: Arity::AtLeast(1),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)
@@ -244,10 +239,9 @@ fn quit(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandErro
 static RESET: Command<Runner> = Command {
     name: "RESET",
     summary: "Brings the connection back to how it was when it was opened.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT
         .union(Flags::LOADING)
@@ -292,10 +286,9 @@ fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandErr
 static SELECT: Command<Runner> = Command {
     name: "SELECT",
     summary: "Selects the database of the connection.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     acl: Acl::CONNECTION,

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use ::commands::table::{Acl, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use keyspace::key::SHARD_COUNT;
 use keyspace::string::{encoding_name, stored};
@@ -32,10 +32,9 @@ pub static COMMANDS: &[&Command<Runner>] = &[&DEBUG];
 static DEBUG: Command<Runner> = Command {
     name: "DEBUG",
     summary: "Looks into the server, for tests and diagnosis.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),

@@ -4,7 +4,7 @@
 //! commands do not know. Payloads are always checked in depth, whatever `sanitize-dump-payload` says: an
 //! unchecked one could break what the types rely on.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError, Ctx, EventClass, ValueLimits};
 use keyspace::{Access, Expiry, Hasher, Key, PackLimits, SetLimits, StreamLimits};
 use persist::dump::{self, PayloadError};
@@ -18,10 +18,9 @@ pub static COMMANDS: &[&Command<Runner>] = &[&DUMP, &RESTORE, &RESTORE_ASKING];
 static DUMP: Command<Runner> = Command {
     name: "DUMP",
     summary: "Returns the value of a key as one string, which RESTORE takes.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::Generic,
     complexity: "O(N) where N is the size of the value in bytes.",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
@@ -56,10 +55,9 @@ const RESTORE_ARGS: &[Arg] = &[
 static RESTORE: Command<Runner> = Command {
     name: "RESTORE",
     summary: "Creates a key from a value that DUMP returned.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::Generic,
     complexity: "O(N) where N is the size of the value in bytes, O(N log N) for what is packed in it.",
-    deprecated: None,
     arity: Arity::AtLeast(4),
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
@@ -117,7 +115,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static RESTORE_ASKING: Command<Runner> = Command {
     name: "RESTORE-ASKING",
     summary: "RESTORE as nodes of a cluster send it to each other.",
-    since: "3.0.0",
+    history: History::since("3.0.0"),
     group: Group::Server,
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::ASKING),
     ..RESTORE

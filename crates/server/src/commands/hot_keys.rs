@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use stdx::heavy_hitters::Hitter;
 
@@ -30,10 +30,9 @@ const LAST_SLOT: i64 = 16_383;
 static HOTKEYS: Command<Runner> = Command {
     name: "HOTKEYS",
     summary: "Commands about the keys that take most of the time and of the network.",
-    since: "8.6.0",
+    history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -47,10 +46,9 @@ static HOTKEYS: Command<Runner> = Command {
 static HOTKEYS_GET: Command<Runner> = Command {
     name: "GET",
     summary: "Returns the keys that took most, and what all took together, or those asked for most often.",
-    since: "8.6.0",
+    history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "O(K) where K is the number of hotkeys returned.",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
@@ -140,10 +138,9 @@ fn write_session(ctx: &mut ServerCtx<'_, '_>, report: &Report) {
 static HOTKEYS_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Lists the subcommands.",
-    since: "8.6.1",
+    history: History::since("8.6.1"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
@@ -181,10 +178,9 @@ fn hotkeys_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
 static HOTKEYS_RESET: Command<Runner> = Command {
     name: "RESET",
     summary: "Forgets what a stopped session counted, and what is counted without one.",
-    since: "8.6.0",
+    history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
@@ -206,10 +202,9 @@ fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Co
 static HOTKEYS_START: Command<Runner> = Command {
     name: "START",
     summary: "Starts to count which keys take most.",
-    since: "8.6.0",
+    history: History::since("8.6.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: ACL,

@@ -1,6 +1,6 @@
 //! LATENCY: how long commands take, and which events took too long.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use crate::command_table::{Registered, Runner};
@@ -19,10 +19,9 @@ const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).u
 static LATENCY: Command<Runner> = Command {
     name: "LATENCY",
     summary: "Commands about latency: of all commands, and of events that took long.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -45,10 +44,9 @@ static LATENCY: Command<Runner> = Command {
 static LATENCY_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Lists the subcommands.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
@@ -85,10 +83,9 @@ fn latency_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
 static LATENCY_HISTOGRAM: Command<Runner> = Command {
     name: "HISTOGRAM",
     summary: "Returns how many calls of commands took how long.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
@@ -108,7 +105,7 @@ static LATENCY_END_TO_END: Command<Runner> = Command {
     name: "END-TO-END",
     summary: "Returns how many calls of commands took how long from the arrival of the request to the sending of \
               the reply.",
-    since: "8.0.0",
+    history: History::since("8.0.0"),
     run: Runner::Server(latency_end_to_end),
     ..LATENCY_HISTOGRAM
 };
@@ -156,10 +153,9 @@ fn reply_histograms(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, times_of: fn(&
 static LATENCY_DOCTOR: Command<Runner> = Command {
     name: "DOCTOR",
     summary: "Says in words what events took long and what may help.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
@@ -187,10 +183,9 @@ fn latency_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), C
 static LATENCY_GRAPH: Command<Runner> = Command {
     name: "GRAPH",
     summary: "Draws the samples of an event.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
@@ -251,10 +246,9 @@ fn latency_latest(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), C
 static LATENCY_RESET: Command<Runner> = Command {
     name: "RESET",
     summary: "Forgets the samples of events.",
-    since: "2.8.13",
+    history: History::since("2.8.13"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),

@@ -1,6 +1,6 @@
 //! MEMORY: where the memory goes.
 
-use ::commands::table::{Acl, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError, generic};
 use resp::Reply;
 
@@ -18,10 +18,9 @@ pub static COMMANDS: &[&Command<Runner>] = &[&MEMORY];
 static MEMORY: Command<Runner> = Command {
     name: "MEMORY",
     summary: "Commands about memory.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -45,10 +44,9 @@ static MEMORY_USAGE: Command<Runner> = generic::MEMORY_USAGE.run_by(Runner::Data
 static MEMORY_DOCTOR: Command<Runner> = Command {
     name: "DOCTOR",
     summary: "Says in words what is unusual about the memory.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -74,10 +72,9 @@ fn memory_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Co
 static MEMORY_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Lists the subcommands.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
@@ -109,10 +106,9 @@ fn memory_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
 static MEMORY_MALLOC_STATS: Command<Runner> = Command {
     name: "MALLOC-STATS",
     summary: "Returns the allocator's own statistics.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -131,10 +127,9 @@ fn memory_malloc_stats(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<
 static MEMORY_PURGE: Command<Runner> = Command {
     name: "PURGE",
     summary: "Gives free memory back to the system.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -154,10 +149,9 @@ fn memory_purge(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
 static MEMORY_STATS: Command<Runner> = Command {
     name: "STATS",
     summary: "Returns memory figures.",
-    since: "4.0.0",
+    history: History::since("4.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),

@@ -23,7 +23,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError, EventClass};
 use keyspace::{Key, KeyEntry, Keyspace};
 use persist::dump;
@@ -39,10 +39,9 @@ const KEY: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELET
 static MIGRATE: Command<Runner> = Command {
     name: "MIGRATE",
     summary: "Moves keys to another server.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::Generic,
     complexity: "O(N) where N is the size of the values in bytes, here and on the other server.",
-    deprecated: None,
     arity: Arity::AtLeast(6),
     flags: Flags::WRITE,
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),

@@ -1,6 +1,6 @@
 //! Commands to publish and to subscribe.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, KeyFlags, KeySpec};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError};
 
 use crate::command_table::Runner;
@@ -93,10 +93,9 @@ fn count_subscribers(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -
 static SUBSCRIBE: Command<Runner> = Command {
     name: "SUBSCRIBE",
     summary: "Listens to messages published to channels.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Pubsub,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
@@ -126,7 +125,7 @@ fn psubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
 static SSUBSCRIBE: Command<Runner> = Command {
     name: "SSUBSCRIBE",
     summary: "Listens to messages published to shard channels.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
     args: &[Arg::string("shardchannel").multiple()],
     run: Runner::Server(ssubscribe),
@@ -143,10 +142,9 @@ fn ssubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
 static UNSUBSCRIBE: Command<Runner> = Command {
     name: "UNSUBSCRIBE",
     summary: "Stops listening to channels, to all when none is named.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Pubsub,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
@@ -176,7 +174,7 @@ fn punsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comm
 static SUNSUBSCRIBE: Command<Runner> = Command {
     name: "SUNSUBSCRIBE",
     summary: "Stops listening to shard channels, to all when none is named.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     keys: &[KeySpec::from(1, 1, KeyFlags::NOT_KEY)],
     args: &[Arg::string("shardchannel").optional().multiple()],
     run: Runner::Server(sunsubscribe),
@@ -190,10 +188,9 @@ fn sunsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comm
 static PUBLISH: Command<Runner> = Command {
     name: "PUBLISH",
     summary: "Sends a message to the subscribers of a channel.",
-    since: "2.0.0",
+    history: History::since("2.0.0"),
     group: Group::Pubsub,
     complexity: "O(N+M)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::PUBSUB
         .union(Flags::LOADING)
@@ -215,7 +212,7 @@ fn publish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
 static SPUBLISH: Command<Runner> = Command {
     name: "SPUBLISH",
     summary: "Sends a message to the subscribers of a shard channel.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     complexity: "O(N)",
     keys: &[KeySpec::at(1, KeyFlags::NOT_KEY)],
     args: &[Arg::string("shardchannel"), Arg::string("message")],
@@ -230,10 +227,9 @@ fn spublish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandE
 static PUBSUB: Command<Runner> = Command {
     name: "PUBSUB",
     summary: "Commands about channels and their subscribers.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -254,10 +250,9 @@ static PUBSUB: Command<Runner> = Command {
 static PUBSUB_CHANNELS: Command<Runner> = Command {
     name: "CHANNELS",
     summary: "Lists the channels that have subscribers.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
@@ -275,10 +270,9 @@ fn pubsub_channels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), C
 static PUBSUB_NUMSUB: Command<Runner> = Command {
     name: "NUMSUB",
     summary: "Counts the subscribers of channels.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
@@ -296,10 +290,9 @@ fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Com
 static PUBSUB_NUMPAT: Command<Runner> = Command {
     name: "NUMPAT",
     summary: "Counts the patterns that have subscribers.",
-    since: "2.8.0",
+    history: History::since("2.8.0"),
     group: Group::Pubsub,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
@@ -318,7 +311,7 @@ fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Co
 static PUBSUB_SHARDCHANNELS: Command<Runner> = Command {
     name: "SHARDCHANNELS",
     summary: "Lists the shard channels that have subscribers.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     run: Runner::Server(pubsub_shardchannels),
     ..PUBSUB_CHANNELS
 };
@@ -330,7 +323,7 @@ fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<
 static PUBSUB_SHARDNUMSUB: Command<Runner> = Command {
     name: "SHARDNUMSUB",
     summary: "Counts the subscribers of shard channels.",
-    since: "7.0.0",
+    history: History::since("7.0.0"),
     args: &[Arg::string("shardchannel").optional().multiple()],
     run: Runner::Server(pubsub_shardnumsub),
     ..PUBSUB_NUMSUB
@@ -343,10 +336,9 @@ fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<()
 static PUBSUB_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Lists the subcommands.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Pubsub,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),

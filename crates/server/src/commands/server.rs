@@ -1,6 +1,6 @@
 //! Commands about the server as a whole: INFO, TIME, SHUTDOWN, LOLWUT.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use super::connection::REDIS_VERSION;
@@ -14,10 +14,9 @@ pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &SHUTDOWN, &TIME];
 static INFO: Command<Runner> = Command {
     name: "INFO",
     summary: "Describes the server: its sections of figures.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::DANGEROUS,
@@ -39,10 +38,9 @@ fn info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError
 static LOLWUT: Command<Runner> = Command {
     name: "LOLWUT",
     summary: "Shows the version with a little art.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ,
@@ -74,10 +72,9 @@ fn lolwut(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErr
 static SHUTDOWN: Command<Runner> = Command {
     name: "SHUTDOWN",
     summary: "Stops the server.",
-    since: "1.0.0",
+    history: History::since("1.0.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(1),
     flags: Flags::ADMIN
         .union(Flags::NOSCRIPT)
@@ -125,10 +122,9 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandE
 static TIME: Command<Runner> = Command {
     name: "TIME",
     summary: "Returns the server's time.",
-    since: "2.6.0",
+    history: History::since("2.6.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(1),
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     acl: Acl::empty(),

@@ -1,6 +1,6 @@
 //! SLOWLOG and COMMANDLOG: the logs of notable commands. The first shows the slow ones only.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use crate::command_table::Runner;
@@ -24,10 +24,9 @@ const TYPE: Arg =
 static COMMANDLOG: Command<Runner> = Command {
     name: "COMMANDLOG",
     summary: "Commands about the logs of slow commands, large requests and large replies.",
-    since: "8.1.0",
+    history: History::since("8.1.0"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -80,10 +79,9 @@ fn show(ctx: &mut ServerCtx<'_, '_>, kind: Kind, count: usize) {
 static COMMANDLOG_GET: Command<Runner> = Command {
     name: "GET",
     summary: "Returns the newest entries of a log.",
-    since: "8.1.0",
+    history: History::since("8.1.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(4),
     flags: FLAGS,
     acl: ACL,
@@ -103,10 +101,9 @@ fn commandlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
 static COMMANDLOG_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Lists the subcommands.",
-    since: "8.1.0",
+    history: History::since("8.1.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
@@ -140,10 +137,9 @@ fn commandlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), 
 static COMMANDLOG_LEN: Command<Runner> = Command {
     name: "LEN",
     summary: "Returns the number of entries of a log.",
-    since: "8.1.0",
+    history: History::since("8.1.0"),
     group: Group::Server,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: FLAGS,
     acl: ACL,
@@ -163,10 +159,9 @@ fn commandlog_len(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
 static COMMANDLOG_RESET: Command<Runner> = Command {
     name: "RESET",
     summary: "Forgets the entries of a log.",
-    since: "8.1.0",
+    history: History::since("8.1.0"),
     group: Group::Server,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: FLAGS,
     acl: ACL,
@@ -186,10 +181,9 @@ fn commandlog_reset(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), 
 static SLOWLOG: Command<Runner> = Command {
     name: "SLOWLOG",
     summary: "Commands about the log of slow commands.",
-    since: "2.2.12",
+    history: History::since("2.2.12"),
     group: Group::Server,
     complexity: "",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
@@ -202,7 +196,7 @@ static SLOWLOG: Command<Runner> = Command {
 
 static SLOWLOG_GET: Command<Runner> = Command {
     summary: "Returns the newest slow commands.",
-    since: "2.2.12",
+    history: History::since("2.2.12"),
     arity: Arity::AtLeast(2),
     args: &[Arg::integer("count").optional()],
     run: Runner::Server(slowlog_get),
@@ -221,7 +215,7 @@ fn slowlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 }
 
 static SLOWLOG_HELP: Command<Runner> =
-    Command { since: "6.2.0", run: Runner::Server(slowlog_help), ..COMMANDLOG_HELP };
+    Command { history: History::since("6.2.0"), run: Runner::Server(slowlog_help), ..COMMANDLOG_HELP };
 /// SLOWLOG HELP.
 fn slowlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
@@ -244,7 +238,7 @@ fn slowlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Com
 
 static SLOWLOG_LEN: Command<Runner> = Command {
     summary: "Returns the number of slow commands that are remembered.",
-    since: "2.2.12",
+    history: History::since("2.2.12"),
     arity: Arity::Exactly(2),
     args: &[],
     run: Runner::Server(slowlog_len),
@@ -258,7 +252,7 @@ fn slowlog_len(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
 
 static SLOWLOG_RESET: Command<Runner> = Command {
     summary: "Forgets the slow commands.",
-    since: "2.2.12",
+    history: History::since("2.2.12"),
     arity: Arity::Exactly(2),
     args: &[],
     run: Runner::Server(slowlog_reset),

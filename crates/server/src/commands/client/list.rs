@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use net::Address;
 
@@ -16,10 +16,9 @@ use crate::tracking::Mode;
 pub(super) static CLIENT_LIST: Command<Runner> = Command {
     name: "LIST",
     summary: "Describes all connections, or those asked for.",
-    since: "2.4.0",
+    history: History::since("2.4.0"),
     group: Group::Connection,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
@@ -169,10 +168,9 @@ pub(super) fn address_text(address: &Address) -> String {
 pub(super) static CLIENT_KILL: Command<Runner> = Command {
     name: "KILL",
     summary: "Closes connections.",
-    since: "2.4.0",
+    history: History::since("2.4.0"),
     group: Group::Connection,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),

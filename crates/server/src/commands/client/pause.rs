@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use resp::Reply;
 use stdx::ByteQueue;
@@ -21,10 +21,9 @@ fn too_many_words(args: &Args<'_>) -> CommandError {
 pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     name: "PAUSE",
     summary: "Holds commands back for a time.",
-    since: "3.0.0",
+    history: History::since("3.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
@@ -71,10 +70,9 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comm
 pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
     name: "UNPAUSE",
     summary: "Lets commands that were held back run.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Connection,
     complexity: "O(N)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
@@ -95,10 +93,9 @@ fn client_unpause(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), C
 pub(super) static CLIENT_UNBLOCK: Command<Runner> = Command {
     name: "UNBLOCK",
     summary: "Ends the wait of a client that waits for a key.",
-    since: "5.0.0",
+    history: History::since("5.0.0"),
     group: Group::Connection,
     complexity: "O(log N) where N is the number of client connections",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),

@@ -1,6 +1,6 @@
 //! CLIENT TRACKING and its kin: how the connection hears of changes to what it caches.
 
-use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use crate::command_table::Runner;
@@ -10,10 +10,9 @@ use crate::tracking::Mode;
 pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     name: "TRACKING",
     summary: "Turns the invalidation of keys that the client caches on or off.",
-    since: "6.0.0",
+    history: History::since("6.0.0"),
     group: Group::Connection,
     complexity: "O(1). Some options may introduce additional complexity.",
-    deprecated: None,
     arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -148,10 +147,9 @@ impl<'a> Wish<'a> {
 pub(super) static CLIENT_CACHING: Command<Runner> = Command {
     name: "CACHING",
     summary: "Says whether the keys of the next command are tracked, in mode OPTIN or OPTOUT.",
-    since: "6.0.0",
+    history: History::since("6.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -194,10 +192,9 @@ fn client_caching(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
 pub(super) static CLIENT_TRACKINGINFO: Command<Runner> = Command {
     name: "TRACKINGINFO",
     summary: "Tells how the connection tracks keys.",
-    since: "6.2.0",
+    history: History::since("6.2.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
@@ -242,10 +239,9 @@ fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<
 pub(super) static CLIENT_GETREDIR: Command<Runner> = Command {
     name: "GETREDIR",
     summary: "Returns the id of the client that hears of changes for this connection.",
-    since: "6.0.0",
+    history: History::since("6.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
-    deprecated: None,
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
