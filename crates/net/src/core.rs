@@ -7,8 +7,14 @@ use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Socket};
 
 /// Busy connections from which on a poll gathers requests: with fewer, their peers would notice.
 const GATHER_ACTIVE_MIN: usize = 24;
-/// A poll gathers for the time in which about so many requests arrive.
-const GATHER_REPORTS: u64 = 3;
+/// The mean time between two requests up to which a poll gathers: when they arrive more slowly, waiting
+/// for the second would be felt.
+const GATHER_INTERVAL_NS_MAX: u64 = 20_000;
+/// A poll gathers for the time in which this part of the busy connections sends: what it adds to the time
+/// from one request of a connection to its next is a few percent, however many they are.
+const GATHER_ACTIVE_DIVISOR: u64 = 24;
+/// Requests that are worth gathering for in any case.
+const GATHER_REPORTS_MIN: u64 = 2;
 
 /// The state of one event loop, without the way to the kernel.
 pub(crate) struct Core {
@@ -62,15 +68,15 @@ impl Core {
     }
 
     /// How long the next poll may gather requests, in microseconds: 0 when few connections are busy, or
-    /// when so little arrives that even the longest time would hardly gather two requests.
+    /// when little arrives.
     pub(crate) fn gather_us(&self) -> u32 {
-        let max_us = u64::from(self.options.gather_us_max);
         let interval_ns = self.inputs.report_interval_ns();
-        let frequent = interval_ns < max_us * 1000 / 2;
-        if !frequent || self.inputs.active_count() < GATHER_ACTIVE_MIN {
+        let active = self.inputs.active_count();
+        if self.options.gather_us_max == 0 || interval_ns > GATHER_INTERVAL_NS_MAX || active < GATHER_ACTIVE_MIN {
             return 0;
         }
-        (GATHER_REPORTS * interval_ns / 1000).clamp(1, max_us) as u32
+        let reports = (active as u64 / GATHER_ACTIVE_DIVISOR).max(GATHER_REPORTS_MIN);
+        (reports * interval_ns / 1000).clamp(1, u64::from(self.options.gather_us_max)) as u32
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason

@@ -29,7 +29,7 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socke
 const UNPARSED_CHUNKS_MAX: usize = 8;
 
 /// Requests with which gathering ends: by then the cost of a turn is spread thin.
-const GATHER_REQUESTS_MAX: usize = 32;
+const GATHER_REQUESTS_MAX: usize = 128;
 
 pub(crate) struct Uring {
     ring: Ring,
