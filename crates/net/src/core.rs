@@ -72,7 +72,10 @@ impl Core {
     pub(crate) fn gather_us(&self) -> u32 {
         let interval_ns = self.inputs.report_interval_ns();
         let active = self.inputs.active_count();
-        if self.options.gather_us_max == 0 || interval_ns > GATHER_INTERVAL_NS_MAX || active < GATHER_ACTIVE_MIN {
+        if self.options.gather_us_max == 0
+            || interval_ns > GATHER_INTERVAL_NS_MAX
+            || active < GATHER_ACTIVE_MIN
+        {
             return 0;
         }
         let reports = (active as u64 / GATHER_ACTIVE_DIVISOR).max(GATHER_REPORTS_MIN);
