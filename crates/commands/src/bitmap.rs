@@ -156,7 +156,7 @@ impl Bounds {
 static BITCOUNT: Command = Command {
     name: "BITCOUNT",
     summary: "Counts the set bits of the string stored at a key.",
-    history: History::since("2.6.0"),
+    history: History::since("2.6.0").changed(&[("7.0.0", "takes BYTE and BIT")]),
     group: Group::Bitmap,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),
@@ -201,7 +201,7 @@ fn bitcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static BITPOS: Command = Command {
     name: "BITPOS",
     summary: "Finds the first set or clear bit of the string stored at a key.",
-    history: History::since("2.8.7"),
+    history: History::since("2.8.7").changed(&[("7.0.0", "takes BYTE and BIT")]),
     group: Group::Bitmap,
     complexity: "O(N)",
     arity: Arity::AtLeast(3),

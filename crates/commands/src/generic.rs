@@ -106,7 +106,7 @@ fn unlink(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static EXISTS: Command = Command {
     name: "EXISTS",
     summary: "Counts which of the given keys exist.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("3.0.3", "takes several keys")]),
     group: Group::Generic,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),

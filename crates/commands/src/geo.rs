@@ -79,7 +79,7 @@ fn reply_point(reply: &mut Reply<'_>, point: Point) {
 static GEOADD: Command = Command {
     name: "GEOADD",
     summary: "Adds places to a sorted set, or moves those it has.",
-    history: History::since("3.2.0"),
+    history: History::since("3.2.0").changed(&[("6.2.0", "takes NX, XX and CH")]),
     group: Group::Geo,
     complexity: "O(log(N)) for each place",
     arity: Arity::AtLeast(5),

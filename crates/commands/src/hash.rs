@@ -54,7 +54,7 @@ pub static COMMANDS: &[&Command] = &[
 static HSET: Command = Command {
     name: "HSET",
     summary: "Sets fields of a hash, which is created if need be, and counts the new ones.",
-    history: History::since("2.0.0"),
+    history: History::since("2.0.0").changed(&[("4.0.0", "takes several fields with their values")]),
     group: Group::Hash,
     complexity: "O(1) for each field",
     arity: Arity::AtLeast(4),
@@ -410,7 +410,7 @@ fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static HDEL: Command = Command {
     name: "HDEL",
     summary: "Removes fields from a hash, and the hash with its last field.",
-    history: History::since("2.0.0"),
+    history: History::since("2.0.0").changed(&[("2.4.0", "takes several fields")]),
     group: Group::Hash,
     complexity: "O(1) for each field",
     arity: Arity::AtLeast(3),

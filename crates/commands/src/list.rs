@@ -102,7 +102,7 @@ fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
 static LPUSH: Command = Command {
     name: "LPUSH",
     summary: "Puts elements in front of a list, which is created if need be.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("2.4.0", "takes several elements")]),
     group: Group::List,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
@@ -144,7 +144,7 @@ fn push(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandE
 static LPUSHX: Command = Command {
     name: "LPUSHX",
     summary: "Puts elements in front of a list that exists.",
-    history: History::since("2.2.0"),
+    history: History::since("2.2.0").changed(&[("4.0.0", "takes several elements")]),
     group: Group::List,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
@@ -179,7 +179,7 @@ fn push_if_exists(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<()
 static LPOP: Command = Command {
     name: "LPOP",
     summary: "Takes the first elements off a list and returns them.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("6.2.0", "takes a count")]),
     group: Group::List,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),

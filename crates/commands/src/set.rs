@@ -35,7 +35,7 @@ pub static COMMANDS: &[&Command] = &[
 static SADD: Command = Command {
     name: "SADD",
     summary: "Adds members to a set, which is created if need be.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("2.4.0", "takes several members")]),
     group: Group::Set,
     complexity: "O(1) for each member",
     arity: Arity::AtLeast(3),
@@ -66,7 +66,7 @@ fn sadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SREM: Command = Command {
     name: "SREM",
     summary: "Removes members from a set, and the set with its last member.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("2.4.0", "takes several members")]),
     group: Group::Set,
     complexity: "O(1) for each member",
     arity: Arity::AtLeast(3),
@@ -100,7 +100,7 @@ fn srem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SPOP: Command = Command {
     name: "SPOP",
     summary: "Removes members of a set chosen at random and returns them.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("3.2.0", "takes a count")]),
     group: Group::Set,
     complexity: "O(1) for each member",
     arity: Arity::AtLeast(2),
@@ -319,7 +319,7 @@ fn scard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SRANDMEMBER: Command = Command {
     name: "SRANDMEMBER",
     summary: "Returns members of a set chosen at random.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("2.6.0", "takes a count")]),
     group: Group::Set,
     complexity: "O(N) in the number of members returned",
     arity: Arity::AtLeast(2),

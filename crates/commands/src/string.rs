@@ -101,7 +101,12 @@ fn get(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static SET: Command = Command {
     name: "SET",
     summary: "Stores a string at a key, whatever the key held before.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[
+        ("2.6.12", "takes EX, PX, NX and XX"),
+        ("6.0.0", "takes KEEPTTL"),
+        ("6.2.0", "takes GET, EXAT and PXAT"),
+        ("7.0.0", "takes NX and GET together"),
+    ]),
     group: Group::String,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),

@@ -129,7 +129,11 @@ impl AddOptions {
 static ZADD: Command = Command {
     name: "ZADD",
     summary: "Adds members to a sorted set, which is created if need be, or changes their scores.",
-    history: History::since("1.2.0"),
+    history: History::since("1.2.0").changed(&[
+        ("2.4.0", "takes several members"),
+        ("3.0.2", "takes NX, XX, CH and INCR"),
+        ("6.2.0", "takes GT and LT"),
+    ]),
     group: Group::SortedSet,
     complexity: "O(log(N)) for each member",
     arity: Arity::AtLeast(4),
@@ -233,7 +237,7 @@ pub(crate) fn add_members<'a>(
 static ZREM: Command = Command {
     name: "ZREM",
     summary: "Removes members from a sorted set, and the set with its last member.",
-    history: History::since("1.2.0"),
+    history: History::since("1.2.0").changed(&[("2.4.0", "takes several members")]),
     group: Group::SortedSet,
     complexity: "O(log(N)) for each member",
     arity: Arity::AtLeast(3),
@@ -367,7 +371,7 @@ fn zcard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZRANK: Command = Command {
     name: "ZRANK",
     summary: "Returns how many members of a sorted set stand before a member.",
-    history: History::since("2.0.0"),
+    history: History::since("2.0.0").changed(&[("7.2.0", "takes WITHSCORE")]),
     group: Group::SortedSet,
     complexity: "O(log(N))",
     arity: Arity::AtLeast(3),

@@ -124,6 +124,9 @@ fn section(page: &mut String, registered: &Registered, heading: &str, container:
         command.summary
     );
     let _ = writeln!(page, "- Since Redis {}; {}", command.history.since, command.complexity);
+    for (version, change) in command.history.changes {
+        let _ = writeln!(page, "- Since {version} it {change}");
+    }
     let _ = writeln!(page, "- Arguments, the name included: {}", arity(command));
     if let Some(deprecated) = &command.history.deprecated {
         let _ = writeln!(page, "- Deprecated since {}: use {}", deprecated.since, deprecated.replaced_by);

@@ -296,6 +296,29 @@ mod tests {
     }
 
     #[test]
+    fn histories_go_from_version_to_version_and_tell_nothing_twice() {
+        fn version(text: &str) -> Vec<u32> {
+            let parts: Vec<u32> = text.split('.').filter_map(|part| part.parse().ok()).collect();
+            assert!(parts.len() == 3 && parts.iter().map(u32::to_string).eq(text.split('.')), "{text:?}");
+            parts
+        }
+        let table = CommandTable::new();
+        for registered in (0..table.id_count()).map(|id| table.by_id(id)) {
+            let (name, history) = (registered.full_name, &registered.command.history);
+            let first = version(history.since);
+            assert!(history.deprecated.is_none_or(|it| version(it.since) >= first), "{name}");
+            let changes = history.changes;
+            assert!(changes.is_sorted_by_key(|(since, _)| version(since)), "{name}: oldest first");
+            for (at, (since, change)) in changes.iter().enumerate() {
+                version(since);
+                let is_sentence = change.ends_with('.') || !change.starts_with(|c: char| c.is_lowercase());
+                assert!(!is_sentence, "{name}: the change is told as a verb and what follows it: {change}");
+                assert!(changes[..at].iter().all(|(_, earlier)| earlier != change), "{name}: {change}");
+            }
+        }
+    }
+
+    #[test]
     fn the_smallest_accepted_request_has_room_for_the_first_key() {
         for registered in CommandTable::new().iter() {
             let smallest = registered.command.arity.as_number().unsigned_abs() as usize;

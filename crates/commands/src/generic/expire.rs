@@ -14,7 +14,7 @@ const MILLISECOND: i64 = 1;
 pub(super) static TTL: Command = Command {
     name: "TTL",
     summary: "Returns how many seconds a key has left.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("2.8.0", "tells an absent key by -2")]),
     group: Group::Generic,
     complexity: "O(1)",
     arity: Arity::Exactly(2),
@@ -35,7 +35,7 @@ fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PTTL: Command = Command {
     name: "PTTL",
     summary: "Returns how many milliseconds a key has left.",
-    history: History::since("2.6.0"),
+    history: History::since("2.6.0").changed(&[("2.8.0", "tells an absent key by -2")]),
     run: pttl,
     ..TTL
 };
@@ -93,7 +93,7 @@ const CONDITION: Arg = Arg::one_of(
 pub(super) static EXPIRE: Command = Command {
     name: "EXPIRE",
     summary: "Lets a key expire a number of seconds from now.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     group: Group::Generic,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
@@ -115,7 +115,7 @@ fn expire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PEXPIRE: Command = Command {
     name: "PEXPIRE",
     summary: "Lets a key expire a number of milliseconds from now.",
-    history: History::since("2.6.0"),
+    history: History::since("2.6.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     args: &[Arg::key("key", 0), Arg::integer("milliseconds"), CONDITION],
     run: pexpire,
     ..EXPIRE
@@ -129,7 +129,7 @@ fn pexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static EXPIREAT: Command = Command {
     name: "EXPIREAT",
     summary: "Lets a key expire at a time in Unix seconds.",
-    history: History::since("1.2.0"),
+    history: History::since("1.2.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     args: &[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), CONDITION],
     run: expireat,
     ..EXPIRE
@@ -142,7 +142,7 @@ fn expireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PEXPIREAT: Command = Command {
     name: "PEXPIREAT",
     summary: "Lets a key expire at a time in Unix milliseconds.",
-    history: History::since("2.6.0"),
+    history: History::since("2.6.0").changed(&[("7.0.0", "takes NX, XX, GT and LT")]),
     args: &[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), CONDITION],
     run: pexpireat,
     ..EXPIRE

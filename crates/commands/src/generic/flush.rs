@@ -9,7 +9,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 pub(super) static FLUSHDB: Command = Command {
     name: "FLUSHDB",
     summary: "Deletes all keys of the selected database.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("4.0.0", "takes ASYNC"), ("6.2.0", "takes SYNC")]),
     group: Group::Server,
     complexity: "O(N)",
     arity: Arity::AtLeast(1),
@@ -34,7 +34,7 @@ fn flushdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static FLUSHALL: Command = Command {
     name: "FLUSHALL",
     summary: "Deletes all keys of all databases.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("4.0.0", "takes ASYNC"), ("6.2.0", "takes SYNC")]),
     group: Group::Server,
     complexity: "O(N)",
     arity: Arity::AtLeast(1),

@@ -18,7 +18,7 @@ const BUCKETS_PER_COUNT: usize = 10;
 pub(super) static SCAN: Command = Command {
     name: "SCAN",
     summary: "Walks over the keys of a database, some at each call.",
-    history: History::since("2.8.0"),
+    history: History::since("2.8.0").changed(&[("6.0.0", "takes TYPE")]),
     group: Group::Generic,
     complexity: "O(1)",
     arity: Arity::AtLeast(2),

@@ -41,7 +41,7 @@ fn rename(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static RENAMENX: Command = Command {
     name: "RENAMENX",
     summary: "Gives a key another name unless a key has it.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("3.2.0", "permits both names to be the same")]),
     group: Group::Generic,
     complexity: "O(1)",
     arity: Arity::Exactly(3),

@@ -423,7 +423,7 @@ const BY: Arg = Arg::one_of(
 pub(super) static GEOSEARCH: Command = Command {
     name: "GEOSEARCH",
     summary: "Returns the places inside a circle, a box or a polygon.",
-    history: History::since("6.2.0"),
+    history: History::since("6.2.0").changed(&[("7.0.0", "takes units in capitals")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
     arity: Arity::AtLeast(7),
@@ -445,7 +445,7 @@ fn geosearch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static GEOSEARCHSTORE: Command = Command {
     name: "GEOSEARCHSTORE",
     summary: "Stores the places inside a circle, a box or a polygon at another key.",
-    history: History::since("6.2.0"),
+    history: History::since("6.2.0").changed(&[("7.0.0", "takes units in capitals")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
     arity: Arity::AtLeast(8),
@@ -478,6 +478,7 @@ pub(super) static GEORADIUS: Command = Command {
     name: "GEORADIUS",
     summary: "Returns or stores the places around a point.",
     history: History::since("3.2.0")
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
         .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
@@ -515,7 +516,9 @@ fn georadius(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static GEORADIUS_RO: Command = Command {
     name: "GEORADIUS_RO",
     summary: "Returns the places around a point.",
-    history: History::since("3.2.10").deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
+    history: History::since("3.2.10")
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
+        .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
     arity: Arity::AtLeast(6),
@@ -546,10 +549,12 @@ fn georadius_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 pub(super) static GEORADIUSBYMEMBER: Command = Command {
     name: "GEORADIUSBYMEMBER",
     summary: "Returns or stores the places around one of them.",
-    history: History::since("3.2.0").deprecated(
-        "6.2.0",
-        "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
-    ),
+    history: History::since("3.2.0")
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
+        .deprecated(
+            "6.2.0",
+            "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
+        ),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",
     arity: Arity::AtLeast(5),
@@ -585,6 +590,7 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     name: "GEORADIUSBYMEMBER_RO",
     summary: "Returns the places around one of them.",
     history: History::since("3.2.10")
+        .changed(&[("6.2.0", "takes ANY after COUNT"), ("7.0.0", "takes units in capitals")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the circle, M in the sorted set",

@@ -13,7 +13,7 @@ use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
 pub(super) static BLPOP: Command = Command {
     name: "BLPOP",
     summary: "Takes the first element off the first list that has any, waiting for one where none has.",
-    history: History::since("2.0.0"),
+    history: History::since("2.0.0").changed(&[("6.0.0", "takes fractions of a second as timeout")]),
     group: Group::List,
     complexity: "O(N)",
     arity: Arity::AtLeast(3),
@@ -95,7 +95,9 @@ pub(super) static BRPOPLPUSH: Command = Command {
     name: "BRPOPLPUSH",
     summary: "Takes the last element off a list, waiting for one where there is none, puts it in front of \
               another and returns it.",
-    history: History::since("2.2.0").deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
+    history: History::since("2.2.0")
+        .changed(&[("6.0.0", "takes fractions of a second as timeout")])
+        .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     group: Group::List,
     complexity: "O(1)",
     arity: Arity::Exactly(4),

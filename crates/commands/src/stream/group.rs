@@ -40,7 +40,7 @@ fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static XGROUP_CREATE: Command = Command {
     name: "CREATE",
     summary: "Creates a consumer group.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("7.0.0", "takes ENTRIESREAD")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::AtLeast(5),
@@ -89,7 +89,7 @@ fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
 static XGROUP_SETID: Command = Command {
     name: "SETID",
     summary: "Sets the last delivered ID of a consumer group.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("7.0.0", "takes ENTRIESREAD")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::AtLeast(5),

@@ -46,7 +46,7 @@ fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XPENDING: Command = Command {
     name: "XPENDING",
     summary: "Tells what a consumer group was delivered and has not acknowledged.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("6.2.0", "takes IDLE and bounds that are excluded")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(3),
@@ -323,7 +323,8 @@ fn counted(just_id: bool) -> Deliveries {
 pub(super) static XAUTOCLAIM: Command = Command {
     name: "XAUTOCLAIM",
     summary: "Gives the pending entries of a consumer group to a consumer, one after the other.",
-    history: History::since("6.2.0"),
+    history: History::since("6.2.0")
+        .changed(&[("7.0.0", "tells which deleted entries it removed from the pending ones")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::AtLeast(6),

@@ -37,7 +37,7 @@ fn xlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XRANGE: Command = Command {
     name: "XRANGE",
     summary: "Returns the entries of a stream with IDs in a range.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("6.2.0", "takes bounds that are excluded")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(4),
@@ -69,7 +69,7 @@ fn xrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XREVRANGE: Command = Command {
     name: "XREVRANGE",
     summary: "Returns the entries of a stream with IDs in a range, last first.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("6.2.0", "takes bounds that are excluded")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(4),

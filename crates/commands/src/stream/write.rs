@@ -12,7 +12,10 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 pub(super) static XADD: Command = Command {
     name: "XADD",
     summary: "Appends an entry to a stream, which is created if need be.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[
+        ("6.2.0", "takes NOMKSTREAM, MINID and LIMIT"),
+        ("7.0.0", "takes IDs whose sequence number is left to the server"),
+    ]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::AtLeast(5),
@@ -81,7 +84,7 @@ const NOT_ASCENDING: &str =
 pub(super) static XTRIM: Command = Command {
     name: "XTRIM",
     summary: "Removes the oldest entries of a stream.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("6.2.0", "takes MINID and LIMIT")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(4),
@@ -138,7 +141,7 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static XSETID: Command = Command {
     name: "XSETID",
     summary: "Sets the last ID of a stream, and what it remembers of the past.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("7.0.0", "takes ENTRIESADDED and MAXDELETEDID")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),

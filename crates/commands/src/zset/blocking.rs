@@ -11,7 +11,7 @@ pub(super) static BZPOPMIN: Command = Command {
     name: "BZPOPMIN",
     summary: "Removes the member of the lowest score from the first sorted set that has any and returns it, \
               waiting for one where none has.",
-    history: History::since("5.0.0"),
+    history: History::since("5.0.0").changed(&[("6.0.0", "takes fractions of a second as timeout")]),
     group: Group::SortedSet,
     complexity: "O(log(N))",
     arity: Arity::AtLeast(3),

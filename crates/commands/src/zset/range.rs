@@ -198,7 +198,7 @@ const fn fixed(by: By, reverse: bool) -> Fixed {
 pub(super) static ZRANGE: Command = Command {
     name: "ZRANGE",
     summary: "Returns a range of a sorted set by rank, score or name.",
-    history: History::since("1.2.0"),
+    history: History::since("1.2.0").changed(&[("6.2.0", "takes BYSCORE, BYLEX, REV and LIMIT")]),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
     arity: Arity::AtLeast(4),
@@ -256,7 +256,9 @@ fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static ZRANGEBYSCORE: Command = Command {
     name: "ZRANGEBYSCORE",
     summary: "Returns a range of a sorted set by score.",
-    history: History::since("1.0.5").deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
+    history: History::since("1.0.5")
+        .changed(&[("2.0.0", "takes WITHSCORES")])
+        .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
     group: Group::SortedSet,
     complexity: "O(log(N)+M), M members returned",
     arity: Arity::AtLeast(4),
@@ -282,7 +284,9 @@ fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError>
 pub(super) static ZREVRANGEBYSCORE: Command = Command {
     name: "ZREVRANGEBYSCORE",
     summary: "Returns a range of a sorted set by score, from the highest on.",
-    history: History::since("2.2.0").deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
+    history: History::since("2.2.0")
+        .changed(&[("2.1.6", "takes bounds that are excluded")])
+        .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
     args: &[
         Arg::key("key", 0),
         Arg::double("max"),

@@ -72,7 +72,7 @@ fn command_count(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Co
 static COMMAND_INFO: Command<Runner> = Command {
     name: "INFO",
     summary: "Describes commands as clients need it: arity, flags, keys.",
-    history: History::since("2.8.13"),
+    history: History::since("2.8.13").changed(&[("7.0.0", "takes no name for all commands")]),
     group: Group::Server,
     complexity: "O(N) where N is the number of commands",
     arity: Arity::AtLeast(2),
@@ -261,6 +261,16 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
         reply.bulk(deprecated.since.as_bytes());
         reply.bulk(b"replaced_by");
         reply.bulk(deprecated.replaced_by.as_bytes());
+    }
+    if !command.history.changes.is_empty() {
+        pairs += 1;
+        reply.bulk(b"history");
+        reply.set(command.history.changes.len());
+        for (version, change) in command.history.changes {
+            reply.array(2);
+            reply.bulk(version.as_bytes());
+            reply.bulk(change.as_bytes());
+        }
     }
     if !command.args.is_empty() {
         pairs += 1;

@@ -48,7 +48,7 @@ static CONFIG: Command<Runner> = Command {
 static CONFIG_GET: Command<Runner> = Command {
     name: "GET",
     summary: "Returns the values of options whose names match patterns.",
-    history: History::since("2.0.0"),
+    history: History::since("2.0.0").changed(&[("7.0.0", "takes several patterns")]),
     group: Group::Server,
     complexity: "O(N) where N is the number of options times the number of patterns",
     arity: Arity::AtLeast(3),
@@ -75,7 +75,7 @@ fn config_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
 static CONFIG_SET: Command<Runner> = Command {
     name: "SET",
     summary: "Changes options, all of them or none.",
-    history: History::since("2.0.0"),
+    history: History::since("2.0.0").changed(&[("7.0.0", "takes several options")]),
     group: Group::Server,
     complexity: "O(N) where N is the number of options",
     arity: Arity::AtLeast(4),

@@ -19,7 +19,7 @@ pub const REDIS_VERSION: &str = "8.0.2";
 static AUTH: Command<Runner> = Command {
     name: "AUTH",
     summary: "Authenticates the connection.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("6.0.0", "takes a user")]),
     group: Group::Connection,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),
@@ -91,7 +91,7 @@ fn echo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError
 static HELLO: Command<Runner> = Command {
     name: "HELLO",
     summary: "Switches the protocol, and may authenticate and name the connection.",
-    history: History::since("6.0.0"),
+    history: History::since("6.0.0").changed(&[("6.2.0", "takes no version to stay with the present one")]),
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::AtLeast(1),

@@ -55,7 +55,11 @@ const RESTORE_ARGS: &[Arg] = &[
 static RESTORE: Command<Runner> = Command {
     name: "RESTORE",
     summary: "Creates a key from a value that DUMP returned.",
-    history: History::since("2.6.0"),
+    history: History::since("2.6.0").changed(&[
+        ("3.0.0", "takes REPLACE"),
+        ("5.0.0", "takes ABSTTL"),
+        ("5.0.0", "takes IDLETIME and FREQ"),
+    ]),
     group: Group::Generic,
     complexity: "O(N) where N is the size of the value in bytes, O(N log N) for what is packed in it.",
     arity: Arity::AtLeast(4),
@@ -115,7 +119,11 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static RESTORE_ASKING: Command<Runner> = Command {
     name: "RESTORE-ASKING",
     summary: "RESTORE as nodes of a cluster send it to each other.",
-    history: History::since("3.0.0"),
+    history: History::since("3.0.0").changed(&[
+        ("3.0.0", "takes REPLACE"),
+        ("5.0.0", "takes ABSTTL"),
+        ("5.0.0", "takes IDLETIME and FREQ"),
+    ]),
     group: Group::Server,
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::ASKING),
     ..RESTORE

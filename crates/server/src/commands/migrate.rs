@@ -39,7 +39,12 @@ const KEY: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELET
 static MIGRATE: Command<Runner> = Command {
     name: "MIGRATE",
     summary: "Moves keys to another server.",
-    history: History::since("2.6.0"),
+    history: History::since("2.6.0").changed(&[
+        ("3.0.0", "takes COPY and REPLACE"),
+        ("3.0.6", "takes KEYS"),
+        ("4.0.7", "takes AUTH"),
+        ("6.0.0", "takes AUTH2"),
+    ]),
     group: Group::Generic,
     complexity: "O(N) where N is the size of the values in bytes, here and on the other server.",
     arity: Arity::AtLeast(6),

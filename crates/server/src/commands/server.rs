@@ -14,7 +14,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &SHUTDOWN, &TIME];
 static INFO: Command<Runner> = Command {
     name: "INFO",
     summary: "Describes the server: its sections of figures.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("7.0.0", "takes several sections")]),
     group: Group::Server,
     complexity: "O(1)",
     arity: Arity::AtLeast(1),
@@ -72,7 +72,7 @@ fn lolwut(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErr
 static SHUTDOWN: Command<Runner> = Command {
     name: "SHUTDOWN",
     summary: "Stops the server.",
-    history: History::since("1.0.0"),
+    history: History::since("1.0.0").changed(&[("7.0.0", "takes NOW, FORCE and ABORT")]),
     group: Group::Server,
     complexity: "O(N)",
     arity: Arity::AtLeast(1),

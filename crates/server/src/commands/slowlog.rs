@@ -196,7 +196,7 @@ static SLOWLOG: Command<Runner> = Command {
 
 static SLOWLOG_GET: Command<Runner> = Command {
     summary: "Returns the newest slow commands.",
-    history: History::since("2.2.12"),
+    history: History::since("2.2.12").changed(&[("4.0.0", "tells address and name of the client")]),
     arity: Arity::AtLeast(2),
     args: &[Arg::integer("count").optional()],
     run: Runner::Server(slowlog_get),

@@ -21,7 +21,7 @@ fn too_many_words(args: &Args<'_>) -> CommandError {
 pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     name: "PAUSE",
     summary: "Holds commands back for a time.",
-    history: History::since("3.0.0"),
+    history: History::since("3.0.0").changed(&[("6.2.0", "takes the mode")]),
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
