@@ -108,7 +108,7 @@ impl std::fmt::Display for Tally {
 /// Prints the steps and what each does.
 pub fn list(steps: &[Step]) {
     for step in steps {
-        println!("{:<14} {}", step.name, step.about);
+        println!("{:<16} {}", step.name, step.about);
     }
 }
 
