@@ -158,9 +158,9 @@ fn client_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
             ("GETNAME", &["The name of this connection."]),
             ("GETREDIR", &["The id of the client that hears of changes for this one."]),
             ("ID", &["The id of this connection."]),
+            ("IMPORT-SOURCE (ON|OFF)", &["Marks this connection as one that imports data."]),
             ("INFO", &["The line CLIENT LIST has of this connection."]),
             ("KILL <ip:port>", &["Closes the connection from this address."]),
-            ("IMPORT-SOURCE (ON|OFF)", &["Marks this connection as one that imports data."]),
             (
                 "KILL <option> <value> [<option> <value> [...]]",
                 &["Closes the connections that all options fit. Options as of LIST; spares this one."],
@@ -354,9 +354,8 @@ fn client_setinfo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
         return Err(CommandError::quoting("ERR Unrecognized option '", option, "'"));
     }
     if !is_printable(value) {
-        let option = String::from_utf8_lossy(option).to_lowercase();
-        let line = format!("ERR {option} cannot contain spaces, newlines or special characters.");
-        return Err(CommandError::Text(line));
+        let reason = " cannot contain spaces, newlines or special characters.";
+        return Err(CommandError::quoting("ERR ", option, reason));
     }
     let mut names = ctx.session.info.names();
     if is_name {

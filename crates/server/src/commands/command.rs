@@ -407,6 +407,10 @@ fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, KeyFl
         if matches!(spec.begin, Begin::Untold { .. }) && keys.len() > before {
             keys.drain(before..keys.len() - 1);
         }
+        // MIGRATE's first key is the empty string where the keys follow a keyword.
+        if is_of_other_keys(spec) && before == 1 && keys.len() > before && request.get(keys[0].0).is_empty() {
+            keys.remove(0);
+        }
         // A keyword may be left out; what is at a fixed place must be there, unless no key is needed.
         let required =
             matches!(spec.begin, Begin::Index(_)) && !command.flags.contains(Flags::NO_MANDATORY_KEYS);
@@ -415,6 +419,11 @@ fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, KeyFl
         }
     }
     Ok(keys)
+}
+
+/// Whether a keyword's keys are there instead of those before, not beside them.
+fn is_of_other_keys(spec: KeySpec) -> bool {
+    matches!(spec.begin, Begin::Keyword { .. }) && spec.flags.contains(KeyFlags::INCOMPLETE)
 }
 
 /// The flags of a key in this very request, where the record's depend on the arguments.
