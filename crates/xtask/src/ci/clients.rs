@@ -87,7 +87,8 @@ pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
         run(&["-s", &unix, "-n", "5000", "-d", "20000", "-t", "set,get"], 2)
     })?;
     let server = server::start(&release::build(session)?, &["--requirepass", PASSWORD])?;
-    let (port, unix) = (server.port().to_string(), server::unix_socket(&server).to_string_lossy().into_owned());
+    let (port, unix) =
+        (server.port().to_string(), server::unix_socket(&server).to_string_lossy().into_owned());
     run(&["-p", &port, "-a", PASSWORD, "-n", "2000"], 20)?;
     run(&["-s", &unix, "--user", "default", "-a", PASSWORD, "-n", "2000", "-t", "set,get"], 2)?;
     server::stop(server)?;
