@@ -525,7 +525,7 @@ impl Engine {
         }
     }
 
-    /// Runs a command of a transaction, which owns the keyspace, and replies.
+    /// Runs a command of a transaction, which owns the keyspace, and replies; whether it succeeded.
     pub(crate) fn run_queued(
         &mut self,
         session: &mut Session,
@@ -533,10 +533,11 @@ impl Engine {
         request: &Request<'_>,
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
-    ) {
+    ) -> bool {
         let (since, replied) = (Instant::now(), out.len_bytes());
         self.counters(registered).calls.add(1);
         let result = self.run_command(session, registered, Patience::None, request, out, pass);
+        let succeeded = result.is_ok();
         if self.standing.monitored {
             self.tell_monitors(session, registered, &request.args);
         }
@@ -547,6 +548,7 @@ impl Engine {
         let args = &request.args;
         let bytes = [args.from(0).map(<[u8]>::len).sum(), out.len_bytes().saturating_sub(replied)];
         self.note_queued(session, &Ran { registered, args, bytes, calls: 1 }, since);
+        succeeded
     }
 
     /// Tells those who follow what a transaction changed.

@@ -495,9 +495,10 @@ impl Engine {
             let args = queued.args.args(shared.keyspace.hasher());
             let request = Request { registered: Some(queued.registered), args };
             let replied = out.len_bytes();
-            self.run_queued(session, queued.registered, &request, out, pass);
+            let succeeded = self.run_queued(session, queued.registered, &request, out, pass);
             // Command by command: CLIENT REPLY may be one of them.
-            if session.is_silenced() && !queued.registered.is_subscription() {
+            let confirms = succeeded && queued.registered.is_subscription();
+            if session.is_silenced() && !confirms {
                 out.truncate(replied);
             }
         }
