@@ -68,7 +68,7 @@ impl Ctx<'_> {
     pub fn wake_waiting(&mut self, key: Key<'_>) {
         if self.db.is_followed(key) {
             self.effects.touch(self.db.index(), key);
-            self.effects.touched.last_mut().expect("it was put there").marks = false;
+            self.effects.touched.last_mut().expect("it was put there").told = Told::Waiting;
         }
     }
 
@@ -187,6 +187,18 @@ pub enum DbChange {
     Swapped(usize, usize),
 }
 
+/// Who is told that a key changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Those who wait for it, cache it or watch it.
+    All,
+    /// Not those who watch it: its time was over, which they see by themselves, and it was none to who began to
+    /// watch it after that.
+    NotWatching,
+    /// Only those who wait for it.
+    Waiting,
+}
+
 /// A key that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
@@ -196,8 +208,8 @@ pub struct Touched {
     pub hash: u64,
     /// The key.
     pub key: Box<[u8]>,
-    /// Those who watch or cache it are told, not only those who wait for it.
-    pub marks: bool,
+    /// Who is told.
+    pub told: Told,
     /// How many of [`Effects::events`] clients hear of before those with a cache hear of this change.
     pub events_before: usize,
 }
@@ -245,6 +257,7 @@ impl Effects {
                     self.raise(EventClass::EXPIRED, "expired", expired.db, key);
                     if expired.followed {
                         self.touch(expired.db, Key { bytes: key, hash: expired.hash });
+                        self.touched.last_mut().expect("it was put there").told = Told::NotWatching;
                     }
                     self.discard(expired.entry);
                 }
@@ -263,7 +276,7 @@ impl Effects {
     #[cold]
     pub fn touch(&mut self, db: usize, key: Key<'_>) {
         let (key, hash, events_before) = (key.bytes.into(), key.hash, self.events.len());
-        self.touched.push(Touched { db, hash, key, marks: true, events_before });
+        self.touched.push(Touched { db, hash, key, told: Told::All, events_before });
     }
 
     /// Notes an event if somebody wants to hear of it.

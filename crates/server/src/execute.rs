@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use commands::ctx::{DbChange, Touched};
+use commands::ctx::{DbChange, Told, Touched};
 use commands::keys::for_each_key;
 use commands::table::Flags;
 use commands::{Args, AwaitedKey, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
-use keyspace::key::{position_of, shard_of};
+use keyspace::key::shard_of;
 use keyspace::view::{Access, Moment, Tally, View};
-use keyspace::{Key, Locked};
+use keyspace::{Db, Key, Locked, Shard};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
 use stdx::ByteQueue;
@@ -130,6 +130,13 @@ pub fn lock_reach_of<'k>(
     let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
     for_each_key(registered.command.keys, args, |at, _| keys.push(args.key(at)));
     lock_reach(shared, locked, keys.iter().copied())
+}
+
+/// Whether a key of this shard exists, and its time is not over. An expired key is none, whether it has been
+/// removed or not; it is left as it is. O(1).
+pub fn is_live(shard: &Shard, db: usize, key: Key<'_>, now_ms: i64) -> bool {
+    let entry = shard.db(db).map(Db::table).and_then(|table| table.get(key.position(), key.bytes));
+    entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms))
 }
 
 /// Whether what this command reads is to be remembered for its client's cache.
@@ -251,12 +258,12 @@ impl<'e> Executor<'e> {
             let before = std::mem::take(&mut touched.events_before);
             notifier.publish(events.by_ref().take(before.saturating_sub(published)));
             published = published.max(before);
-            if touched.marks && self.shared.tracking.is_used() {
+            if touched.told != Told::Waiting && self.shared.tracking.is_used() {
                 let key = Key { bytes: &touched.key, hash: touched.hash };
                 self.shared.tracking.changed(self.shared, Some(locked), key, &mut writer);
             }
             let waited_for = self.shared.follows.touch(&touched);
-            touched.marks = true;
+            touched.told = Told::All;
             if waited_for && !self.effects.gone.contains(&touched) {
                 self.effects.gone.push(touched);
             }
@@ -301,14 +308,8 @@ impl<'e> Executor<'e> {
                     let mut keys = self.shared.follows.keys_of(&[a, b], hash_of);
                     keys.retain(|touched| {
                         let shard = keyspace.lock(shard_of(touched.hash));
-                        // An expired key is none, whether it has been removed or not.
-                        let has = |db: usize| {
-                            let table = shard.db(db).map(keyspace::Db::table);
-                            let entry =
-                                table.and_then(|table| table.get(position_of(touched.hash), &touched.key));
-                            entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at| at > now_ms))
-                        };
-                        has(a) || has(b)
+                        let key = Key { bytes: &touched.key, hash: touched.hash };
+                        is_live(&shard, a, key, now_ms) || is_live(&shard, b, key, now_ms)
                     });
                     self.effects.touched.extend(keys);
                 }

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use commands::ctx::Touched;
+use commands::ctx::{Told, Touched};
 use commands::{Awaited, EmptyReply};
 use keyspace::Key;
 use keyspace::key::{SHARD_COUNT, shard_of};
@@ -228,7 +228,7 @@ impl Follows {
         let mut waited_for = false;
         self.with_existing(touched.db, &touched.key, touched.hash, |followers| {
             // Relaxed: read under the lock of the same shard.
-            let watchers = followers.watchers.iter().filter(|_| touched.marks);
+            let watchers = followers.watchers.iter().filter(|_| touched.told == Told::All);
             watchers.for_each(|client| client.watch_dirty.store(true, Relaxed));
             waited_for = !followers.waiters.is_empty();
         });
@@ -299,7 +299,7 @@ impl Follows {
                     db: followers.db,
                     hash: hash_of(key),
                     key: key.clone(),
-                    marks: true,
+                    told: Told::All,
                     events_before: 0,
                 }));
             }

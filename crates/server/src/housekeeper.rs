@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use commands::EventClass;
-use commands::ctx::Touched;
+use commands::ctx::{Told, Touched};
 use keyspace::key::SHARD_COUNT;
 use keyspace::{KeyEntry, Shard, SweepPoint, Swept};
 use structures::table::SweepBudget;
@@ -213,9 +213,10 @@ impl Housekeeper {
 #[cold]
 fn mark_watchers(shared: &Shared, db: usize, swept: &Swept, gone: &mut Vec<Touched>) {
     let hasher = shared.keyspace.hasher();
-    for entry in swept.expired.iter().chain(&swept.emptied) {
+    let expired = swept.expired.iter().map(|entry| (entry, Told::NotWatching));
+    for (entry, told) in expired.chain(swept.emptied.iter().map(|entry| (entry, Told::All))) {
         let key = entry.key();
-        let touched = Touched { db, hash: hasher.hash(key), key: key.into(), marks: true, events_before: 0 };
+        let touched = Touched { db, hash: hasher.hash(key), key: key.into(), told, events_before: 0 };
         if shared.follows.touch(&touched) {
             gone.push(touched);
         }

@@ -8,7 +8,8 @@
 //! **WATCH** notes whether the key exists and lets writers mark the client (`crate::follow`), under the lock
 //! of the key's shard. EXEC looks at the mark under the same locks, so a write is before it or after the
 //! whole transaction. A key that existed and is gone counts as changed however it went: deleted, expired
-//! (noticed by whomever), evicted, flushed.
+//! (noticed or not), evicted, flushed. A key whose time was over when it was watched is none, and its removal
+//! changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +20,6 @@ use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags,
 use commands::{Args, CommandError, Patience};
 use keyspace::gate::SharedPass;
 use keyspace::key::shard_of;
-use keyspace::view::{Moment, View};
 use keyspace::{Hasher, Key, Locked};
 use resp::Reply;
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::dispatch::{Engine, Request};
-use crate::execute::{Caller, lock_reach};
+use crate::execute::{Caller, is_live, lock_reach};
 use crate::owned_args::OwnedArgs;
 use crate::session::{ClientInfo, ReplyMode, Session};
 use crate::shared::Shared;
@@ -262,10 +262,10 @@ impl Session {
 
 impl Watch {
     /// Whether a watched key changed. Their shards are locked.
-    fn is_stale(&self, engine: &mut Engine, shared: &Shared, locked: &mut Locked<'_>) -> bool {
+    fn is_stale(&self, locked: &mut Locked<'_>, now_ms: i64) -> bool {
         // Relaxed: set under the locks that are held here.
         self.client.watch_dirty.load(Relaxed)
-            || self.keys.iter().any(|key| key.existed && !engine.exists(shared, locked, key.db, key.as_key()))
+            || self.keys.iter().any(|key| key.existed && !key.exists(locked, now_ms))
     }
 }
 
@@ -275,8 +275,11 @@ impl WatchedKey {
         size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
     }
 
-    fn as_key(&self) -> Key<'_> {
-        Key { bytes: &self.key, hash: self.hash }
+    /// Whether the key exists now; its shard is locked. As in Redis nothing is removed here: who looks whether
+    /// a key is there does not end it.
+    fn exists(&self, locked: &mut Locked<'_>, now_ms: i64) -> bool {
+        let key = Key { bytes: &self.key, hash: self.hash };
+        locked.shard_of_mut(self.hash).is_some_and(|shard| is_live(shard, self.db, key, now_ms))
     }
 }
 
@@ -350,27 +353,15 @@ impl Engine {
                 continue;
             }
             let mut locked = shared.keyspace.lock_one(key.hash);
-            let existed = self.exists(&shared, &mut locked, session.db, key);
-            locked.shard_of_mut(key.hash).expect("its shard was locked above").add_follower();
+            let shard = locked.shard_of_mut(key.hash).expect("its shard was locked above");
+            let existed = is_live(shard, session.db, key, self.standing.now_ms);
+            shard.add_follower();
             shared.follows.add_watcher(session.db, key.bytes, key.hash, &watch.client);
             let watched = WatchedKey { db: session.db, key: key.bytes.into(), hash: key.hash, existed };
             session.info.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
             watch.keys.push(watched);
         }
         session.info.watched.store(watch.keys.len() as u64, Relaxed);
-    }
-
-    /// Whether a key of a locked shard exists. Counts and notes nothing.
-    fn exists(&mut self, shared: &Shared, locked: &mut Locked<'_>, db: usize, key: Key<'_>) -> bool {
-        let mut executor = self.executor();
-        let moment =
-            Moment { now_ms: executor.standing.now_ms, touch: false, access: executor.standing.access };
-        let exists = View::new(&shared.keyspace, locked, db, moment, executor.tally).contains(key);
-        if !exists {
-            // It may have expired just now.
-            executor.note_touched(locked, 0);
-        }
-        exists
     }
 
     fn exec(
@@ -421,7 +412,8 @@ impl Engine {
         if locked.is_followed() {
             locked = Self::lock_reach_of(shared, locked, transaction);
         }
-        if session.watch.as_ref().is_some_and(|watch| watch.is_stale(self, shared, &mut locked)) {
+        let now_ms = self.standing.now_ms;
+        if session.watch.as_ref().is_some_and(|watch| watch.is_stale(&mut locked, now_ms)) {
             return false;
         }
         Reply::new(out, session.protocol).array(transaction.queue.len());
@@ -480,7 +472,7 @@ impl Engine {
         if let Some(watch) = &session.watch {
             let hashes = watch.keys.iter().map(|key| key.hash);
             let mut locked = shared.keyspace.lock_all_of(hashes);
-            if watch.is_stale(self, shared, &mut locked) {
+            if watch.is_stale(&mut locked, self.standing.now_ms) {
                 return false;
             }
         }
