@@ -40,7 +40,7 @@ use stdx::glob::glob_match;
 use structures::lock::Lock;
 
 use crate::push::Push;
-use crate::session::Session;
+use crate::session::{ClientInfo, Session};
 use crate::shared::{Message, Shared};
 
 /// Bytes of messages in a thread's inbox from which on publishers are held back.
@@ -138,6 +138,7 @@ struct Messages {
 /// A subscriber on its own thread.
 struct Subscriber {
     conn: ConnId,
+    client: Arc<ClientInfo>,
     protocol: Protocol,
     /// The first message that is meant for it.
     since: u64,
@@ -396,7 +397,7 @@ impl PubSub {
             let mut frames = [const { None::<Frame> }; 2];
             for subscriber in subscribers.values() {
                 let out = outputs.queue(subscriber.conn);
-                bytes += if subscriber.since <= run[0].0 {
+                let len_bytes = if subscriber.since <= run[0].0 {
                     frames[usize::from(subscriber.protocol == Protocol::Resp3)]
                         .get_or_insert_with(|| Frame::new(run, subscriber.protocol))
                         .append_to(out)
@@ -407,6 +408,8 @@ impl PubSub {
                     }
                     Frame::new(&run[first..], subscriber.protocol).append_to(out)
                 };
+                bytes += len_bytes;
+                subscriber.client.count_output(len_bytes);
                 if outputs.len_bytes(subscriber.conn) as u64 > limit_bytes {
                     over.push(subscriber.conn);
                 }
@@ -439,7 +442,8 @@ impl PubSub {
                 self.inboxes[thread].messages.lock().next
             }
         };
-        let subscriber = Subscriber { conn: session.conn, protocol: session.protocol, since };
+        let (client, conn) = (Arc::clone(&session.info), session.conn);
+        let subscriber = Subscriber { conn, client, protocol: session.protocol, since };
         let mut table = self.inboxes[thread].tables[kind as usize].lock();
         table.entry(name.into()).or_default().insert(session.id, subscriber);
     }

@@ -75,7 +75,7 @@ impl Push {
             return false;
         }
         outputs.queue(self.conn).tail_mut().extend_from_slice(&self.bytes);
-        self.client.output_bytes.fetch_add(len_bytes, Relaxed);
+        self.client.count_output(len_bytes);
         true
     }
 

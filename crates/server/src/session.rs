@@ -287,6 +287,12 @@ impl ClientInfo {
         self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
     }
 
+    /// Counts bytes that it is sent. On its own thread only, so a plain load and store do.
+    #[inline]
+    pub fn count_output(&self, len_bytes: u64) {
+        self.output_bytes.store(self.output_bytes.load(Relaxed) + len_bytes, Relaxed);
+    }
+
     /// A client that has just connected, with the addresses of both ends.
     pub fn new(id: u64, at: Place, (peer, local): (Address, Address), now_ms: u64) -> Self {
         Self {

@@ -245,7 +245,7 @@ impl Engine {
         let request_bytes = args.from(0).map(<[u8]>::len).sum();
         self.counters(waiter.registered).calls.add(1);
         session.info.commands.fetch_add(1, Relaxed);
-        session.info.output_bytes.fetch_add(reply_bytes as u64, Relaxed);
+        session.info.count_output(reply_bytes as u64);
         let stats = &self.shared.threads[self.standing.thread].stats;
         stats.processed.add(1);
         stats.output_bytes.add(reply_bytes as u64);

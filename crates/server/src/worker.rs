@@ -215,7 +215,9 @@ impl Worker {
     /// Lets clients go on whose replies waited until something was freed.
     fn send_freed_replies(&mut self) {
         for held in self.engine.freed_replies() {
-            if self.session(held.conn).is_some_and(|session| session.id == held.client) {
+            let client = self.session(held.conn).filter(|session| session.id == held.client);
+            if let Some(info) = client.map(|session| Arc::clone(&session.info)) {
+                note_output(&self.engine, &info, held.reply.len_bytes());
                 self.net.output(held.conn).append(held.reply);
                 self.resume(held.conn, Flow::Freeing);
             }
@@ -401,7 +403,9 @@ impl Worker {
             let awaits =
                 session.info.waiter().as_ref().is_some_and(|waiter| waiter.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
+                let info = Arc::clone(&session.info);
                 self.end_wait(delivery.conn, delivery.took, |_, out| out.append(delivery.reply));
+                note_output(&self.engine, &info, delivery.pushes.len_bytes());
                 self.net.output(delivery.conn).append(delivery.pushes);
             }
         }
@@ -606,7 +610,7 @@ impl Worker {
             let (inputs, outputs) = self.net.split();
             let input = inputs.bytes(conn);
             let mut out = outputs.queue(conn);
-            let pending_before = out.len_bytes();
+            let mut pending_before = out.len_bytes();
             let mut done_bytes = 0;
             let mut ran = 0_i64;
             let range = self.batch.turns[turn].requests.clone();
@@ -630,9 +634,11 @@ impl Worker {
                     }
                 };
                 if session.subscriptions.is_some() {
-                    // What was published before, by itself too, comes before the next reply.
+                    // What was published before, by itself too, comes before the next reply. It is counted there.
+                    let before = out.len_bytes();
                     self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
                     out = outputs.queue(conn);
+                    pending_before += out.len_bytes() - before;
                 }
                 let replied = out.len_bytes();
                 // A pass through the gate that became exclusive must hold no lock: none is held here.
@@ -755,11 +761,17 @@ fn note_activity(engine: &Engine, session: &Session, ran: u64, input_bytes: usiz
     info.last_active_ms.store(engine.standing.uptime_ms, Relaxed);
     add(&info.commands, ran);
     add(&info.input_bytes, input_bytes as u64);
-    add(&info.output_bytes, output_bytes as u64);
     let stats = &engine.shared.threads[engine.standing.thread].stats;
     stats.processed.add(ran);
     stats.input_bytes.add(input_bytes as u64);
-    stats.output_bytes.add(output_bytes as u64);
+    note_output(engine, info, output_bytes);
+}
+
+/// Writes down, for others to see, how much a client was sent. Messages are counted where they are delivered.
+#[inline]
+fn note_output(engine: &Engine, info: &ClientInfo, len_bytes: usize) {
+    info.count_output(len_bytes as u64);
+    engine.shared.threads[engine.standing.thread].stats.output_bytes.add(len_bytes as u64);
 }
 
 /// Writes down, for others to see, what of a client's input is not consumed.

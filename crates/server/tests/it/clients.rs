@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Client, Value};
+use testkit::{Client, Protocol, Value};
 
-use crate::support::{connect, on_each_back_end, on_each_back_end_with};
+use crate::support::{connect, on_each_back_end, on_each_back_end_with, speaking};
 
 /// How long something may take that happens by itself.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
@@ -221,5 +221,40 @@ fn a_pause_of_all_holds_back_what_would_end_it_and_what_would_be_queued() {
         waits(&["CLIENT", "UNPAUSE"], &mut connect(server), "OK");
         waits(&["MULTI"], &mut queueing, "OK");
         waits(&["GET", "k"], &mut queueing, "QUEUED");
+    });
+}
+
+#[test]
+fn what_a_client_did_not_ask_for_just_now_counts_as_sent_to_it() {
+    on_each_back_end(|server| {
+        let (mut control, mut other) = (connect(server), connect(server));
+        let mut clients = [speaking(server, Protocol::Resp2), speaking(server, Protocol::Resp3)];
+        let ids: Vec<i64> = clients.iter_mut().map(id).collect();
+        for (client, id) in clients.iter_mut().zip(ids) {
+            client.command(&["SUBSCRIBE", "news"]);
+            let before = number(&line(&mut control, id), "tot-net-out");
+            other.command(&["PUBLISH", "news", "first"]);
+            other.command(&["PUBLISH", "news", &"x".repeat(20_000)]);
+            client.read_many(2).expect("the messages");
+            let sent = [b"*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n".len() * 2, "$5\r\nfirst\r\n".len(), 20_010];
+            let list = until(&mut control, id, |line| number(line, "tot-net-out") > before + 20_000);
+            assert_eq!(number(&list, "tot-net-out"), before + sent.iter().sum::<usize>() as u64);
+            client.command(&["UNSUBSCRIBE"]);
+        }
+        let client = &mut clients[1];
+        let id = id(client);
+        client.command(&["CLIENT", "TRACKING", "ON"]);
+        client.command(&["SUBSCRIBE", "__keyevent@0__:set"]);
+        control.command(&["CONFIG", "SET", "notify-keyspace-events", "E$"]);
+        client.command(&["GET", "k"]);
+        let before = number(&line(&mut control, id), "tot-net-out");
+        // What it causes itself: the reply, the event, the invalidation; and a message between two requests.
+        client.send(b"SET k 1\r\nPUBLISH __keyevent@0__:set own\r\nPING\r\n").expect("sent");
+        client.read_many(6).expect("replies and messages");
+        let sent = "+OK\r\n:1\r\n+PONG\r\n>2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n".len()
+            + 2 * ">3\r\n$7\r\nmessage\r\n$18\r\n__keyevent@0__:set\r\n".len()
+            + "$1\r\nk\r\n$3\r\nown\r\n".len();
+        assert_eq!(number(&line(&mut control, id), "tot-net-out"), before + sent as u64);
+        control.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
     });
 }
