@@ -150,6 +150,13 @@ fn tracks_reads(session: &Session, registered: &Registered) -> bool {
     !mode.contains(Mode::BCAST) && !opted_out
 }
 
+/// A key that clients wait for and that changed.
+struct Ready {
+    key: Touched,
+    /// The last place in its queue that is looked at: nobody is run twice for one change.
+    up_to: u64,
+}
+
 impl<'e> Executor<'e> {
     /// Runs a handler on the locked shards; a failed one has replied nothing.
     #[inline]
@@ -343,8 +350,10 @@ impl<'e> Executor<'e> {
             }
         });
         let request = wait.wait_for.request.map(|words| OwnedArgs::new(words.iter().map(|word| &**word)));
+        let ticket = follows.next_ticket();
         let waiter = Arc::new(Waiter {
-            ticket: follows.next_ticket(),
+            ticket,
+            place: ticket.into(),
             client: session.id,
             thread: self.standing.thread,
             conn: session.conn,
@@ -374,14 +383,14 @@ impl<'e> Executor<'e> {
     /// Gives the locks back.
     pub fn tell_followers(&mut self, mut locked: Locked<'e>, writer: u64) {
         let keyspace = &self.shared.keyspace;
-        let mut ready: VecDeque<Touched> = VecDeque::new();
-        let mut later: VecDeque<(Touched, Hashes)> = VecDeque::new();
+        let mut ready: VecDeque<Ready> = VecDeque::new();
+        let mut later: VecDeque<(Ready, Hashes)> = VecDeque::new();
         loop {
             loop {
                 self.note_touched(&mut locked, writer);
                 for key in self.effects.gone.drain(..) {
-                    if !ready.contains(&key) {
-                        ready.push_back(key);
+                    if ready.iter().all(|other| other.key != key) {
+                        ready.push_back(Ready { key, up_to: self.shared.follows.last_ticket() });
                     }
                 }
                 let Some(key) = ready.pop_front() else { break };
@@ -399,18 +408,20 @@ impl<'e> Executor<'e> {
 
     /// Serves who waits for a key, as far as there is something. Gives the hashes to lock first where more
     /// is needed than is locked.
-    fn serve_key(&mut self, locked: &mut Locked<'_>, key: &Touched) -> Option<Hashes> {
+    fn serve_key(&mut self, locked: &mut Locked<'_>, Ready { key, up_to }: &Ready) -> Option<Hashes> {
         if !locked.holds(std::iter::once(key.hash)) {
             return Some(Hashes::from_slice(&[key.hash]));
         }
         let mut served_up_to = 0;
         loop {
             let exists = self.key_exists(locked, key);
-            let (waiter, index) = self.shared.follows.next_waiter(key, served_up_to, exists)?;
-            served_up_to = waiter.ticket;
+            let places = served_up_to + 1..=*up_to;
+            let (place, waiter, index) = self.shared.follows.next_waiter(key, places, exists)?;
+            served_up_to = place;
             let waited = &waiter.keys[index];
             // Looked at first: what cannot be served must not ask for locks, or two of them in the queue would
-            // have it begun anew for ever. One that is over has not been taken out by its thread yet.
+            // have it begun anew for ever. One that is over has not been taken out by its thread yet. One that is
+            // run in vain goes behind `up_to`.
             if waiter.over.is_over() || !self.is_met(locked, &waiter, waited) {
                 continue;
             }
@@ -453,7 +464,7 @@ impl<'e> Executor<'e> {
     }
 
     /// Runs a waiting client's request, as if it had come now; whether that gave it its reply.
-    fn reply_for(&mut self, locked: &mut Locked<'_>, waiter: &Waiter) -> bool {
+    fn reply_for(&mut self, locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
         let Runner::Data(handler) = waiter.registered.command.run else { return false };
         let caller = Caller {
             db: waiter.db,
@@ -466,6 +477,7 @@ impl<'e> Executor<'e> {
         let args = waiter.request().args(self.shared.keyspace.hasher());
         let result = self.call(locked, caller, handler, &args, &mut out);
         if self.effects.wait.take().is_some() {
+            self.shared.follows.requeue(waiter);
             return false;
         }
         if let Err(error) = result {

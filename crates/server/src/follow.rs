@@ -8,14 +8,16 @@
 //! or ends it does so under its `over` lock and sets it: one of them is first, the others find it over
 //! (`structures::claim`, with a model of all of it).
 //! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
-//! **Queues** are ordered by ticket: numbers drawn under the shard's lock, so that the client that waited
-//! for a key first is served first, on whatever thread it lives.
+//! **Queues** are ordered by place: numbers drawn under the shard's lock, so that the client that waited
+//! for a key first is served first, on whatever thread it lives. Whose request ran and found nothing goes to
+//! the end of all its queues, as in Redis.
 //! **Reach.** Serving a waiter runs its whole request, which may need other shards than the key's, and may fill
 //! a key that others wait for (BLMOVE). Who is about to write a key asks [`Follows::reach`] for the keys of all
 //! of that and locks them before it writes, so that nobody comes between a write and the serving it leads to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -36,8 +38,10 @@ use crate::session::ClientInfo;
 
 /// A client that waits for its keys.
 pub struct Waiter {
-    /// Place in all queues.
+    /// What it is known by: its first place in the queues.
     pub ticket: u64,
+    /// Its place in all queues; it changes under the locks of all their keys.
+    pub place: AtomicU64,
     /// The client.
     pub client: u64,
     /// The thread it lives on.
@@ -122,7 +126,7 @@ struct Followers {
     db: usize,
     /// Marked when the key changes.
     watchers: Vec<Arc<ClientInfo>>,
-    /// By ticket; which of the waiter's keys it is.
+    /// By place; which of the waiter's keys it is.
     waiters: BTreeMap<u64, (Arc<Waiter>, usize)>,
     /// How many of the waiters want to hear of the key's end.
     group_waiters: usize,
@@ -182,6 +186,11 @@ impl Follows {
         self.group_keys.load(Relaxed)
     }
 
+    /// The last place that was given. Who is further behind in a queue came to it after this.
+    pub fn last_ticket(&self) -> u64 {
+        self.tickets.load(Relaxed)
+    }
+
     /// Puts a waiter into the queue of its key number `index`. The caller holds the shard's lock and counts
     /// the follower there.
     pub fn add_waiter(&self, waiter: &Arc<Waiter>, index: usize) {
@@ -192,7 +201,7 @@ impl Follows {
             self.group_keys.fetch_add(usize::from(in_group && followers.group_waiters == 0), Relaxed);
             followers.group_waiters += usize::from(in_group);
             followers.far_waiters += usize::from(waiter.is_far_from(key.hash));
-            followers.waiters.insert(waiter.ticket, (Arc::clone(waiter), index));
+            followers.waiters.insert(waiter.place.load(Relaxed), (Arc::clone(waiter), index));
         });
     }
 
@@ -202,7 +211,7 @@ impl Follows {
         let key = &waiter.keys[index];
         let mut removed = false;
         self.with(waiter.db, &key.key, key.hash, |followers| {
-            removed = followers.waiters.remove(&waiter.ticket).is_some();
+            removed = followers.waiters.remove(&waiter.place.load(Relaxed)).is_some();
             let in_group = removed && key.awaited == Awaited::Group;
             followers.group_waiters -= usize::from(in_group);
             followers.far_waiters -= usize::from(removed && waiter.is_far_from(key.hash));
@@ -210,6 +219,18 @@ impl Follows {
             self.group_keys.fetch_sub(usize::from(in_group && followers.group_waiters == 0), Relaxed);
         });
         removed
+    }
+
+    /// Puts a waiter behind all others in the queues that it is in. The caller holds the locks of all its keys.
+    /// O(its keys).
+    pub fn requeue(&self, waiter: &Arc<Waiter>) {
+        // It is in none whose key its own thread was faster with: it ends there.
+        let stays: SmallVec<[bool; 4]> =
+            (0..waiter.keys.len()).map(|index| self.remove_waiter(waiter, index)).collect();
+        waiter.place.store(self.next_ticket(), Relaxed);
+        for index in (0..waiter.keys.len()).filter(|index| stays[*index]) {
+            self.add_waiter(waiter, index);
+        }
     }
 
     /// Lets the client be marked when the key changes. The caller holds the shard's lock and counts the
@@ -274,14 +295,19 @@ impl Follows {
         Reach::Hashes(hashes)
     }
 
-    /// The first waiter for the key behind `after`. With `exists` false only those that want to hear of
-    /// the key's end.
-    pub fn next_waiter(&self, key: &Touched, after: u64, exists: bool) -> Option<(Arc<Waiter>, usize)> {
+    /// The first waiter for the key whose place is in `places`, with that place. With `exists` false only those
+    /// that want to hear of the key's end. The caller holds the lock of the key's shard.
+    pub fn next_waiter(
+        &self,
+        key: &Touched,
+        places: RangeInclusive<u64>,
+        exists: bool,
+    ) -> Option<(u64, Arc<Waiter>, usize)> {
         let mut found = None;
         self.with_existing(key.db, &key.key, key.hash, |followers| {
-            if exists || followers.group_waiters > 0 {
-                let mut behind = followers.waiters.range(after + 1..);
-                found = behind.next().map(|(_, (waiter, index))| (Arc::clone(waiter), *index));
+            if (exists || followers.group_waiters > 0) && !places.is_empty() {
+                let mut within = followers.waiters.range(places);
+                found = within.next().map(|(place, (waiter, index))| (*place, Arc::clone(waiter), *index));
             }
         });
         found
