@@ -30,6 +30,7 @@ use crate::command_table::{Registered, Runner};
 use crate::follow::{Reach, WaitedKey, Waiter};
 use crate::notify::{Notifications, Notifier};
 use crate::owned_args::OwnedArgs;
+use crate::push::push_reply;
 use crate::session::{ClientInfo, Session};
 use crate::shared::{Delivery, Shared};
 use crate::spikes::Event;
@@ -366,6 +367,8 @@ impl<'e> Executor<'e> {
             args: OwnedArgs::new(args.from(0)),
             request,
             reader: tracks_reads(session, registered).then(|| Arc::clone(&session.info)),
+            subscriber: (session.subscriptions.is_some() && !session.is_silenced())
+                .then(|| Arc::clone(&session.info)),
             keys,
             reached,
             filled,
@@ -488,17 +491,29 @@ impl<'e> Executor<'e> {
         if let Some(reader) = &waiter.reader {
             self.remember_reads(locked, reader, waiter.registered, &args);
         }
+        let reply_bytes = out.len_bytes();
+        if let Some(subscriber) = &waiter.subscriber {
+            // Through the inbox of messages, ahead of the events of its own command.
+            push_reply(self.shared, subscriber, &std::mem::take(&mut out));
+        }
         // What the client caches and its own command changed: behind the reply.
         let mut own = std::mem::take(self.own);
         self.note_touched(locked, waiter.client);
         std::mem::swap(self.own, &mut own);
+        let mut pushes = std::mem::take(&mut own.behind);
+        if let Some(subscriber) = &waiter.subscriber
+            && !pushes.is_empty()
+        {
+            push_reply(self.shared, subscriber, &std::mem::take(&mut pushes));
+        }
         let took = since.elapsed();
         self.shared.threads[waiter.thread].deliver(Delivery {
             conn: waiter.conn,
             client: waiter.client,
             ticket: waiter.ticket,
             reply: out,
-            pushes: std::mem::take(&mut own.behind),
+            reply_bytes,
+            pushes,
             took,
         });
         own.redirect(self.shared);

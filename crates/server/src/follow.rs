@@ -66,6 +66,8 @@ pub struct Waiter {
     pub request: Option<OwnedArgs>,
     /// The client, if what it reads is remembered for its cache.
     pub reader: Option<Arc<ClientInfo>>,
+    /// The client, if it has subscriptions and wants its reply: that takes its place among their messages.
+    pub subscriber: Option<Arc<ClientInfo>>,
     /// What it waits for.
     pub keys: Vec<WaitedKey>,
     /// Hashes of all keys of its request.

@@ -1,5 +1,5 @@
 //! Messages for connections that did not ask for them just now: invalidations of cached keys, lines of
-//! MONITOR. Any thread hands them to the thread of the connection, which appends them in the order in which
+//! MONITOR, replies to subscribers that waited for a key. Any thread hands them to the thread of the connection, which appends them in the order in which
 //! they came: they go through the same inbox as published messages (`crate::pubsub`), so that a client hears of
 //! a change before it hears what was published after it.
 //!
@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use net::ConnId;
 use resp::Reply;
+use stdx::ByteQueue;
 
 use crate::session::ClientInfo;
 use crate::shared::{Message, Shared};
@@ -44,6 +45,19 @@ pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
     if shared.pubsub.hand_over(client.thread, Push::counted(shared, client, bytes)) {
         // A full mailbox belongs to a thread that is awake: it looks at its inbox each turn.
         let _ = port.mailbox.send(Message::Delivered);
+    }
+}
+
+/// Hands a reply to the thread of its client, to take its place among the messages for that: to a client that
+/// waited with subscriptions. It is not held back by what waits there already; it is one for each request. Any
+/// thread; a leaf in the lock order. O(bytes).
+#[cold]
+pub fn push_reply(shared: &Shared, client: &Arc<ClientInfo>, reply: &ByteQueue) {
+    let pieces: Vec<_> = reply.io_slices(usize::MAX);
+    let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+    if shared.pubsub.hand_over(client.thread, Push::counted(shared, client, &Arc::from(bytes))) {
+        // As above.
+        let _ = shared.threads[client.thread].mailbox.send(Message::Delivered);
     }
 }
 

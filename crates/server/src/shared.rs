@@ -99,8 +99,10 @@ pub struct Delivery {
     pub client: u64,
     /// What it waited by.
     pub ticket: u64,
-    /// The reply.
+    /// The reply; empty where it went ahead, with the messages for a subscriber.
     pub reply: ByteQueue,
+    /// Bytes of the reply, wherever it went.
+    pub reply_bytes: usize,
     /// Messages that stand behind it.
     pub pushes: ByteQueue,
     /// How long its request ran to get it.

@@ -245,10 +245,8 @@ impl Engine {
         let request_bytes = args.from(0).map(<[u8]>::len).sum();
         self.counters(waiter.registered).calls.add(1);
         session.info.commands.fetch_add(1, Relaxed);
-        session.info.count_output(reply_bytes as u64);
         let stats = &self.shared.threads[self.standing.thread].stats;
         stats.processed.add(1);
-        stats.output_bytes.add(reply_bytes as u64);
         let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes], calls: 1 };
         self.note_time(waiter.registered, took, 1);
         self.log_command(session, &ran, took);

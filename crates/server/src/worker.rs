@@ -404,7 +404,9 @@ impl Worker {
                 session.info.waiter().as_ref().is_some_and(|waiter| waiter.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
                 let info = Arc::clone(&session.info);
-                self.end_wait(delivery.conn, delivery.took, |_, out| out.append(delivery.reply));
+                let ahead_bytes = delivery.reply_bytes - delivery.reply.len_bytes();
+                let reply = |_, out: &mut ByteQueue| out.append(delivery.reply);
+                self.end_wait(delivery.conn, delivery.took, ahead_bytes, reply);
                 note_output(&self.engine, &info, delivery.pushes.len_bytes());
                 self.net.output(delivery.conn).append(delivery.pushes);
             }
@@ -424,13 +426,21 @@ impl Worker {
             };
             // Served at this very moment: its reply is on the way.
             if waiter.over.end() {
-                self.end_wait(conn, Duration::ZERO, |protocol, out| waiter.write_empty(protocol, out));
+                let reply = |protocol, out: &mut ByteQueue| waiter.write_empty(protocol, out);
+                self.end_wait(conn, Duration::ZERO, 0, reply);
             }
         }
     }
 
-    /// Lets a waiting client go on, with a reply that took this long to make. Nobody serves it any more.
-    fn end_wait(&mut self, conn: ConnId, took: Duration, reply: impl FnOnce(Protocol, &mut ByteQueue)) {
+    /// Lets a waiting client go on, with a reply that took this long to make and of which so many bytes went ahead.
+    /// Nobody serves it any more.
+    fn end_wait(
+        &mut self,
+        conn: ConnId,
+        took: Duration,
+        ahead_bytes: usize,
+        reply: impl FnOnce(Protocol, &mut ByteQueue),
+    ) {
         let shared = Arc::clone(&self.engine.shared);
         let Some(session) = self.session(conn) else { return };
         let waiter = session.info.waiter().clone();
@@ -451,7 +461,8 @@ impl Worker {
                 self.timeouts.remove(&(deadline_ms, waiter.ticket));
             }
             let session = self.sessions[conn.index()].as_deref().expect("it was looked at above");
-            self.engine.note_waited(session, &waiter, took, reply_bytes);
+            note_output(&self.engine, &session.info, reply_bytes);
+            self.engine.note_waited(session, &waiter, took, ahead_bytes + reply_bytes);
         }
         self.resume(conn, Flow::Waiting);
     }

@@ -134,8 +134,15 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
                 waiter.write_empty(waiter.protocol, &mut reply);
             }
             let (conn, client, ticket) = (waiter.conn, waiter.client, waiter.ticket);
-            let (pushes, took) = (ByteQueue::new(), Duration::ZERO);
-            ctx.shared.threads[waiter.thread].deliver(Delivery { conn, client, ticket, reply, pushes, took });
+            ctx.shared.threads[waiter.thread].deliver(Delivery {
+                conn,
+                client,
+                ticket,
+                reply_bytes: reply.len_bytes(),
+                reply,
+                pushes: ByteQueue::new(),
+                took: Duration::ZERO,
+            });
         }
         first
     });
