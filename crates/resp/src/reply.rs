@@ -11,7 +11,7 @@
 //! Complexity: every method is O(bytes written); `end_*` moves the aggregate's bytes once.
 //! Source: the RESP specification, redis.io/docs; compared with a running Redis 8.0.2.
 
-use stdx::{ByteQueue, SharedBytes, number};
+use stdx::{ByteQueue, SharedBytes, bytes, number};
 
 /// The protocol version a client speaks, chosen with HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -113,11 +113,27 @@ impl<'a> Reply<'a> {
     /// A bulk string, copied.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if let Some(word) = bytes::word(bytes) {
+            return self.bulk_word(word, bytes.len());
+        }
         self.out.tail_mut().reserve(bytes.len() + HEADER_LEN_MAX + 2);
         self.header(b'$', bytes.len() as i64);
         let tail = self.out.tail_mut();
         tail.extend_from_slice(bytes);
         tail.extend_from_slice(b"\r\n");
+    }
+
+    /// A bulk string of the first `len` bytes of `word`, at most six: header, bytes and line end are put
+    /// together in registers and written with one store. What a range of small elements is made of.
+    #[inline]
+    fn bulk_word(&mut self, word: u64, len: usize) {
+        let header = u64::from(u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']));
+        let line = word | u64::from(u16::from_le_bytes(*b"\r\n")) << (8 * len);
+        let reply = u128::from(header | line << 32) | u128::from(line >> 32) << 64;
+        let tail = self.out.tail_mut();
+        let at = tail.len();
+        tail.extend_from_slice(&reply.to_le_bytes());
+        tail.truncate(at + 4 + len + 2);
     }
 
     /// An integer as the text of a bulk string, as a string value of integer encoding is read.
@@ -374,6 +390,20 @@ mod tests {
         check(|r| r.double(f64::INFINITY), "$3|inf|", ",inf|");
         check(|r| r.big_number("123"), "$3|123|", "(123|");
         check(|r| r.verbatim(*b"txt", b"hi"), "$2|hi|", "=6|txt:hi|");
+    }
+
+    #[test]
+    fn bulk_strings_of_every_small_length_are_whole() {
+        for len in 0..130 {
+            let text: String = ('!'..='z').cycle().take(len).collect();
+            let expected = format!("${len}|{text}|$1|x|");
+            let write = |r: &mut Reply<'_>| {
+                r.bulk(text.as_bytes());
+                r.bulk(b"x");
+            };
+            check(write, &expected, &expected);
+        }
+        check(|r| r.bulk_integer(-12345), "$6|-12345|", "$6|-12345|");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Comparing short byte strings.
+//! Short byte strings, compared and read without a loop or a call.
 
 /// Whether two byte strings are the same. Those of up to 32 bytes, as names and keys are, are compared without a
 /// loop or a call: by their ends, which overlap. O(bytes).
@@ -22,9 +22,38 @@ fn same_ends<const N: usize, T: PartialEq>(a: &[u8], b: &[u8], number: fn([u8; N
     ends(a) == ends(b)
 }
 
+/// A byte string of at most six bytes as a little-endian number, whose upper two bytes are free for what is to
+/// follow; `None` for a longer one. O(1).
+#[inline]
+pub fn word(bytes: &[u8]) -> Option<u64> {
+    let byte_at = |at: usize| u64::from(bytes[at]) << (8 * at);
+    match bytes.len() {
+        0 => Some(0),
+        // The reads may overlap: what is read twice is the same.
+        len @ 1..=3 => Some(byte_at(0) | byte_at(len / 2) | byte_at(len - 1)),
+        len @ 4..=6 => {
+            let first = u32::from_le_bytes(*bytes.first_chunk()?);
+            let last = u32::from_le_bytes(*bytes.last_chunk()?);
+            Some(u64::from(first) | u64::from(last) << (8 * (len - 4)))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn up_to_six_bytes_are_a_word() {
+        let bytes = [0x81, 0x92, 0xA3, 0xB4, 0xC5, 0xD6, 0xE7];
+        for len in 0..=6 {
+            let mut padded = [0; 8];
+            padded[..len].copy_from_slice(&bytes[..len]);
+            assert_eq!(word(&bytes[..len]), Some(u64::from_le_bytes(padded)), "{len}");
+        }
+        assert_eq!(word(&bytes), None);
+    }
 
     #[test]
     fn strings_are_compared_to_their_last_byte() {

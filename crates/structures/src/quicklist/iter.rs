@@ -20,15 +20,29 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         if self.run.is_empty() {
-            let node = self.nodes.next()?;
-            if let Some(bytes) = node.as_plain() {
-                return Some(Element::Bytes(bytes));
-            }
-            self.run = node.run();
+            return self.next_of_next_node();
         }
+        self.next_of_run()
+    }
+}
+
+impl<'a> Iter<'a> {
+    #[inline]
+    fn next_of_run(&mut self) -> Option<Element<'a>> {
         let (element, len) = element::decode(self.run)?;
         self.run = &self.run[len..];
         Some(element)
+    }
+
+    /// Apart, so that what is done for every element is small enough to be inlined.
+    #[cold]
+    fn next_of_next_node(&mut self) -> Option<Element<'a>> {
+        let node = self.nodes.next()?;
+        if let Some(bytes) = node.as_plain() {
+            return Some(Element::Bytes(bytes));
+        }
+        self.run = node.run();
+        self.next_of_run()
     }
 }
 
