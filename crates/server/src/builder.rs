@@ -242,7 +242,8 @@ fn shared(
     (backend, listening): (Backend, Vec<Address>),
     mailboxes: Vec<Mailbox<Message>>,
 ) -> Shared {
-    let table = CommandTable::new();
+    let mut table = CommandTable::new();
+    store.renames().iter().for_each(|rename| table.rename(&rename.from, &rename.to));
     let ports = mailboxes.into_iter().map(|mailbox| ThreadPort {
         mailbox,
         stats: ThreadStats::new(table.id_count()),

@@ -74,13 +74,15 @@ pub struct Registered {
     pub subcommands: Vec<&'static Registered>,
 }
 
-/// A longer name is no command's.
+/// A longer name is no command's, unless the configuration gave it.
 const NAME_LEN_MAX: usize = 32;
 
 /// All commands by name.
 pub struct CommandTable {
     by_name: HashMap<Box<[u8]>, &'static Registered, ahash::RandomState>,
     by_id: Vec<&'static Registered>,
+    /// The length of the longest name that the configuration gave, in bytes.
+    given_len_max: usize,
 }
 
 impl CommandTable {
@@ -92,6 +94,7 @@ impl CommandTable {
         let mut table = Self {
             by_name: HashMap::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4)),
             by_id: Vec::new(),
+            given_len_max: 0,
         };
         for command in commands::all() {
             table.add(command.map(Runner::Data));
@@ -107,6 +110,27 @@ impl CommandTable {
         let name = command.name.to_ascii_uppercase().into_bytes().into_boxed_slice();
         let earlier = self.by_name.insert(name, registered);
         assert!(earlier.is_none(), "two commands are called {}", command.name);
+    }
+
+    /// Calls the command `from` by the name `to` from now on; nobody can call it when that is empty. Both names
+    /// are in capitals, as [`Renames`](crate::config::renames::Renames) has checked them. Its id and its full
+    /// name, which counters and errors show, stay.
+    ///
+    /// # Panics
+    /// If `from` is no command or `to` is another.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        let old = self.by_name.remove(from.as_bytes()).expect("the names were checked");
+        if to.is_empty() {
+            return;
+        }
+        self.given_len_max = self.given_len_max.max(to.len());
+        let mut command = old.command;
+        command.name = Box::leak(to.into());
+        let renamed: &'static Registered =
+            Box::leak(Box::new(Registered { command, subcommands: old.subcommands.clone(), ..*old }));
+        self.by_id[old.id] = renamed;
+        let earlier = self.by_name.insert(to.as_bytes().into(), renamed);
+        assert!(earlier.is_none(), "two commands are called {to}");
     }
 
     fn register(&mut self, command: Command<Runner>, container: Option<&'static str>) -> &'static Registered {
@@ -134,13 +158,22 @@ impl CommandTable {
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
         if name.len() > NAME_LEN_MAX {
-            return None;
+            return self.find_long(name);
         }
         let mut upper = [0; NAME_LEN_MAX];
         let upper = &mut upper[..name.len()];
         upper.copy_from_slice(name);
         upper.make_ascii_uppercase();
         self.by_name.get(&*upper).copied()
+    }
+
+    /// [`CommandTable::find`] for names that only a configuration can have given.
+    #[cold]
+    fn find_long(&self, name: &[u8]) -> Option<&'static Registered> {
+        if name.len() > self.given_len_max {
+            return None;
+        }
+        self.by_name.get(name.to_ascii_uppercase().as_slice()).copied()
     }
 
     /// The command of this full name, `container|sub` for a subcommand, whatever the case. O(name).
@@ -272,6 +305,20 @@ mod tests {
         assert_eq!(table.find(b"gEt").map(|found| found.full_name), Some("get"));
         assert!(table.find(b"nonsense").is_none());
         assert!(table.find(&[b'x'; 1000]).is_none());
+    }
+
+    #[test]
+    fn a_renamed_command_keeps_its_id_and_full_name() {
+        let mut table = CommandTable::new();
+        let (get, long) = (table.find(b"GET").expect("it exists").id, "X".repeat(2 * NAME_LEN_MAX));
+        table.rename("GET", &long);
+        table.rename("CONFIG", "");
+        assert!(table.find(b"get").is_none() && table.find_full(b"config|get").is_none());
+        let found = table.find(long.to_ascii_lowercase().as_bytes()).expect("it was renamed");
+        assert_eq!((found.id, found.full_name, found.command.name), (get, "get", long.as_str()));
+        assert_eq!(table.by_id(get).command.name, long);
+        table.rename("CLIENT", "GET");
+        assert_eq!(table.find_full(b"get|id").expect("a subcommand").full_name, "client|id");
     }
 
     #[test]

@@ -206,7 +206,7 @@ struct WatchedKey {
 pub fn is_queued(registered: &Registered) -> bool {
     let runs_at_once = match registered.command.run {
         Runner::Transaction(verb) => verb != Verb::Unwatch,
-        Runner::Data(_) | Runner::Server(_) => matches!(registered.command.name, "QUIT" | "RESET"),
+        Runner::Data(_) | Runner::Server(_) => matches!(registered.full_name, "quit" | "reset"),
     };
     !runs_at_once
 }

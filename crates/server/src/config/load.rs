@@ -188,7 +188,6 @@ fn load_text(store: &mut ConfigStore, text: &[u8], depth: usize) -> Result<(), L
 /// server less guarded than its configuration says.
 const REFUSED: &[(&[u8], &str)] = &[
     (b"user", "users are not supported so far; 'requirepass' sets the password of the user 'default'"),
-    (b"rename-command", "commands cannot be renamed"),
     (b"loadmodule", "modules are not supported"),
     (b"sentinel", "Sentinel is not supported"),
 ];
@@ -319,7 +318,11 @@ mod tests {
         check("port 1 2", "at line 1\n>>> 'port 1 2'\nwrong number of arguments");
         check("port", "at line 1\n>>> 'port'\nwrong number of arguments");
         check("user a on", "users are not supported");
-        check("rename-command A B", "commands cannot be renamed");
+        check(
+            "hz 1\nrename-command A B",
+            "at line 2\n>>> 'rename-command A B'\nNo such command in rename-command",
+        );
+        check("rename-command get", "Bad directive or wrong number of arguments");
         check("include /no/such/file", "can't open config file '/no/such/file': No such file or directory");
         fails(
             &["/no/such/file"],

@@ -16,6 +16,7 @@ pub mod fuzz;
 pub mod load;
 pub mod option;
 pub mod parse;
+pub mod renames;
 pub mod rewrite;
 pub mod store;
 pub mod table;

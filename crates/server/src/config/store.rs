@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use stdx::glob::glob_match;
 
 use super::option::Change;
+use super::renames::Renames;
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Refusal, Value};
 
@@ -21,6 +22,8 @@ pub struct ConfigStore {
     begun: HashSet<OptId>,
     /// The configuration file, as an absolute path.
     file: Option<PathBuf>,
+    /// What `rename-command` asks for.
+    renames: Renames,
 }
 
 /// Why CONFIG SET changes nothing.
@@ -46,6 +49,10 @@ pub enum Permission {
     Plain,
 }
 
+/// Directives that Redis once had and still passes over.
+const IGNORED: &[&[u8]] =
+    &[b"list-max-ziplist-entries", b"list-max-ziplist-value", b"lua-replicate-commands"];
+
 /// The most I/O threads, whatever the machine has.
 const IO_THREADS_MAX: usize = 128;
 
@@ -59,7 +66,13 @@ impl ConfigStore {
     /// The defaults: those of the records, one I/O thread per core, the present working folder.
     pub fn new() -> Self {
         let defaults = table::all().map(|(_, option)| option.default_value()).collect();
-        let mut store = Self { values: Vec::new(), defaults, begun: HashSet::new(), file: None };
+        let mut store = Self {
+            values: Vec::new(),
+            defaults,
+            begun: HashSet::new(),
+            file: None,
+            renames: Renames::default(),
+        };
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(IO_THREADS_MAX);
         store.defaults[table::known("io-threads").index()] = Value::Integer(cores as i64);
         if let Ok(folder) = std::env::current_dir() {
@@ -90,9 +103,20 @@ impl ConfigStore {
         self.file = Some(path);
     }
 
+    /// Which commands have other names.
+    pub fn renames(&self) -> &Renames {
+        &self.renames
+    }
+
     /// Takes a directive of the configuration file or the command line: options that cannot change later
     /// can here.
     pub fn load(&mut self, name: &[u8], words: &[Vec<u8>]) -> Result<(), Refusal> {
+        if name == b"rename-command" {
+            return self.renames.add(words);
+        }
+        if IGNORED.contains(&name) {
+            return Ok(());
+        }
         let Some(Named { id, .. }) = table::find(name) else {
             return Err("Bad directive or wrong number of arguments".into());
         };

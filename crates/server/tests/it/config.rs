@@ -143,6 +143,33 @@ fn a_rewritten_file_starts_the_same_server() {
 }
 
 #[test]
+fn renamed_commands_answer_to_their_new_names_only() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = folder.path().join("saker.conf");
+    let long = "b840fc02d524045429941cc15f59e41cb7be6c52";
+    let renames =
+        format!("rename-command FLUSHALL \"\"\nrename-command config {long}\nrename-command get Fetch\n");
+    fs::write(&file, format!("{renames}list-max-ziplist-entries 512\n")).expect("written");
+    let server = start_with(&file, &["--rename-command", "restore", ""]);
+    let mut client = server.connect();
+    let mut says = |words: &[&str]| client.command(words).to_string();
+    assert!(says(&["FLUSHALL"]).contains("ERR unknown command"));
+    assert_eq!(says(&["SET", "k", "v"]), "OK");
+    assert_eq!(says(&["FETCH", "k"]), Value::Bulk("v".into()).to_string());
+    assert!(says(&["get", "k"]).contains("ERR unknown command"));
+    assert!(says(&["fetch"]).contains("wrong number of arguments for"));
+    assert_eq!(says(&[&long.to_uppercase(), "SET", "timeout", "9"]), "OK");
+    assert!(says(&["INFO", "all"]).contains("cmdstat_get:calls=1,"));
+    assert_eq!(says(&[long, "REWRITE"]), "OK");
+    assert!(fs::read_to_string(&file).expect("there").starts_with(&renames));
+    // Of a pipeline's neighbours, too, the old name is not the new one.
+    client.send(b"FETCH k\r\nGET k\r\nfetch k\r\n").expect("sent");
+    let replies = client.read_many(3).expect("three replies");
+    assert!(replies[1].to_string().contains("unknown command"), "{replies:?}");
+    assert_eq!([&replies[0], &replies[2]], [&Value::Bulk("v".into()); 2]);
+}
+
+#[test]
 fn without_a_file_there_is_nothing_to_rewrite() {
     let server = Server::builder().port(0).io_threads(1).start().expect("starts");
     let refusal = connect(&server).command(&["CONFIG", "REWRITE"]).to_string();

@@ -1,0 +1,92 @@
+//! `rename-command` of the configuration: commands under other names, or under none.
+//!
+//! A rename holds from start to stop and concerns the name alone: counters, errors and the documentation keep
+//! calling the command what everybody calls it, as in Redis. A line refers to the names as the lines before it
+//! left them.
+
+use super::value::Refusal;
+
+/// The renames of a configuration, in its order.
+#[derive(Clone, Debug, Default)]
+pub struct Renames {
+    list: Vec<Rename>,
+}
+
+/// One of them, both names in capitals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rename {
+    /// What the command was called until here.
+    pub from: String,
+    /// What it is called now; empty when nobody may call it.
+    pub to: String,
+}
+
+impl Renames {
+    /// Takes the words of a line. O(commands + renames).
+    pub fn add(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
+        let [from, to] = words else {
+            return Err("Bad directive or wrong number of arguments".into());
+        };
+        let [Ok(from), Ok(to)] = [from, to].map(|word| std::str::from_utf8(word)) else {
+            return Err("Names of commands are text".into());
+        };
+        let (from, to) = (from.to_ascii_uppercase(), to.to_ascii_uppercase());
+        if !self.is_taken(&from) {
+            return Err("No such command in rename-command".into());
+        }
+        if to != from && self.is_taken(&to) {
+            return Err("Target command name already exists".into());
+        }
+        self.list.push(Rename { from, to });
+        Ok(())
+    }
+
+    /// The renames, to be done one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &Rename> + '_ {
+        self.list.iter()
+    }
+
+    /// Whether a command has this name after the renames so far: the last of them about it decides.
+    fn is_taken(&self, name: &str) -> bool {
+        let about = self
+            .list
+            .iter()
+            .rev()
+            .find(|rename| rename.from == name || (rename.to == name && !name.is_empty()));
+        match about {
+            Some(rename) => rename.to == name,
+            None => {
+                let data = commands::all().map(|command| command.name);
+                data.chain(crate::commands::all().map(|command| command.name)).any(|known| known == name)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_sees_the_names_that_the_lines_before_left() {
+        let mut renames = Renames::default();
+        let mut add = |from: &str, to: &str| match renames.add(&[from.into(), to.into()]) {
+            Ok(()) => String::new(),
+            Err(reason) => reason.into_owned(),
+        };
+        assert_eq!(add("nosuch", "x"), "No such command in rename-command");
+        assert_eq!(add("get", "SET"), "Target command name already exists");
+        assert_eq!(add("get", "get"), "");
+        assert_eq!(add("get", "fetch"), "");
+        assert_eq!(add("GET", "x"), "No such command in rename-command");
+        assert_eq!(add("set", "Get"), "");
+        assert_eq!(add("del", "FETCH"), "Target command name already exists");
+        assert_eq!(add("fetch", ""), "");
+        assert_eq!(add("config", ""), "");
+        assert_eq!(add("", "x"), "No such command in rename-command");
+        assert_eq!(add("del", "fetch"), "");
+        let wrong = renames.add(&[b"get".to_vec()]).expect_err("one word");
+        assert_eq!(wrong, "Bad directive or wrong number of arguments");
+        assert!(renames.add(&[b"ping".to_vec(), b"\xff".to_vec()]).is_err());
+    }
+}
