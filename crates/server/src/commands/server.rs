@@ -1,4 +1,4 @@
-//! Commands about the server as a whole: INFO, TIME, SHUTDOWN, LOLWUT.
+//! Commands about the server as a whole: INFO, ROLE, TIME, SHUTDOWN, LOLWUT.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -9,7 +9,7 @@ use crate::context::ServerCtx;
 use crate::session::{Flow, ReplyMode};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &SHUTDOWN, &TIME];
+pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &SHUTDOWN, &TIME];
 
 static INFO: Command<Runner> = Command {
     name: "INFO",
@@ -66,6 +66,30 @@ fn lolwut(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErr
 ";
     let text = format!("{art}\nRedis ver. {REDIS_VERSION} Saker ver. {}\n", env!("CARGO_PKG_VERSION"));
     ctx.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+static ROLE: Command<Runner> = Command {
+    name: "ROLE",
+    summary: "Says what the server is in replication.",
+    history: History::since("2.8.12"),
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(role),
+};
+/// ROLE: a primary, whose stream of changes nobody follows: it is at offset 0 and has no replicas.
+fn role(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.array(3);
+    ctx.reply.bulk(b"master");
+    ctx.reply.integer(0);
+    ctx.reply.array(0);
     Ok(())
 }
 

@@ -97,6 +97,7 @@ pub const RULES: &[&str] = &[
     "FLUSHDB [ ( ASYNC | SYNC ) ]",
     "PING [ $value ]",
     "ECHO $value",
+    "ROLE",
     // Lists.
     "LPUSH $list < $value >",
     "RPUSH $list < $value >",
