@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -134,11 +135,11 @@ pub struct RunArguments {
     /// Seed of random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Taken for redis-benchmark's sake: latencies have three significant digits whatever it says.
-    #[arg(long, value_name = "DIGITS", hide = true)]
-    precision: Option<u8>,
-    /// Taken for redis-benchmark's sake: errors are always counted and shown.
-    #[arg(short = 'e', hide = true)]
+    /// Decimals of latencies, of which the first three digits are exact; 4 at most.
+    #[arg(long, value_name = "DECIMALS", default_value_t = output::DECIMALS)]
+    precision: usize,
+    /// Print errors of the server as they come, one a second at most.
+    #[arg(short = 'e')]
     show_errors: bool,
     /// Print help.
     #[arg(long, action = clap::ArgAction::Help)]
@@ -303,9 +304,14 @@ impl RunArguments {
             reply_within: self.reply_within,
             seed: self.seed,
         };
-        let watch = Watch { server_pid: self.server_pid, progress: !self.quiet, interrupt: None };
+        let watch = || Watch {
+            server_pid: self.server_pid,
+            progress: !self.quiet,
+            interrupt: None,
+            errors: self.show_errors.then(Arc::default),
+        };
         let spec =
-            |workload| RunSpec { target: target.clone(), workload, load: load.clone(), watch: watch.clone() };
+            |workload| RunSpec { target: target.clone(), workload, load: load.clone(), watch: watch() };
         Ok(self.workloads()?.into_iter().map(spec).collect())
     }
 
@@ -522,9 +528,9 @@ impl Printer<'_> {
         if self.arguments.csv {
             self.csv(result)
         } else if self.arguments.quiet {
-            self.line(&output::quiet_line(result))
+            self.line(&output::quiet_line(result, self.decimals()))
         } else {
-            self.line(&output::report(result))
+            self.line(&output::report(result, self.decimals()))
         }
     }
 
@@ -534,15 +540,21 @@ impl Printer<'_> {
             return self.csv(result);
         }
         let verdict = if held { "holds" } else { "misses" };
-        let p99_ms = result.latency.p99_us / 1e3;
-        self.line(&format!("{}, p99={p99_ms:.3} msec, {verdict}", output::quiet_line(result)))
+        let (p99_ms, decimals) = (result.latency.p99_us / 1e3, self.decimals());
+        let line = output::quiet_line(result, decimals);
+        self.line(&format!("{line}, p99={p99_ms:.decimals$} msec, {verdict}"))
     }
 
     fn csv(&mut self, result: &RunResult) -> Result<(), BenchError> {
         if !std::mem::replace(&mut self.header_printed, true) {
             self.line(output::CSV_HEADER)?;
         }
-        self.line(&output::csv_line(result))
+        self.line(&output::csv_line(result, self.decimals()))
+    }
+
+    /// How many decimals latencies have. As redis-benchmark it takes a larger number for the largest.
+    fn decimals(&self) -> usize {
+        self.arguments.precision.min(output::DECIMALS_MAX)
     }
 
     fn line(&self, line: &str) -> Result<(), BenchError> {

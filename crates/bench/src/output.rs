@@ -6,13 +6,18 @@ use std::fmt::Write;
 
 use crate::results::{Ending, LoopMode, RunResult};
 
+/// Decimals of latencies in milliseconds, unless `--precision` says otherwise.
+pub const DECIMALS: usize = 3;
+/// What `--precision` gives at most.
+pub const DECIMALS_MAX: usize = 4;
+
 /// The first line of the CSV.
 pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
     \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\",\"p99_9_latency_ms\",\"p99_99_latency_ms\",\
     \"errors\",\"client_bound\",\"ending\"";
 
-/// The line of `result` in the CSV, without its end.
-pub fn csv_line(result: &RunResult) -> String {
+/// The line of `result` in the CSV, without its end; latencies have so many decimals.
+pub fn csv_line(result: &RunResult, decimals: usize) -> String {
     let latency = &result.latency;
     let mut line = format!("\"{}\",\"{:.2}\"", result.test.replace('"', "\"\""), result.requests_per_second);
     for us in [
@@ -25,7 +30,7 @@ pub fn csv_line(result: &RunResult) -> String {
         latency.p99_9_us,
         latency.p99_99_us,
     ] {
-        push(&mut line, format_args!(",\"{:.3}\"", us / 1e3));
+        push(&mut line, format_args!(",\"{:.decimals$}\"", us / 1e3));
     }
     let bound = if result.is_client_bound() { "yes" } else { "no" };
     let ending = match result.ending {
@@ -37,11 +42,12 @@ pub fn csv_line(result: &RunResult) -> String {
     line
 }
 
-/// redis-benchmark's quiet line, without its end; what makes the figure doubtful is appended.
-pub fn quiet_line(result: &RunResult) -> String {
+/// redis-benchmark's quiet line, without its end; what makes the figure doubtful is appended. The latency has so
+/// many decimals.
+pub fn quiet_line(result: &RunResult, decimals: usize) -> String {
     let p50_ms = result.latency.p50_us / 1e3;
     let mut line = format!(
-        "{}: {:.2} requests per second, p50={p50_ms:.3} msec",
+        "{}: {:.2} requests per second, p50={p50_ms:.decimals$} msec",
         result.test, result.requests_per_second
     );
     if result.is_client_bound() {
@@ -63,8 +69,8 @@ pub fn quiet_line(result: &RunResult) -> String {
     line
 }
 
-/// The report of one run.
-pub fn report(result: &RunResult) -> String {
+/// The report of one run; latencies have so many decimals.
+pub fn report(result: &RunResult, decimals: usize) -> String {
     let mut out = format!("====== {} ======\n", result.test);
     let settings = &result.settings;
     push(
@@ -106,7 +112,7 @@ pub fn report(result: &RunResult) -> String {
     ];
     columns.iter().for_each(|(name, _)| push(&mut out, format_args!("{name:>9} ")));
     out.push('\n');
-    columns.iter().for_each(|(_, us)| push(&mut out, format_args!("{:>9.3} ", us / 1e3)));
+    columns.iter().for_each(|(_, us)| push(&mut out, format_args!("{:>9.decimals$} ", us / 1e3)));
     push(
         &mut out,
         format_args!("\n\nSummary:\n  throughput: {:.2} requests per second\n", result.requests_per_second),
@@ -259,20 +265,32 @@ mod tests {
              \"p99_latency_ms\",\"max_latency_ms\",\""
         ));
         assert_eq!(
-            csv_line(&result()),
+            csv_line(&result(), DECIMALS),
             "\"SET\",\"80000.00\",\"0.003\",\"0.001\",\"0.050\",\"0.095\",\"0.099\",\"12.346\",\"0.999\",\"9.999\",\
              \"0\",\"no\",\"complete\""
         );
-        assert!(csv_line(&doubtful()).ends_with(",\"7\",\"yes\",\"ended early\""));
-        assert_eq!(csv_line(&result()).matches(',').count(), CSV_HEADER.matches(',').count());
+        assert!(csv_line(&doubtful(), DECIMALS).ends_with(",\"7\",\"yes\",\"ended early\""));
+        assert_eq!(csv_line(&result(), DECIMALS).matches(',').count(), CSV_HEADER.matches(',').count());
     }
 
     #[test]
     fn the_quiet_line_is_that_of_redis_benchmark_unless_there_is_a_doubt() {
-        assert_eq!(quiet_line(&result()), "SET: 80000.00 requests per second, p50=0.050 msec");
+        assert_eq!(quiet_line(&result(), DECIMALS), "SET: 80000.00 requests per second, p50=0.050 msec");
         assert_eq!(
-            quiet_line(&doubtful()),
+            quiet_line(&doubtful(), DECIMALS),
             "SET: 80000.00 requests per second, p50=0.050 msec, client-bound, 7 errors, ended early"
+        );
+    }
+
+    #[test]
+    fn latencies_have_the_decimals_that_are_asked_for() {
+        assert_eq!(quiet_line(&result(), 0), "SET: 80000.00 requests per second, p50=0 msec");
+        assert_eq!(quiet_line(&result(), 1), "SET: 80000.00 requests per second, p50=0.1 msec");
+        assert!(csv_line(&result(), 4).starts_with("\"SET\",\"80000.00\",\"0.0025\",\"0.0010\",\"0.0500\","));
+        let report = report(&result(), 1);
+        assert!(
+            report.contains("\n      0.0       0.0       0.1       0.1       0.1       0.1 "),
+            "{report}"
         );
     }
 
@@ -291,12 +309,12 @@ Summary:
   throughput: 80000.00 requests per second
   client: 2.00 us CPU per request, busy 16 %
 ";
-        assert_eq!(report(&result()), expected);
+        assert_eq!(report(&result(), DECIMALS), expected);
         let doubts = "  client-bound: thread 1 of 1 was busy 99 %
   errors: ERR 7 (first: ERR no)
   3 requests were due or sent but not answered
   ended early: the server closed a connection
 ";
-        assert_eq!(report(&doubtful()), format!("{expected}{doubts}"));
+        assert_eq!(report(&doubtful(), DECIMALS), format!("{expected}{doubts}"));
     }
 }

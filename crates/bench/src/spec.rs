@@ -1,9 +1,10 @@
 //! What a run is to do: whom to talk to, what to send, how much and how fast.
 
 use std::fmt;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use net::BackendChoice;
@@ -227,8 +228,30 @@ pub struct Watch {
     pub server_pid: Option<u32>,
     /// Shows a progress line on standard error, if that is a terminal.
     pub progress: bool,
+    /// Prints the server's errors.
+    pub errors: Option<Arc<ErrorLines>>,
     /// Ends the run with what was measured once it is set, by a signal handler for example.
     pub interrupt: Option<Arc<AtomicBool>>,
+}
+
+/// The server's errors on standard output, at most one a second of a run, as redis-benchmark's `-e` shows them.
+/// Any thread.
+#[derive(Debug, Default)]
+pub struct ErrorLines {
+    /// The second of the last one, from 1 on.
+    shown_in: AtomicU64,
+}
+
+impl ErrorLines {
+    /// Prints an error that came so long after the run began, unless one was printed in the same second.
+    pub fn show(&self, text: &[u8], now_ns: u64) {
+        let second = now_ns / 1_000_000_000 + 1;
+        // Relaxed: nothing else depends on it; one thread alone finds the second changed.
+        if self.shown_in.swap(second, Relaxed) != second {
+            // Where nobody reads standard output, nobody misses a line.
+            let _ = writeln!(std::io::stdout(), "Error from server: {}", String::from_utf8_lossy(text));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -315,7 +315,7 @@ impl<'a> Runner<'a> {
             reply_within: self.reply_within(),
             ..Load::default()
         };
-        let watch = Watch { server_pid: None, progress: true, interrupt: Some(self.interrupt.flag()) };
+        let watch = Watch { progress: true, interrupt: Some(self.interrupt.flag()), ..Watch::default() };
         crate::run(&RunSpec { target, workload, load, watch })
     }
 
@@ -434,7 +434,12 @@ impl<'a> Runner<'a> {
             target,
             workload: workload.workload.clone(),
             load: self.load(round, point),
-            watch: Watch { server_pid: running.pid, progress: true, interrupt: Some(self.interrupt.flag()) },
+            watch: Watch {
+                server_pid: running.pid,
+                progress: true,
+                interrupt: Some(self.interrupt.flag()),
+                ..Watch::default()
+            },
         };
         let relay = running.relay(point.transport);
         let (begin, cpu_before) = (Instant::now(), relay.map(Relay::cpu));

@@ -516,7 +516,12 @@ impl<'a> Worker<'a> {
         self.second.saturating_record(latency_ns);
         let template = &self.workload.requests[sent.request as usize].template;
         match reply {
-            Reply::Error(text) => self.tally.count_error(&text),
+            Reply::Error(text) => {
+                self.tally.count_error(&text);
+                if let Some(errors) = &self.spec.watch.errors {
+                    errors.show(&text, now_ns);
+                }
+            }
             Reply::Null => self.tally.misses += u64::from(template.reads()),
             Reply::Value => {
                 self.tally.hits += u64::from(template.reads());

@@ -56,22 +56,7 @@ fn what_makes_no_sense_is_told_in_one_line() {
 fn flags_that_name_the_server_and_its_user_mean_what_they_mean_to_redis_benchmark() {
     let server = SlowServer::start(Oddities::default());
     let uri = format!("redis://joe:secret@127.0.0.1:{}/3", server.port());
-    let flags = [
-        "-u",
-        &uri,
-        "-3",
-        "--enable-tracking",
-        "-e",
-        "--precision",
-        "2",
-        "-n",
-        "10",
-        "-c",
-        "1",
-        "-q",
-        "-t",
-        "set",
-    ];
+    let flags = ["-u", &uri, "-3", "--enable-tracking", "-n", "10", "-c", "1", "-q", "-t", "set"];
     assert_eq!(saker_bench(&flags).status.code(), Some(0));
     assert_eq!(
         server.first_words(),
@@ -190,4 +175,43 @@ fn results_are_written_as_json() {
     let text = std::fs::read_to_string(path).unwrap();
     let results: Vec<bench::results::RunResult> = serde_json::from_str(&text).unwrap();
     assert_eq!((results.len(), results[0].requests, results[0].settings.keyspace), (1, 100, 9));
+}
+
+#[test]
+fn precision_gives_the_decimals_of_latencies_wherever_they_are_printed() {
+    let server = SlowServer::start(Oddities::default());
+    let port = server.port().to_string();
+    let p50 = |flags: &[&str], digits: usize| {
+        let load = ["-p", port.as_str(), "-n", "10", "-c", "1", "-t", "ping_mbulk"];
+        let output = saker_bench(&[&load, flags].concat());
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let decimals = |number: &str| number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        let number = if flags.contains(&"--csv") {
+            text.lines().last().and_then(|line| line.split(',').nth(2)).map(|field| field.trim_matches('"'))
+        } else {
+            text.split("p50=").nth(1).and_then(|rest| rest.split(' ').next())
+        };
+        assert_eq!(number.map(decimals), Some(digits), "{flags:?}: {text}");
+    };
+    p50(&["-q"], 3);
+    p50(&["-q", "--precision", "0"], 0);
+    p50(&["-q", "--precision", "9"], 4);
+    p50(&["--csv", "--precision", "1"], 1);
+}
+
+#[test]
+fn errors_are_printed_as_they_come_where_that_is_asked_for() {
+    let server = SlowServer::start(Oddities { error_every: Some(2), ..Oddities::default() });
+    let port = server.port().to_string();
+    let lines = |flags: &[&str]| {
+        let load = ["-p", port.as_str(), "-n", "100", "-c", "1", "-q", "-t", "set"];
+        let output = saker_bench(&[&load, flags].concat());
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().filter(|line| line.starts_with("Error from server: ")).count()
+    };
+    assert_eq!(lines(&[]), 0);
+    // One a second: a slow machine may begin a second one.
+    assert!((1..50).contains(&lines(&["-e"])));
 }
