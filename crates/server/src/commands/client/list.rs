@@ -241,11 +241,10 @@ pub(super) static CLIENT_KILL: Command<Runner> = Command {
 fn client_kill(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let old_form = args.len() == 3;
     let filter = if old_form { Filter::of_address(args.get(2)) } else { Filter::of_kill(ctx, args)? };
-    let mut killed = 0;
+    let mut killed = 0_i64;
     for client in ctx.shared.clients.all() {
         if filter.fits(ctx, &client) {
-            kill(ctx, &client);
-            killed += 1;
+            killed += i64::from(kill(ctx, &client));
         }
     }
     match (old_form, killed) {
@@ -256,13 +255,14 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
     Ok(())
 }
 
-/// Closes a client: the own connection after its reply, another by a message to its thread.
-fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) {
+/// Closes a client: the own connection after its reply, another by a message to its thread. Whether it was not
+/// about to go already: in Redis it would not be there any more.
+fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;
-        return;
+        return true;
     }
-    client.kill_requested.store(true, Relaxed);
+    let first = !client.kill_requested.swap(true, Relaxed);
     // From now on nobody serves it, or what it takes would be lost with it.
     let waiter = client.waiter().clone();
     if let Some(waiter) = waiter {
@@ -272,4 +272,5 @@ fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) {
     if mailbox.send(Message::Kill { conn: client.conn, id: client.id }).is_err() {
         tracing::warn!(client = client.id, "its thread's mailbox is full; kill it again");
     }
+    first
 }
