@@ -54,6 +54,13 @@ fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
         (b"sleep", 3) => sleep(ctx, args.get(2)),
         (b"object", 3) => return object(ctx, args.key(2)),
         (b"listpack", 3) => return listpack(ctx, args.key(2)),
+        (b"quicklist", 3 | 4) => return quicklist(ctx, args.key(2)),
+        (b"sdslen", 3) => return string_sizes(ctx, args.key(2)),
+        (b"structsize", 2) => {
+            let (entry, object, key) = (size_of::<KeyEntry>(), size_of::<Object>(), size_of::<Key<'_>>());
+            let bits = usize::BITS;
+            ctx.reply.simple(&format!("bits:{bits} entry:{entry} object:{object} key:{key}"));
+        }
         (b"pause-cron", 3) => {
             ctx.shared.paused_cron.store(c_integer(args.get(2)) != 0, Relaxed);
             ctx.reply.ok();
@@ -91,6 +98,8 @@ fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
         (b"config-rewrite-force-all", 2) => return super::config::rewrite_file(ctx, Added::All),
         (b"replybuffer", 4) if args.is(2, "RESIZING") || args.is(2, "PEAK-RESET-TIME") => ctx.reply.ok(),
         (b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
+        (b"clusterlink", 5) if args.is(2, "KILL") => return Err(CommandError::Line(NO_CLUSTER)),
+        (b"internal_secret", 2) => return Err(CommandError::Line("ERR Internal secret is missing")),
         (b"segfault" | b"panic" | b"assert" | b"oom" | b"leak" | b"restart" | b"crash-and-recover", _) => {
             return Err(CommandError::Line(REFUSED));
         }
@@ -109,6 +118,7 @@ const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-
     configuration file, and then restart the server.";
 const NOT_ON_DISK: &str = "ERR this server keeps its data in memory only: there is nothing to load";
 const RELOAD_OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
+const NO_CLUSTER: &str = "ERR Debug option only available for cluster mode enabled setup!";
 const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
 
@@ -167,6 +177,7 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
                 "QUICKLIST-PACKED-THRESHOLD <size>",
                 &["Strings of this size get a list node of their own; 0 for only those too long for others."],
             ),
+            ("QUICKLIST <key> [<0|1>]", &["Writes the size of the quicklist at <key> to the log."]),
             ("PAUSE-CRON <0|1>", &["Whether what is done from time to time is left undone."]),
             (
                 "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
@@ -178,12 +189,14 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
                 "REPLYBUFFER (RESIZING <0|1>|PEAK-RESET-TIME <ms>)",
                 &["Taken for the sake of tests: no client owns a reply buffer here."],
             ),
+            ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
             ("SET-ACTIVE-EXPIRE <0|1>", &["Whether expired keys are removed before somebody asks for them."]),
             ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
             (
                 "STRINGMATCH-LEN <len> <pattern>",
                 &["Matches <len> bytes of x against <pattern>; answers 1 if they match."],
             ),
+            ("STRUCTSIZE", &["Sizes of the structures that every key has."]),
         ],
     );
 }
@@ -294,6 +307,45 @@ fn listpack(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandErro
         .ok_or(CommandError::Line("ERR Not a listpack encoded object."))?;
     tracing::warn!(elements, bytes, "DEBUG LISTPACK");
     ctx.reply.simple("Listpack described in the log");
+    Ok(())
+}
+
+/// DEBUG QUICKLIST key [0|1]: its figures go to the log, whatever level of detail is asked for.
+fn quicklist(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+    let figures = with_entry(ctx, key, |entry| match entry.view() {
+        View::Object(object) if object.encoding_name() == "quicklist" => {
+            Some((object.element_count(), quicklist_figures(object)))
+        }
+        _ => None,
+    });
+    let (elements, figures) = figures
+        .ok_or(CommandError::NoSuchKey)?
+        .ok_or(CommandError::Line("ERR Not a quicklist encoded object."))?;
+    tracing::warn!(elements, figures = figures.trim_start(), "DEBUG QUICKLIST");
+    ctx.reply.simple("Quicklist described in the log");
+    Ok(())
+}
+
+/// DEBUG SDSLEN key: one line. Key and value share a block unless the value is long, so the block's bytes stand
+/// with the key.
+fn string_sizes(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+    let line = with_entry(ctx, key, |entry| {
+        let (len, room, own_bytes) = match entry.view() {
+            View::Bytes(bytes) => (bytes.len(), 0, 0),
+            View::Object(object @ Object::Blob(blob)) => {
+                (blob.len(), blob.capacity() - blob.len(), object.memory_usage())
+            }
+            View::Int(_) | View::Object(_) => return None,
+        };
+        Some(format!(
+            "key_sds_len:{}, key_sds_avail:0, key_zmalloc: {}, val_sds_len:{len}, val_sds_avail:{room}, \
+             val_zmalloc: {own_bytes}",
+            entry.key().len(),
+            entry.block_len_bytes(),
+        ))
+    });
+    let line = line.ok_or(CommandError::NoSuchKey)?;
+    ctx.reply.simple(&line.ok_or(CommandError::Line("ERR Not an sds encoded string."))?);
     Ok(())
 }
 
