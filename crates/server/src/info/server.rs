@@ -50,13 +50,29 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
     fields.add("config_file", file);
     fields.add("io_threads_active", u8::from(shared.threads.len() > 1));
-    for (index, address) in shared.listening().iter().enumerate() {
-        let listener = match address {
-            Address::Tcp(address) => format!("name=tcp,bind={},port={}", address.ip(), address.port()),
-            Address::Unix(path) => format!("name=unix,bind={}", path.display()),
-        };
+    for (index, listener) in listeners(&shared.listening()).iter().enumerate() {
         fields.add(&format!("listener{index}"), listener);
     }
+}
+
+/// One text for TCP with all its addresses, which share a port, and one for each Unix socket.
+fn listeners(addresses: &[Address]) -> Vec<String> {
+    let mut tcp = String::new();
+    let mut port = None;
+    let mut all = Vec::new();
+    for address in addresses {
+        match address {
+            Address::Tcp(address) => {
+                port = Some(address.port());
+                tcp += &format!("bind={},", address.ip());
+            }
+            Address::Unix(path) => all.push(format!("name=unix,bind={}", path.display())),
+        }
+    }
+    if let Some(port) = port {
+        all.insert(0, format!("name=tcp,{tcp}port={port}"));
+    }
+    all
 }
 
 /// The Clients section.
@@ -171,4 +187,18 @@ pub fn cpu(shared: &Shared, fields: &mut Fields) {
 /// The Cluster section.
 pub fn cluster(_shared: &Shared, fields: &mut Fields) {
     fields.add("cluster_enabled", 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_tcp_share_a_line() {
+        let tcp = |text: &str| Address::Tcp(text.parse().expect("an address"));
+        let unix = || Address::Unix(std::path::Path::new("/tmp/s").into());
+        let all = [tcp("127.0.0.1:70"), unix(), tcp("[::1]:70")];
+        assert_eq!(listeners(&all), ["name=tcp,bind=127.0.0.1,bind=::1,port=70", "name=unix,bind=/tmp/s"]);
+        assert_eq!(listeners(&[unix()]), ["name=unix,bind=/tmp/s"]);
+    }
 }
