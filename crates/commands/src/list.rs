@@ -6,10 +6,9 @@ mod read;
 mod transfer;
 
 use keyspace::{Key, List, ListEnd, ListLimits};
-use resp::Reply;
-use structures::listpack::element::Element;
 
 use crate::args::Args;
+use crate::collection::bulk;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -44,15 +43,6 @@ pub static COMMANDS: &[&Command] = &[
 #[inline]
 pub(crate) fn limits(ctx: &Ctx<'_>) -> ListLimits {
     ctx.limits.list()
-}
-
-/// An element as a bulk string.
-#[inline]
-fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
-    match element {
-        Element::Bytes(bytes) => reply.bulk(bytes),
-        Element::Int(value) => reply.bulk_integer(value),
-    }
 }
 
 /// The event of a push at `end`.

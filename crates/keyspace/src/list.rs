@@ -236,6 +236,13 @@ impl List {
         self.iter_from(range.start).take(range.len())
     }
 
+    /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]): [`List::range`] for those who
+    /// want all of them, faster.
+    #[inline]
+    pub fn visit_range<'a>(&'a self, range: Range<usize>, visit: impl FnMut(Element<'a>)) {
+        self.iter_from(range.start).visit(range.len(), visit);
+    }
+
     /// [`List::range`], last to first.
     pub fn range_rev(&self, range: Range<usize>) -> Take<RevIter<'_>> {
         self.iter_rev_from(range.end.saturating_sub(1)).take(range.len())

@@ -727,6 +727,11 @@ mod tests {
     fn check_from(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
         let from = twin.get(index..).unwrap_or_default();
         assert!(list.iter_from(index).map(text).eq(from.iter().cloned()));
+        for count in [0, 1, from.len() / 2, from.len(), usize::MAX] {
+            let mut visited = Vec::new();
+            list.iter_from(index).visit(count, |element| visited.push(text(element)));
+            assert_eq!(visited, from[..count.min(from.len())]);
+        }
         assert_eq!(list.get(index).map(text).as_ref(), twin.get(index));
         let before = twin.get(..=index).unwrap_or_default();
         assert!(list.iter_rev_from(index).map(text).eq(before.iter().rev().cloned()));

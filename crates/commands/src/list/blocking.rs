@@ -3,8 +3,9 @@
 use keyspace::{List, ListEnd};
 
 use super::transfer::{MultiPop, end_named, move_one};
-use super::{bulk, limits, note_pop};
+use super::{limits, note_pop};
 use crate::args::Args;
+use crate::collection::bulk;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};

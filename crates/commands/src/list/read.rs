@@ -2,8 +2,9 @@
 
 use keyspace::{List, PositionQuery};
 
-use super::{bulk, integer_with_negation, not_negative};
+use super::{integer_with_negation, not_negative};
 use crate::args::Args;
+use crate::collection::bulk;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -54,7 +55,7 @@ fn lrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     };
     let range = list.resolve_range(start, stop);
     ctx.reply.array(range.len());
-    list.range(range).for_each(|element| bulk(&mut ctx.reply, element));
+    list.visit_range(range, |element| bulk(&mut ctx.reply, element));
     Ok(())
 }
 

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use keyspace::{Key, List, ListEnd};
 
-use super::{bulk, limits, note_pop, pop_event, push_event};
+use super::{limits, note_pop, pop_event, push_event};
 use crate::args::Args;
+use crate::collection::bulk;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};

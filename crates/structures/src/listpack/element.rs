@@ -305,6 +305,32 @@ pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
     }
 }
 
+/// Calls `visit` with the first `count_max` elements of `run`, or as many as there are; how many. O(n).
+///
+/// Each of the two short forms has a call of its own: where the forms meet in one [`Element`] first, that is put
+/// together in memory, and reading it back at once stalls for longer than all the rest takes.
+#[inline]
+pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl FnMut(Element<'a>)) -> usize {
+    for visited in 0..count_max {
+        let Some(&first) = run.first() else { return visited };
+        let len = if first & 0xC0 == 0x80 {
+            let len = usize::from(first & 0x3F);
+            let Some(bytes) = run.get(1..1 + len) else { return visited };
+            visit(Element::Bytes(bytes));
+            len + 2
+        } else if first < 0x80 {
+            visit(Element::Int(i64::from(first)));
+            2
+        } else {
+            let Some((element, len)) = decode_wide(run, first) else { return visited };
+            visit(element);
+            len
+        };
+        run = run.get(len..).unwrap_or_default();
+    }
+    count_max
+}
+
 /// The encodings with a head of more than one byte.
 fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     if first & 0xE0 == 0xC0 {

@@ -20,29 +20,35 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         if self.run.is_empty() {
-            return self.next_of_next_node();
+            let node = self.nodes.next()?;
+            if let Some(bytes) = node.as_plain() {
+                return Some(Element::Bytes(bytes));
+            }
+            self.run = node.run();
         }
-        self.next_of_run()
-    }
-}
-
-impl<'a> Iter<'a> {
-    #[inline]
-    fn next_of_run(&mut self) -> Option<Element<'a>> {
         let (element, len) = element::decode(self.run)?;
         self.run = &self.run[len..];
         Some(element)
     }
+}
 
-    /// Apart, so that what is done for every element is small enough to be inlined.
-    #[cold]
-    fn next_of_next_node(&mut self) -> Option<Element<'a>> {
-        let node = self.nodes.next()?;
-        if let Some(bytes) = node.as_plain() {
-            return Some(Element::Bytes(bytes));
+impl<'a> Iter<'a> {
+    /// Calls `visit` with the next `count` elements, or as many as there are: what long ranges are read with,
+    /// at a third of the time that a call of `next` for each takes. O(count).
+    #[inline]
+    pub fn visit(mut self, mut count: usize, mut visit: impl FnMut(Element<'a>)) {
+        count -= element::visit(self.run, count, &mut visit);
+        while count > 0
+            && let Some(node) = self.nodes.next()
+        {
+            count -= match node.as_plain() {
+                Some(bytes) => {
+                    visit(Element::Bytes(bytes));
+                    1
+                }
+                None => element::visit(node.run(), count, &mut visit),
+            };
         }
-        self.run = node.run();
-        self.next_of_run()
     }
 }
 
