@@ -35,6 +35,21 @@ fn check_refused(server: &Server, input: &[u8], expected: &str) {
 }
 
 #[test]
+fn the_output_limit_counts_what_is_over_16_kb() {
+    on_each_back_end(|server| {
+        let mut admin = connect(server);
+        for (key, len) in [("small", 16_000), ("large", 20_000)] {
+            admin.command(&["SET", key, &"x".repeat(len)]);
+        }
+        admin.command(&["CONFIG", "SET", "client-output-buffer-limit", "normal 1 1 1"]);
+        let mut client = connect(server);
+        assert_eq!(client.command(&["GET", "small"]), Value::Bulk(vec![b'x'; 16_000]));
+        assert!(client.request(&["GET", "large"]).is_err(), "a client over its limit is closed");
+        assert_unharmed(&mut admin);
+    });
+}
+
+#[test]
 fn malformed_requests_get_the_error_of_redis_and_the_end() {
     on_each_back_end(|server| {
         let mut other = connect(server);
