@@ -1,6 +1,5 @@
 //! COMMAND: what commands there are, told from their records.
 
-use ::commands::keys::for_each_key;
 use ::commands::table::{
     Acl, Arg, ArgKind, Arity, Begin, Command, Find, Flags, Group, History, KeyFlags, KeySpec, category_names,
     flag_names,
@@ -12,6 +11,10 @@ use stdx::glob::glob_match;
 use crate::command_table::{CommandTable, Registered, Runner};
 use crate::commands::help;
 use crate::context::ServerCtx;
+
+mod request_keys;
+
+use request_keys::keys_of;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMAND];
@@ -239,34 +242,30 @@ fn write_docs(reply: &mut Reply<'_>, all: &[&'static Registered]) {
 
 fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
     let command = &registered.command;
-    let texts = [
-        ("summary", command.summary),
-        ("since", command.history.since),
-        ("group", command.group.name()),
-        ("complexity", command.complexity),
-    ];
+    let history = &command.history;
     let begun = reply.begin_map();
-    let mut pairs = 0;
-    for (name, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
-        pairs += 1;
-        reply.bulk(name.as_bytes());
-        reply.bulk(text.as_bytes());
+    let mut pairs = write_texts(
+        reply,
+        &[
+            ("summary", Some(command.summary)),
+            ("since", Some(history.since)),
+            ("group", Some(command.group.name())),
+            ("complexity", Some(command.complexity).filter(|text| !text.is_empty())),
+        ],
+    );
+    let marks =
+        [("deprecated", history.deprecated.is_some()), ("syscmd", command.flags.contains(Flags::INTERNAL))];
+    pairs += write_marks(reply, "doc_flags", &marks);
+    if let Some(deprecated) = history.deprecated {
+        let texts =
+            [("deprecated_since", Some(deprecated.since)), ("replaced_by", Some(deprecated.replaced_by))];
+        pairs += write_texts(reply, &texts);
     }
-    if let Some(deprecated) = command.history.deprecated {
-        pairs += 3;
-        reply.bulk(b"doc_flags");
-        reply.set(1);
-        reply.simple("deprecated");
-        reply.bulk(b"deprecated_since");
-        reply.bulk(deprecated.since.as_bytes());
-        reply.bulk(b"replaced_by");
-        reply.bulk(deprecated.replaced_by.as_bytes());
-    }
-    if !command.history.changes.is_empty() {
+    if !history.changes.is_empty() {
         pairs += 1;
         reply.bulk(b"history");
-        reply.set(command.history.changes.len());
-        for (version, change) in command.history.changes {
+        reply.set(history.changes.len());
+        for (version, change) in history.changes {
             reply.array(2);
             reply.bulk(version.as_bytes());
             reply.bulk(change.as_bytes());
@@ -285,6 +284,28 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
     reply.end_map(begun, pairs);
 }
 
+/// Those of the texts that are there, each behind its name; gives how many.
+fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
+    let mut pairs = 0;
+    for (name, text) in texts.iter().filter_map(|(name, text)| text.map(|text| (name, text))) {
+        pairs += 1;
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    pairs
+}
+
+/// The set of those marks that are set, behind its name, if there are any; gives how many pairs that is.
+fn write_marks(reply: &mut Reply<'_>, name: &str, marks: &[(&str, bool)]) -> usize {
+    let set: Vec<&str> = marks.iter().filter(|(_, set)| *set).map(|(mark, _)| *mark).collect();
+    if set.is_empty() {
+        return 0;
+    }
+    reply.bulk(name.as_bytes());
+    write_words(reply, set.iter().map(ToString::to_string));
+    1
+}
+
 fn write_args(reply: &mut Reply<'_>, args: &[Arg]) {
     reply.array(args.len());
     args.iter().for_each(|arg| write_arg(reply, arg));
@@ -292,37 +313,20 @@ fn write_args(reply: &mut Reply<'_>, args: &[Arg]) {
 
 fn write_arg(reply: &mut Reply<'_>, arg: &Arg) {
     let is_group = matches!(arg.kind, ArgKind::OneOf | ArgKind::Block);
+    let shown_as = (!is_group).then(|| arg.shown_as.unwrap_or(arg.name));
     let begun = reply.begin_map();
-    let mut pairs = 0;
-    let mut text = |reply: &mut Reply<'_>, name: &str, text: &str| {
-        pairs += 1;
-        reply.bulk(name.as_bytes());
-        reply.bulk(text.as_bytes());
-    };
-    text(reply, "name", arg.name);
-    text(reply, "type", arg.kind.name());
-    if !is_group {
-        text(reply, "display_text", arg.shown_as.unwrap_or(arg.name));
-    }
-    if let Some(token) = arg.token {
-        text(reply, "token", token);
-    }
-    if let Some(since) = arg.since {
-        text(reply, "since", since);
-    }
+    let texts = [("name", Some(arg.name)), ("type", Some(arg.kind.name())), ("display_text", shown_as)];
+    let mut pairs = write_texts(reply, &texts);
     if let Some(index) = arg.key_spec {
         pairs += 1;
         reply.bulk(b"key_spec_index");
         reply.integer(index.into());
     }
-    let flags =
+    let texts = [("token", arg.token), ("since", arg.since), ("deprecated_since", arg.deprecated_since)];
+    pairs += write_texts(reply, &texts);
+    let marks =
         [("optional", arg.optional), ("multiple", arg.multiple), ("multiple_token", arg.multiple_token)];
-    let flags: Vec<&str> = flags.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
-    if !flags.is_empty() {
-        pairs += 1;
-        reply.bulk(b"flags");
-        write_words(reply, flags.iter().map(ToString::to_string));
-    }
+    pairs += write_marks(reply, "flags", &marks);
     if !arg.args.is_empty() {
         pairs += 1;
         reply.bulk(b"arguments");
@@ -381,66 +385,6 @@ fn command_getkeysandflags(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Resu
         write_words(&mut ctx.reply, key_flag_names(flags));
     }
     Ok(())
-}
-
-/// The places of a request's keys, and what happens to them.
-fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
-    let unknown = CommandError::Line("ERR Invalid command specified");
-    let mut registered = table.find(request.get(0)).ok_or(unknown.clone())?;
-    if let (Some(name), false) = (request.try_get(1), registered.subcommands.is_empty()) {
-        registered = registered.subcommand(name).ok_or(unknown)?;
-    }
-    let command = &registered.command;
-    let specs: Vec<KeySpec> =
-        command.keys.iter().filter(|spec| !spec.flags.contains(KeyFlags::NOT_KEY)).copied().collect();
-    if specs.is_empty() {
-        return Err(CommandError::Line("ERR The command has no key arguments"));
-    }
-    if !command.accepts(request.len()) {
-        return Err(CommandError::Line("ERR Invalid number of arguments specified for command"));
-    }
-    let mut keys = Vec::new();
-    for spec in specs {
-        let before = keys.len();
-        for_each_key(&[spec], request, |at, spec| keys.push((at, actual_flags(registered, spec, request))));
-        // Of a word that stands several times the command uses the last, though all of them are locked.
-        if matches!(spec.begin, Begin::Untold { .. }) && keys.len() > before {
-            keys.drain(before..keys.len() - 1);
-        }
-        // MIGRATE's first key is the empty string where the keys follow a keyword.
-        if is_of_other_keys(spec) && before == 1 && keys.len() > before && request.get(keys[0].0).is_empty() {
-            keys.remove(0);
-        }
-        // A keyword may be left out; what is at a fixed place must be there, unless no key is needed.
-        let required =
-            matches!(spec.begin, Begin::Index(_)) && !command.flags.contains(Flags::NO_MANDATORY_KEYS);
-        if required && keys.len() == before {
-            return Err(CommandError::Line("ERR Invalid arguments specified for command"));
-        }
-    }
-    Ok(keys)
-}
-
-/// Whether a keyword's keys are there instead of those before, not beside them.
-fn is_of_other_keys(spec: KeySpec) -> bool {
-    matches!(spec.begin, Begin::Keyword { .. }) && spec.flags.contains(KeyFlags::INCOMPLETE)
-}
-
-/// The flags of a key in this very request, where the record's depend on the arguments.
-fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
-    if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {
-        return spec.flags;
-    }
-    let has = |word: &str| (2..request.len()).any(|at| request.is(at, word));
-    match registered.full_name {
-        // SET with GET reads what it replaces. The value itself may be the word.
-        "set" if (3..request.len()).any(|at| request.is(at, "GET")) => {
-            KeyFlags::RW | KeyFlags::ACCESS | KeyFlags::UPDATE
-        }
-        "set" => KeyFlags::OW | KeyFlags::UPDATE,
-        "bitfield" if !has("SET") && !has("INCRBY") => KeyFlags::RO | KeyFlags::ACCESS,
-        _ => spec.flags - KeyFlags::VARIABLE_FLAGS,
-    }
 }
 
 static COMMAND_LIST: Command<Runner> = Command {

@@ -1,0 +1,127 @@
+//! The keys of a request as COMMAND GETKEYS tells them: those that the command would use, which are found by
+//! its record's key specs, and for a few commands by rules of their own.
+//!
+//! Dispatch may lock more ([`for_each_key`]): what a spec finds, but the command would not use.
+
+use ::commands::keys::for_each_key;
+use ::commands::table::{Begin, Find, Flags, KeyFlags, KeySpec};
+use ::commands::{Args, CommandError};
+
+use crate::command_table::{CommandTable, Registered};
+
+/// The places of a request's keys, and what happens to them. O(arguments).
+///
+/// # Errors
+/// For an unknown command, one without keys, and arguments that name none.
+pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
+    let unknown = CommandError::Line("ERR Invalid command specified");
+    let mut registered = table.find(request.get(0)).ok_or(unknown.clone())?;
+    if let (Some(name), false) = (request.try_get(1), registered.subcommands.is_empty()) {
+        registered = registered.subcommand(name).ok_or(unknown)?;
+    }
+    let command = &registered.command;
+    let specs: Vec<KeySpec> =
+        command.keys.iter().filter(|spec| !spec.flags.contains(KeyFlags::NOT_KEY)).copied().collect();
+    if specs.is_empty() {
+        return Err(CommandError::Line("ERR The command has no key arguments"));
+    }
+    if !command.accepts(request.len()) {
+        return Err(CommandError::Line("ERR Invalid number of arguments specified for command"));
+    }
+    let keys = match registered.full_name {
+        "migrate" => keys_of_migrate(request, specs[0].flags),
+        _ => keys_by_specs(registered, &specs, request),
+    };
+    match keys {
+        Some(keys) if !keys.is_empty() || command.flags.contains(Flags::NO_MANDATORY_KEYS) => Ok(keys),
+        _ => Err(CommandError::Line("ERR Invalid arguments specified for command")),
+    }
+}
+
+/// What the specs find; nothing if one misses a key that must be there. A keyword may be left out.
+fn keys_by_specs(
+    registered: &Registered,
+    specs: &[KeySpec],
+    request: &Args<'_>,
+) -> Option<Vec<(usize, KeyFlags)>> {
+    let optional = registered.command.flags.contains(Flags::NO_MANDATORY_KEYS);
+    let mut keys = Vec::new();
+    for spec in specs {
+        let before = keys.len();
+        for_each_key(&[*spec], request, |at, spec| keys.push((at, actual_flags(registered, spec, request))));
+        match (spec.begin, spec.find) {
+            (Begin::Index(_), _) if keys.len() == before && !optional => return None,
+            // Of a word that may introduce one key the first is the one meant.
+            (Begin::Keyword { .. }, Find::Range { last: 0, .. }) => keys.truncate(before + 1),
+            (Begin::Untold { keyword, start }, _) => {
+                keys.truncate(before);
+                let at = last_destination_of_sort(request, keyword, start.into());
+                keys.extend(at.map(|at| (at, spec.flags)));
+            }
+            _ => {}
+        }
+    }
+    Some(keys)
+}
+
+/// SORT stores behind the last STORE that is not the value of another word.
+fn last_destination_of_sort(request: &Args<'_>, keyword: &str, start: usize) -> Option<usize> {
+    let (mut at, mut found) = (start, None);
+    while at < request.len() {
+        if request.is(at, keyword) && at + 1 < request.len() {
+            found = Some(at + 1);
+        }
+        at += match () {
+            () if request.is(at, "LIMIT") => 3,
+            () if request.is(at, "GET") || request.is(at, "BY") => 2,
+            () => 1,
+        };
+    }
+    found
+}
+
+/// MIGRATE moves the one key, or those behind KEYS, where the one key has to be the empty word.
+fn keys_of_migrate(request: &Args<'_>, flags: KeyFlags) -> Option<Vec<(usize, KeyFlags)>> {
+    const ONE_KEY: usize = 3;
+    let mut at = 6;
+    while at < request.len() && !request.is(at, "KEYS") {
+        at += match () {
+            () if request.is(at, "AUTH") => 2,
+            () if request.is(at, "AUTH2") => 3,
+            () => 1,
+        };
+    }
+    if at + 1 >= request.len() {
+        return Some(vec![(ONE_KEY, flags)]);
+    }
+    request.get(ONE_KEY).is_empty().then(|| (at + 1..request.len()).map(|at| (at, flags)).collect())
+}
+
+/// The flags of a key in this very request, where the record's depend on the arguments.
+fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
+    if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {
+        return spec.flags;
+    }
+    match registered.full_name {
+        // SET with GET reads what it replaces. The value itself may be the word.
+        "set" if (3..request.len()).any(|at| request.is(at, "GET")) => {
+            KeyFlags::RW | KeyFlags::ACCESS | KeyFlags::UPDATE
+        }
+        "set" => KeyFlags::OW | KeyFlags::UPDATE,
+        "bitfield" if only_gets(request) => KeyFlags::RO | KeyFlags::ACCESS,
+        _ => spec.flags - KeyFlags::VARIABLE_FLAGS,
+    }
+}
+
+/// Whether BITFIELD is told nothing but whole GETs and OVERFLOWs.
+fn only_gets(request: &Args<'_>) -> bool {
+    let mut at = 2;
+    while at < request.len() {
+        at += match () {
+            () if request.is(at, "GET") => 3,
+            () if request.is(at, "OVERFLOW") => 2,
+            () => return false,
+        };
+    }
+    at == request.len()
+}
