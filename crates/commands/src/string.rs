@@ -106,6 +106,7 @@ static SET: Command = Command {
         ("6.0.0", "takes KEEPTTL"),
         ("6.2.0", "takes GET, EXAT and PXAT"),
         ("7.0.0", "takes NX and GET together"),
+        ("8.4.0", "takes IFEQ, IFNE, IFDEQ and IFDNE"),
     ]),
     group: Group::String,
     complexity: "O(1)",

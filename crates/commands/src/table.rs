@@ -290,6 +290,8 @@ bitflags! {
         /// Reaches keys that its arguments name by patterns: with patterns it runs like EXCLUSIVE, all
         /// shards locked.
         const PATTERN_KEYS = 1 << 20;
+        /// For servers among themselves and for tests, which COMMAND DOCS marks as `syscmd`.
+        const INTERNAL = 1 << 21;
     }
 
     /// Access-control categories, in the order Redis lists them.
@@ -369,7 +371,7 @@ bitflags! {
 
 /// Names as COMMAND INFO writes them: lower case, in the order of the bits.
 pub fn flag_names(flags: Flags) -> impl Iterator<Item = String> {
-    let own = Flags::EXCLUSIVE | Flags::PATTERN_KEYS | Flags::MAY_REPLICATE;
+    let own = Flags::EXCLUSIVE | Flags::PATTERN_KEYS | Flags::MAY_REPLICATE | Flags::INTERNAL;
     (flags - own).iter_names().map(|(name, _)| name.to_ascii_lowercase())
 }
 
@@ -499,6 +501,8 @@ pub struct Arg {
     pub token: Option<&'static str>,
     /// The first version that has it, where that is not the command's own.
     pub since: Option<&'static str>,
+    /// The version that deprecated it.
+    pub deprecated_since: Option<&'static str>,
     /// May be left out.
     pub optional: bool,
     /// May be repeated.
@@ -552,6 +556,7 @@ impl Arg {
             kind,
             token: None,
             since: None,
+            deprecated_since: None,
             optional: false,
             multiple: false,
             multiple_token: false,
@@ -607,6 +612,14 @@ impl Arg {
     /// In Redis since this version.
     pub const fn since(self, version: &'static str) -> Self {
         Arg { since: Some(version), ..self }
+    }
+    /// Deprecated since this version.
+    pub const fn deprecated_since(self, version: &'static str) -> Self {
+        Arg { deprecated_since: Some(version), ..self }
+    }
+    /// Names keys, which the key spec of that index stands for.
+    pub const fn of_key_spec(self, key_spec: u8) -> Self {
+        Arg { key_spec: Some(key_spec), ..self }
     }
     /// May be left out.
     pub const fn optional(self) -> Self {

@@ -163,7 +163,7 @@ fn term(arg: &Arg) -> String {
         ArgKind::OneOf if arg.optional && !arg.multiple && arg.token.is_none() => parts(" | "),
         ArgKind::OneOf => format!("<{}>", parts(" | ")),
         ArgKind::Block => parts(" "),
-        _ => arg.name.to_owned(),
+        _ => arg.shown_as.unwrap_or(arg.name).to_owned(),
     };
     let with_token = |value: &str| match arg.token {
         Some(token) if value.is_empty() => token.to_owned(),

@@ -12,7 +12,7 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 pub(super) static BITOP: Command = Command {
     name: "BITOP",
     summary: "Combines strings bit by bit and stores the result.",
-    history: History::since("2.6.0"),
+    history: History::since("2.6.0").changed(&[("8.2.0", "takes DIFF, DIFF1, ANDOR and ONE")]),
     group: Group::Bitmap,
     complexity: "O(N)",
     arity: Arity::AtLeast(4),

@@ -344,9 +344,14 @@ pub(super) static SORT: Command = Command {
     tips: &[],
     args: &[
         Arg::key("key", 0),
-        Arg::pattern("by-pattern").token("BY").optional(),
+        Arg::pattern("by-pattern").shown_as("pattern").of_key_spec(1).token("BY").optional(),
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
-        Arg::pattern("get-pattern").token("GET").optional().multiple_token(),
+        Arg::pattern("get-pattern")
+            .shown_as("pattern")
+            .of_key_spec(1)
+            .token("GET")
+            .optional()
+            .multiple_token(),
         Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional(),
         Arg::word("sorting", "ALPHA").optional(),
         Arg::key("destination", 2).token("STORE").optional(),
@@ -376,9 +381,14 @@ pub(super) static SORT_RO: Command = Command {
     tips: &[],
     args: &[
         Arg::key("key", 0),
-        Arg::pattern("by-pattern").token("BY").optional(),
+        Arg::pattern("by-pattern").shown_as("pattern").of_key_spec(1).token("BY").optional(),
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
-        Arg::pattern("get-pattern").token("GET").optional().multiple_token(),
+        Arg::pattern("get-pattern")
+            .shown_as("pattern")
+            .of_key_spec(1)
+            .token("GET")
+            .optional()
+            .multiple_token(),
         Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional(),
         Arg::word("sorting", "ALPHA").optional(),
     ],

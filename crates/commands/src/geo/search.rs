@@ -393,7 +393,10 @@ const COUNT_LATER: Arg = Arg::block(
 .optional();
 const STORE: Arg = Arg::one_of(
     "store",
-    &[Arg::key("storekey", 1).token("STORE"), Arg::key("storedistkey", 2).token("STOREDIST")],
+    &[
+        Arg::key("storekey", 1).shown_as("key").token("STORE"),
+        Arg::key("storedistkey", 2).shown_as("key").token("STOREDIST"),
+    ],
 )
 .optional();
 const FROM: Arg = Arg::one_of(
@@ -423,7 +426,8 @@ const BY: Arg = Arg::one_of(
 pub(super) static GEOSEARCH: Command = Command {
     name: "GEOSEARCH",
     summary: "Returns the places inside a circle, a box or a polygon.",
-    history: History::since("6.2.0").changed(&[("7.0.0", "takes units in capitals")]),
+    history: History::since("6.2.0")
+        .changed(&[("7.0.0", "takes units in capitals"), ("9.0.0", "takes BYPOLYGON")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
     arity: Arity::AtLeast(7),
@@ -445,7 +449,8 @@ fn geosearch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static GEOSEARCHSTORE: Command = Command {
     name: "GEOSEARCHSTORE",
     summary: "Stores the places inside a circle, a box or a polygon at another key.",
-    history: History::since("6.2.0").changed(&[("7.0.0", "takes units in capitals")]),
+    history: History::since("6.2.0")
+        .changed(&[("7.0.0", "takes units in capitals"), ("9.0.0", "takes BYPOLYGON")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
     arity: Arity::AtLeast(8),

@@ -15,7 +15,7 @@ pub(super) static XINFO: Command = Command {
     summary: "A container for commands that describe streams.",
     history: History::since("5.0.0"),
     group: Group::Stream,
-    complexity: "",
+    complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),

@@ -237,7 +237,7 @@ pub(super) static XREADGROUP: Command = Command {
     summary: "Delivers entries of several streams to a consumer of a group.",
     history: History::since("5.0.0"),
     group: Group::Stream,
-    complexity: "",
+    complexity: "O(M) for each stream, M entries delivered",
     arity: Arity::AtLeast(7),
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::STREAM).union(Acl::BLOCKING),

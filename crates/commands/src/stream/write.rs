@@ -15,6 +15,7 @@ pub(super) static XADD: Command = Command {
     history: History::since("5.0.0").changed(&[
         ("6.2.0", "takes NOMKSTREAM, MINID and LIMIT"),
         ("7.0.0", "takes IDs whose sequence number is left to the server"),
+        ("8.2.0", "takes KEEPREF, DELREF and ACKED"),
     ]),
     group: Group::Stream,
     complexity: "O(1)",
@@ -84,7 +85,8 @@ const NOT_ASCENDING: &str =
 pub(super) static XTRIM: Command = Command {
     name: "XTRIM",
     summary: "Removes the oldest entries of a stream.",
-    history: History::since("5.0.0").changed(&[("6.2.0", "takes MINID and LIMIT")]),
+    history: History::since("5.0.0")
+        .changed(&[("6.2.0", "takes MINID and LIMIT"), ("8.2.0", "takes KEEPREF, DELREF and ACKED")]),
     group: Group::Stream,
     complexity: "O(N)",
     arity: Arity::AtLeast(4),

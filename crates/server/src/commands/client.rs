@@ -25,7 +25,7 @@ static CLIENT: Command<Runner> = Command {
     summary: "Commands about connections.",
     history: History::since("2.4.0"),
     group: Group::Connection,
-    complexity: "",
+    complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),

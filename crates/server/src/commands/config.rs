@@ -34,7 +34,7 @@ static CONFIG: Command<Runner> = Command {
     summary: "Commands about the server's options.",
     history: History::since("2.0.0"),
     group: Group::Server,
-    complexity: "",
+    complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),

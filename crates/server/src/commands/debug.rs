@@ -36,7 +36,11 @@ static DEBUG: Command<Runner> = Command {
     group: Group::Server,
     complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
-    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    flags: Flags::ADMIN
+        .union(Flags::NOSCRIPT)
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::INTERNAL),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
     keys: &[],
     tips: &[],

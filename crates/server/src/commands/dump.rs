@@ -125,7 +125,7 @@ static RESTORE_ASKING: Command<Runner> = Command {
         ("5.0.0", "takes IDLETIME and FREQ"),
     ]),
     group: Group::Server,
-    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::ASKING),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::ASKING).union(Flags::INTERNAL),
     ..RESTORE
 };
 

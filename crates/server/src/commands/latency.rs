@@ -21,7 +21,7 @@ static LATENCY: Command<Runner> = Command {
     summary: "Commands about latency: of all commands, and of events that took long.",
     history: History::since("2.8.13"),
     group: Group::Server,
-    complexity: "",
+    complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),

@@ -63,14 +63,14 @@ static MIGRATE: Command<Runner> = Command {
         Arg::one_of(
             "authentication",
             &[
-                Arg::string("auth").token("AUTH").since("4.0.7"),
+                Arg::string("auth").shown_as("password").token("AUTH").since("4.0.7"),
                 Arg::block("auth2", &[Arg::string("username"), Arg::string("password")])
                     .token("AUTH2")
                     .since("6.0.0"),
             ],
         )
         .optional(),
-        Arg::key("keys", 1).token("KEYS").since("3.0.6").optional().multiple(),
+        Arg::key("keys", 1).shown_as("key").token("KEYS").since("3.0.6").optional().multiple(),
     ],
     subcommands: &[],
     run: Runner::Server(migrate),

@@ -229,7 +229,7 @@ static PUBSUB: Command<Runner> = Command {
     summary: "Commands about channels and their subscribers.",
     history: History::since("2.8.0"),
     group: Group::Pubsub,
-    complexity: "",
+    complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
