@@ -24,8 +24,7 @@ pub static OPTIONS: &[Opt] = &[
         WHO,
         "Whether DEBUG is permitted: `local` for clients on this machine.",
     )
-    .at_start()
-    .accepted("DEBUG is for all who may use it"),
+    .at_start(),
     Opt::choice("enable-module-command", "no", WHO, "Whether MODULE is permitted.")
         .at_start()
         .accepted("there are no modules"),
