@@ -1,6 +1,7 @@
 //! The server through its sockets, embedded in the test process, on each way to the kernel.
 
 mod clients;
+mod command_facts;
 mod config;
 mod debug;
 mod differential;

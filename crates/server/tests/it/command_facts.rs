@@ -1,0 +1,188 @@
+//! What COMMAND DOCS and COMMAND INFO tell, beside what Redis 8.0 tells of the same commands.
+//!
+//! `command_facts.txt` has it, recorded: for each command a line of what holds for all of it, then one for each
+//! argument. Summaries, costs and the words of histories are left out: those are ours. What later versions
+//! brought is left out of the comparison by its version.
+
+use std::collections::BTreeMap;
+
+use net::BackendChoice;
+use testkit::{Client, Protocol, Value, peer};
+
+use crate::support;
+
+/// By name of a command, its lines.
+type Facts = BTreeMap<String, Vec<String>>;
+
+/// What is told of which commands where Saker takes more than Redis 8.0 without a version to say so:
+/// GEOSEARCH needs no centre for the polygon of Valkey 9.
+const ALLOWED: &[(&str, &str)] =
+    &[("geosearch", "from type=oneof flags=optional"), ("geosearchstore", "from type=oneof flags=optional")];
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Simple(bytes) | Value::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Integer(number) => number.to_string(),
+        Value::Array(parts) => format!("[{}]", parts.iter().map(text).collect::<Vec<_>>().join(" ")),
+        Value::Set(parts) => parts.iter().map(text).collect::<Vec<_>>().join(","),
+        Value::Map(pairs) => {
+            let pairs = pairs.iter().map(|(key, value)| format!("{}:{}", text(key), text(value)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(" "))
+        }
+        other => panic!("COMMAND tells {other:?}"),
+    }
+}
+
+fn pairs(value: &Value) -> &[(Value, Value)] {
+    let Value::Map(pairs) = value else { panic!("not a map") };
+    pairs
+}
+
+fn parts(value: &Value) -> &[Value] {
+    let (Value::Array(parts) | Value::Set(parts)) = value else { panic!("not a list") };
+    parts
+}
+
+/// Whether this version came after Redis 8.0.
+fn is_later(version: &str) -> bool {
+    let mut numbers = version.split('.').filter_map(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) > (Some(8), Some(0))
+}
+
+/// One line for each argument, its parts below it; those of later versions are left out.
+fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
+    for arg in parts(list) {
+        let field = |wanted: &str| pairs(arg).iter().find(|(name, _)| text(name) == wanted).map(|(_, it)| it);
+        if field("since").is_some_and(|version| is_later(&text(version))) {
+            continue;
+        }
+        let name = format!("{within}{}", text(field("name").expect("an argument has a name")));
+        let told = pairs(arg).iter().map(|(name, value)| (text(name), value));
+        let told = told.filter(|(field, _)| !["name", "arguments"].contains(&field.as_str()));
+        let told = told.map(|(field, value)| format!(" {field}={}", text(value)));
+        let line = format!("{name}{}", told.collect::<String>());
+        let mut inner = Vec::new();
+        if let Some(list) = field("arguments") {
+            arguments(list, &format!("{name}/"), &mut inner);
+            // A choice of nothing but later words came with them.
+            if inner.is_empty() {
+                continue;
+            }
+        }
+        lines.push(line);
+        lines.append(&mut inner);
+    }
+}
+
+/// From COMMAND DOCS: the fields in their order, histories by their versions.
+fn add_docs(docs: &Value, facts: &mut Facts) {
+    for (name, doc) in pairs(docs) {
+        let (mut line, mut below) = (String::from("docs"), Vec::new());
+        for (field, value) in pairs(doc) {
+            let told = match text(field).as_str() {
+                "summary" | "complexity" => String::new(),
+                "arguments" => {
+                    arguments(value, "", &mut below);
+                    String::new()
+                }
+                "subcommands" => {
+                    add_docs(value, facts);
+                    String::new()
+                }
+                "history" => {
+                    let Value::Set(changes) = value else { panic!("a history is a set") };
+                    let versions = changes.iter().map(|change| text(&parts(change)[0]));
+                    let versions: Vec<String> = versions.filter(|version| !is_later(version)).collect();
+                    assert!(
+                        changes.iter().all(|change| parts(change).len() == 2),
+                        "a version and its change"
+                    );
+                    if versions.is_empty() {
+                        continue;
+                    }
+                    format!("={}", versions.join(","))
+                }
+                _ => format!("={}", text(value)),
+            };
+            line += &format!(" {}{told}", text(field));
+        }
+        let lines = facts.entry(text(name)).or_default();
+        lines.push(line);
+        lines.append(&mut below);
+    }
+}
+
+/// From COMMAND INFO: all but the subcommands' own.
+fn add_infos(infos: &Value, facts: &mut Facts) {
+    for info in parts(infos) {
+        let [name, fields @ .., subcommands] = parts(info) else { panic!("nothing told") };
+        let told: Vec<String> = fields.iter().map(text).collect();
+        facts.entry(text(name)).or_default().push(format!("info {}", told.join(" | ")));
+        add_infos(subcommands, facts);
+    }
+}
+
+fn facts(client: &mut Client) -> Facts {
+    client.hello(Protocol::Resp3);
+    let mut facts = Facts::new();
+    add_docs(&client.command(&["COMMAND", "DOCS"]), &mut facts);
+    add_infos(&client.command(&["COMMAND", "INFO"]), &mut facts);
+    facts
+}
+
+fn recorded() -> Facts {
+    let mut facts = Facts::new();
+    let mut name = "";
+    for line in include_str!("command_facts.txt").lines().filter(|line| !line.starts_with('#')) {
+        match line.strip_prefix("  ") {
+            Some(fact) => facts.entry(name.to_owned()).or_default().push(fact.to_owned()),
+            None => name = line,
+        }
+    }
+    facts
+}
+
+#[test]
+fn commands_are_described_as_redis_describes_them() {
+    let server = support::start(BackendChoice::Auto);
+    let (mut ours, theirs) = (facts(&mut support::connect(&server)), recorded());
+    for (command, line) in ALLOWED {
+        let lines = ours.get_mut(*command).expect("the command is there");
+        let place = lines.iter_mut().find(|it| it == line).expect("what is allowed is told");
+        *place = place.replace(" flags=optional", "");
+    }
+    let mut compared = 0;
+    for (command, theirs) in &theirs {
+        // Some commands of Redis are not there.
+        let Some(ours) = ours.get(command) else { continue };
+        assert_eq!(ours, theirs, "{command}");
+        compared += 1;
+    }
+    assert!(compared >= 297, "{compared} commands are in both");
+}
+
+#[test]
+fn the_record_is_what_redis_tells() {
+    if !peer::is_available() {
+        eprintln!("no redis-server on the PATH and no SAKER_PEER: nothing to compare with");
+        return;
+    }
+    let peer = peer::start().expect("the peer starts");
+    let mut client = peer.connect();
+    let server = client.command(&["INFO", "server"]);
+    let server = String::from_utf8_lossy(server.as_bytes().expect("text")).into_owned();
+    if !server.contains("\nredis_version:8.0.") || server.contains("valkey") {
+        eprintln!("the peer is not Redis 8.0: the record is not about it");
+        return;
+    }
+    // Its modules' commands are not part of the record.
+    let told: Facts = facts(&mut client).into_iter().filter(|(name, _)| !name.starts_with('V')).collect();
+    let mut page = String::from("# What Redis 8.0 tells of its commands; command_facts.rs reads it.\n");
+    for (name, lines) in &told {
+        page += &format!("{name}\n");
+        lines.iter().for_each(|line| page += &format!("  {line}\n"));
+    }
+    let path = format!("{}/command_facts.txt", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&path, page).expect("the target folder takes files");
+    assert!(told == recorded(), "command_facts.txt is not what the peer tells; {path} is");
+}
