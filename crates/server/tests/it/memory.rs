@@ -140,8 +140,13 @@ fn a_large_value_evicts_as_much_as_it_takes() {
         let large = "x".repeat(8 << 20);
         assert_eq!(client.command(&["SET", "large", &large]), ok());
         assert_eq!(client.command(&["STRLEN", "large"]), Value::Integer(8 << 20));
-        let used = info(&mut client, "used_memory");
-        assert!(used <= limit + limit / 100, "{used} of {limit}");
+        // What was evicted is freed in turns, by a thread of its own.
+        let mut used = 0;
+        let reached = (0..2000).any(|_| {
+            used = info(&mut client, "used_memory");
+            used <= limit + limit / 100
+        });
+        assert!(reached, "{used} of {limit}");
     });
 }
 
