@@ -36,8 +36,8 @@ const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 /// Clients with unsent output that are looked at after one flush; more of them take turns.
 const LOOKED_BEHIND_MAX: usize = 64;
 
-/// Replies of this size never count as unsent for the output limits, as those in Redis' fixed buffer of a
-/// client do not: the smallest limit leaves a client that reads alone.
+/// Up to so much unsent counts as nothing for the output limits, as what fits into Redis' fixed buffer of a
+/// client does: the smallest limit leaves a client that reads alone.
 const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// How long a thread sleeps at most while there are such clients: their soft limits are over some time.
@@ -717,7 +717,7 @@ impl Worker {
             // What is less leaves at the end of this turn.
             self.behind.push_back(conn);
         }
-        let counted = unsent.saturating_sub(OUTPUT_UNCOUNTED_BYTES) as u64;
+        let counted = if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 };
         let exceeds = if limit.hard_bytes > 0 && counted > limit.hard_bytes {
             true
         } else if limit.soft_bytes > 0 && counted > limit.soft_bytes {

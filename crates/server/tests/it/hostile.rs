@@ -35,7 +35,7 @@ fn check_refused(server: &Server, input: &[u8], expected: &str) {
 }
 
 #[test]
-fn the_output_limit_counts_what_is_over_16_kb() {
+fn the_output_limit_spares_what_is_up_to_16_kb() {
     on_each_back_end(|server| {
         let mut admin = connect(server);
         for (key, len) in [("small", 16_000), ("large", 20_000)] {
