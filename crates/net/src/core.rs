@@ -67,19 +67,10 @@ impl Core {
         self.inputs.any_marked() || !self.ended.is_empty() || !self.drained.is_empty()
     }
 
-    /// How long the next poll may gather requests, in microseconds: 0 when few connections are busy, or
-    /// when little arrives.
+    /// How long the next poll may gather requests, in microseconds; 0 for not at all.
     pub(crate) fn gather_us(&self) -> u32 {
-        let interval_ns = self.inputs.report_interval_ns();
-        let active = self.inputs.active_count();
-        if self.options.gather_us_max == 0
-            || interval_ns > GATHER_INTERVAL_NS_MAX
-            || active < GATHER_ACTIVE_MIN
-        {
-            return 0;
-        }
-        let reports = (active as u64 / GATHER_ACTIVE_DIVISOR).max(GATHER_REPORTS_MIN);
-        (reports * interval_ns / 1000).clamp(1, u64::from(self.options.gather_us_max)) as u32
+        let (interval_ns, active) = (self.inputs.report_interval_ns(), self.inputs.active_count());
+        gather_us(interval_ns, active, self.options.gather_us_max)
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason
@@ -166,5 +157,36 @@ impl Core {
                 events.push(Event::Drained(conn));
             }
         }
+    }
+}
+
+/// How long a poll may gather requests, in microseconds, when one arrives every `interval_ns` on average and
+/// `active` connections are busy: 0 when these are few, or when little arrives.
+fn gather_us(interval_ns: u64, active: usize, max_us: u32) -> u32 {
+    if max_us == 0 || interval_ns > GATHER_INTERVAL_NS_MAX || active < GATHER_ACTIVE_MIN {
+        return 0;
+    }
+    let reports = (active as u64 / GATHER_ACTIVE_DIVISOR).max(GATHER_REPORTS_MIN);
+    (reports * interval_ns / 1000).clamp(1, u64::from(max_us)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_or_slow_connections_are_never_waited_for() {
+        assert_eq!(gather_us(3_000, GATHER_ACTIVE_MIN - 1, 100), 0);
+        assert_eq!(gather_us(GATHER_INTERVAL_NS_MAX + 1, 1024, 100), 0);
+        assert_eq!(gather_us(u64::MAX, 1024, 100), 0, "nothing was measured yet");
+        assert_eq!(gather_us(3_000, 1024, 0), 0, "switched off");
+    }
+
+    #[test]
+    fn the_time_is_that_of_a_24th_of_the_busy_connections_within_bounds() {
+        assert_eq!(gather_us(4_000, GATHER_ACTIVE_MIN, 100), 8, "two requests at least");
+        assert_eq!(gather_us(4_000, 240, 100), 40);
+        assert_eq!(gather_us(4_000, 10_000, 100), 100, "at most the longest time");
+        assert_eq!(gather_us(1, 50, 100), 1, "some time, where gathering is on");
     }
 }
