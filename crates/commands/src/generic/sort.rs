@@ -327,6 +327,10 @@ fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(),
     Ok(())
 }
 
+const BY: Arg = Arg::pattern("by-pattern").shown_as("pattern").of_key_spec(1).token("BY").optional();
+const GET: Arg =
+    Arg::pattern("get-pattern").shown_as("pattern").of_key_spec(1).token("GET").optional().multiple_token();
+
 pub(super) static SORT: Command = Command {
     name: "SORT",
     summary: "Sorts the elements of a list, a set or a sorted set; replies or stores them.",
@@ -344,14 +348,9 @@ pub(super) static SORT: Command = Command {
     tips: &[],
     args: &[
         Arg::key("key", 0),
-        Arg::pattern("by-pattern").shown_as("pattern").of_key_spec(1).token("BY").optional(),
+        BY,
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
-        Arg::pattern("get-pattern")
-            .shown_as("pattern")
-            .of_key_spec(1)
-            .token("GET")
-            .optional()
-            .multiple_token(),
+        GET,
         Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional(),
         Arg::word("sorting", "ALPHA").optional(),
         Arg::key("destination", 2).token("STORE").optional(),
@@ -381,14 +380,9 @@ pub(super) static SORT_RO: Command = Command {
     tips: &[],
     args: &[
         Arg::key("key", 0),
-        Arg::pattern("by-pattern").shown_as("pattern").of_key_spec(1).token("BY").optional(),
+        BY,
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
-        Arg::pattern("get-pattern")
-            .shown_as("pattern")
-            .of_key_spec(1)
-            .token("GET")
-            .optional()
-            .multiple_token(),
+        GET,
         Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional(),
         Arg::word("sorting", "ALPHA").optional(),
     ],
