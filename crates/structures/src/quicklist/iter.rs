@@ -33,8 +33,8 @@ impl<'a> Iterator for Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
-    /// Calls `visit` with the next `count` elements, or as many as there are: what long ranges are read with,
-    /// at a third of the time that a call of `next` for each takes. O(count).
+    /// Calls `visit` with the next `count` elements, or as many as there are: what long ranges are read with, for
+    /// less than `next` costs (docs/performance.md). O(count).
     #[inline]
     pub fn visit(mut self, mut count: usize, mut visit: impl FnMut(Element<'a>)) {
         count -= element::visit(self.run, count, &mut visit);
