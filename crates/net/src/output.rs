@@ -76,11 +76,12 @@ impl Outputs {
         self.slot(conn).map_or(0, |slot| slot.queue.capacity_bytes() + slot.unsent.capacity_bytes())
     }
 
-    /// How many pieces wait for `conn` beside the buffer being appended to. O(1).
+    /// How many pieces wait for `conn` beside the buffer being appended to; what the kernel holds and has not
+    /// sent is one. O(1).
     pub fn piece_count(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
-            slot.queue.chunk_count() + unsent
+            slot.queue.chunk_count() + unsent + usize::from(slot.in_flight_len_bytes > 0)
         })
     }
 
@@ -298,7 +299,7 @@ mod tests {
         assert!(outputs.flushable(conn).is_some());
         let mut queue = outputs.take_single(conn).expect("one piece");
         outputs.end_flush(dirty);
-        assert_eq!(outputs.len_bytes(conn), 5);
+        assert_eq!((outputs.len_bytes(conn), outputs.piece_count(conn)), (5, 1));
         queue.advance(3);
         outputs.sent(conn, queue);
         assert_eq!(outputs.unsent_mut(conn).map(|queue| queue.len_bytes()), Some(2));
