@@ -145,9 +145,15 @@ impl Stream {
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+        loop {
+            let received = match self {
+                Stream::Tcp(stream) => stream.read(buffer),
+                Stream::Unix(stream) => stream.read(buffer),
+            };
+            // A signal: Linux does not take up a read with a time limit again.
+            if !matches!(&received, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+                return received;
+            }
         }
     }
 }

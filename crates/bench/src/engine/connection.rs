@@ -180,12 +180,16 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
             input.drain(..len);
             return Ok(reply);
         }
-        let received = stream.read(&mut chunk).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                BenchError::Refused(format!("no answer to CLUSTER SLOTS for {} s", CONNECT_WITHIN.as_secs()))
+        let received = match stream.read(&mut chunk) {
+            Ok(received) => received,
+            // A signal: Linux does not take up a read with a time limit again. The thread for signals acts on it.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                let silent_s = CONNECT_WITHIN.as_secs();
+                return Err(BenchError::Refused(format!("no answer to CLUSTER SLOTS for {silent_s} s")));
             }
-            _ => BenchError::Connect { address: seed.to_string(), error },
-        })?;
+            Err(error) => return Err(BenchError::Connect { address: seed.to_string(), error }),
+        };
         if received == 0 || input.len() > SLOTS_REPLY_LEN_BYTES_MAX {
             return Err(BenchError::Refused("CLUSTER SLOTS got no whole reply".to_owned()));
         }
