@@ -4,6 +4,8 @@
 //! its own: in the suite's external-server mode, or, where a unit's tests are not meant for that, with Saker
 //! in the place of the suite's `src/redis-server`. `tests/redis-suite/skip.toml` says which units run and
 //! which of their tests are left out, each with its reason; a line there that names no test is a failure too.
+//! Tests that expect several connections to be served in the order in which they sent run by themselves, with
+//! one I/O thread.
 
 mod outcome;
 mod skip;
@@ -45,6 +47,8 @@ const PORTS_PER_RUN: u16 = 3_500;
 const RUNS_AT_ONCE: u32 = 6;
 /// Sets as Redis 7.0 had them: it knew no small sets of strings, and the suite looks at encodings.
 const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
+/// For tests that expect connections to be served in the order in which they sent.
+const ONE_THREAD: &[&str] = &["--io-threads", "1"];
 /// What the suite's own `default.conf` sets beside, for a server that is not started with it.
 const SETTINGS: &[&str] = &[
     "--databases",
@@ -172,12 +176,50 @@ struct Run<'a> {
     end: Instant,
 }
 
+/// Tests of a unit that run together.
+struct Pass<'a> {
+    /// Where they run.
+    folder: &'a Path,
+    /// Tests that do not run.
+    skipped: &'a [String],
+    /// Tests that run; all others when there are none.
+    only: &'a [String],
+    /// Options of the server.
+    options: &'a [&'a str],
+}
+
 impl Run<'_> {
-    /// Runs one unit, the `at`th of the run.
+    /// Runs one unit, the `at`th of the run: most of its tests with all threads, then those that want one.
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
-        let folder = self.session.target.join("redis-suite/run").join(unit.replace('/', "-"));
-        self.lay_out(&folder)?;
         let skipped = self.list.tests(unit, &self.arguments.unskip);
+        let one_thread = self.list.one_thread_tests(unit);
+        let folder = self.session.target.join("redis-suite/run").join(unit.replace('/', "-"));
+        let single = self.arguments.single.as_slice();
+        let first = Pass {
+            folder: &folder,
+            skipped: &[&skipped[..], one_thread].concat(),
+            only: single,
+            options: SETS_OF_7_0,
+        };
+        let mut outcome = self.pass(at, unit, mode, &first)?;
+        let only = match single {
+            [] => one_thread,
+            [test] if one_thread.iter().any(|other| other == test || other.starts_with('/')) => single,
+            _ => &[],
+        };
+        if !only.is_empty() {
+            let folder = folder.with_extension("one-thread");
+            let options = [SETS_OF_7_0, ONE_THREAD].concat();
+            let second = Pass { folder: &folder, skipped: &skipped, only, options: &options };
+            outcome.add_second_run(self.pass(at, unit, mode, &second)?);
+        }
+        Ok(outcome)
+    }
+
+    /// Runs some tests of one unit, the `at`th of the run.
+    fn pass(&self, at: usize, unit: &str, mode: Mode, pass: &Pass<'_>) -> Result<UnitOutcome> {
+        let Pass { folder, skipped, only, options } = pass;
+        self.lay_out(folder, options)?;
         let skip_file = folder.join("skip.txt");
         fs::write(&skip_file, skipped.iter().map(|test| format!("{test}\n")).collect::<String>())?;
         let run = u16::try_from(std::process::id() % RUNS_AT_ONCE).context("a small number")?;
@@ -185,19 +227,17 @@ impl Run<'_> {
         let ports_from = PORTS_FROM + run * PORTS_PER_RUN + unit_ports;
 
         let mut command = Command::new(&self.suite.tclsh);
-        command.current_dir(&folder).arg("tests/test_helper.tcl").args(["--single", unit]);
+        command.current_dir(folder).arg("tests/test_helper.tcl").args(["--single", unit]);
         command.args(["--durable", "--no-latency", "--clients", "1", "--tags", "-cluster"]);
         command.args(["--timeout", &UNIT_STALL_S.to_string()]);
         command.args(["--baseport", &ports_from.to_string()]);
         command.args(["--portcount", &(PORTS_PER_UNIT / 2).to_string()]);
         command.arg("--skipfile").arg(&skip_file);
-        if let Some(test) = &self.arguments.single {
-            command.args(["--only", test]);
-        }
+        command.args(only.iter().flat_map(|test| ["--only", test.as_str()]));
         let server = match mode {
             Mode::Spawned => None,
             Mode::External => {
-                let server = server::start(self.program, &[SETTINGS, SETS_OF_7_0].concat())?;
+                let server = server::start(self.program, &[SETTINGS, options].concat())?;
                 command.args(["--host", "127.0.0.1", "--port", &server.port().to_string()]);
                 Some(server)
             }
@@ -214,7 +254,7 @@ impl Run<'_> {
         {
             outcome.failures.push(format!("the server did not stop as asked: {error:#}"));
         }
-        if self.arguments.single.is_none() {
+        if only.is_empty() {
             let met: BTreeSet<&str> = outcome.skipped.iter().map(String::as_str).collect();
             let idle = skipped.iter().filter(|test| !test.starts_with('/') && !met.contains(test.as_str()));
             let idle = idle.map(|test| format!("skip.toml names a test that {unit} does not have: {test}"));
@@ -225,7 +265,7 @@ impl Run<'_> {
     }
 
     /// A folder that looks like the suite's own, of links; what tests write stays in it.
-    fn lay_out(&self, folder: &Path) -> Result<()> {
+    fn lay_out(&self, folder: &Path, options: &[&str]) -> Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
         }
@@ -243,9 +283,9 @@ impl Run<'_> {
         // Redis says its process id when it starts, and the suite waits for that. A configuration file comes first.
         let script = format!(
             "#!/bin/sh\necho \" PID: $$\"\ncase \"$1\" in\n\
-             --*) exec '{program}' {sets} \"$@\" ;;\n*) exec '{program}' \"$@\" {sets} ;;\nesac\n",
+             --*) exec '{program}' {options} \"$@\" ;;\n*) exec '{program}' \"$@\" {options} ;;\nesac\n",
             program = self.program.display(),
-            sets = SETS_OF_7_0.join(" ")
+            options = options.join(" ")
         );
         let server = folder.join("src/redis-server");
         fs::write(&server, script)?;

@@ -1,4 +1,5 @@
-//! The skip list: which units run, and which of their tests do not, with the reason of each.
+//! The skip list: which units run, which of their tests do not, with the reason of each, and which want a server
+//! of one thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,10 +23,12 @@ pub enum Mode {
 #[serde(deny_unknown_fields)]
 pub struct SkipList {
     units: BTreeMap<Mode, Vec<String>>,
+    #[serde(rename = "one-thread")]
+    one_thread: Reason,
     reasons: BTreeMap<String, Reason>,
 }
 
-/// Tests that are left out for one reason.
+/// Tests that are left out, or run otherwise, for one reason.
 #[derive(Deserialize)]
 struct Reason {
     /// The reason, in one line.
@@ -57,7 +60,9 @@ impl SkipList {
     fn parse(text: &str) -> Result<Self> {
         let list: Self = toml::from_str(text)?;
         let all: Vec<&String> = list.units.values().flatten().collect();
-        for (name, reason) in &list.reasons {
+        let of_threads = [("one-thread", &list.one_thread)];
+        let reasons = list.reasons.iter().map(|(name, reason)| (name.as_str(), reason));
+        for (name, reason) in reasons.chain(of_threads) {
             ensure!(!reason.because.is_empty(), "the reason {name} says nothing");
             for unit in reason.tests.keys() {
                 ensure!(all.contains(&unit), "the reason {name} names {unit}, which does not run");
@@ -96,6 +101,11 @@ impl SkipList {
         let reasons = self.reasons.iter().filter(|(name, _)| !unskip.contains(name));
         reasons.filter_map(|(_, reason)| reason.tests.get(unit)).flatten().cloned().collect()
     }
+
+    /// The tests of `unit` that want a server of one thread.
+    pub fn one_thread_tests(&self, unit: &str) -> &[String] {
+        self.one_thread.tests.get(unit).map_or(&[], Vec::as_slice)
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +116,9 @@ mod tests {
         [units]
         external = ["unit/type/list", "unit/sort"]
         spawned = ["unit/info"]
+        [one-thread]
+        because = "expects an order of arrival"
+        "unit/info" = ["/^client"]
         [reasons.blocking]
         because = "waits for other clients"
         "unit/type/list" = ["BLPOP", "/^BR"]
@@ -122,6 +135,8 @@ mod tests {
         assert_eq!(list.tests("unit/type/list", &["blocking".to_owned()]), ["EVAL"]);
         assert!(list.tests("unit/info", &[]).is_empty());
         assert!(list.check_reasons(&["weather".to_owned()]).is_err());
+        assert_eq!(list.one_thread_tests("unit/info"), ["/^client"]);
+        assert!(list.one_thread_tests("unit/sort").is_empty());
     }
 
     #[test]
@@ -138,5 +153,6 @@ mod tests {
     fn a_reason_must_say_something_about_a_unit_that_runs() {
         assert!(SkipList::parse(&LIST.replace("runs a script", "")).is_err());
         assert!(SkipList::parse(&LIST.replace("\"unit/sort\" = ", "\"unit/none\" = ")).is_err());
+        assert!(SkipList::parse(&LIST.replace("\"unit/info\" = ", "\"unit/none\" = ")).is_err());
     }
 }
