@@ -103,9 +103,10 @@ fn a_connection_begun_by_the_loop_sends_when_it_is_there(backend: BackendChoice)
 fn a_connection_that_is_refused_is_reported_closed(backend: BackendChoice) {
     let options = LoopOptions { backend, ..LoopOptions::default() };
     let mut event_loop = EventLoop::new(&options).unwrap();
-    // A port that was just free: nobody listens there.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let Ok(socket) = Socket::connect(free) else { return };
+    // Bound, so nobody else gets the port, but not listening.
+    let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    deaf.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let Ok(socket) = Socket::connect(deaf.local_addr().unwrap().as_socket().unwrap()) else { return };
     let client = event_loop.adopt(socket).unwrap();
     event_loop.output(client).tail_mut().extend_from_slice(b"nobody hears");
     event_loop.flush();

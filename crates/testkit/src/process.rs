@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -159,9 +160,20 @@ impl Drop for ServerProcess {
     }
 }
 
-/// A port that is free on the loopback now.
+/// Where [`free_port`] looks: below the ports that Linux gives to clients and to those that ask for any, since one
+/// of those could be taken by somebody else before it is used.
+const FREE_PORTS: Range<u16> = 12_000..32_000;
+
+/// A port that is free on the loopback, and stays so unless somebody asks for this very one.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    loop {
+        let port = fastrand::u16(FREE_PORTS);
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// A real server to compare with.

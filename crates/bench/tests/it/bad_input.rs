@@ -2,7 +2,6 @@
 //! was measured until then.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -15,11 +14,6 @@ use crate::slow_server::{Oddities, SlowServer, pem};
 /// Runs the binary.
 fn saker_bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_saker-bench")).arg("run").args(arguments).output().unwrap()
-}
-
-/// A port at which nobody listens.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Asserts exit code 2 and one line on standard error that holds `part`; what was printed.
@@ -79,7 +73,7 @@ fn the_last_argument_comes_from_standard_input() {
 
 #[test]
 fn a_server_that_is_not_there_is_told() {
-    let port = free_port().to_string();
+    let port = testkit::process::free_port().unwrap().to_string();
     fails(&["-p", &port, "-t", "ping"], &format!("cannot connect to 127.0.0.1:{port}"));
     fails(&["-s", "/nowhere/saker.sock", "-t", "ping"], "cannot connect to /nowhere/saker.sock");
     let server = SlowServer::start(Oddities::default());

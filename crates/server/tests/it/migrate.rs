@@ -6,6 +6,7 @@ use std::thread;
 
 use net::BackendChoice;
 use server::Server;
+use testkit::process::free_port;
 use testkit::{Client, Value, peer};
 
 use crate::support::{connect, payload_version, start};
@@ -139,13 +140,14 @@ fn a_target_that_does_not_answer_takes_no_key() {
 #[test]
 fn a_kept_connection_to_a_server_that_restarted_is_opened_again() {
     let source = start(BackendChoice::Auto);
-    let target = start(BackendChoice::Auto);
-    let port = target.port();
+    let port = free_port().expect("a free port");
+    let start_target = || Server::builder().port(port).io_threads(1).start().expect("the port is free");
+    let target = start_target();
     let mut here = connect(&source);
     here.command(&["MSET", "a", "1", "b", "2"]);
     assert_eq!(migrate(&mut here, port, "a 0 5000"), ok());
     target.stop();
-    let target = Server::builder().port(port).io_threads(1).start().expect("the port is free again");
+    let target = start_target();
     assert_eq!(migrate(&mut here, port, "b 0 5000"), ok());
     assert_eq!(connect(&target).command(&["GET", "b"]), bulk("2"));
 }
