@@ -17,11 +17,9 @@ pub(crate) struct ThreadTime {
 impl ThreadTime {
     /// The calling thread's.
     pub(crate) fn now() -> Self {
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
-        let cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
         let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let waiting = schedstat.split_whitespace().nth(1).and_then(|field| field.parse().ok());
-        Self { cpu_ns, waiting_ns: waiting.unwrap_or(0) }
+        Self { cpu_ns: thread_cpu_ns(), waiting_ns: waiting.unwrap_or(0) }
     }
 
     /// From `earlier` until this.
@@ -31,6 +29,12 @@ impl ThreadTime {
             waiting_ns: self.waiting_ns.saturating_sub(earlier.waiting_ns),
         }
     }
+}
+
+/// How long the calling thread has been on a processor, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let cpu = clock_gettime(ClockId::ThreadCPUTime);
+    cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64
 }
 
 /// What a process has used so far.

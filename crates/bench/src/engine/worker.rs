@@ -9,11 +9,12 @@
 //!
 //! Clocks: a reply is stamped when the poll that brought it returns. The requests of a turn leave one
 //! connection after the other between two readings of the clock, a microsecond or more each. A request is
-//! stamped with the first reading and, for each connection ahead of its own, the least that one took in this
-//! run: it carries little of the time in which others were sent, and never left before its stamp, even where
-//! the thread lost its processor on the way.
+//! stamped with the first reading and, for each connection ahead of its own, the least CPU time that one took in
+//! this run ([`sending`]): it carries little of the time in which others were sent, and never left before its
+//! stamp, even where the thread lost its processor on the way.
 
 mod routing;
+mod sending;
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,6 +35,7 @@ use crate::spec::RunSpec;
 use crate::usage::ThreadTime;
 use crate::workload::{Draw, Sequences, Workload};
 use routing::{Routed, Routing};
+use sending::Sending;
 
 /// Connections written to before their requests are sent: with more the server would wait for this thread.
 const QUEUED_MAX: usize = 32;
@@ -71,8 +73,7 @@ pub(super) struct Worker<'a> {
     queued: Vec<ConnId>,
     /// The last reading of the clock: what queued requests of a closed loop are stamped with until they are sent.
     stamp_ns: u64,
-    /// The shortest time, per connection, in which queued requests were sent.
-    sending_ns_min: u64,
+    sending: Sending,
     last_reply_ns: u64,
     schedule: Option<Schedule>,
     times: Times,
@@ -176,7 +177,7 @@ impl<'a> Worker<'a> {
             ungreeted: 0,
             queued: Vec::new(),
             stamp_ns: 0,
-            sending_ns_min: u64::MAX,
+            sending: Sending::default(),
             last_reply_ns: 0,
             schedule: None,
             times: Times { start_ns: u64::MAX, measured_ns: u64::MAX, end_ns: u64::MAX },
@@ -593,6 +594,9 @@ impl<'a> Worker<'a> {
     /// Sends what is queued, and stamps the requests of a closed loop with the time at which they left.
     fn send_queued(&mut self) {
         let queued_ns = self.stamp_ns;
+        // With a connection for each request, making it is part of the latency.
+        let stamps = self.schedule.is_none() && !self.spec.load.reconnect;
+        let measured = if stamps { self.sending.begin(self.queued.len()) } else { None };
         let began_ns = self.shared.now_ns();
         self.net.flush();
         if self.queued.is_empty() {
@@ -600,13 +604,11 @@ impl<'a> Worker<'a> {
         }
         self.net.submit();
         self.stamp_ns = self.shared.now_ns();
-        // With a connection for each request, making it is part of the latency.
-        if self.schedule.is_none() && !self.spec.load.reconnect {
-            let each_ns = (self.stamp_ns - began_ns) / self.queued.len() as u64;
-            self.sending_ns_min = self.sending_ns_min.min(each_ns);
+        if stamps {
+            self.sending.end(measured, self.queued.len());
             for (at, id) in self.queued.iter().enumerate() {
                 let Some(Some(conn)) = self.conns.get_mut(id.index()) else { continue };
-                let left_ns = began_ns + at as u64 * self.sending_ns_min;
+                let left_ns = began_ns + self.sending.after_ns(at);
                 let unsent = conn.in_flight.iter_mut().rev().take_while(|sent| sent.due_ns == queued_ns);
                 unsent.for_each(|sent| sent.due_ns = left_ns);
             }
