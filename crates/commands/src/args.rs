@@ -134,6 +134,25 @@ impl<'a> Args<'a> {
         stdx::number::parse_i64(self.get(index)).ok_or(CommandError::NotAnInteger)
     }
 
+    /// Argument `index` as the cursor of a scan. As Redis does it: written plainly, a negative number is refused;
+    /// written otherwise (blanks or zeros ahead, too large), it is what C's `strtoull` makes of it.
+    pub fn cursor(&self, index: usize) -> Result<u64, CommandError> {
+        let bytes = self.get(index);
+        let refused = CommandError::Line("ERR invalid cursor");
+        if let Some(number) = stdx::number::parse_i64(bytes) {
+            return u64::try_from(number).map_err(|_| refused);
+        }
+        let blank = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'\x0b';
+        let from = bytes.iter().position(blank).unwrap_or(bytes.len());
+        let (is_negative, digits) = match &bytes[from..] {
+            [b'-', digits @ ..] => (true, digits),
+            [b'+', digits @ ..] | digits => (false, digits),
+        };
+        let digits = Some(digits).filter(|digits| digits.first().is_some_and(u8::is_ascii_digit));
+        let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+        number.map(|number| if is_negative { number.wrapping_neg() } else { number }).ok_or(refused)
+    }
+
     /// Argument `index` as the number of one of `db_count` databases.
     pub fn db_index(&self, index: usize, db_count: usize) -> Result<usize, CommandError> {
         let number = i32::try_from(self.integer(index)?).map_err(|_| {

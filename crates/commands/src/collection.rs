@@ -121,13 +121,6 @@ pub(crate) struct ScanRequest<'a> {
 const BUCKETS_PER_COUNT: u64 = 10;
 
 impl<'a> ScanRequest<'a> {
-    /// Reads the cursor, which must be right even where the key is absent.
-    pub(crate) fn cursor(args: &Args<'a>) -> Result<u64, CommandError> {
-        let text = std::str::from_utf8(args.get(2)).ok();
-        let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-        digits.and_then(|digits| digits.parse().ok()).ok_or(CommandError::Line("ERR invalid cursor"))
-    }
-
     /// Reads the options behind the cursor; `is_hash` says whether NOVALUES means something.
     pub(crate) fn parse(args: &Args<'a>, cursor: u64, is_hash: bool) -> Result<Self, CommandError> {
         let mut request = ScanRequest { cursor, pattern: None, count: 10, no_values: false };

@@ -575,7 +575,7 @@ static HSCAN: Command = Command {
 };
 /// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next cursor, fields and values.
 fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let cursor = ScanRequest::cursor(args)?;
+    let cursor = args.cursor(2)?;
     let now_ms = ctx.db.now_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ScanRequest::nothing(&mut ctx.reply);
@@ -727,6 +727,7 @@ mod tests {
             ("HSCAN h x", "-ERR invalid cursor|"),
             ("HSCAN h -1", "-ERR invalid cursor|"),
             ("HSCAN h 18446744073709551616", "-ERR invalid cursor|"),
+            ("HSCAN h -", "-ERR invalid cursor|"),
             ("HSCAN h 5 COUNT", "*2|$1|0|*0|"),
             ("HSET h a1 1 b2 2", ":2|"),
             ("HSCAN h 0", "*2|$1|0|*4|$2|a1|$1|1|$2|b2|$1|2|"),

@@ -359,7 +359,7 @@ static SSCAN: Command = Command {
 };
 /// SSCAN key cursor \[MATCH pattern\] \[COUNT count\]: the next cursor, and members.
 fn sscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let cursor = ScanRequest::cursor(args)?;
+    let cursor = args.cursor(2)?;
     let Some(set) = ctx.db.read::<Set>(args.key(1))? else {
         ScanRequest::nothing(&mut ctx.reply);
         return Ok(());

@@ -478,7 +478,7 @@ static ZSCAN: Command = Command {
 };
 /// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\]: the next cursor, members and scores.
 fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let cursor = ScanRequest::cursor(args)?;
+    let cursor = args.cursor(2)?;
     let Some(zset) = ctx.db.read::<Zset>(args.key(1))? else {
         ScanRequest::nothing(&mut ctx.reply);
         return Ok(());

@@ -39,8 +39,7 @@ pub(super) static SCAN: Command = Command {
 /// that exist from the first call to the last are returned, some perhaps twice. A call may return a few
 /// more than `count`. Keys whose time is over are removed if the pattern fits them.
 fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let text = std::str::from_utf8(args.get(1)).ok();
-    let number = text.and_then(|text| text.parse().ok()).ok_or(CommandError::Line("ERR invalid cursor"))?;
+    let number = args.cursor(1)?;
     let filter = Filter::parse(args, ctx.db.now_ms())?;
     let (keyspace, db) = (ctx.db.keyspace(), ctx.db.index());
     let mut cursor = ScanCursor::from_number(number);
@@ -307,10 +306,16 @@ mod tests {
         check(&[
             ("SCAN x", cursor),
             ("SCAN -1", cursor),
-            ("SCAN \" 0\"", cursor),
+            ("SCAN \"0 \"", cursor),
+            ("SCAN \"\"", cursor),
+            ("SCAN +-0", cursor),
             ("SCAN 0x1", cursor),
             ("SCAN 18446744073709551616", cursor),
+            ("SCAN \" 18446744073709551616\"", cursor),
             ("SCAN 18446744073709551615", "*2|$1|0|*0|"),
+            ("SCAN \" \t+00\"", "*2|$1|0|*0|"),
+            ("SCAN -01", "*2|$1|0|*0|"),
+            ("SCAN -18446744073709551615", "*2|$1|0|*0|"),
             ("SCAN 0 COUNT 0", syntax),
             ("SCAN 0 COUNT -1", syntax),
             ("SCAN 0 COUNT", syntax),
