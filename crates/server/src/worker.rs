@@ -256,9 +256,11 @@ impl Worker {
         port.load.fetch_add(1, Relaxed);
         if index == own {
             self.adopt(socket);
-        } else if port.mailbox.send(Message::Adopt(socket)).is_err() {
-            // 16,384 connections wait there already: this one is refused by being closed.
+        } else if let Err(Message::Adopt(socket)) = port.mailbox.send(Message::Adopt(socket)) {
+            // Thousands of connections wait there already: this one stays here.
             port.load.fetch_sub(1, Relaxed);
+            shared.threads[own].load.fetch_add(1, Relaxed);
+            self.adopt(socket);
         }
     }
 
