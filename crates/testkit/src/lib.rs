@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod core_distance;
 pub mod differential;
 pub mod history;
 pub mod linearizability;

@@ -1,27 +1,32 @@
 //! Saker beside every peer on this machine: the same redis-benchmark runs against each server in turn,
 //! round after round (A B C A B C …), so that a drifting machine hurts all alike; figures are medians
 //! over the rounds. Beside what the client reports, the CPU time of each server per request is read
-//! from /proc: it hardly moves with noise or with how fast the client is.
+//! from /proc: it hardly moves with noise or with how fast the client is. Where the machine's own cores move
+//! ([`distance`]), runs are compared by where they were.
 
+mod distance;
 mod table;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use testkit::ServerProcess;
 
 use crate::ci::release;
 use crate::progress::Session;
 use crate::{server, shell};
+use distance::{Distance, Runs};
 use table::{Figures, Row};
 
 /// Peers looked for on PATH.
 const PEERS: &[&str] = &["redis-server", "valkey-server"];
-/// `/proc/PID/stat` counts CPU time in these, on every Linux.
-const CPU_TICKS_PER_SECOND: f64 = 100.0;
+/// With `--by-distance`, rounds until every server has enough runs at one distance: at most this many times as many.
+const MORE_ROUNDS_TIMES: u32 = 4;
+/// With `--by-distance`, runs that a server must have at a distance to be shown there.
+const RUNS_SHOWN_MIN: usize = 2;
 
 /// What to measure.
 #[derive(Args)]
@@ -54,6 +59,10 @@ pub struct BenchArguments {
     /// I/O threads of each server.
     #[arg(long, default_value_t = 1)]
     io_threads: u32,
+    /// Look before and after each run how far apart the machine's cores are, and compare runs at one distance only:
+    /// for virtual machines whose cores move. Rounds go on until every server has as many runs at one distance.
+    #[arg(long)]
+    by_distance: bool,
     /// A further server to compare with, as NAME=COMMAND (split at blanks); it takes redis-server's options.
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     peers: Vec<String>,
@@ -81,18 +90,17 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
     }
     let mut rows = Vec::new();
     for test in &arguments.tests {
-        let mut rounds: Vec<Vec<Figures>> = contenders.iter().map(|_| Vec::new()).collect();
-        for round in 1..=arguments.rounds {
-            for (contender, figures) in contenders.iter().zip(&mut rounds) {
-                eprintln!("{test}, round {round} of {}: {}", arguments.rounds, contender.name);
-                figures.push(measure(&benchmark, contender, test, arguments)?);
+        let runs = runs(&benchmark, &contenders, test, arguments)?;
+        if arguments.by_distance {
+            for distance in Distance::ALL {
+                let figures = runs.at(distance);
+                if figures.iter().all(|runs| runs.len() >= RUNS_SHOWN_MIN) {
+                    rows.push(row(format!("{test}, {distance}"), &contenders, figures));
+                }
             }
+        } else {
+            rows.push(row(test.clone(), &contenders, runs.all()));
         }
-        let medians = contenders
-            .iter()
-            .zip(rounds)
-            .map(|(contender, figures)| (contender.name.clone(), Figures::median(figures)));
-        rows.push(Row { test: test.clone(), figures: medians.collect() });
     }
     let section = table::section(&command_line(), &setting(arguments), &rows);
     println!("{section}");
@@ -100,6 +108,28 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
         table::write(path, &section)?;
     }
     Ok(true)
+}
+
+/// Runs one test against each server, round after round.
+fn runs(benchmark: &Path, contenders: &[Contender], test: &str, arguments: &BenchArguments) -> Result<Runs> {
+    let mut runs = Runs::of(contenders.len(), arguments.by_distance);
+    let rounds_max = arguments.rounds * if arguments.by_distance { MORE_ROUNDS_TIMES } else { 1 };
+    for round in 1..=rounds_max {
+        for (at, contender) in contenders.iter().enumerate() {
+            eprintln!("{test}, round {round} of {rounds_max}: {}", contender.name);
+            runs.add(at, || measure(benchmark, contender, test, arguments))?;
+        }
+        if arguments.by_distance && runs.are_enough(arguments.rounds as usize) {
+            break;
+        }
+    }
+    Ok(runs)
+}
+
+/// The medians of each server's runs.
+fn row(test: String, contenders: &[Contender], figures: Vec<Vec<Figures>>) -> Row {
+    let names = contenders.iter().map(|contender| contender.name.clone());
+    Row { test, figures: names.zip(figures.into_iter().map(Figures::median)).collect() }
 }
 
 /// Saker and the peers there are, as (name, command line).
@@ -166,16 +196,17 @@ fn measure(
     figures.with_context(|| format!("redis-benchmark printed no figures for {test}: {output}"))
 }
 
-/// CPU time that process `pid` has used, in user and kernel mode.
+/// CPU time that the threads of process `pid` have used, in user and kernel mode. From the scheduler's own count in
+/// nanoseconds: `/proc/PID/stat` counts in hundredths of a second, much of what a short run takes.
 fn cpu_seconds(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the server is gone")?;
-    // The fields are counted behind the program's name, which may itself hold spaces.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    match (ticks(11), ticks(12)) {
-        (Some(user), Some(kernel)) => Ok((user + kernel) / CPU_TICKS_PER_SECOND),
-        _ => bail!("/proc/{pid}/stat reads {stat:?}"),
+    let mut cpu_ns = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).context("the server is gone")? {
+        // A thread may end meanwhile.
+        let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        let on_cpu = text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
+        cpu_ns += on_cpu.with_context(|| format!("schedstat reads {text:?}"))?;
     }
+    Ok(cpu_ns as f64 / 1e9)
 }
 
 /// The command that repeats this measurement.
@@ -200,7 +231,7 @@ fn setting(arguments: &BenchArguments) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     format!(
         "{} connections, pipeline {}, {} requests a run over {} keys, values of {} bytes, {} I/O threads each, \
-         medians of {} interleaved rounds; client and servers share {cores} cores.",
+         medians of {} interleaved rounds{}; client and servers share {cores} cores.",
         arguments.clients,
         arguments.pipeline,
         arguments.requests,
@@ -208,5 +239,6 @@ fn setting(arguments: &BenchArguments) -> String {
         arguments.size,
         arguments.io_threads,
         arguments.rounds,
+        if arguments.by_distance { " or more, of runs during which the cores did not move" } else { "" },
     )
 }

@@ -1,0 +1,118 @@
+//! Runs by how far apart the machine's cores were meanwhile.
+//!
+//! A virtual machine's cores move: beside each other, under one cache, and apart (`testkit::core_distance`). What
+//! a request costs changes with that more than from server to server, so runs compare only at one distance.
+
+use std::fmt;
+
+use testkit::core_distance;
+
+use super::table::Figures;
+
+/// Cores that are this many times as far apart as they once were are far.
+const FAR_TIMES: f64 = 2.0;
+
+/// One of the places that the cores have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distance {
+    Near,
+    Far,
+}
+
+impl Distance {
+    pub const ALL: [Self; 2] = [Self::Near, Self::Far];
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Near => "cores near",
+            Self::Far => "cores far",
+        })
+    }
+}
+
+/// A run, and the round trips between the cores right before and after it.
+pub struct Run {
+    trips_ns: [f64; 2],
+    figures: Figures,
+}
+
+/// The runs of several servers on one test.
+pub struct Runs {
+    /// Whether somebody looks where the cores are.
+    looks: bool,
+    by_server: Vec<Vec<Run>>,
+    least_trip_ns: f64,
+}
+
+impl Runs {
+    /// None yet; `looks` says whether to look where the cores are.
+    pub fn of(servers: usize, looks: bool) -> Self {
+        Self { looks, by_server: (0..servers).map(|_| Vec::new()).collect(), least_trip_ns: f64::INFINITY }
+    }
+
+    /// Measures once with `measure`, on server number `server`.
+    pub fn add<E>(&mut self, server: usize, measure: impl FnOnce() -> Result<Figures, E>) -> Result<(), E> {
+        // One core is near to itself.
+        let trip_ns = |looks: bool| if looks { core_distance::round_trip_ns().unwrap_or(1.0) } else { 1.0 };
+        let before_ns = trip_ns(self.looks);
+        let figures = measure()?;
+        self.push(server, Run { trips_ns: [before_ns, trip_ns(self.looks)], figures });
+        Ok(())
+    }
+
+    fn push(&mut self, server: usize, run: Run) {
+        self.least_trip_ns = run.trips_ns.into_iter().fold(self.least_trip_ns, f64::min);
+        self.by_server[server].push(run);
+    }
+
+    /// Where the cores were in a run; nothing if they moved.
+    fn distance(&self, run: &Run) -> Option<Distance> {
+        let far = run.trips_ns.map(|ns| ns > FAR_TIMES * self.least_trip_ns);
+        match far {
+            [false, false] => Some(Distance::Near),
+            [true, true] => Some(Distance::Far),
+            _ => None,
+        }
+    }
+
+    /// Each server's figures, wherever the cores were.
+    pub fn all(&self) -> Vec<Vec<Figures>> {
+        self.by_server.iter().map(|runs| runs.iter().map(|run| run.figures).collect()).collect()
+    }
+
+    /// Each server's figures at one distance.
+    pub fn at(&self, distance: Distance) -> Vec<Vec<Figures>> {
+        let at = |run: &&Run| self.distance(run) == Some(distance);
+        self.by_server.iter().map(|runs| runs.iter().filter(at).map(|run| run.figures).collect()).collect()
+    }
+
+    /// Whether each server has at least `count` runs at some distance.
+    pub fn are_enough(&self, count: usize) -> bool {
+        Distance::ALL.iter().any(|distance| self.at(*distance).iter().all(|runs| runs.len() >= count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(before_ns: f64, after_ns: f64) -> Run {
+        let csv = "\"GET\",\"1000.00\",\"0.5\",\"0.1\",\"0.4\",\"0.6\",\"0.9\",\"1.2\"";
+        Run { trips_ns: [before_ns, after_ns], figures: Figures::parse(csv, 1.0).expect("a row") }
+    }
+
+    #[test]
+    fn runs_are_told_apart_by_their_distance() {
+        let mut runs = Runs::of(2, true);
+        for run in [run(90.0, 410.0), run(400.0, 405.0), run(120.0, 80.0)] {
+            runs.push(0, run);
+        }
+        assert!(!runs.are_enough(1), "the other server has none");
+        runs.push(1, run(95.0, 99.0));
+        assert!(runs.are_enough(1) && !runs.are_enough(2));
+        let counts = |distance| runs.at(distance).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!((counts(Distance::Near), counts(Distance::Far)), (vec![1, 1], vec![1, 0]));
+    }
+}
