@@ -10,7 +10,7 @@ use testkit::core_distance;
 use super::table::Figures;
 
 /// Cores that are this many times as far apart as they once were are far.
-const FAR_TIMES: f64 = 2.0;
+pub const FAR_TIMES: f64 = 3.0;
 
 /// One of the places that the cores have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +67,14 @@ impl Runs {
         self.by_server[server].push(run);
     }
 
-    /// Where the cores were in a run; nothing if they moved.
-    fn distance(&self, run: &Run) -> Option<Distance> {
-        let far = run.trips_ns.map(|ns| ns > FAR_TIMES * self.least_trip_ns);
+    /// The shortest round trip seen.
+    pub fn least_trip_ns(&self) -> f64 {
+        self.least_trip_ns
+    }
+
+    /// Where the cores were in a run, where `least_trip_ns` is the nearest that they come; nothing if they moved.
+    fn distance(run: &Run, least_trip_ns: f64) -> Option<Distance> {
+        let far = run.trips_ns.map(|ns| ns > FAR_TIMES * least_trip_ns);
         match far {
             [false, false] => Some(Distance::Near),
             [true, true] => Some(Distance::Far),
@@ -82,15 +87,16 @@ impl Runs {
         self.by_server.iter().map(|runs| runs.iter().map(|run| run.figures).collect()).collect()
     }
 
-    /// Each server's figures at one distance.
-    pub fn at(&self, distance: Distance) -> Vec<Vec<Figures>> {
-        let at = |run: &&Run| self.distance(run) == Some(distance);
+    /// Each server's figures at one distance, where `least_trip_ns` is the nearest that the cores come.
+    pub fn at(&self, distance: Distance, least_trip_ns: f64) -> Vec<Vec<Figures>> {
+        let at = |run: &&Run| Self::distance(run, least_trip_ns) == Some(distance);
         self.by_server.iter().map(|runs| runs.iter().filter(at).map(|run| run.figures).collect()).collect()
     }
 
     /// Whether each server has at least `count` runs at some distance.
     pub fn are_enough(&self, count: usize) -> bool {
-        Distance::ALL.iter().any(|distance| self.at(*distance).iter().all(|runs| runs.len() >= count))
+        let at = |distance: &Distance| self.at(*distance, self.least_trip_ns);
+        Distance::ALL.iter().any(|distance| at(distance).iter().all(|runs| runs.len() >= count))
     }
 }
 
@@ -112,7 +118,9 @@ mod tests {
         assert!(!runs.are_enough(1), "the other server has none");
         runs.push(1, run(95.0, 99.0));
         assert!(runs.are_enough(1) && !runs.are_enough(2));
-        let counts = |distance| runs.at(distance).iter().map(Vec::len).collect::<Vec<_>>();
+        let counts =
+            |distance| runs.at(distance, runs.least_trip_ns()).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!((counts(Distance::Near), counts(Distance::Far)), (vec![1, 1], vec![1, 0]));
+        assert_eq!(runs.at(Distance::Far, 20.0).iter().map(Vec::len).collect::<Vec<_>>(), [3, 1]);
     }
 }

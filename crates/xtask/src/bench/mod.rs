@@ -18,7 +18,7 @@ use testkit::ServerProcess;
 use crate::ci::release;
 use crate::progress::Session;
 use crate::{server, shell};
-use distance::{Distance, Runs};
+use distance::{Distance, FAR_TIMES, Runs};
 use table::{Figures, Row};
 
 /// Peers looked for on PATH.
@@ -88,21 +88,25 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
             .with_context(|| format!("starting {name}"))?;
         contenders.push(Contender { name, server });
     }
-    let mut rows = Vec::new();
+    let mut measured = Vec::new();
     for test in &arguments.tests {
-        let runs = runs(&benchmark, &contenders, test, arguments)?;
-        if arguments.by_distance {
-            for distance in Distance::ALL {
-                let figures = runs.at(distance);
-                if figures.iter().all(|runs| runs.len() >= RUNS_SHOWN_MIN) {
-                    rows.push(row(format!("{test}, {distance}"), &contenders, figures));
-                }
-            }
-        } else {
+        measured.push((test, runs(&benchmark, &contenders, test, arguments)?));
+    }
+    let least_trip_ns = measured.iter().map(|(_, runs)| runs.least_trip_ns()).fold(f64::INFINITY, f64::min);
+    let mut rows = Vec::new();
+    for (test, runs) in measured {
+        if !arguments.by_distance {
             rows.push(row(test.clone(), &contenders, runs.all()));
+            continue;
+        }
+        for distance in Distance::ALL {
+            let figures = runs.at(distance, least_trip_ns);
+            if figures.iter().all(|runs| runs.len() >= RUNS_SHOWN_MIN) {
+                rows.push(row(format!("{test}, {distance}"), &contenders, figures));
+            }
         }
     }
-    let section = table::section(&command_line(), &setting(arguments), &rows);
+    let section = table::section(&command_line(), &setting(arguments, least_trip_ns), &rows);
     println!("{section}");
     if let Some(path) = &arguments.write {
         table::write(path, &section)?;
@@ -227,11 +231,19 @@ fn command_line() -> String {
 }
 
 /// The setting in a sentence.
-fn setting(arguments: &BenchArguments) -> String {
+fn setting(arguments: &BenchArguments, least_trip_ns: f64) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let distances = if arguments.by_distance {
+        format!(
+            " or more, of runs during which the cores did not move (they are far where a cache line takes more than \
+             {FAR_TIMES} times the least seen, {least_trip_ns:.0} ns, there and back)"
+        )
+    } else {
+        String::new()
+    };
     format!(
         "{} connections, pipeline {}, {} requests a run over {} keys, values of {} bytes, {} I/O threads each, \
-         medians of {} interleaved rounds{}; client and servers share {cores} cores.",
+         medians of {} interleaved rounds{distances}; client and servers share {cores} cores.",
         arguments.clients,
         arguments.pipeline,
         arguments.requests,
@@ -239,6 +251,5 @@ fn setting(arguments: &BenchArguments) -> String {
         arguments.size,
         arguments.io_threads,
         arguments.rounds,
-        if arguments.by_distance { " or more, of runs during which the cores did not move" } else { "" },
     )
 }
