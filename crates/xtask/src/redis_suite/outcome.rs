@@ -64,7 +64,8 @@ impl UnitOutcome {
         self.failures.extend(other.failures);
     }
 
-    /// Adds a second run of the same unit, with other tests left out: skipped is what neither ran.
+    /// Adds a second run of the same unit, with other tests left out: skipped is what neither ran. What the suite
+    /// itself leaves out is the same in both.
     pub fn add_second_run(&mut self, other: Self) {
         self.passed += other.passed;
         self.skipped.retain(|test| other.skipped.contains(test));
