@@ -142,8 +142,8 @@ impl<'a> Args<'a> {
         if let Some(number) = stdx::number::parse_i64(bytes) {
             return u64::try_from(number).map_err(|_| refused);
         }
-        let blank = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'\x0b';
-        let from = bytes.iter().position(blank).unwrap_or(bytes.len());
+        let is_text = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'\x0b';
+        let from = bytes.iter().position(is_text).unwrap_or(bytes.len());
         let (is_negative, digits) = match &bytes[from..] {
             [b'-', digits @ ..] => (true, digits),
             [b'+', digits @ ..] | digits => (false, digits),

@@ -66,7 +66,7 @@ pub enum Message {
     Stop,
 }
 
-/// Messages that may wait for one thread; each takes 64 bytes, used or not. A sender that finds the box full does
+/// Messages that may wait for one thread; each takes 80 bytes, used or not. A sender that finds the box full does
 /// without (a thread keeps the connection that it accepted), waits for room off the request's path, or drops what
 /// can be asked again (`Resume`, `CloseIdle`).
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
