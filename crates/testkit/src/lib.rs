@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod core_distance;
 pub mod differential;
 pub mod history;
 pub mod linearizability;

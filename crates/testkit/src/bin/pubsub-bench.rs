@@ -181,7 +181,7 @@ fn read_all(
     loop {
         let now = begin.elapsed();
         if measured.is_none() && now >= warm {
-            measured = Some((Instant::now(), received_bytes, server_seconds(server.pid())?, own_seconds()?));
+            measured = Some((Instant::now(), received_bytes, server.cpu_seconds()?, own_seconds()?));
         }
         if now.as_secs_f64() >= options.seconds {
             break;
@@ -204,27 +204,12 @@ fn read_all(
     let deliveries = (received_bytes - bytes_before) as f64 / message_bytes as f64;
     Ok(Figures {
         deliveries_per_second: deliveries / seconds,
-        server_ns: (server_seconds(server.pid())? - server_before) * 1e9 / deliveries,
+        server_ns: (server.cpu_seconds()? - server_before) * 1e9 / deliveries,
         reader_busy: (own_seconds()? - own_before) / seconds,
     })
 }
 
-/// Processor time of all threads of a process, in seconds.
-fn server_seconds(pid: u32) -> io::Result<f64> {
-    let mut total = 0.0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        total += schedstat_seconds(&task?.path().join("schedstat")).unwrap_or(0.0);
-    }
-    Ok(total)
-}
-
 /// Processor time of this thread, in seconds.
 fn own_seconds() -> io::Result<f64> {
-    schedstat_seconds("/proc/thread-self/schedstat".as_ref())
-}
-
-fn schedstat_seconds(path: &std::path::Path) -> io::Result<f64> {
-    let text = std::fs::read_to_string(path)?;
-    let ns = text.split_whitespace().next().and_then(|field| field.parse::<f64>().ok());
-    Ok(ns.unwrap_or(0.0) / 1e9)
+    testkit::process::schedstat_seconds("/proc/thread-self/schedstat".as_ref())
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Round trips of one try: well below a millisecond.
+/// Round trips of one try: a millisecond at most, unless it is interrupted.
 const TRIPS: u32 = 2000;
 /// Tries, of which the best counts: the others met an interruption.
 const TRIES: usize = 20;

@@ -1,12 +1,11 @@
 //! Runs by how far apart the machine's cores were meanwhile.
 //!
-//! A virtual machine's cores move: beside each other, under one cache, and apart (`testkit::core_distance`). What
+//! A virtual machine's cores move: beside each other, under one cache, and apart ([`core_distance`]). What
 //! a request costs changes with that more than from server to server, so runs compare only at one distance.
 
 use std::fmt;
 
-use testkit::core_distance;
-
+use super::core_distance;
 use super::table::Figures;
 
 /// Cores that are this many times as far apart as they once were are far.
@@ -47,7 +46,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// None yet; `looks` says whether to look where the cores are.
+    /// None yet; `looks` says whether to look where the cores are. Where nobody looks, all runs are near.
     pub fn of(servers: usize, looks: bool) -> Self {
         Self { looks, by_server: (0..servers).map(|_| Vec::new()).collect(), least_trip_ns: f64::INFINITY }
     }
@@ -80,11 +79,6 @@ impl Runs {
             [true, true] => Some(Distance::Far),
             _ => None,
         }
-    }
-
-    /// Each server's figures, wherever the cores were.
-    pub fn all(&self) -> Vec<Vec<Figures>> {
-        self.by_server.iter().map(|runs| runs.iter().map(|run| run.figures).collect()).collect()
     }
 
     /// Each server's figures at one distance, where `least_trip_ns` is the nearest that the cores come.

@@ -4,6 +4,7 @@
 //! from /proc: it hardly moves with noise or with how fast the client is. Where the machine's own cores move
 //! ([`distance`]), runs are compared by where they were.
 
+mod core_distance;
 mod distance;
 mod table;
 
@@ -93,16 +94,14 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
         measured.push((test, runs(&benchmark, &contenders, test, arguments)?));
     }
     let least_trip_ns = measured.iter().map(|(_, runs)| runs.least_trip_ns()).fold(f64::INFINITY, f64::min);
+    let runs_shown_min = if arguments.by_distance { RUNS_SHOWN_MIN } else { 1 };
     let mut rows = Vec::new();
     for (test, runs) in measured {
-        if !arguments.by_distance {
-            rows.push(row(test.clone(), &contenders, runs.all()));
-            continue;
-        }
         for distance in Distance::ALL {
             let figures = runs.at(distance, least_trip_ns);
-            if figures.iter().all(|runs| runs.len() >= RUNS_SHOWN_MIN) {
-                rows.push(row(format!("{test}, {distance}"), &contenders, figures));
+            if figures.iter().all(|runs| runs.len() >= runs_shown_min) {
+                let title = if arguments.by_distance { format!("{test}, {distance}") } else { test.clone() };
+                rows.push(row(title, &contenders, figures));
             }
         }
     }
@@ -123,7 +122,7 @@ fn runs(benchmark: &Path, contenders: &[Contender], test: &str, arguments: &Benc
             eprintln!("{test}, round {round} of {rounds_max}: {}", contender.name);
             runs.add(at, || measure(benchmark, contender, test, arguments))?;
         }
-        if arguments.by_distance && runs.are_enough(arguments.rounds as usize) {
+        if runs.are_enough(arguments.rounds as usize) {
             break;
         }
     }
@@ -193,24 +192,11 @@ fn measure(
             command.args(["-t", test]);
         }
     }
-    let before = cpu_seconds(contender.server.pid())?;
+    let before = contender.server.cpu_seconds()?;
     let output = shell::output(&mut command)?;
-    let cpu_seconds = cpu_seconds(contender.server.pid())? - before;
+    let cpu_seconds = contender.server.cpu_seconds()? - before;
     let figures = Figures::parse(&output, cpu_seconds / f64::from(arguments.requests) * 1e6);
     figures.with_context(|| format!("redis-benchmark printed no figures for {test}: {output}"))
-}
-
-/// CPU time that the threads of process `pid` have used, in user and kernel mode. From the scheduler's own count in
-/// nanoseconds: `/proc/PID/stat` counts in hundredths of a second, much of what a short run takes.
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let mut cpu_ns = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task")).context("the server is gone")? {
-        // A thread may end meanwhile.
-        let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) else { continue };
-        let on_cpu = text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
-        cpu_ns += on_cpu.with_context(|| format!("schedstat reads {text:?}"))?;
-    }
-    Ok(cpu_ns as f64 / 1e9)
 }
 
 /// The command that repeats this measurement.
