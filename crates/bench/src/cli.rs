@@ -17,6 +17,7 @@ use crate::spec::{Endpoint, Limit, Load, RunSpec, Target, Tls, Watch};
 use crate::sweep::sweep;
 use crate::workload::{
     Content, DefaultTestOptions, KeyPattern, Keys, Memtier, Sizes, TemplateOptions, Values, Workload, Zipf,
+    fresh_seed,
 };
 use crate::{BenchError, idle, output, run};
 
@@ -132,9 +133,9 @@ pub struct RunArguments {
     /// Seconds that the server may be silent before the run has failed.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     reply_within: Duration,
-    /// Seed of random choices.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Seed of random choices; the same one makes them again [default: a fresh one, which the report shows].
+    #[arg(long)]
+    seed: Option<u64>,
     /// Decimals of latencies, of which the first three digits are exact; 4 at most.
     #[arg(long, value_name = "DECIMALS", default_value_t = output::DECIMALS)]
     precision: usize,
@@ -302,7 +303,7 @@ impl RunArguments {
             backend: self.io_backend,
             gather_us: self.gather_us,
             reply_within: self.reply_within,
-            seed: self.seed,
+            seed: self.seed.unwrap_or_else(fresh_seed),
         };
         let watch = || Watch {
             server_pid: self.server_pid,
@@ -461,15 +462,20 @@ fn run_all(
     interrupt: &Interrupt,
     printer: &mut Printer<'_>,
 ) -> Result<ExitCode, BenchError> {
-    loop {
+    // The tests behind one that measured nothing are run all the same.
+    let mut fault = None;
+    for repetition in 0.. {
         for spec in specs {
-            let last = if let Some(p99_ms) = arguments.rate_sweep {
-                sweep_one(spec, p99_ms, printer)?
+            let mut spec = spec.clone();
+            spec.load.seed = spec.load.seed.wrapping_add(repetition);
+            let (useless, last) = if let Some(p99_ms) = arguments.rate_sweep {
+                sweep_one(&spec, p99_ms, printer)?
             } else {
-                let result = run(spec)?;
+                let result = run(&spec)?;
                 printer.print(&result)?;
-                result.ending
+                (result.fault(), result.ending)
             };
+            fault = fault.or(useless);
             if last == Ending::Interrupted || interrupt.is_set() {
                 return Ok(ExitCode::from(INTERRUPTED));
             }
@@ -478,13 +484,18 @@ fn run_all(
             }
         }
         if !arguments.repeat {
-            return Ok(ExitCode::SUCCESS);
+            break;
         }
     }
+    fault.map_or(Ok(ExitCode::SUCCESS), |reason| Err(BenchError::Useless(reason)))
 }
 
-/// Searches the highest rate of one workload.
-fn sweep_one(spec: &RunSpec, p99_ms: f64, printer: &mut Printer<'_>) -> Result<Ending, BenchError> {
+/// Searches the highest rate of one workload; why it found nothing of use, and how it ended.
+fn sweep_one(
+    spec: &RunSpec,
+    p99_ms: f64,
+    printer: &mut Printer<'_>,
+) -> Result<(Option<String>, Ending), BenchError> {
     if !(p99_ms.is_finite() && p99_ms > 0.0) {
         return Err(BenchError::Usage("the bound of --rate-sweep is above 0".to_owned()));
     }
@@ -496,8 +507,10 @@ fn sweep_one(spec: &RunSpec, p99_ms: f64, printer: &mut Printer<'_>) -> Result<E
         }
     })?;
     failure?;
-    let last = swept.probes.last().map_or(Ending::Complete, |(result, _)| result.ending.clone());
-    let early = if last == Ending::Complete { "" } else { ", the search ended early" };
+    let last = swept.probes.last().map(|(result, _)| result);
+    let fault = last.filter(|_| swept.best.is_none()).and_then(RunResult::fault);
+    let last = last.map_or(Ending::Complete, |result| result.ending.clone());
+    let early = if last == Ending::Complete && fault.is_none() { "" } else { ", the search ended early" };
     let bound = if swept.client_bound { ", client-bound" } else { "" };
     let line = match &swept.best {
         Some(best) => {
@@ -512,7 +525,7 @@ fn sweep_one(spec: &RunSpec, p99_ms: f64, printer: &mut Printer<'_>) -> Result<E
         }
     };
     printer.line(&line)?;
-    Ok(last)
+    Ok((fault, last))
 }
 
 /// Writes results as they come.

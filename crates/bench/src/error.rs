@@ -23,6 +23,8 @@ pub enum BenchError {
     Interrupted,
     /// A run that began ended early; its partial result was given before.
     Ended(String),
+    /// A run came to its end and measured nothing of use; its result was given before.
+    Useless(String),
     /// The system refused something else, a thread or an event loop.
     System(io::Error),
 }
@@ -35,6 +37,7 @@ impl fmt::Display for BenchError {
                 write!(f, "cannot connect to {address}: {}", connect_reason(error))
             }
             BenchError::Refused(reply) => write!(f, "the server refused the connection: {reply}"),
+            BenchError::Useless(reason) => f.write_str(reason),
             BenchError::Interrupted => f.write_str("interrupted"),
             BenchError::Ended(reason) => write!(f, "the run ended early: {reason}"),
             BenchError::System(error) => error.fmt(f),

@@ -96,6 +96,9 @@ pub fn report(result: &RunResult, decimals: usize) -> String {
     if let Some(us) = settings.gather_us {
         push(&mut how, format_args!(", replies gathered for up to {us} us"));
     }
+    if let Some(seed) = settings.seed {
+        push(&mut how, format_args!(", seed {seed}"));
+    }
     push(&mut out, format_args!("  {how}\n\nLatency (msec, cumulative):\n"));
     let latency = &result.latency;
     let columns = [
@@ -210,6 +213,7 @@ mod tests {
                 warm_up_seconds: 0.0,
                 io_backend: "epoll".to_owned(),
                 gather_us: None,
+                seed: Some(7),
             },
             started_unix_ms: 0,
             duration_seconds: 1.25,
@@ -299,7 +303,7 @@ mod tests {
         let expected = "\
 ====== SET ======
   100000 requests completed in 1.25 seconds
-  50 parallel clients, 1 threads, pipeline 16, 3 bytes payload, 1000 keys
+  50 parallel clients, 1 threads, pipeline 16, 3 bytes payload, 1000 keys, seed 7
 
 Latency (msec, cumulative):
       avg       min       p50       p75       p90       p95       p99     p99.9    p99.99       max

@@ -71,6 +71,21 @@ impl RunResult {
         self.errors.values().sum()
     }
 
+    /// Why a run that came to its end measured nothing of use: no reply, or nothing but errors.
+    pub fn fault(&self) -> Option<String> {
+        if self.ending != Ending::Complete {
+            return None;
+        }
+        match self.requests {
+            0 => Some(format!("{}: no request was answered", self.test)),
+            all if self.error_count() == all => {
+                let first = self.first_error.as_deref().unwrap_or("unknown");
+                Some(format!("{}: all {all} replies were errors, the first one: {first}", self.test))
+            }
+            _ => None,
+        }
+    }
+
     /// Hits among all reads, from 0 to 1; `None` when nothing was read.
     pub fn hit_rate(&self) -> Option<f64> {
         let reads = self.hits + self.misses;
@@ -110,6 +125,10 @@ pub struct Settings {
     /// How long it waited for replies to come together, in microseconds at most, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_us: Option<u32>,
+    /// The seed of its random choices; with it and the same settings they are made again. Absent in results of
+    /// versions that did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 /// The way to the server.

@@ -188,7 +188,7 @@ pub struct Load {
     pub gather_us: u32,
     /// How long the server may be silent while requests wait for it; then the run has failed.
     pub reply_within: Duration,
-    /// Seed of all that is drawn at random.
+    /// Seed of all that is drawn at random; workloads of different names draw different sequences from it.
     pub seed: u64,
 }
 

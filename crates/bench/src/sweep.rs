@@ -45,13 +45,16 @@ pub fn sweep(
     search(spec.load.rate.unwrap_or(1000.0), |rate| {
         let mut spec = spec.clone();
         spec.load.rate = Some(rate);
+        let seed = spec.load.seed;
         let mut tries = 0;
         let mut client_bound = true;
         while tries < TRIES || (client_bound && tries < TRIES_CLIENT_BOUND) {
             tries += 1;
+            spec.load.seed = seed.wrapping_add(probes.len() as u64);
             let result = run(&spec)?;
             let held = holds(&result, rate, p99_us_max);
-            stopped = result.ending != Ending::Complete;
+            let refused = result.requests > 0 && result.fault().is_some();
+            stopped = refused || result.ending != Ending::Complete;
             client_bound &= result.is_client_bound();
             tell(&result, held);
             if held {
@@ -74,7 +77,7 @@ pub fn sweep(
 fn holds(result: &RunResult, rate: f64, p99_us_max: f64) -> bool {
     result.latency.p99_us <= p99_us_max
         && result.unanswered == 0
-        && result.requests > 0
+        && result.fault().is_none()
         && result.requests_per_second >= KEPT_MIN * rate
 }
 

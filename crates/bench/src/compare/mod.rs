@@ -46,6 +46,9 @@ pub struct CompareArguments {
     /// Seconds of a run, in place of the study's requests or seconds.
     #[arg(long)]
     seconds: Option<f64>,
+    /// Seed of random choices, in place of the study's or a fresh one.
+    #[arg(long)]
+    seed: Option<u64>,
     /// Only these engines of the study.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     engines: Vec<String>,
@@ -70,6 +73,7 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
         roots: &arguments.roots,
         rounds: arguments.rounds,
         seconds: arguments.seconds,
+        seed: arguments.seed,
     })?;
     let stem = arguments.study.file_stem().unwrap_or_default();
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("bench-results").join(stem));

@@ -39,6 +39,13 @@ pub struct Outcome {
     /// The simulated links, by their round trip.
     #[serde(default)]
     pub links: BTreeMap<u32, LinkKind>,
+    /// What the command line made shorter than the study has it, a few words each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shortened: Vec<String>,
+    /// The seed of all random choices; each run has one of its own that follows from it. Absent in results of
+    /// versions that did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 /// The machine that the load generator ran on.
@@ -110,6 +117,12 @@ impl Outcome {
             (round_trip, Some(kind)) => format!("{round_trip} ms link ({})", kind.name()),
             (round_trip, None) => format!("{round_trip} ms link"),
         }
+    }
+
+    /// A sentence on what was made shorter than the study has it, if anything was.
+    pub fn about_shortening(&self) -> Option<String> {
+        let what = self.shortened.join(", ");
+        (!what.is_empty()).then(|| format!("Shortened on the command line: {what}."))
     }
 
     /// A sentence on each simulated link.

@@ -23,13 +23,13 @@ use super::engine::{Certificate, Running, Surroundings, differences};
 use super::network::{Link, Wanted};
 use super::outcome::{Cell, EngineFacts, KeyMemory, Machine, Metric, Outcome};
 use super::relay::Relay;
-use super::study::{Engine, NamedWorkload, Point, Study};
+use super::study::{Engine, NamedWorkload, Point, REQUESTS_DEFAULT, Study};
 use super::{command_line, stats};
 use crate::BenchError;
 use crate::interrupt::Interrupt;
 use crate::results::{ClientBound, Ending, LinkKind, LinkUse, RunResult, Transport};
 use crate::spec::{Limit, Load, RunSpec, Target, Watch};
-use crate::workload::Workload;
+use crate::workload::{Workload, fresh_seed};
 
 /// Connections and pipeline depth of what is sent before measuring.
 const FILL_CONNECTIONS: usize = 8;
@@ -38,8 +38,6 @@ const FILL_PIPELINE: usize = 16;
 const LIST_FILL_REQUESTS: u64 = 1_000;
 /// A relay that is busy for so much of the time is the limit.
 const RELAY_BUSY_MIN: f64 = 0.9;
-/// Requests of a run where the study says neither requests nor seconds: redis-benchmark's.
-const REQUESTS_DEFAULT: u64 = 100_000;
 
 /// A study that runs.
 pub struct Runner<'a> {
@@ -51,6 +49,8 @@ pub struct Runner<'a> {
     /// What went wrong, one line each.
     problems: Vec<String>,
     runs_done: usize,
+    /// How often a point was measured, by all engines each time.
+    points_done: u64,
     /// Engines of the present group that went away, with their place in it.
     gone: Vec<(usize, String)>,
     /// What TLS is measured with, when the study asks for it.
@@ -86,6 +86,8 @@ impl<'a> Runner<'a> {
             cells: Vec::new(),
             memory: Vec::new(),
             links: BTreeMap::new(),
+            seed: Some(study.seed.unwrap_or_else(fresh_seed)),
+            shortened: study.shortened.clone(),
         };
         Self {
             study,
@@ -94,6 +96,7 @@ impl<'a> Runner<'a> {
             outcome,
             problems: Vec::new(),
             runs_done: 0,
+            points_done: 0,
             gone: Vec::new(),
             certificate: None,
         }
@@ -102,6 +105,10 @@ impl<'a> Runner<'a> {
     /// Runs it to the end; the outcome, and what went wrong.
     pub fn run(mut self) -> (Outcome, Vec<String>) {
         self.find_programs();
+        if let Some(reason) = self.nothing_to_compare() {
+            self.problems.push(reason);
+            return (self.outcome, self.problems);
+        }
         let load = &self.study.load;
         let mut first = true;
         'groups: for (number, &round_trip_ms) in load.round_trips_ms.iter().enumerate() {
@@ -129,17 +136,68 @@ impl<'a> Runner<'a> {
         if self.is_over() {
             self.note("the study was interrupted: what follows is what was measured until then".to_owned());
         }
-        let wanted = self.study.baseline.as_ref().map(|name| name.get_ref().clone());
-        let has_cells = |name: &&String| {
+        self.choose_baseline();
+        self.note_short_runs();
+        (self.outcome, self.problems)
+    }
+
+    /// Why the engines that are installed make no comparison, if the study is one.
+    fn nothing_to_compare(&self) -> Option<String> {
+        let left_out = |facts: &&EngineFacts| facts.left_out.is_some();
+        let missing = |facts: &EngineFacts| {
+            let (name, reason) = (&facts.name, facts.left_out.as_deref().unwrap_or_default());
+            format!("{name} is left out ({reason}); --program {name}=PATH names its program")
+        };
+        let there: Vec<&str> = self.outcome.measured().map(|facts| facts.name.as_str()).collect();
+        let mut absent = self.outcome.engines.iter().filter(left_out);
+        match there[..] {
+            [] => Some("nothing was measured: no engine of the study is there".to_owned()),
+            [only] if self.outcome.engines.len() > 1 => Some(format!(
+                "nothing to compare {only} with: {}; --engines {only} measures it alone",
+                missing(absent.next()?)
+            )),
+            _ => {
+                let baseline = self.study.baseline.as_ref()?.get_ref();
+                let facts = absent.find(|facts| facts.name == *baseline)?;
+                Some(format!(
+                    "the baseline {}; --engines {} goes without it",
+                    missing(facts),
+                    there.join(",")
+                ))
+            }
+        }
+    }
+
+    /// The engine that differences are relative to: the study's, else the first that was measured.
+    fn choose_baseline(&mut self) {
+        let has_figures = |name: &&String| {
             self.outcome.cells.iter().any(|cell| cell.engine == **name && !cell.rounds.is_empty())
         };
+        let wanted = self.study.baseline.as_ref().map(|name| name.get_ref().clone());
         let names: Vec<String> = self.outcome.measured().map(|engine| engine.name.clone()).collect();
-        let baseline = wanted.iter().chain(&names).find(has_cells).cloned();
-        self.outcome.baseline = baseline.unwrap_or_default();
-        if self.outcome.baseline.is_empty() && self.problems.is_empty() {
-            self.problems.push("nothing was measured: no engine of the study is there".to_owned());
+        let baseline = wanted.iter().chain(&names).find(has_figures).cloned().unwrap_or_default();
+        match wanted.filter(|wanted| *wanted != baseline) {
+            _ if baseline.is_empty() && self.problems.is_empty() => {
+                self.problems.push("nothing was measured".to_owned());
+            }
+            Some(wanted) if !baseline.is_empty() => {
+                self.fail(format!(
+                    "the baseline {wanted} was not measured: differences are to {baseline} instead"
+                ));
+            }
+            _ => {}
         }
-        (self.outcome, self.problems)
+        self.outcome.baseline = baseline;
+    }
+
+    /// Marks runs that the command line gave seconds, where the study has a number of requests, as far as they
+    /// were shorter.
+    fn note_short_runs(&mut self) {
+        let Some(requests) = self.study.requests_replaced else { return };
+        let runs = self.outcome.cells.iter().flat_map(|cell| &cell.rounds);
+        if let Some(least) = runs.map(|run| run.requests).min().filter(|least| *least < requests) {
+            self.outcome.shortened.push(format!("runs of {least} requests and more in place of {requests}"));
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -312,6 +370,7 @@ impl<'a> Runner<'a> {
             connections: FILL_CONNECTIONS,
             pipeline: FILL_PIPELINE,
             limit: Limit::Requests(requests),
+            seed: self.seed(),
             reply_within: self.reply_within(),
             ..Load::default()
         };
@@ -371,6 +430,7 @@ impl<'a> Runner<'a> {
                     value_bytes: group.value_bytes,
                     connections: all,
                 };
+                self.points_done += 1;
                 for turn in 0..engines.len() {
                     let slot = (turn + round) % engines.len();
                     let Some(running) = &mut engines[slot] else {
@@ -433,7 +493,7 @@ impl<'a> Runner<'a> {
         let spec = RunSpec {
             target,
             workload: workload.workload.clone(),
-            load: self.load(round, point),
+            load: self.load(point),
             watch: Watch {
                 server_pid: running.pid,
                 progress: true,
@@ -463,7 +523,7 @@ impl<'a> Runner<'a> {
                 let bound = if result.is_client_bound() { ", client-bound" } else { "" };
                 eprintln!("{before}: {rate:.0} requests/s, p99 {p99:.3} ms{bound}");
                 let failure = match &result.ending {
-                    Ending::Complete => None,
+                    Ending::Complete => result.fault(),
                     Ending::Interrupted => Some("interrupted".to_owned()),
                     Ending::Failed(reason) => Some(reason.clone()),
                 };
@@ -483,8 +543,8 @@ impl<'a> Runner<'a> {
             self.fail(format!("{}, {}: {gone}{reason}", running.name, describe(point)));
         }
         let cell = self.cell(&running.name, point);
-        // A run that answered nothing has no figures.
-        cell.rounds.extend(result.filter(|result| result.requests > 0));
+        // A run that answered nothing has no figures, and the rate of error replies is none of the test's.
+        cell.rounds.extend(result.filter(|result| result.requests > 0 && result.fault().is_none()));
         cell.failure = failure.or(cell.failure.take());
         answers
     }
@@ -493,8 +553,13 @@ impl<'a> Runner<'a> {
         Duration::from_secs_f64(self.study.load.reply_within_seconds)
     }
 
+    /// The seed of the next run: each draws other keys, the engines that are compared the same.
+    fn seed(&self) -> u64 {
+        self.outcome.seed.unwrap_or_default().wrapping_add(self.points_done)
+    }
+
     /// The load of a run at `point`.
-    fn load(&self, round: usize, point: &Point) -> Load {
+    fn load(&self, point: &Point) -> Load {
         let load = &self.study.load;
         Load {
             threads: load.client_threads.count(point.io_threads),
@@ -506,8 +571,7 @@ impl<'a> Runner<'a> {
             },
             warm_up: Duration::from_secs_f64(load.warm_up_seconds),
             rate: load.rate,
-            // Each round draws other keys, each engine of a round the same.
-            seed: round as u64 + 1,
+            seed: self.seed(),
             reply_within: self.reply_within(),
             ..Load::default()
         }

@@ -15,6 +15,8 @@ use crate::workload::{
     Content, DefaultTestOptions, KeyPattern, Keys, Sizes, TemplateOptions, Values, Workload,
 };
 
+/// Requests of a run where the study says neither requests nor seconds: redis-benchmark's.
+pub(super) const REQUESTS_DEFAULT: u64 = 100_000;
 /// Rounds of `--quick` where the study does not say.
 const QUICK_ROUNDS: u32 = 2;
 /// Requests and seconds of a run of `--quick` where the study does not say.
@@ -39,6 +41,9 @@ pub struct Study {
     /// Goes on when engines differ in maxmemory, save or appendonly; the reports say so.
     #[serde(default)]
     pub allow_different_settings: bool,
+    /// The seed of all random choices; a fresh one when absent.
+    #[serde(default)]
+    pub seed: Option<u64>,
     /// The load that all workloads share.
     #[serde(default)]
     pub load: Load,
@@ -54,6 +59,12 @@ pub struct Study {
     /// What is sent.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<WorkloadEntry>,
+    /// What [`Study::adapt`] made shorter than the file has it, a few words each.
+    #[serde(skip)]
+    pub shortened: Vec<String>,
+    /// The requests of a run that [`Study::adapt`] replaced by seconds.
+    #[serde(skip)]
+    pub requests_replaced: Option<u64>,
 }
 
 fn default_rounds() -> u32 {
@@ -288,6 +299,8 @@ pub struct Changes<'a> {
     pub rounds: Option<u32>,
     /// Seconds of a run.
     pub seconds: Option<f64>,
+    /// The seed of all random choices.
+    pub seed: Option<u64>,
 }
 
 /// What is sent: tests of redis-benchmark, or commands.
@@ -365,7 +378,7 @@ impl Study {
 
     /// Puts what the command line says in place.
     pub fn adapt(&mut self, changes: &Changes<'_>) -> Result<(), BenchError> {
-        let Changes { engines, programs, roots, rounds, seconds } = *changes;
+        let Changes { engines, programs, roots, rounds, seconds, seed } = *changes;
         let known = |study: &Study, name: &str| match study.engines.iter().any(|engine| engine.name() == name)
         {
             true => Ok(()),
@@ -398,9 +411,20 @@ impl Study {
             self.engines.retain(|engine| engines.iter().any(|name| name == engine.name()));
             self.baseline = self.baseline.take().filter(|name| engines.contains(name.get_ref()));
         }
+        self.seed = seed.or(self.seed);
+        if let Some(rounds) = rounds.filter(|rounds| *rounds < self.rounds) {
+            self.shortened.push(format!("{rounds} rounds in place of {}", self.rounds));
+        }
         self.rounds = rounds.unwrap_or(self.rounds);
         if let Some(seconds) = seconds {
             let load = &mut self.load;
+            match load.seconds {
+                Some(wanted) if seconds < wanted => {
+                    self.shortened.push(format!("runs of {seconds} s in place of {wanted} s"));
+                }
+                Some(_) => {}
+                None => self.requests_replaced = Some(load.requests.unwrap_or(REQUESTS_DEFAULT)),
+            }
             (load.requests, load.seconds) = (None, Some(seconds));
             load.warm_up_seconds = load.warm_up_seconds.min(seconds / 4.0);
         }

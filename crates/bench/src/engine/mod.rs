@@ -24,7 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::BenchError;
 use crate::results::{ClusterUse, Ending, LoopMode, RunResult, ServerUse, Settings, Transport};
-use crate::spec::{Endpoint, RunSpec};
+use crate::spec::{Endpoint, Limit, RunSpec};
 use crate::usage::ProcessUse;
 use crate::workload::Sequences;
 use connection::Server;
@@ -132,6 +132,9 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     let wrong = |reason: &str| Err(BenchError::Usage(reason.to_owned()));
     if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
         return wrong("connections, threads and pipeline depth are at least 1");
+    }
+    if matches!(load.limit, Limit::Requests(0) | Limit::Duration(Duration::ZERO)) {
+        return wrong("requests and duration are above 0");
     }
     if spec.target.tls.is_some() && matches!(spec.target.endpoint, Endpoint::Unix(_)) {
         return wrong("TLS goes over TCP, not over a Unix socket");
@@ -267,5 +270,6 @@ fn settings(spec: &RunSpec, backend: Backend, threads: usize) -> Settings {
         warm_up_seconds: load.warm_up.as_secs_f64(),
         io_backend: backend.name().to_owned(),
         gather_us: (load.gather_us > 0).then_some(load.gather_us),
+        seed: Some(load.seed),
     }
 }

@@ -157,7 +157,7 @@ impl<'a> Worker<'a> {
             LoopOptions { backend: load.backend, gather_us_max: load.gather_us, ..LoopOptions::default() };
         // Sleeps end when they are due; failing, they end some 50 µs later, which only an open loop notices.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
-        let mut draw = Draw::new(load.seed.wrapping_add(index as u64), sequences);
+        let mut draw = Draw::of_thread(load.seed, &spec.workload.name, index, sequences);
         if load.verify {
             draw.let_values_follow_keys();
         }

@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::charts::{Group, STYLE};
-use super::markdown::{figure, order};
+use super::markdown::{figure, order, thousands};
 use super::text;
 use super::view::{self, Row, Verdict, View, views};
 use crate::compare::outcome::{Metric, Outcome};
@@ -66,7 +66,13 @@ pub fn page(outcome: &Outcome, groups: &[Group]) -> String {
                         (metric_choice(outcome))
                         @for view in &views { (table(outcome, view)) }
                     }
-                    @for group in groups { (section(group)) }
+                    @for run in groups.chunk_by(|one, other| is_single(one) && is_single(other)) {
+                        @if is_single(&run[0]) {
+                            div class={ "singles of-" (run.len().min(3)) } { @for group in run { (section(group)) } }
+                        } @else {
+                            (section(&run[0]))
+                        }
+                    }
                     (setting(outcome))
                 }
                 footer { "Made by saker-bench. All figures, round by round, are in results.json beside this page." }
@@ -99,6 +105,9 @@ fn notes(outcome: &Outcome) -> Markup {
         @if outcome.quick {
             p.warning { strong { "A quick run." } " Shorter and with less load than the study is made for: it only demonstrates, its figures are nothing to rely on." }
         }
+        @if let Some(sentence) = outcome.about_shortening() {
+            p.warning { strong { (sentence) } " Differences and high percentiles are less sure than the study's." }
+        }
         @if bound > 0 {
             p.warning {
                 strong { (bound) " of " (outcome.cells.len()) " measurements are client-bound." }
@@ -119,31 +128,38 @@ fn notes(outcome: &Outcome) -> Markup {
 fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
-    let rows: Vec<&Row<'_>> = views.iter().flat_map(|view| &view.rows).collect();
+    let rows = view::common_rows(views, Metric::Rate);
+    let all_rows = views.iter().map(|view| view.rows.len()).sum::<usize>();
     let ratio = |at: usize, metric: Metric| {
         let one = |row: &&Row<'_>| {
             Some(row.median(at, metric)? / row.median(base, metric).filter(|value| *value > 0.0)?)
         };
+        let rows = view::common_rows(views, metric);
         stats::geometric_mean(rows.iter().filter_map(one)).map(|ratio| (ratio - 1.0) * 100.0)
     };
     let count = |at: usize, verdict: Verdict| {
         let verdicts = rows.iter().filter_map(|row| row.difference(at, base, Metric::Rate));
         verdicts.filter(|difference| difference.verdict == verdict).count()
     };
-    let compared =
-        |at: usize| rows.iter().filter(|row| row.difference(at, base, Metric::Rate).is_some()).count();
+    let over = match rows.len() {
+        1 => "1 row".to_owned(),
+        count => format!("{count} rows"),
+    };
+    let over = if rows.len() < all_rows { format!("the {over} that all engines have") } else { over };
     html! {
         div.cards {
             @for at in order(engines.len(), base) {
-                @let facts = outcome.engines.iter().find(|engine| engine.name == engines[at]);
-                div class={ "card " (super::charts::colour_class(at)) } {
-                    h3 { (engines[at]) " " small { (facts.map_or("", |facts| facts.version.as_str())) } }
+                @let facts = outcome.engines.iter().find(|engine| engine.name == engines[at].name);
+                div class={ "card " (super::charts::colour_class(engines[at])) } {
+                    h3 { (engines[at].name) " " small { (facts.map_or("", |facts| facts.version.as_str())) } }
                     @if at == base {
                         p { "The baseline that the others are compared with." }
                     } @else {
                         @if let Some(rate) = ratio(at, Metric::Rate) {
                             p.big { (text::percent(rate)) }
-                            p { "requests/s, geometric mean over " (compared(at)) @if compared(at) == 1 { " row" } @else { " rows" } }
+                            p { "requests/s, geometric mean over " (over) }
+                        } @else {
+                            p { "No row has figures of all engines." }
                         }
                         p {
                             span.better { (count(at, Verdict::Better)) " better" } " · "
@@ -183,13 +199,13 @@ fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
     let base = view::baseline_at(outcome);
     html! {
         h3 { (view.title) }
-        div.scroll {
+        div.scroll tabindex="0" {
             table {
                 thead {
                     tr {
                         th { "test" }
                         @for at in order(engines.len(), base) {
-                            th.number { (engines[at]) }
+                            th.number { (engines[at].name) }
                             @if at != base { th.number { "difference" } }
                         }
                     }
@@ -202,7 +218,13 @@ fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
                 }
             }
         }
+        (scroll_hint())
     }
+}
+
+/// Shown below a table that is wider than its place.
+fn scroll_hint() -> Markup {
+    html! { p.hint { "The table goes on to the side: scroll it. →" } }
 }
 
 fn table_row(row: &Row<'_>, engines: usize, base: usize, metric: Metric) -> Markup {
@@ -248,6 +270,11 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
+/// Whether it takes no more than a column.
+fn is_single(group: &Group) -> bool {
+    group.pictures.len() == 1
+}
+
 fn section(group: &Group) -> Markup {
     html! {
         section id=(group.id) {
@@ -270,6 +297,18 @@ fn client_threads(outcome: &Outcome) -> String {
     }
 }
 
+/// `1,000 keys`, or `1,000 to 9,000 keys` where runs differ; `None` where all requests used the same key.
+fn keyspace(outcome: &Outcome) -> Option<String> {
+    let runs = outcome.cells.iter().flat_map(|cell| &cell.rounds);
+    let counts: Vec<u64> = runs.map(|run| run.settings.keyspace).filter(|count| *count > 0).collect();
+    let (least, most) = (*counts.iter().min()?, *counts.iter().max()?);
+    let thousands = |count: u64| thousands(count as f64);
+    Some(match least == most {
+        true => format!("{} keys", thousands(most)),
+        false => format!("{} to {} keys", thousands(least), thousands(most)),
+    })
+}
+
 fn setting(outcome: &Outcome) -> Markup {
     let machine = &outcome.machine;
     let one = outcome.cells.iter().find_map(|cell| cell.rounds.first());
@@ -284,7 +323,9 @@ fn setting(outcome: &Outcome) -> Markup {
                     dd {
                         (client_threads(outcome))
                         ", pipeline " (run.settings.pipeline) ", RESP" (run.settings.resp)
-                        ", " (run.settings.keyspace) " keys, " (run.settings.io_backend)
+                        @if let Some(keys) = keyspace(outcome) { ", " (keys) }
+                        ", " (run.settings.io_backend)
+                        @if let Some(seed) = outcome.seed { ", seed " (seed) }
                         ", on the same machine unless an engine's address says otherwise"
                     }
                 }
@@ -292,7 +333,7 @@ fn setting(outcome: &Outcome) -> Markup {
                 dt { "Confidence" }
                 dd { "Intervals of medians come from order statistics of the rounds: with few rounds they are the whole range." }
             }
-            div.scroll {
+            div.scroll tabindex="0" {
                 table {
                     thead { tr { th { "engine" } th { "version" } th { "started by" } th { "settings" } } }
                     tbody {
@@ -307,6 +348,7 @@ fn setting(outcome: &Outcome) -> Markup {
                     }
                 }
             }
+            (scroll_hint())
         }
     }
 }

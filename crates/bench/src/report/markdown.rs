@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::text;
-use super::view::{self, Row, Verdict, View, views};
+use super::view::{self, Engine, Row, Verdict, View, views};
 use crate::compare::outcome::{Metric, Outcome};
 
 /// What beside requests/s and latencies gets a table, where it is known.
@@ -37,15 +37,19 @@ fn write_all(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let machine = &outcome.machine;
     writeln!(
         out,
-        "{}; {}, {} cores, {:.0} GB, {}. Medians of {} interleaved rounds.{}\n",
+        "{}; {}, {} cores, {:.0} GB, {}. Medians of {} interleaved rounds.{}{}\n",
         text::moment(outcome.started_unix_ms),
         machine.cpu,
         machine.cores,
         machine.memory_bytes as f64 / 1e9,
         machine.system,
         outcome.rounds,
+        outcome.seed.map_or_else(String::new, |seed| format!(" Seed {seed}.")),
         if outcome.quick { " A quick run: its figures only demonstrate." } else { "" },
     )?;
+    if let Some(sentence) = outcome.about_shortening() {
+        writeln!(out, "**{sentence}**\n")?;
+    }
     writeln!(out, "| engine | version | started by |\n|---|---|---|")?;
     for engine in outcome.measured() {
         writeln!(out, "| {} | {} | `{}` |", engine.name, engine.version, engine.start)?;
@@ -85,11 +89,11 @@ fn all_metrics() -> impl Iterator<Item = Metric> {
 }
 
 /// The heading of a table and the rule below it.
-fn heading(out: &mut String, first: &str, engines: &[&str], base: usize) -> std::fmt::Result {
+fn heading(out: &mut String, first: &str, engines: &[Engine<'_>], base: usize) -> std::fmt::Result {
     let mut heading = format!("| {first} |");
     let mut rule = "|---|".to_owned();
     for at in order(engines.len(), base) {
-        write!(heading, " {} |", engines[at])?;
+        write!(heading, " {} |", engines[at].name)?;
         rule += "--:|";
         if at != base {
             heading += " difference |";
@@ -181,7 +185,7 @@ pub fn figure(value: f64, metric: Metric) -> String {
 }
 
 /// A whole number with commas.
-fn thousands(value: f64) -> String {
+pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

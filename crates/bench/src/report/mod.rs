@@ -2,6 +2,7 @@
 //! [`Outcome`] alone, so that they can be made anew from results.json.
 
 pub mod charts;
+mod colour;
 pub mod csv;
 pub mod html;
 pub mod json;

@@ -4,6 +4,7 @@
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::rounds::transport_name;
 use crate::compare::study::Point;
+use crate::report::colour;
 use crate::report::text::io_threads_name;
 use crate::results::Transport;
 
@@ -42,15 +43,38 @@ pub struct Row<'a> {
     pub cells: Vec<Option<&'a Cell>>,
 }
 
+/// An engine as reports show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Engine<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its colour, by the number that the style sheet has for it.
+    pub colour: usize,
+}
+
 /// The engines that have cells, in the study's order.
-pub fn engines(outcome: &Outcome) -> Vec<&str> {
-    let has_cells = |name: &&str| outcome.cells.iter().any(|cell| cell.engine == *name);
-    outcome.engines.iter().map(|engine| engine.name.as_str()).filter(has_cells).collect()
+pub fn engines(outcome: &Outcome) -> Vec<Engine<'_>> {
+    // Those that were left out keep their colours from the others.
+    let names: Vec<&str> = outcome.engines.iter().map(|engine| engine.name.as_str()).collect();
+    let colours = colour::of(&names);
+    let has_cells = |engine: &Engine<'_>| outcome.cells.iter().any(|cell| cell.engine == engine.name);
+    names.iter().zip(colours).map(|(name, colour)| Engine { name, colour }).filter(has_cells).collect()
+}
+
+/// The rows over which engines are compared as a whole: those that all engines have a figure for, of the engines
+/// that have any. Figures over different rows would compare the rows.
+pub fn common_rows<'v, 'a>(views: &'v [View<'a>], metric: Metric) -> Vec<&'v Row<'a>> {
+    let rows: Vec<&Row<'_>> = views.iter().flat_map(|view| &view.rows).collect();
+    let engines = rows.first().map_or(0, |row| row.cells.len());
+    let has_figures = |at: &usize| rows.iter().any(|row| row.median(*at, metric).is_some());
+    let engines: Vec<usize> = (0..engines).filter(has_figures).collect();
+    let is_common = |row: &&Row<'_>| engines.iter().all(|at| row.median(*at, metric).is_some());
+    rows.iter().copied().filter(is_common).collect()
 }
 
 /// The place of the baseline among [`engines`].
 pub fn baseline_at(outcome: &Outcome) -> usize {
-    engines(outcome).iter().position(|name| *name == outcome.baseline).unwrap_or(0)
+    engines(outcome).iter().position(|engine| engine.name == outcome.baseline).unwrap_or(0)
 }
 
 /// The entries of `items` without repetition, in the order of their first.
@@ -80,7 +104,7 @@ pub fn views(outcome: &Outcome) -> Vec<View<'_>> {
             let rate = |cell: &&Cell| cell.median(Metric::Rate).unwrap_or(-1.0);
             cells.max_by(|one, other| rate(one).total_cmp(&rate(other)))
         };
-        let row = |test| Row { test, cells: engines.iter().map(|engine| best(test, engine)).collect() };
+        let row = |test| Row { test, cells: engines.iter().map(|engine| best(test, engine.name)).collect() };
         View {
             conditions: *conditions,
             title: title(outcome, conditions, &all),

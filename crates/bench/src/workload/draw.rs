@@ -15,6 +15,11 @@ impl Sequences {
     }
 }
 
+/// A seed that nobody chose, short enough to be typed.
+pub fn fresh_seed() -> u64 {
+    fastrand::u32(..).into()
+}
+
 /// The state of one thread's choices.
 #[derive(Debug)]
 pub struct Draw {
@@ -33,7 +38,16 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// Choices from `seed`.
+    /// The choices of thread `index` of a run of the workload called `name` with `seed`: other ones for each of
+    /// the three, the same whenever all three are.
+    pub fn of_thread(seed: u64, name: &str, index: usize, sequences: Sequences) -> Self {
+        // FNV-1a, so that a seed means the same in every build.
+        let bytes = seed.to_le_bytes().into_iter().chain((index as u64).to_le_bytes()).chain(name.bytes());
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Self::new(bytes.fold(0xcbf2_9ce4_8422_2325, mix), sequences)
+    }
+
+    /// Choices from `seed` as it is.
     pub fn new(seed: u64, sequences: Sequences) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
@@ -64,5 +78,23 @@ impl Draw {
     /// The next number of a counter. Relaxed: it orders nothing else.
     pub(super) fn next_of(&mut self, counter: usize) -> u64 {
         self.sequences.0.get(counter).map_or(0, |counter| counter.fetch_add(1, Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_seeds_and_threads_draw_apart_and_repeat_themselves() {
+        let numbers = |seed, name, index| {
+            let mut draw = Draw::of_thread(seed, name, index, Sequences::new(0));
+            [(); 8].map(|()| draw.below(u32::MAX))
+        };
+        let first = numbers(7, "SET", 0);
+        assert_eq!(first, numbers(7, "SET", 0));
+        for other in [numbers(7, "GET", 0), numbers(8, "SET", 0), numbers(7, "SET", 1)] {
+            assert!(first.iter().zip(other).all(|(one, other)| *one != other), "{first:?} {other:?}");
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::BenchError;
 
 pub use defaults::{DEFAULT_TESTS, DefaultTestOptions};
 pub use distribution::{KeyPattern, Keys, Zipf};
-pub use draw::{Draw, Sequences};
+pub use draw::{Draw, Sequences, fresh_seed};
 pub use memtier::Memtier;
 pub use slot::{SLOTS, slot};
 pub use template::{Template, TemplateOptions};

@@ -33,6 +33,8 @@ fn what_makes_no_sense_is_told_in_one_line() {
     fails(&["--ratio", "1"], "\"1\" is no ratio");
     fails(&["--ratio", "1:1", "--key-pattern", "X:R"], "no key pattern");
     fails(&["-c", "0"], "at least 1");
+    fails(&["--duration", "0"], "requests and duration are above 0");
+    fails(&["-n", "0"], "requests and duration are above 0");
     fails(&["--rate", "1000", "--gather-us", "50"], "in a closed loop only");
     fails(&["--file", "/nowhere/at/all"], "cannot read /nowhere/at/all");
     fails(&["--verify", "-t", "set"], "nothing to verify");
@@ -56,6 +58,19 @@ fn flags_that_name_the_server_and_its_user_mean_what_they_mean_to_redis_benchmar
         server.first_words(),
         ["HELLO 3 AUTH joe secret", "SELECT 3", "CLIENT TRACKING on", "PING"].map(str::to_owned)
     );
+}
+
+#[test]
+fn a_test_that_gets_nothing_but_errors_has_failed() {
+    let server = SlowServer::start(Oddities { error_every: Some(1), ..Oddities::default() });
+    let port = server.port().to_string();
+    // The tests behind it are run, and all figures printed.
+    let flags = ["-p", &port, "-n", "100", "-c", "2", "-q", "-t", "set,get"];
+    let printed = fails(&flags, "SET: all 100 replies were errors, the first one: ");
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    let sweep = ["-p", &port, "--rate-sweep", "1", "-n", "20", "-q", "-t", "set"];
+    let printed = fails(&sweep, "SET: all 20 replies were errors");
+    assert!(printed.contains("no rate was found, the search ended early"), "{printed}");
 }
 
 #[test]

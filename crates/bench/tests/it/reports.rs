@@ -36,6 +36,7 @@ fn run(point: &Point, rate: f64, round: u32) -> RunResult {
             warm_up_seconds: 0.0,
             io_backend: "epoll".to_owned(),
             gather_us: None,
+            seed: Some(41 + u64::from(round)),
         },
         started_unix_ms: 1_783_260_180_000 + u64::from(round) * 1_000,
         duration_seconds: 10_000.0 / rate,
@@ -164,6 +165,8 @@ fn outcome() -> Outcome {
         cells: cells(),
         memory: vec![memory("alpha", 120.5), memory("beta", 99.9)],
         links: BTreeMap::new(),
+        seed: Some(41),
+        shortened: Vec::new(),
     }
 }
 
@@ -236,7 +239,7 @@ fn every_kind_of_picture_is_drawn() {
     let groups = charts::all(&outcome());
     let kinds: Vec<_> = groups.iter().map(|group| group.id).collect();
     let all =
-        ["throughput", "heat", "radar", "latency", "rate-latency", "scaling", "transports", "cpu", "memory"];
+        ["throughput", "heat", "radar", "rate-latency", "latency", "scaling", "transports", "cpu", "memory"];
     assert_eq!(kinds, all);
     let mut names: Vec<_> =
         groups.iter().flat_map(|group| &group.pictures).map(|picture| &picture.id).collect();
@@ -263,6 +266,96 @@ fn the_page_needs_nothing_else_and_marks_what_is_client_bound() {
     for picture in groups.iter().flat_map(|group| &group.pictures) {
         assert!(page.contains(&format!("id=\"{}\"", picture.id)), "{}", picture.id);
     }
+}
+
+/// The outcome under one condition.
+fn under_one_condition() -> Outcome {
+    let mut outcome = outcome();
+    outcome.cells.retain(|cell| (cell.point.io_threads, cell.point.transport) == (4, Transport::Tcp));
+    outcome
+}
+
+/// The file of the only picture whose name begins with `id`.
+fn picture(groups: &[charts::Group], id: &str) -> String {
+    let mut found =
+        groups.iter().flat_map(|group| &group.pictures).filter(|picture| picture.id.starts_with(id));
+    let picture = found.next().unwrap().file();
+    assert!(found.next().is_none(), "{id}");
+    picture
+}
+
+#[test]
+fn the_setting_tells_the_keys_of_those_runs_that_have_keys() {
+    let mut outcome = outcome();
+    outcome.cells[0].rounds.iter_mut().for_each(|run| run.settings.keyspace = 0);
+    let page = html::page(&outcome, &charts::all(&outcome));
+    assert!(page.contains(", 1,000 keys, epoll, seed 41"), "{page}");
+    outcome.cells[1].rounds.iter_mut().for_each(|run| run.settings.keyspace = 20_000);
+    assert!(html::page(&outcome, &charts::all(&outcome)).contains(", 1,000 to 20,000 keys, "));
+}
+
+#[test]
+fn cards_compare_engines_over_the_rows_that_all_of_them_have() {
+    let mut outcome = outcome();
+    // beta has no TLS, and is as much faster over TCP as it was.
+    outcome.cells.retain(|cell| cell.engine == "alpha" || cell.point.transport != Transport::Tls);
+    outcome.engines.push(EngineFacts { name: "delta".to_owned(), ..EngineFacts::default() });
+    let alphas: Vec<Cell> = outcome.cells.iter().filter(|cell| cell.engine == "alpha").cloned().collect();
+    outcome.cells.extend(alphas.into_iter().map(|cell| {
+        let mut cell = Cell { engine: "delta".to_owned(), ..cell };
+        let slower = if cell.point.transport == Transport::Tls { 0.1 } else { 1.0 };
+        cell.rounds.iter_mut().for_each(|run| run.requests_per_second *= slower);
+        cell
+    }));
+    let page = html::page(&outcome, &charts::all(&outcome));
+    assert_eq!(page.matches("geometric mean over the 8 rows that all engines have").count(), 2, "{page}");
+    assert!(page.contains("<p class=\"big\">+0.0 %</p>"), "slow TLS is no row that beta has: {page}");
+}
+
+#[test]
+fn pictures_under_one_condition_stand_side_by_side() {
+    let outcome = under_one_condition();
+    let page = html::page(&outcome, &charts::all(&outcome));
+    assert!(page.contains("<div class=\"singles of-3\"><section id=\"throughput\">"), "{page}");
+}
+
+#[test]
+fn figures_stand_ahead_of_their_bars() {
+    let bars = picture(&charts::all(&under_one_condition()), "throughput-");
+    assert!(bars.contains("text-anchor=\"end\">215k</text>"), "{bars}");
+}
+
+#[test]
+fn dots_of_tests_have_numbers_with_a_key() {
+    let dots = picture(&charts::all(&under_one_condition()), "rate-latency-");
+    for (at, test) in ["SET", "GET", "LPUSH"].iter().enumerate() {
+        let number = at + 1;
+        assert!(dots.contains(&format!(">{number} {test}</text>")), "{dots}");
+        assert_eq!(dots.matches(&format!(">{number}</text>")).count(), 2, "{dots}");
+    }
+}
+
+#[test]
+fn latency_pictures_have_one_scale_and_name_the_engines_that_they_show() {
+    let mut outcome = outcome();
+    outcome.cells.retain(|cell| cell.engine == "alpha" || cell.point.transport != Transport::Tls);
+    let groups = charts::all(&outcome);
+    let files: Vec<(bool, String)> = groups
+        .iter()
+        .flat_map(|group| &group.pictures)
+        .filter(|picture| picture.id.starts_with("latency-"))
+        .map(|picture| (picture.id.contains("-tls-"), picture.file()))
+        .collect();
+    let ticks = |file: &str| -> Vec<String> {
+        let ends = file.split("text-anchor=\"end\">").skip(1).filter_map(|rest| rest.split('<').next());
+        ends.map(str::to_owned).collect()
+    };
+    assert_eq!(files.len(), 18);
+    for (is_tls, file) in &files {
+        assert_eq!(ticks(file), ticks(&files[0].1));
+        assert_eq!(file.contains(">beta</text>"), !is_tls && file.matches("class=\"line\"").count() == 2);
+    }
+    assert!(files.iter().any(|(is_tls, file)| !is_tls && file.contains(">beta</text>")));
 }
 
 #[test]

@@ -21,6 +21,15 @@ fn ending(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), error.lines().last().unwrap_or_default().to_owned())
 }
 
+/// The head of a study whose first engine is not installed.
+const ABSENT: &str =
+    "title = 'x'\nrounds = 1\n[[engine]]\nname = 'none'\nstart = 'no-such-server --port {port}'\n";
+
+/// An engine called `name`, which is `server`.
+fn running(name: &str, server: &SlowServer) -> String {
+    format!("[[engine]]\nname = '{name}'\naddress = '127.0.0.1:{}'\n", server.port())
+}
+
 const WORKLOAD: &str =
     "[load]\nrequests = 200\nconnections = [2]\n[[workload]]\ntests = ['ping_mbulk', 'get']\n";
 
@@ -72,18 +81,72 @@ fn engines_of_the_command_line_must_be_the_studys() {
 #[test]
 fn engines_that_are_not_installed_are_left_out_with_a_line() {
     let dir = tempfile::tempdir().unwrap();
-    let server = SlowServer::start(Oddities::default());
-    let study = format!(
-        "title = 'x'\nrounds = 1\n[[engine]]\nname = 'none'\nstart = 'no-such-server --port {{port}}'\n\
-         [[engine]]\nname = 'there'\naddress = '127.0.0.1:{}'\n{WORKLOAD}",
-        server.port()
-    );
+    let servers = [SlowServer::start(Oddities::default()), SlowServer::start(Oddities::default())];
+    let study = format!("{ABSENT}{}{}{WORKLOAD}", running("a", &servers[0]), running("b", &servers[1]));
     let output = compare(dir.path(), &study);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     assert!(error.contains("none: no-such-server is not installed: left out"), "{error}");
     let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
-    assert_eq!(csv.lines().count(), 3, "{csv}");
+    assert_eq!(csv.lines().count(), 5, "{csv}");
+}
+
+#[test]
+fn a_comparison_needs_its_baseline_and_two_engines() {
+    let dir = tempfile::tempdir().unwrap();
+    let servers = [SlowServer::start(Oddities::default()), SlowServer::start(Oddities::default())];
+    let (a, b) = (running("a", &servers[0]), running("b", &servers[1]));
+    let told = |study: &str| {
+        let (code, line) = ending(&compare(dir.path(), study));
+        assert_eq!(code, Some(2), "{line}");
+        assert_eq!(servers.iter().map(SlowServer::requests).sum::<u64>(), 0, "told before anything is sent");
+        line
+    };
+    let line = told(&format!("{ABSENT}{a}{WORKLOAD}"));
+    assert!(
+        line.contains("nothing to compare a with: none is left out (no-such-server is not installed)"),
+        "{line}"
+    );
+    let line = told(&format!("baseline = 'none'\n{ABSENT}{a}{b}{WORKLOAD}"));
+    assert!(line.contains("the baseline none is left out (no-such-server is not installed)"), "{line}");
+    assert!(line.ends_with("--engines a,b goes without it"), "{line}");
+}
+
+#[test]
+fn an_engine_that_replies_with_errors_only_has_no_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let wrong = SlowServer::start(Oddities { error_every: Some(1), ..Oddities::default() });
+    let right = SlowServer::start(Oddities::default());
+    let workload = WORKLOAD.replace("'ping_mbulk', ", "");
+    let study = format!(
+        "baseline = 'a'\ntitle = 'x'\nrounds = 1\n{}{}{workload}",
+        running("a", &wrong),
+        running("b", &right)
+    );
+    let output = compare(dir.path(), &study);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("all 200 replies were errors"), "{error}");
+    assert!(error.contains("the baseline a was not measured: differences are to b instead"), "{error}");
+    let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
+    assert_eq!(csv.lines().filter(|line| line.contains("\"failed\"")).count(), 1, "{csv}");
+}
+
+#[test]
+fn what_the_command_line_shortened_is_in_the_reports() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SlowServer::start(Oddities::default());
+    let path = dir.path().join("study.toml");
+    let workload = WORKLOAD.replace("requests = 200", "requests = 1000000000");
+    fs::write(&path, format!("title = 'x'\nrounds = 3\n{}{workload}", running("a", &server))).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_saker-bench"));
+    command.args(["compare", "--rounds", "2", "--seconds", "0.05", "--out"]).arg(dir.path()).arg(&path);
+    assert!(command.output().unwrap().status.success());
+    for report in ["summary.md", "report.html"] {
+        let text = fs::read_to_string(dir.path().join(report)).unwrap();
+        assert!(text.contains("Shortened on the command line: 2 rounds in place of 3, runs of "), "{text}");
+        assert!(text.contains(" requests and more in place of 1000000000."), "{text}");
+    }
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! however busy: a reply cannot have come before the server sent it, and a request that was due within a
 //! stall cannot have been answered before the stall ended.
 
+use std::fs;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -36,6 +38,32 @@ fn a_constant_delay_is_in_every_figure() {
     assert!(result.duration_seconds >= 0.124, "{}", result.duration_seconds);
     assert!(result.client.busy[0] < 0.95, "a waiting client is not busy: {:?}", result.client);
     assert_eq!(result.ending, Ending::Complete);
+}
+
+/// Hits among the GETs of `-t set,get` on an empty server with `keys` keys and as many requests.
+fn hits_after_sets(keys: u64, flags: &[&str]) -> (f64, Option<u64>) {
+    let server = SlowServer::start(Oddities::default());
+    let dir = tempfile::tempdir().unwrap();
+    let (port, count, json) = (server.port().to_string(), keys.to_string(), dir.path().join("results.json"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_saker-bench"));
+    command
+        .args(["run", "-t", "set,get", "-q", "-P", "16", "-c", "4", "-p", &port, "-n", &count, "-r", &count]);
+    let output = command.args(flags).arg("--json").arg(&json).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let results: Vec<RunResult> = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(results[0].settings.seed, results[1].settings.seed);
+    (results[1].hit_rate().unwrap(), results[1].settings.seed)
+}
+
+#[test]
+fn a_get_test_does_not_ask_for_the_very_keys_of_the_set_test() {
+    // As many random SETs as there are keys leave out 1/e of them; five standard deviations are 0.02.
+    let (share, seed) = hits_after_sets(20_000, &[]);
+    assert!((share - 0.632).abs() < 0.02, "{share}");
+    assert_ne!(seed, hits_after_sets(20_000, &[]).1, "a fresh seed for each run");
+    let given = hits_after_sets(20_000, &["--seed", "5"]);
+    assert!((given.0 - 0.632).abs() < 0.02, "{given:?}");
+    assert_eq!(given, hits_after_sets(20_000, &["--seed", "5"]));
 }
 
 #[test]

@@ -2,14 +2,17 @@
 
 use maud::{Markup, html};
 
-use super::svg::{Picture, Scale, WIDTH, colour, n, text_width};
+use super::svg::{Picture, Scale, WIDTH, colour, n, small_width};
+use crate::report::view::Engine;
 
 const BAR_HEIGHT: f64 = 13.0;
 const BAR_STEP: f64 = 17.0;
 const HEADING_HEIGHT: f64 = 19.0;
 const GROUP_GAP: f64 = 9.0;
-/// Room for the figure behind the longest bar.
-const FIGURE_WIDTH: f64 = 62.0;
+/// Between a figure, its bar and its note.
+const GAP: f64 = 7.0;
+/// Half of the last word of the axis.
+const RIGHT: f64 = 18.0;
 const AXIS_HEIGHT: f64 = 20.0;
 
 /// A bar.
@@ -21,7 +24,7 @@ pub struct Bar {
     pub interval: Option<(f64, f64)>,
     /// Why the client was the limit; the bar is hollow then.
     pub bound: Option<String>,
-    /// What stands behind it beside its figure.
+    /// What stands at its right.
     pub note: String,
 }
 
@@ -37,15 +40,27 @@ pub struct BarGroup {
 pub fn draw(
     id: String,
     title: String,
-    engines: &[&str],
+    engines: &[Engine<'_>],
     groups: &[BarGroup],
     format: fn(f64) -> String,
 ) -> Picture {
     let all = || groups.iter().flat_map(|group| group.bars.iter().flatten());
     let max =
         all().map(|bar| bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value))).fold(0.0, f64::max);
-    let notes = all().map(|bar| text_width(&bar.note)).fold(0.0, f64::max);
-    let scale = Scale::linear(max, (0.0, WIDTH - FIGURE_WIDTH - notes));
+    // Figures stand ahead of their bars, in a column: at the end of a whisker they would seem to be its figure.
+    let figures = all().map(|bar| small_width(&format(bar.value))).fold(0.0, f64::max);
+    let left = figures + GAP;
+    // The longest that the axis may be so that the note of `bar` has room behind it.
+    let room = |bar: &Bar| {
+        let end = bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value));
+        let share = Scale::linear(max, (0.0, 1.0)).at(end).max(0.01);
+        (WIDTH - small_width(&bar.note) - GAP - left) / share
+    };
+    let noted = all().filter(|bar| !bar.note.is_empty());
+    let length = noted.map(room).fold(WIDTH - RIGHT - left, f64::min);
+    let scale = Scale::linear(max, (left, left + length));
+    let shown = |at: &usize| groups.iter().any(|group| group.bars[*at].is_some());
+    let legend: Vec<Engine<'_>> = (0..engines.len()).filter(shown).map(|at| engines[at]).collect();
     let mut y = AXIS_HEIGHT;
     let mut parts: Vec<Markup> = Vec::new();
     for group in groups {
@@ -53,7 +68,7 @@ pub fn draw(
         y += HEADING_HEIGHT;
         for (at, bar) in group.bars.iter().enumerate() {
             let Some(bar) = bar else { continue };
-            parts.push(one(at, engines[at], bar, y, &scale, format));
+            parts.push(one(engines[at], bar, y, &scale, format));
             y += BAR_STEP;
         }
         y += GROUP_GAP;
@@ -61,34 +76,35 @@ pub fn draw(
     let drawing = html! {
         @for tick in scale.ticks() {
             line class="grid" x1=(n(scale.at(tick))) x2=(n(scale.at(tick))) y1=(n(AXIS_HEIGHT - 4.0)) y2=(n(y - GROUP_GAP)) {}
-            text class="dim small" x=(n(scale.at(tick))) y="10" text-anchor=(if tick == 0.0 { "start" } else { "middle" }) { (format(tick)) }
+            text class="dim small" x=(n(scale.at(tick))) y="10" text-anchor="middle" { (format(tick)) }
         }
         @for part in &parts { (part) }
     };
-    Picture::new(id, title, y - GROUP_GAP + 6.0, engines, &drawing)
+    Picture::new(id, title, y - GROUP_GAP + 6.0, &legend, &drawing)
 }
 
-fn one(at: usize, engine: &str, bar: &Bar, y: f64, scale: &Scale, format: fn(f64) -> String) -> Markup {
-    let width = scale.at(bar.value).max(1.0);
+fn one(engine: Engine<'_>, bar: &Bar, y: f64, scale: &Scale, format: fn(f64) -> String) -> Markup {
+    let start = scale.at(0.0);
+    let width = (scale.at(bar.value) - start).max(1.0);
     let middle = y + BAR_HEIGHT / 2.0;
-    let end = bar.interval.map_or(width, |(_, high)| scale.at(high).max(width));
     let bound = if bar.bound.is_some() { " bound" } else { "" };
     html! {
         g {
             title {
-                (engine) ": " (format(bar.value))
+                (engine.name) ": " (format(bar.value))
                 @if let Some((low, high)) = bar.interval { " (" (format(low)) " to " (format(high)) ")" }
                 @if let Some(reason) = &bar.bound { "; client-bound: " (reason) }
             }
-            rect class={ "bar " (colour(at)) (bound) } x="0" y=(n(y)) width=(n(width)) height=(n(BAR_HEIGHT)) rx="2" {}
+            rect class={ "bar " (colour(engine)) (bound) } x=(n(start)) y=(n(y)) width=(n(width)) height=(n(BAR_HEIGHT)) rx="2" {}
             @if let Some((low, high)) = bar.interval.filter(|(low, high)| high > low) {
                 path class="whisker" d=(format!(
                     "M{0} {1}V{2}M{0} {3}H{4}M{4} {1}V{2}",
                     n(scale.at(low)), n(middle - 3.5), n(middle + 3.5), n(middle), n(scale.at(high))
                 )) {}
             }
-            text class="small" x=(n(end + 5.0)) y=(n(middle + 4.0)) {
-                (format(bar.value)) @if !bar.note.is_empty() { " " (bar.note) }
+            text class="small" x=(n(start - GAP)) y=(n(middle + 4.0)) text-anchor="end" { (format(bar.value)) }
+            @if !bar.note.is_empty() {
+                text class="dim small" x=(n(WIDTH)) y=(n(middle + 4.0)) text-anchor="end" { (bar.note) }
             }
         }
     }

@@ -2,9 +2,12 @@
 
 use maud::html;
 
-use super::svg::{Picture, WIDTH, n};
+use super::svg::{Picture, WIDTH, cut, n, text_width};
+use crate::report::view::Engine;
 
 const ROW_HEIGHT: f64 = 26.0;
+/// Height of a line within a place.
+const LINE: f64 = 15.0;
 const HEADING_HEIGHT: f64 = 20.0;
 /// Height of a row's name where it stands above its row.
 const NAME_HEIGHT: f64 = 17.0;
@@ -15,19 +18,45 @@ const GAP: f64 = 3.0;
 pub struct Place {
     /// Its figure over the row's best, 0 to 1.
     pub share: f64,
-    /// What stands in it.
-    pub text: String,
+    /// What stands in it: the figure and its share.
+    pub texts: [String; 2],
     /// Whether the client was the limit; it has a mark then.
     pub bound: bool,
 }
 
+impl Place {
+    fn mark(&self) -> &'static str {
+        if self.bound { " ⚠" } else { "" }
+    }
+
+    fn line(&self) -> String {
+        self.texts.join(" · ") + self.mark()
+    }
+
+    fn lines(&self, is_high: bool) -> Vec<String> {
+        let [figure, share] = &self.texts;
+        if is_high { vec![figure.clone(), format!("{share}{}", self.mark())] } else { vec![self.line()] }
+    }
+}
+
 /// Draws rows of a name and a place per engine.
-pub fn draw(id: String, title: String, engines: &[&str], rows: &[(String, Vec<Option<Place>>)]) -> Picture {
+pub fn draw(
+    id: String,
+    title: String,
+    engines: &[Engine<'_>],
+    rows: &[(String, Vec<Option<Place>>)],
+) -> Picture {
     let width = (WIDTH + GAP) / engines.len().max(1) as f64;
-    let row_step = NAME_HEIGHT + ROW_HEIGHT + GAP;
+    let places = || rows.iter().flat_map(|(_, places)| places.iter().flatten());
+    let chars_max = ((width - GAP) / text_width("x")) as usize;
+    let fits = |text: &str| text_width(text) <= width - GAP;
+    // Where a figure and its share have no room side by side they stand in two lines.
+    let is_high = !places().all(|place| fits(&place.line()));
+    let row_height = if is_high { ROW_HEIGHT + LINE } else { ROW_HEIGHT };
+    let row_step = NAME_HEIGHT + row_height + GAP;
     let drawing = html! {
-        @for (at, name) in engines.iter().enumerate() {
-            text class="strong" x=(n((at as f64).mul_add(width, (width - GAP) / 2.0))) y="12" text-anchor="middle" { (name) }
+        @for (at, engine) in engines.iter().enumerate() {
+            text class="strong" x=(n((at as f64).mul_add(width, (width - GAP) / 2.0))) y="12" text-anchor="middle" { (cut(engine.name, chars_max)) }
         }
         @for (row, (name, places)) in rows.iter().enumerate() {
             @let y = (row as f64).mul_add(row_step, HEADING_HEIGHT);
@@ -36,11 +65,11 @@ pub fn draw(id: String, title: String, engines: &[&str], rows: &[(String, Vec<Op
                 @let x = at as f64 * width;
                 @match place {
                     Some(place) => g {
-                        title { (name) ", " (engines[at]) ": " (place.text) @if place.bound { ", client-bound" } }
-                        rect class="heat" x=(n(x)) y=(n(y + NAME_HEIGHT)) width=(n(width - GAP)) height=(n(ROW_HEIGHT)) rx="4"
+                        title { (name) ", " (engines[at].name) ": " (place.texts.join(" · ")) @if place.bound { ", client-bound" } }
+                        rect class="heat" x=(n(x)) y=(n(y + NAME_HEIGHT)) width=(n(width - GAP)) height=(n(row_height)) rx="4"
                             fill-opacity=(format!("{:.2}", strength(place.share))) {}
-                        text x=(n(x + (width - GAP) / 2.0)) y=(n(y + NAME_HEIGHT + 17.0)) text-anchor="middle" {
-                            (place.text) @if place.bound { " ⚠" }
+                        @for (line, text) in place.lines(is_high).iter().enumerate() {
+                            text x=(n(x + (width - GAP) / 2.0)) y=(n((line as f64).mul_add(LINE, y + NAME_HEIGHT + 17.0))) text-anchor="middle" { (text) }
                         }
                     },
                     None => text class="dim" x=(n(x + (width - GAP) / 2.0)) y=(n(y + NAME_HEIGHT + 17.0)) text-anchor="middle" { "–" },

@@ -1,14 +1,22 @@
 //! Lines and points over two axes: percentile curves, scaling, throughput against latency.
 
-use maud::html;
+use maud::{Markup, html};
 
-use super::svg::{Picture, Scale, WIDTH, colour, n};
+use super::labels::Labels;
+use super::svg::{Picture, Scale, WIDTH, colour, cut, n, small_width};
+use crate::report::view::Engine;
 
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 54.0;
 /// Half of the longest word below the axis.
 const RIGHT: f64 = 22.0;
 const TOP: f64 = 22.0;
 const HEIGHT: f64 = 200.0;
+/// The same where dots have numbers.
+const HEIGHT_NUMBERED: f64 = 300.0;
+const DOT_RADIUS: f64 = 4.0;
+/// A line of what numbers mean, and the longest word of it.
+const KEY_LINE: f64 = 17.0;
+const KEY_CHARS_MAX: usize = 24;
 const BOTTOM: f64 = 40.0;
 
 /// A point of a line.
@@ -22,6 +30,8 @@ pub struct Dot {
     pub interval: Option<(f64, f64)>,
     /// What is told of it when asked.
     pub label: String,
+    /// What stands beside it.
+    pub text: String,
     /// Whether the client was the limit there; it is hollow then.
     pub bound: bool,
 }
@@ -38,6 +48,24 @@ pub struct Series {
     pub dotted: bool,
 }
 
+/// A picture to draw.
+pub struct Plot<'a> {
+    /// Its file's name without the ending.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// All engines; series say which of them is theirs.
+    pub engines: &'a [Engine<'a>],
+    /// The lines.
+    pub series: Vec<Series>,
+    /// The axis to the right.
+    pub x: Axis,
+    /// The axis upwards.
+    pub y: Axis,
+    /// What the numbers beside dots mean, from 1.
+    pub key: Vec<String>,
+}
+
 /// An axis.
 pub struct Axis {
     /// Its name and unit.
@@ -46,6 +74,8 @@ pub struct Axis {
     pub kind: Kind,
     /// How its figures are written.
     pub format: fn(f64) -> String,
+    /// Values that it reaches at least, so that pictures beside each other have the same scale.
+    pub reach: Option<(f64, f64)>,
 }
 
 /// What an axis does with values.
@@ -60,8 +90,9 @@ pub enum Kind {
 
 impl Axis {
     fn scale(&self, values: &[f64], range: (f64, f64)) -> (Scale, Vec<(f64, String)>) {
-        let max = values.iter().copied().fold(0.0, f64::max);
-        let min = values.iter().copied().fold(f64::INFINITY, f64::min).min(max);
+        let (least, most) = self.reach.unwrap_or((f64::INFINITY, 0.0));
+        let max = values.iter().copied().fold(most, f64::max);
+        let min = values.iter().copied().fold(least, f64::min).min(max);
         let named = |scale: Scale| {
             let ticks = scale.ticks().into_iter().map(|tick| (tick, (self.format)(tick))).collect();
             (scale, ticks)
@@ -80,18 +111,35 @@ impl Axis {
     }
 }
 
-/// Draws `series`.
-pub fn draw(id: String, title: String, engines: &[&str], series: &[Series], x: &Axis, y: &Axis) -> Picture {
-    let dots = || series.iter().flat_map(|series| &series.dots);
-    let xs: Vec<f64> = dots().map(|dot| dot.x).collect();
-    let ys: Vec<f64> = dots().flat_map(|dot| [dot.y, dot.interval.map_or(dot.y, |(_, high)| high)]).collect();
+/// What `series` reach along y, whiskers included, for [`Axis::reach`].
+pub fn reach<'a>(series: impl IntoIterator<Item = &'a Series>) -> Option<(f64, f64)> {
+    let dots = series.into_iter().flat_map(|series| &series.dots);
+    let ends =
+        dots.map(|dot| dot.interval.map_or((dot.y, dot.y), |(low, high)| (low.min(dot.y), high.max(dot.y))));
+    ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+}
+
+/// Draws `plot`.
+pub fn draw(plot: Plot<'_>) -> Picture {
+    let Plot { id, title, engines, series, x, y, key } = plot;
+    let height = if key.is_empty() { HEIGHT } else { HEIGHT_NUMBERED };
+    let xs: Vec<f64> = series.iter().flat_map(|series| &series.dots).map(|dot| dot.x).collect();
+    let ys: Vec<f64> = reach(&series).map_or_else(Vec::new, |(low, high)| vec![low, high]);
     let (across, x_ticks) = x.scale(&xs, (LEFT, WIDTH - RIGHT));
-    let (up, y_ticks) = y.scale(&ys, (TOP + HEIGHT, TOP));
+    let (up, y_ticks) = y.scale(&ys, (TOP + height, TOP));
+    let at = |dot: &Dot| (across.at(dot.x), up.at(dot.y));
     let path = |series: &Series| {
-        let points: Vec<_> =
-            series.dots.iter().map(|dot| format!("{} {}", n(across.at(dot.x)), n(up.at(dot.y)))).collect();
-        format!("M{}", points.join("L"))
+        let points = series.dots.iter().map(at).map(|(x, y)| format!("{} {}", n(x), n(y)));
+        format!("M{}", points.collect::<Vec<_>>().join("L"))
     };
+    let shown = || series.iter().filter(|series| series.dotted).flat_map(|series| &series.dots);
+    let frame = (LEFT, TOP, WIDTH, TOP + height);
+    let mut labels = Labels::new(frame, shown().map(at), DOT_RADIUS);
+    let texts: Vec<_> = shown()
+        .filter(|dot| !dot.text.is_empty())
+        .map(|dot| (at(dot), labels.place(at(dot), DOT_RADIUS, &dot.text), &dot.text))
+        .collect();
+    let (key, key_height) = draw_key(&key, TOP + height + BOTTOM);
     let drawing = html! {
         text class="dim" x="0" y="8" { (y.title) }
         @for (at, text) in &y_ticks {
@@ -99,26 +147,59 @@ pub fn draw(id: String, title: String, engines: &[&str], series: &[Series], x: &
             text class="dim small" x=(n(LEFT - 6.0)) y=(n(up.at(*at) + 4.0)) text-anchor="end" { (text) }
         }
         @for (at, text) in &x_ticks {
-            line class="grid" x1=(n(across.at(*at))) x2=(n(across.at(*at))) y1=(n(TOP)) y2=(n(TOP + HEIGHT)) {}
-            text class="dim small" x=(n(across.at(*at))) y=(n(TOP + HEIGHT + 15.0)) text-anchor="middle" { (text) }
+            line class="grid" x1=(n(across.at(*at))) x2=(n(across.at(*at))) y1=(n(TOP)) y2=(n(TOP + height)) {}
+            text class="dim small" x=(n(across.at(*at))) y=(n(TOP + height + 15.0)) text-anchor="middle" { (text) }
         }
-        text class="dim" x=(n(WIDTH - RIGHT)) y=(n(TOP + HEIGHT + 32.0)) text-anchor="end" { (x.title) }
-        @for one in series {
-            g class=(colour(one.engine)) {
-                @if one.joined && one.dots.len() > 1 {
-                    path class="line" d=(path(one)) { title { (engines[one.engine]) } }
-                }
-                @for dot in one.dots.iter().filter(|_| one.dotted) {
-                    @if let Some((low, high)) = dot.interval.filter(|(low, high)| high > low) {
-                        line class="line" style="stroke-width:1.3" x1=(n(across.at(dot.x))) x2=(n(across.at(dot.x)))
-                            y1=(n(up.at(low))) y2=(n(up.at(high))) {}
-                    }
-                    circle class={ "dot" @if dot.bound { " bound" } } cx=(n(across.at(dot.x))) cy=(n(up.at(dot.y))) r="4.5" {
-                        title { (engines[one.engine]) ", " (dot.label) @if dot.bound { ", client-bound" } }
-                    }
-                }
+        text class="dim" x=(n(WIDTH - RIGHT)) y=(n(TOP + height + 32.0)) text-anchor="end" { (x.title) }
+        @for (dot, place, _) in &texts {
+            @if let Some(joint) = place.joint {
+                line class="joint" x1=(n(dot.0)) y1=(n(dot.1)) x2=(n(joint.0)) y2=(n(joint.1)) {}
             }
         }
+        @for one in &series {
+            g class=(colour(engines[one.engine])) {
+                @if one.joined && one.dots.len() > 1 {
+                    path class="line" d=(path(one)) { title { (engines[one.engine].name) } }
+                }
+                @for dot in one.dots.iter().filter(|_| one.dotted) { (draw_dot(dot, at(dot), engines[one.engine], &up)) }
+            }
+        }
+        @for (_, place, text) in &texts {
+            text class="small over" x=(n(place.text.0)) y=(n(place.text.1)) { (text) }
+        }
+        (key)
     };
-    Picture::new(id, title, TOP + HEIGHT + BOTTOM, engines, &drawing)
+    let legend: Vec<Engine<'_>> = (0..engines.len())
+        .filter(|engine| series.iter().any(|series| series.engine == *engine && !series.dots.is_empty()))
+        .map(|engine| engines[engine])
+        .collect();
+    Picture::new(id, title, TOP + height + BOTTOM + key_height, &legend, &drawing)
+}
+
+fn draw_dot(dot: &Dot, (x, y): (f64, f64), engine: Engine<'_>, up: &Scale) -> Markup {
+    html! {
+        @if let Some((low, high)) = dot.interval.filter(|(low, high)| high > low) {
+            line class="line" style="stroke-width:1.3" x1=(n(x)) x2=(n(x)) y1=(n(up.at(low))) y2=(n(up.at(high))) {}
+        }
+        circle class={ "dot" @if dot.bound { " bound" } } cx=(n(x)) cy=(n(y)) r=(n(DOT_RADIUS)) {
+            title { (engine.name) ", " (dot.label) @if dot.bound { ", client-bound" } }
+        }
+    }
+}
+
+/// What numbers mean, in as many columns as there is room for, from `top` on; and its height.
+fn draw_key(key: &[String], top: f64) -> (Markup, f64) {
+    let entry = |(at, word): (usize, &String)| format!("{} {}", at + 1, cut(word, KEY_CHARS_MAX));
+    let entries: Vec<String> = key.iter().enumerate().map(entry).collect();
+    let widest = entries.iter().map(|entry| small_width(entry)).fold(1.0, f64::max) + 12.0;
+    let columns = ((WIDTH / widest) as usize).max(1);
+    let lines = entries.len().div_ceil(columns);
+    let step = WIDTH / columns as f64;
+    let markup = html! {
+        @for (at, entry) in entries.iter().enumerate() {
+            @let (column, line) = (at / lines, at % lines);
+            text class="dim small" x=(n(column as f64 * step)) y=(n((line as f64).mul_add(KEY_LINE, top + 12.0))) { (entry) }
+        }
+    };
+    (markup, lines as f64 * KEY_LINE)
 }

@@ -7,6 +7,7 @@
 
 mod bars;
 mod heat;
+mod labels;
 mod lines;
 mod radar;
 mod select;

@@ -2,18 +2,20 @@
 
 use super::bars::{self, Bar, BarGroup};
 use super::heat::{self, Place};
-use super::lines::{self, Axis, Dot, Kind, Series};
+use super::lines::{self, Axis, Dot, Kind, Plot, Series};
 use super::radar;
 use super::svg::{Group, Picture};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::rounds::transport_name;
 use crate::compare::stats;
 use crate::report::text::{duration, io_threads_name, percent, short, slug};
-use crate::report::view::{Row, View, distinct, engines, views};
+use crate::report::view::{Engine, Row, View, distinct, engines, views};
 use crate::results::{Bucket, Transport};
 
 /// Most pictures of one kind; the rest is in the tables and in results.json.
 const PICTURES_MAX: usize = 24;
+/// Rows of a heat map of all tests; with more, each test has a map of its own.
+const HEAT_ROWS_MAX: usize = 24;
 /// Points of a percentile curve.
 const CURVE_POINTS: usize = 64;
 
@@ -33,8 +35,8 @@ pub fn all(outcome: &Outcome) -> Vec<Group> {
         ),
         heat_map(&engines, &views),
         radars(&engines, &views),
-        latency_curves(&engines, &views),
         rate_against_latency(outcome, &engines),
+        latency_curves(&engines, &views),
         scaling(outcome, &engines),
         transports(outcome, &engines),
         metric_bars(
@@ -49,6 +51,10 @@ pub fn all(outcome: &Outcome) -> Vec<Group> {
         memory(outcome, &engines),
     ];
     groups.retain(|group| !group.pictures.is_empty());
+    // Under one condition most kinds are one picture; pages show those side by side.
+    if groups.first().is_some_and(|group| group.pictures.len() == 1) {
+        groups.sort_by_key(|group| group.pictures.len() > 1);
+    }
     for group in &mut groups {
         let all = group.pictures.len();
         if all > PICTURES_MAX {
@@ -81,7 +87,7 @@ fn metric_bars(
     id: &'static str,
     title: &str,
     about: &str,
-    (engines, views): (&[&str], &[View<'_>]),
+    (engines, views): (&[Engine<'_>], &[View<'_>]),
     metric: Metric,
     format: fn(f64) -> String,
 ) -> Group {
@@ -108,25 +114,34 @@ fn metric_bars(
     Group { id, title: title.to_owned(), about: about.to_owned(), pictures }
 }
 
-fn heat_map(engines: &[&str], views: &[View<'_>]) -> Group {
+fn heat_map(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     let place = |row: &Row<'_>, at: usize| {
         let (value, best) = (row.median(at, Metric::Rate)?, row.best(Metric::Rate)?);
         let share = if best > 0.0 { value / best } else { 0.0 };
         let bound = row.cells[at].is_some_and(|cell| cell.client_bound().is_some());
-        Some(Place { share, text: format!("{} · {:.0} %", short(value), share * 100.0), bound })
+        Some(Place { share, texts: [short(value), format!("{:.0} %", share * 100.0)], bound })
     };
-    let mut rows = Vec::new();
-    for view in views {
-        for row in &view.rows {
-            let name =
-                if views.len() > 1 { format!("{}, {}", row.test, view.title) } else { row.test.to_owned() };
-            rows.push((name, (0..engines.len()).map(|at| place(row, at)).collect()));
-        }
-    }
-    let pictures = if engines.len() > 1 && !rows.is_empty() {
-        vec![heat::draw("heat-map".into(), "Requests per second".into(), engines, &rows)]
-    } else {
+    let places = |row: &Row<'_>| (0..engines.len()).map(|at| place(row, at)).collect();
+    let all = || views.iter().flat_map(|view| view.rows.iter().map(move |row| (view, row)));
+    let draw = |id: String, title: &str, rows: Vec<(String, Vec<Option<Place>>)>| {
+        heat::draw(id, title.to_owned(), engines, &rows)
+    };
+    let pictures = if engines.len() < 2 || views.is_empty() {
         Vec::new()
+    } else if all().count() <= HEAT_ROWS_MAX {
+        let name = |view: &View<'_>, row: &Row<'_>| match views.len() {
+            1 => row.test.to_owned(),
+            _ => format!("{}, {}", row.test, view.title),
+        };
+        let rows = all().map(|(view, row)| (name(view, row), places(row))).collect();
+        vec![draw("heat-map".to_owned(), "Requests per second", rows)]
+    } else {
+        let per_test = |test: &str| {
+            let rows = all().filter(|(_, row)| row.test == test);
+            let rows = rows.map(|(view, row)| (view.title.clone(), places(row))).collect();
+            draw(format!("heat-map-{}", slug(test)), test, rows)
+        };
+        distinct(all().map(|(_, row)| row.test)).into_iter().map(per_test).collect()
     };
     Group {
         id: "heat",
@@ -139,7 +154,7 @@ fn heat_map(engines: &[&str], views: &[View<'_>]) -> Group {
     }
 }
 
-fn radars(engines: &[&str], views: &[View<'_>]) -> Group {
+fn radars(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     let draw = |view: &View<'_>| {
         let complete = |row: &&Row<'_>| (0..engines.len()).all(|at| row.median(at, Metric::Rate).is_some());
         let rows: Vec<&Row<'_>> = view.rows.iter().filter(complete).collect();
@@ -194,9 +209,9 @@ fn curve(cell: &Cell) -> Vec<Dot> {
     (0..=CURVE_POINTS).map(dot).filter(|dot| dot.y > 0.0).collect()
 }
 
-fn latency_curves(engines: &[&str], views: &[View<'_>]) -> Group {
-    let marks = [(0.0, "min"), (0.301, "p50"), (1.0, "p90"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")];
-    let mut pictures = Vec::new();
+fn latency_curves(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
+    let marks = [(0.0, ""), (0.301, "p50"), (1.0, "p90"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")];
+    let mut panels: Vec<(String, Vec<Series>)> = Vec::new();
     for view in views {
         for row in &view.rows {
             let cells = row.cells.iter().enumerate().filter_map(|(at, cell)| Some((at, (*cell)?)));
@@ -209,18 +224,23 @@ fn latency_curves(engines: &[&str], views: &[View<'_>]) -> Group {
             }
             let name =
                 if views.len() > 1 { format!("{}, {}", row.test, view.title) } else { row.test.to_owned() };
-            let marks = marks.map(|(at, text)| (at, text.to_owned())).to_vec();
-            let x = Axis { title: "share of requests", kind: Kind::Marks(marks), format: short };
-            let y = Axis { title: "latency", kind: Kind::Logarithmic, format: duration };
-            let id = format!("latency-{}", slug(&name));
-            pictures.push(lines::draw(id, name, engines, &series, &x, &y));
+            panels.push((name, series));
         }
     }
+    let reach = lines::reach(panels.iter().flat_map(|(_, series)| series));
+    let draw = |(title, series): (String, Vec<Series>)| {
+        let marks = marks.map(|(at, text)| (at, text.to_owned())).to_vec();
+        let x = Axis { title: "share of requests", kind: Kind::Marks(marks), format: short, reach: None };
+        let y = Axis { title: "latency", kind: Kind::Logarithmic, format: duration, reach };
+        let id = format!("latency-{}", slug(&title));
+        lines::draw(Plot { id, title, engines, series, x, y, key: Vec::new() })
+    };
+    let pictures = panels.into_iter().map(draw).collect();
     Group {
         id: "latency",
         title: "Latency".to_owned(),
         about: "How long requests took, all rounds together: p99 is what 99 of 100 requests stayed under. \
-                Both axes widen what is rare and slow. Lower is better."
+                Both axes widen what is rare and slow, and are the same in all pictures. Lower is better."
             .to_owned(),
         pictures,
     }
@@ -258,14 +278,13 @@ fn family_name(outcome: &Outcome, cell: &Cell, with_transport: bool) -> String {
 fn dot(cell: &Cell, x: f64, y: Metric, label: String) -> Option<Dot> {
     let estimate = cell.estimate(y)?;
     let interval = Some((estimate.low, estimate.high));
-    Some(Dot { x, y: estimate.median, interval, label, bound: cell.client_bound().is_some() })
+    let bound = cell.client_bound().is_some();
+    Some(Dot { x, y: estimate.median, interval, label, bound, ..Dot::default() })
 }
 
 /// p99 over requests/s: a line over rising connections, or a point per test.
-fn rate_against_latency(outcome: &Outcome, engines: &[&str]) -> Group {
-    let x = Axis { title: "requests/s", kind: Kind::Linear, format: short };
-    let y = Axis { title: "p99 latency", kind: Kind::Logarithmic, format: duration };
-    let place = |cell: &Cell| {
+fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
+    let place = |cell: &Cell, text: String| {
         let rate = cell.median(Metric::Rate)?;
         let label = format!(
             "{}, {} connections: {} requests/s, p99 {}",
@@ -274,19 +293,25 @@ fn rate_against_latency(outcome: &Outcome, engines: &[&str]) -> Group {
             short(rate),
             duration(cell.median(Metric::P99)?)
         );
-        Some(Dot { interval: None, ..dot(cell, rate, Metric::P99, label)? })
+        Some(Dot { interval: None, text, ..dot(cell, rate, Metric::P99, label)? })
     };
     let is_over_connections = distinct(outcome.cells.iter().map(|cell| cell.point.connections)).len() > 1;
-    let mut pictures = Vec::new();
+    let mut panels: Vec<(String, Vec<Series>, Vec<String>)> = Vec::new();
     let key = |cell: &Cell| {
         let point = &cell.point;
         let test = is_over_connections.then(|| point.test.clone());
         (test, point.transport, point.round_trip_ms, point.value_bytes, point.io_threads)
     };
     for ((test, _, _, _, io_threads), cells) in families(outcome, key) {
+        // A dot of a line has its number of connections beside it, another one the number of its test.
+        let tests = distinct(cells.iter().map(|cell| cell.point.test.clone()));
+        let number = |cell: &Cell| match &test {
+            Some(_) => cell.point.connections,
+            None => tests.iter().position(|test| *test == cell.point.test).map_or(0, |at| at + 1),
+        };
         let series = |engine: usize| {
-            let dots =
-                cells.iter().filter(|cell| cell.engine == engines[engine]).filter_map(|cell| place(cell));
+            let own = cells.iter().filter(|cell| cell.engine == engines[engine].name);
+            let dots = own.filter_map(|cell| place(cell, number(cell).to_string()));
             Series { engine, dots: dots.collect(), joined: test.is_some(), dotted: true }
         };
         let series: Vec<Series> = (0..engines.len()).map(series).collect();
@@ -297,23 +322,32 @@ fn rate_against_latency(outcome: &Outcome, engines: &[&str]) -> Group {
         if distinct(outcome.cells.iter().map(|cell| cell.point.io_threads)).len() > 1 {
             name += &format!(", {}", io_threads_name(io_threads));
         }
-        pictures.push(lines::draw(format!("rate-latency-{}", slug(&name)), name, engines, &series, &x, &y));
+        let key = if test.is_some() { Vec::new() } else { tests };
+        panels.push((name, series, key));
     }
+    let reach = lines::reach(panels.iter().flat_map(|(_, series, _)| series));
+    let draw = |(title, series, key): (String, Vec<Series>, Vec<String>)| {
+        let x = Axis { title: "requests/s", kind: Kind::Linear, format: short, reach: None };
+        let y = Axis { title: "p99 latency", kind: Kind::Logarithmic, format: duration, reach };
+        let id = format!("rate-latency-{}", slug(&title));
+        lines::draw(Plot { id, title, engines, series, x, y, key })
+    };
+    let pictures = panels.into_iter().map(draw).collect();
     Group {
         id: "rate-latency",
         title: "Throughput against latency".to_owned(),
         about: if is_over_connections {
-            "A point per number of connections, joined as they rise: right and low is good, and a line that \
-             turns upwards has reached its limit. Hollow points are client-bound."
+            "A point per number of connections, which stands beside it, joined as they rise: right and low is good, \
+             and a line that turns upwards has reached its limit. Hollow points are client-bound."
         } else {
-            "A point per test: right and low is good. Hollow points are client-bound."
+            "A point per test, with its number: right and low is good. Hollow points are client-bound."
         }
         .to_owned(),
         pictures,
     }
 }
 
-fn scaling(outcome: &Outcome, engines: &[&str]) -> Group {
+fn scaling(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let mut pictures = Vec::new();
     let key = |cell: &Cell| {
         let point = &cell.point;
@@ -334,16 +368,17 @@ fn scaling(outcome: &Outcome, engines: &[&str]) -> Group {
         };
         let series = |engine: usize| Series {
             engine,
-            dots: threads.iter().filter_map(|threads| best(engines[engine], *threads)).collect(),
+            dots: threads.iter().filter_map(|threads| best(engines[engine].name, *threads)).collect(),
             joined: true,
             dotted: true,
         };
         let series: Vec<Series> = (0..engines.len()).map(series).collect();
         let marks = threads.iter().map(|threads| (f64::from(*threads), threads.to_string())).collect();
-        let x = Axis { title: "I/O threads", kind: Kind::Marks(marks), format: short };
-        let y = Axis { title: "requests/s", kind: Kind::Linear, format: short };
-        let name = family_name(outcome, cells[0], true);
-        pictures.push(lines::draw(format!("scaling-{}", slug(&name)), name, engines, &series, &x, &y));
+        let x = Axis { title: "I/O threads", kind: Kind::Marks(marks), format: short, reach: None };
+        let y = Axis { title: "requests/s", kind: Kind::Linear, format: short, reach: None };
+        let title = family_name(outcome, cells[0], true);
+        let id = format!("scaling-{}", slug(&title));
+        pictures.push(lines::draw(Plot { id, title, engines, series, x, y, key: Vec::new() }));
     }
     Group {
         id: "scaling",
@@ -357,7 +392,7 @@ fn scaling(outcome: &Outcome, engines: &[&str]) -> Group {
 }
 
 /// Each way to the server beside plain TCP.
-fn transports(outcome: &Outcome, engines: &[&str]) -> Group {
+fn transports(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let ways = distinct(outcome.cells.iter().map(|cell| cell.point.transport));
     let mut pictures = Vec::new();
     let key = |cell: &Cell| {
@@ -369,9 +404,9 @@ fn transports(outcome: &Outcome, engines: &[&str]) -> Group {
         let find = |engine: &str, way: Transport| {
             cells.iter().copied().find(|cell| cell.engine == engine && cell.point.transport == way)
         };
-        let bar = |engine: &&str, way: Transport| {
-            let mut bar = bar(find(engine, way)?, Metric::Rate)?;
-            let plain = find(engine, Transport::Tcp).and_then(|cell| cell.median(Metric::Rate));
+        let bar = |engine: &Engine<'_>, way: Transport| {
+            let mut bar = bar(find(engine.name, way)?, Metric::Rate)?;
+            let plain = find(engine.name, Transport::Tcp).and_then(|cell| cell.median(Metric::Rate));
             if let Some(difference) = plain.and_then(|plain| stats::percent(bar.value, plain))
                 && way != Transport::Tcp
             {
@@ -401,13 +436,13 @@ fn transports(outcome: &Outcome, engines: &[&str]) -> Group {
     }
 }
 
-fn memory(outcome: &Outcome, engines: &[&str]) -> Group {
+fn memory(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let sizes = distinct(outcome.memory.iter().map(|memory| (memory.value_bytes, memory.io_threads)));
     let several_threads = distinct(sizes.iter().map(|(_, threads)| *threads)).len() > 1;
     let group = |&(value_bytes, io_threads): &(usize, u32)| {
-        let bar = |engine: &&str| {
+        let bar = |engine: &Engine<'_>| {
             let here = outcome.memory.iter().filter(|memory| {
-                memory.engine == **engine
+                memory.engine == engine.name
                     && (memory.value_bytes, memory.io_threads) == (value_bytes, io_threads)
             });
             let value = stats::median(here.map(|memory| memory.bytes_per_key))?;

@@ -2,12 +2,15 @@
 
 use maud::{Markup, PreEscaped, html};
 
-/// The width of every picture in its own units: about a phone's, so that text stays readable there.
-pub const WIDTH: f64 = 460.0;
-/// Width of a character of the 12-unit text, for what must not overlap.
-const CHAR_WIDTH: f64 = 6.4;
+use crate::report::view::Engine;
+
+/// The width of every picture in its own units: that of a phone, so that text has its full size there.
+pub const WIDTH: f64 = 360.0;
+/// Sizes of the text of legends and headings, and of small text, as [`STYLE`] has them.
+const FONT_SIZE: f64 = 12.5;
+const FONT_SIZE_SMALL: f64 = 11.5;
 /// The same of the strong text of titles, and the height of a line of it.
-const TITLE_CHAR_WIDTH: f64 = 7.4;
+const TITLE_CHAR_WIDTH: f64 = 7.7;
 const TITLE_LINE: f64 = 16.0;
 /// Height of a line of the legend.
 const LEGEND_LINE: f64 = 20.0;
@@ -15,21 +18,22 @@ const LEGEND_LINE: f64 = 20.0;
 /// Colours and text of pictures; report.html and each file hold it.
 pub const STYLE: &str = "\
 :root{--paper:#fff;--ink:#1c2430;--dim:#5b6675;--grid:#e3e8ef;--heat:#12935f;\
---e0:#2563eb;--e1:#d9480f;--e2:#0f8a5f;--e3:#a21caf;--e4:#92700c;--e5:#0e7490;--e6:#be123c;--e7:#57534e}\
+--e0:#2563eb;--e1:#e08a00;--e2:#7c3aed;--e3:#0891b2;--e4:#c026d3;--e5:#8b5e34;--e6:#64748b;--e7:#1f2937}\
 @media(prefers-color-scheme:dark){:root{--paper:#161b22;--ink:#e6ebf2;--dim:#9aa7b8;--grid:#2b3340;--heat:#1fa971;\
---e0:#6ea8fe;--e1:#ff922b;--e2:#3ecf8e;--e3:#e879f9;--e4:#facc15;--e5:#22d3ee;--e6:#fb7185;--e7:#a8a29e}}\
-.chart{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}.chart text{fill:var(--ink)}\
-.chart .dim{fill:var(--dim);font-size:11px}.chart .strong{font-weight:600}.chart .small{font-size:10.5px}\
+--e0:#5b9bff;--e1:#fbb03b;--e2:#b197fc;--e3:#22d3ee;--e4:#f08bff;--e5:#c89b6d;--e6:#94a3b8;--e7:#e5e7eb}}\
+.chart{font:12.5px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}.chart text{fill:var(--ink)}\
+.chart .dim{fill:var(--dim);font-size:12px}.chart .strong{font-weight:600}.chart .small{font-size:11.5px}\
 .chart .grid{stroke:var(--grid);fill:none}.chart .bar{fill:var(--c)}.chart .bar.bound{fill-opacity:.35;stroke:var(--c);stroke-dasharray:3 2}\
 .chart .line{stroke:var(--c);fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
 .chart .dot{fill:var(--c);stroke:var(--paper)}.chart .dot.bound{fill:var(--paper);stroke:var(--c);stroke-width:2}\
 .chart .whisker{stroke:var(--ink);stroke-width:1.3;fill:none}.chart .area{fill:var(--c);fill-opacity:.12;stroke:var(--c);stroke-width:2}\
-.chart .heat{fill:var(--heat)}\
+.chart .heat{fill:var(--heat)}.chart .joint{stroke:var(--dim);stroke-width:.7}\
+.chart .over{paint-order:stroke;stroke:var(--paper);stroke-width:2.5;stroke-linejoin:round}\
 .c0{--c:var(--e0)}.c1{--c:var(--e1)}.c2{--c:var(--e2)}.c3{--c:var(--e3)}.c4{--c:var(--e4)}.c5{--c:var(--e5)}.c6{--c:var(--e6)}.c7{--c:var(--e7)}";
 
-/// The class that gives the engine at `at` its colour.
-pub fn colour(at: usize) -> String {
-    format!("c{}", at % 8)
+/// The class that gives `engine` its colour.
+pub fn colour(engine: Engine<'_>) -> String {
+    format!("c{}", engine.colour)
 }
 
 /// Pictures that show the same kind of thing.
@@ -55,8 +59,8 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A picture of `drawing`, `height` units high below its title, with the legend of `engines`.
-    pub fn new(id: String, title: String, height: f64, engines: &[&str], drawing: &Markup) -> Self {
+    /// A picture of `drawing`, `height` units high, below its title and the legend of `engines`.
+    pub fn new(id: String, title: String, height: f64, engines: &[Engine<'_>], drawing: &Markup) -> Self {
         let (legend, legend_height) = legend(engines);
         let lines = title_lines(&title);
         let top = (lines.len() as f64).mul_add(TITLE_LINE, 10.0);
@@ -64,8 +68,8 @@ impl Picture {
             @for (at, line) in lines.iter().enumerate() {
                 text class="strong" x="0" y=(n((at as f64).mul_add(TITLE_LINE, 14.0))) { (line) }
             }
-            g transform=(translate(0.0, top)) { (drawing) }
-            g transform=(translate(0.0, top + height)) { (legend) }
+            g transform=(translate(0.0, top)) { (legend) }
+            g transform=(translate(0.0, top + legend_height)) { (drawing) }
         };
         Self { id, title, height: top + height + legend_height, drawing }
     }
@@ -110,29 +114,52 @@ fn title_lines(title: &str) -> Vec<String> {
 }
 
 /// Engines with their colours, in as many lines as they need; and its height.
-fn legend(engines: &[&str]) -> (Markup, f64) {
-    let (mut x, mut y) = (0.0, LEGEND_LINE / 2.0);
+fn legend(engines: &[Engine<'_>]) -> (Markup, f64) {
+    let (mut x, mut y) = (0.0, 0.0);
     let mut places = Vec::new();
-    for name in engines {
-        let width = 26.0 + text_width(name);
+    for engine in engines {
+        let width = 28.0 + text_width(engine.name);
         if x > 0.0 && x + width > WIDTH {
             (x, y) = (0.0, y + LEGEND_LINE);
         }
-        places.push((x, y, *name));
+        places.push((x, y, engine));
         x += width;
     }
     let markup = html! {
-        @for (at, (x, y, name)) in places.iter().enumerate() {
-            rect class={ "bar " (colour(at)) } x=(n(*x)) y=(n(*y)) width="11" height="11" rx="2" {}
-            text x=(n(x + 16.0)) y=(n(y + 10.0)) { (name) }
+        @for (x, y, engine) in &places {
+            rect class={ "bar " (colour(**engine)) } x=(n(*x)) y=(n(*y)) width="11" height="11" rx="2" {}
+            text x=(n(x + 16.0)) y=(n(y + 10.0)) { (engine.name) }
         }
     };
-    (markup, if engines.is_empty() { 0.0 } else { y + LEGEND_LINE })
+    (markup, if engines.is_empty() { 0.0 } else { y + LEGEND_LINE + 4.0 })
 }
 
-/// About the width of `text`.
+/// About the width of `text` in legends and headings. Fonts differ; this is one of the wide ones.
 pub fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * CHAR_WIDTH
+    em_width(text) * FONT_SIZE
+}
+
+/// The same of small text.
+pub fn small_width(text: &str) -> f64 {
+    em_width(text) * FONT_SIZE_SMALL
+}
+
+fn em_width(text: &str) -> f64 {
+    let of = |char: char| match char {
+        ' ' | '.' | ',' | ':' | '·' | '-' => 0.35,
+        'm' | 'w' | '%' | 'M' | 'W' | '⚠' => 0.95,
+        upper if upper.is_ascii_uppercase() => 0.69,
+        _ => 0.63,
+    };
+    text.chars().map(of).sum()
+}
+
+/// `text`, cut short with dots where it has more than `chars_max` characters.
+pub fn cut(text: &str, chars_max: usize) -> String {
+    match text.chars().count() > chars_max {
+        true => text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
 }
 
 /// A coordinate, short.
@@ -233,13 +260,14 @@ mod tests {
         assert_eq!(title_lines("SET"), ["SET"]);
         let title = "this machine, Unix socket, 1 I/O thread, 3-byte values, 1024 connections";
         let lines = title_lines(title);
-        assert_eq!(lines, ["this machine, Unix socket, 1 I/O thread, 3-byte values, ", "1024 connections"]);
+        assert_eq!(lines, ["this machine, Unix socket, 1 I/O thread, ", "3-byte values, 1024 connections"]);
         assert_eq!(lines.concat(), title);
     }
 
     #[test]
     fn a_file_carries_its_style_and_escapes_names() {
-        let picture = Picture::new("a".into(), "a < b".into(), 10.0, &["x & y"], &html! {});
+        let picture =
+            Picture::new("a".into(), "a < b".into(), 10.0, &[Engine { name: "x & y", colour: 0 }], &html! {});
         let file = picture.file();
         assert!(
             file.contains("prefers-color-scheme") && file.contains("a &lt; b") && file.contains("x &amp; y")

@@ -1,0 +1,66 @@
+//! Which colour an engine has. It follows from the engine's name, not from its place in the study, so that the same
+//! engine looks the same in every report. No colour is near to the green and the red of better and worse.
+
+/// How many colours there are; the style sheet of pictures (`charts/svg.rs`) says which.
+pub const COLOURS: usize = 8;
+
+/// Engines whose colour is reserved; the names of their variants begin alike.
+const KNOWN: [(&str, usize); 5] = [("saker", 0), ("redis", 1), ("valkey", 2), ("dragonfly", 3), ("keydb", 4)];
+
+/// The colour of each of `names`. Two names that want the same one get different ones, up to [`COLOURS`] engines.
+pub fn of(names: &[&str]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    // Known names come first and choose freely; the order of the study has no say.
+    order.sort_by_key(|at| (rank(names[*at]), names[*at]));
+    let mut colours = vec![0; names.len()];
+    let mut taken: Vec<usize> = Vec::new();
+    for at in order {
+        let wanted = wanted(names[at]);
+        let mut near = (0..COLOURS).map(|step| (wanted + step) % COLOURS);
+        colours[at] = near.find(|colour| !taken.contains(colour)).unwrap_or(wanted);
+        taken.push(colours[at]);
+    }
+    colours
+}
+
+/// 0 for a known name, 1 for a variant of one, 2 for others.
+fn rank(name: &str) -> u8 {
+    match known(name) {
+        Some((known, _)) => u8::from(known.len() < name.len()),
+        None => 2,
+    }
+}
+
+fn known(name: &str) -> Option<(&'static str, usize)> {
+    let name = name.to_ascii_lowercase();
+    KNOWN.into_iter().find(|(known, _)| name.starts_with(known))
+}
+
+fn wanted(name: &str) -> usize {
+    // Those that nobody knows begin behind the reserved colours.
+    let sum = || name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    known(name).map_or_else(|| KNOWN.len() + sum() % (COLOURS - KNOWN.len()), |(_, colour)| colour)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_keeps_its_colour_wherever_it_stands() {
+        assert_eq!(of(&["saker", "redis", "valkey"]), [0, 1, 2]);
+        assert_eq!(of(&["valkey", "redis", "saker"]), [2, 1, 0]);
+        assert_eq!(of(&["redis"]), [1]);
+        let (one, other) = (of(&["saker-old", "saker", "mine"]), of(&["mine", "saker", "saker-old"]));
+        assert_eq!((one[0], one[1], one[2]), (other[2], other[1], other[0]));
+        assert_eq!(one[1], 0, "a variant does not take the colour of the engine itself");
+    }
+
+    #[test]
+    fn engines_of_a_study_differ_in_colour() {
+        let mut colours = of(&["a", "b", "c", "saker-1", "saker-2", "redis-7", "redis-8", "redis"]);
+        colours.sort_unstable();
+        assert_eq!(colours, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(of(&["x"; COLOURS + 1]).len(), COLOURS + 1);
+    }
+}
