@@ -51,7 +51,7 @@ fn change<R>(
         return Ok(Changed { result, grown: old_len < len_bytes });
     }
     ctx.db.set_value(key, stored_as_text(b""), Expiry::Clear);
-    let mut entry = ctx.db.entry_mut(key).expect("it was just stored");
+    let mut entry = ctx.db.entry_mut(key).ok_or(CommandError::UndeclaredKey)?;
     Ok(Changed { result: work(bytes_to_change(&mut entry, len_bytes)), grown: true })
 }
 

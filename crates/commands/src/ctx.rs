@@ -267,6 +267,11 @@ impl Effects {
                 Noticed::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
             }
         }
+        self.absorb_displaced(tally);
+    }
+
+    /// The part of [`Effects::absorb`] that gives values up. O(values).
+    pub fn absorb_displaced(&mut self, tally: &mut Tally) {
         for entry in tally.displaced.drain(..) {
             self.discard(entry);
         }
@@ -297,7 +302,7 @@ pub struct ValueLimits {
     /// Strings of so many bytes get a list node of their own even where they are not too long for others:
     /// DEBUG QUICKLIST-PACKED-THRESHOLD, [`u32::MAX`] for none.
     pub list_plain_len_min: u32,
-    /// `list-compress-depth`: accepted; nodes are never compressed.
+    /// `list-compress-depth`: nodes at each end of a list that are not compressed; 0 compresses none.
     pub list_compress_depth: i64,
     /// `hash-max-listpack-entries`.
     pub hash_max_listpack_entries: usize,
@@ -329,7 +334,9 @@ pub struct ValueLimits {
 impl ValueLimits {
     /// The limits of lists.
     pub const fn list(&self) -> ListLimits {
-        ListLimits::from_option(self.list_max_listpack_size).with_plain_from(self.list_plain_len_min)
+        ListLimits::from_option(self.list_max_listpack_size)
+            .with_plain_from(self.list_plain_len_min)
+            .with_compress_depth(self.list_compress_depth)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use keyspace::WrongType;
+use keyspace::AccessError;
 use structures::hll::{Corrupted, NotHll};
 
 /// A cause that a client is told about.
@@ -10,6 +10,8 @@ use structures::hll::{Corrupted, NotHll};
 pub enum CommandError {
     /// The key holds another type.
     WrongType,
+    /// The command asked for a key that its record does not declare: a defect of the server.
+    UndeclaredKey,
     /// The string at the key is no HyperLogLog.
     NotHll,
     /// The string at the key is a HyperLogLog whose registers are broken.
@@ -60,9 +62,12 @@ pub enum CommandError {
     Bytes(Vec<u8>),
 }
 
-impl From<WrongType> for CommandError {
-    fn from(_: WrongType) -> Self {
-        CommandError::WrongType
+impl From<AccessError> for CommandError {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::WrongType => CommandError::WrongType,
+            AccessError::Undeclared => CommandError::UndeclaredKey,
+        }
     }
 }
 
@@ -94,6 +99,9 @@ impl CommandError {
         let owned = |text: String| Cow::Owned(text.into_bytes());
         let text: &'static str = match self {
             CommandError::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            CommandError::UndeclaredKey => {
+                "ERR internal error: the command used a key that it does not declare, please report this request"
+            }
             CommandError::NotHll => "WRONGTYPE Key is not a valid HyperLogLog string value.",
             CommandError::CorruptedHll => "INVALIDOBJ Corrupted HLL object detected",
             CommandError::Syntax => "ERR syntax error",

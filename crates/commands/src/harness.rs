@@ -1,6 +1,6 @@
 //! Runs commands in tests: a keyspace in memory, a clock that stands still, random numbers from a fixed
-//! seed. Keys are locked as the commands' records declare them, so a handler that reaches for another
-//! key panics here as it would in the server. A command takes microseconds.
+//! seed. Keys are locked as the commands' records declare them, and a handler that reaches for another
+//! key fails its test. A command takes microseconds.
 //!
 //! ```text
 //! let mut db = Harness::new();
@@ -122,7 +122,10 @@ impl Harness {
             limits: &self.limits,
             patience: Patience::None,
         };
-        if let Err(error) = (command.run)(&mut ctx, &args) {
+        let result = (command.run)(&mut ctx, &args);
+        let words = || words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
+        assert!(!ctx.db.has_missed_lock(), "{} uses a key that is not declared", words());
+        if let Err(error) = result {
             ctx.reply.truncate(mark);
             ctx.reply.error_bytes(&error.line());
         }

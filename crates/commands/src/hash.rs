@@ -3,7 +3,7 @@
 //! A field that is due is absent for clients. Commands that read fields by name remove those they meet that
 //! are due, as Redis does; HLEN counts what is not yet removed, HSET and HDEL take it for there.
 
-use keyspace::{Expiry, Hash, Key, Lookup, WrongType};
+use keyspace::{AccessError, Expiry, Hash, Key, Lookup};
 use resp::Reply;
 use stdx::long_double::LongDouble;
 use stdx::number;
@@ -191,7 +191,7 @@ fn remove_those_due<'f>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
     fields: impl Iterator<Item = &'f [u8]>,
-) -> Result<(), WrongType> {
+) -> Result<(), AccessError> {
     let (key, now_ms) = (args.key(1), ctx.db.now_ms());
     let Some(hash) = ctx.db.write::<Hash>(key)? else { return Ok(()) };
     let removed = fields.filter(|field| hash.remove_if_due(field, now_ms, args.hasher())).count();
@@ -204,7 +204,7 @@ fn remove_those_due<'f>(
 }
 
 /// Removes all fields of a hash that are due, and the hash with its last field.
-pub(crate) fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), WrongType> {
+pub(crate) fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
     if !ctx.db.may_have_due_fields(key) {
         return Ok(());
     }

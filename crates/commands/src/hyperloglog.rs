@@ -190,7 +190,7 @@ fn pfmerge(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !ctx.db.contains(key) {
         ctx.db.set_raw_string(key, hll::empty(), Expiry::Clear);
     }
-    let mut entry = ctx.db.entry_mut(key).expect("it was found or stored just now");
+    let mut entry = ctx.db.entry_mut(key).ok_or(CommandError::UndeclaredKey)?;
     let outcome = edit_hll(&mut entry, |hll| {
         if dense {
             hll.make_dense()?;

@@ -1,8 +1,9 @@
 //! Where the keys of a request are: its record's key specs applied to its arguments.
 //!
-//! Dispatch locks the shards of these keys, COMMAND GETKEYS lists them, access control checks them. A
-//! spec that does not fit the arguments names no key: the handler then refuses the request with its own
-//! error before it looks for any.
+//! Dispatch locks the shards of these keys, and the handler may use no others. Where a spec cannot say which
+//! keys the handler uses, a function beside the handler finds them ([`KeySpec::found_by`]). A spec that does
+//! not fit the arguments names no key: the handler then refuses the request with its own error before it
+//! looks for any.
 
 use crate::args::Args;
 use crate::table::{Begin, Find, KeySpec};
@@ -17,11 +18,9 @@ pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(us
             (Begin::Index(at), Find::Range { last: 0, .. }) if (at as usize) < args.len() => {
                 visit(at as usize, spec);
             }
+            _ if let Some(find_keys) = spec.found_by => find_keys(args, &mut |at| visit(at, spec)),
             (Begin::Keyword { keyword, start: start @ 1.. }, Find::Range { last: 0, .. }) => {
                 behind_each_keyword(keyword, start as usize, args).for_each(|at| visit(at, spec));
-            }
-            (Begin::Untold { keyword, start }, _) => {
-                behind_each_keyword(keyword, start.into(), args).for_each(|at| visit(at, spec));
             }
             _ => {
                 let Some(range) = key_range(spec, args) else { continue };
@@ -42,7 +41,7 @@ fn key_range(spec: &KeySpec, args: &Args<'_>) -> Option<KeyRange> {
     let begin = match spec.begin {
         Begin::Index(at) => usize::from(at),
         Begin::Keyword { keyword, start } => behind_keyword(keyword, start, args)?,
-        Begin::Untold { .. } | Begin::Unknown => return None,
+        Begin::Unknown => return None,
     };
     let (first, last, step) = match spec.find {
         Find::Range { last, step, limit } => {

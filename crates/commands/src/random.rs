@@ -1,7 +1,7 @@
 //! HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: one request, read and answered once for all three.
 
 use keyspace::object::ObjectType;
-use keyspace::{Hash, Key, Set, WrongType, Zset};
+use keyspace::{AccessError, Hash, Key, Set, Zset};
 use resp::Reply;
 use structures::listpack::element::Element;
 
@@ -18,7 +18,7 @@ pub(crate) trait RandomElements: ObjectType {
     const OPTION: Option<&'static str>;
 
     /// Removes what must not be drawn.
-    fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), WrongType> {
+    fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
     /// Number of elements.
@@ -40,7 +40,7 @@ impl RandomElements for Hash {
     type Beside<'a> = Element<'a>;
     const OPTION: Option<&'static str> = Some("WITHVALUES");
 
-    fn prepare(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), WrongType> {
+    fn prepare(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
         crate::hash::remove_due_fields(ctx, key)
     }
     fn element_count(&self) -> usize {
@@ -165,7 +165,7 @@ impl Request {
 
 /// Replies to `COMMAND key [count [option]]`: without a count one element, or null; with one an array of
 /// that many different elements, or with repetitions if the count is negative. The option adds what
-/// elements have beside themselves.
+/// elements have beside themselves. Repetitions that would take more than `proto-max-bulk-len` bytes are refused.
 pub(crate) fn random_elements<T: RandomElements>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -194,12 +194,13 @@ pub(crate) fn random_elements<T: RandomElements>(
         RandomCount::Distinct(count) => count.min(collection.element_count()),
         RandomCount::Repeating(count) => count,
     };
+    let before = reply.mark();
     if in_pairs {
         begin_pairs(reply, len);
     } else {
         reply.array(len);
     }
-    let mut write = |element: Element<'_>, beside: T::Beside<'_>| {
+    let write = |reply: &mut Reply<'_>, element: Element<'_>, beside: T::Beside<'_>| {
         if in_pairs {
             begin_pair(reply);
         }
@@ -209,14 +210,41 @@ pub(crate) fn random_elements<T: RandomElements>(
         }
     };
     match count {
-        RandomCount::Distinct(count) => collection.draw_distinct(count, draw, write),
+        RandomCount::Distinct(count) => {
+            collection.draw_distinct(count, draw, |element, beside| write(reply, element, beside));
+        }
         RandomCount::Repeating(count) => {
             for _ in 0..count {
                 let drawn = collection.draw_one(&mut draw);
                 let (element, beside) = drawn.expect("a collection at a key is not empty");
-                write(element, beside);
+                write(reply, element, beside);
+                if reply.len_since(&before) as u64 > ctx.limits.string_len_bytes_max {
+                    return Err(CommandError::OutOfRange("value"));
+                }
             }
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::Harness;
+
+    #[test]
+    fn repetitions_end_where_their_bytes_would_be_too_many() {
+        let mut db = Harness::new();
+        db.limits.string_len_bytes_max = 10_000;
+        let long = "m".repeat(100);
+        db.run(&["SADD", "s", &long]);
+        db.run(&["HSET", "h", &long, &long]);
+        db.run(&["ZADD", "z", "1", &long]);
+        let refused = "-ERR value is out of range|";
+        assert!(db.line("SRANDMEMBER s -90").starts_with("*90|$100|m"));
+        assert_eq!(db.line("SRANDMEMBER s -100"), refused);
+        assert_eq!(db.line("SRANDMEMBER s -16777216"), refused);
+        assert!(db.line("HRANDFIELD h -45 WITHVALUES").starts_with("*90|"));
+        assert_eq!(db.line("HRANDFIELD h -50 WITHVALUES"), refused);
+        assert_eq!(db.line("ZRANDMEMBER z -16777216 WITHSCORES"), refused);
+    }
 }

@@ -389,9 +389,16 @@ pub struct KeySpec {
     pub begin: Begin,
     /// How keys follow from there.
     pub find: Find,
+    /// What finds the keys that the handler uses, where `begin` and `find` cannot say it. These are then for
+    /// clients only, who are told what Redis tells them.
+    pub found_by: Option<KeyFinder>,
     /// A remark, as COMMAND DOCS gives it.
     pub notes: &'static str,
 }
+
+/// Calls the function with the argument index of every key that a handler uses: a part of how the handler reads
+/// its arguments.
+pub type KeyFinder = fn(&crate::Args<'_>, &mut dyn FnMut(usize));
 
 impl KeySpec {
     /// One key at this argument (1 is the first after the name).
@@ -406,33 +413,36 @@ impl KeySpec {
 
     /// Keys from `first` to `last` (relative to `first`, or to the end when negative).
     pub const fn range(first: u8, last: i8, step: u8, flags: KeyFlags) -> Self {
-        Self { flags, begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 }, notes: "" }
+        let find = Find::Range { last, step, limit: 0 };
+        Self { begin: Begin::Index(first), find, ..Self::unknown(flags) }
     }
 
     /// A count at `begin + keynum_index`, then that many keys from `begin + first_key` on.
     pub const fn counted(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
-        Self { flags, begin: Begin::Index(begin), find: Find::KeyNum { keynum, first, step: 1 }, notes: "" }
+        let find = Find::KeyNum { keynum, first, step: 1 };
+        Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
     /// The same where every key is followed by a value.
     pub const fn counted_pairs(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
-        Self { flags, begin: Begin::Index(begin), find: Find::KeyNum { keynum, first, step: 2 }, notes: "" }
+        let find = Find::KeyNum { keynum, first, step: 2 };
+        Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
     /// Keys behind a keyword, looked for from argument `start` on (from the end when negative).
     pub const fn keyword(keyword: &'static str, start: i8, last: i8, limit: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step: 1, limit };
-        Self { flags, begin: Begin::Keyword { keyword, start }, find, notes: "" }
-    }
-
-    /// One key behind a keyword, of which clients are told that only the command's own rules find it.
-    pub const fn untold(keyword: &'static str, start: u8, flags: KeyFlags) -> Self {
-        Self { flags, begin: Begin::Untold { keyword, start }, find: Find::Unknown, notes: "" }
+        Self { begin: Begin::Keyword { keyword, start }, find, ..Self::unknown(flags) }
     }
 
     /// Keys that no rule finds.
     pub const fn unknown(flags: KeyFlags) -> Self {
-        Self { flags, begin: Begin::Unknown, find: Find::Unknown, notes: "" }
+        Self { flags, begin: Begin::Unknown, find: Find::Unknown, found_by: None, notes: "" }
+    }
+
+    /// The same for a handler whose keys this function finds.
+    pub const fn found_by(self, found_by: KeyFinder) -> Self {
+        Self { found_by: Some(found_by), ..self }
     }
 
     /// The same with a remark.
@@ -452,13 +462,6 @@ pub enum Begin {
         keyword: &'static str,
         /// Where to start looking.
         start: i8,
-    },
-    /// Behind this word, from argument `start` on; [`KeySpec::untold`].
-    Untold {
-        /// The word, in upper case.
-        keyword: &'static str,
-        /// Where to start looking.
-        start: u8,
     },
     /// Only the command's own rules know.
     Unknown,

@@ -76,6 +76,9 @@ pub enum Awaited {
 }
 
 impl Awaited {
+    /// All of them, in their order.
+    pub const ALL: [Self; 4] = [Self::List, Self::Zset, Self::Stream, Self::Group];
+
     /// Whether a request that waits for this is to run now that the key holds `object` (`None`: no
     /// object).
     pub fn is_met_by(self, object: Option<&Object>) -> bool {

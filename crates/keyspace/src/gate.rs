@@ -1,15 +1,17 @@
 //! The gate: many threads work on the keyspace side by side, or one owns all of it.
 //!
-//! Every loop turn of an I/O thread runs inside a shared pass; what cannot name its keys (KEYS,
-//! FLUSHALL, the start of a snapshot, a script that reaches for undeclared keys) runs as the exclusive
-//! one. Passing costs a store to the thread's own cache line, a fence, and a read of a line that nobody
-//! writes: threads never disturb each other. Going exclusive is the expensive side and waits for the
-//! longest turn that is under way.
+//! Every loop turn of an I/O thread runs inside a shared pass, and so does each step of any other thread that
+//! locks a shard; what cannot name its keys (KEYS, FLUSHALL, the start of a snapshot, a script that reaches for
+//! undeclared keys) runs as the exclusive one. Passing costs a store to the thread's own cache line, a fence,
+//! and a read of a line that nobody writes: threads never disturb each other. Going exclusive is the expensive
+//! side and waits for the longest command that is under way: threads look between two requests whether
+//! somebody waits (`is_wanted`), and step aside.
 //!
 //! ```text
 //!   inside[0] inside[1] …   one padded flag a thread: it is in a turn
 //!   closed                  an exclusive owner is waiting or working; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
+//!   kept_out                callers that wait for an owner's end; the next owner waits until it is 0
 //!   turn                    lock: one exclusive owner at a time
 //! ```
 //! **Exclusion.** Dekker's pattern: a shared caller raises its flag, fences, reads `closed`; an
@@ -29,8 +31,9 @@
 //! been exclusive: read again what you rely on. And nobody may hold a shard's lock when upgrading.
 //!
 //! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive owner
-//! does, short by contract. Fairness: none among owners; a caller that loses to owner after owner
-//! waits for all of them, which is bounded by their rarity.
+//! does, short by contract. Fairness: a caller waits for one owner. It is counted while it waits, and the
+//! next owner closes the gate only when all who waited for the last one are in. Owners take turns as
+//! threads do at any lock.
 //! A thread must be outside while it sleeps in its event loop: the owner waits for whoever is inside.
 //! Proven under loom: tests/loom_gate.rs.
 
@@ -52,6 +55,7 @@ pub struct Gate {
     /// Read by all at every turn, written only by exclusive owners: alone on its line.
     closed: CachePadded<FutexWord>,
     left: CachePadded<FutexWord>,
+    kept_out: CachePadded<FutexWord>,
     /// Guards the right to write `closed`.
     turn: CachePadded<Lock<()>>,
 }
@@ -86,6 +90,7 @@ impl Gate {
             inside: (0..threads_max).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
             closed: CachePadded::new(FutexWord::new(OPEN)),
             left: CachePadded::new(FutexWord::new(0)),
+            kept_out: CachePadded::new(FutexWord::new(0)),
             turn: CachePadded::new(Lock::new(())),
         }
     }
@@ -127,6 +132,16 @@ impl Gate {
     /// Steps back, sleeps until the gate opens, tries again.
     #[cold]
     fn enter_when_open(&self, thread_index: usize) {
+        // Relaxed, here and below: a count that owners wait for; the flags and fences are what excludes.
+        self.kept_out.fetch_add(1, Relaxed);
+        self.wait_for_opening(thread_index);
+        if self.kept_out.fetch_sub(1, Relaxed) == 1 {
+            self.kept_out.wake_one(); // Only the one owner to be sleeps on it.
+        }
+    }
+
+    /// The waiting part of that.
+    fn wait_for_opening(&self, thread_index: usize) {
         loop {
             self.leave(thread_index);
             let mut spins_left = spins_max();
@@ -172,6 +187,7 @@ impl Gate {
     /// Closes the gate and waits until all are out.
     fn own(&self) -> Ownership<'_> {
         let turn = self.turn.lock();
+        self.let_in_who_waits();
         self.closed.store(CLOSED, Relaxed);
         // From here the drop opens the gate again, whatever happens.
         let ownership = Ownership { gate: self, _turn: turn };
@@ -188,6 +204,25 @@ impl Gate {
             }
             if spins_left == 0 {
                 self.left.wait(left);
+            } else {
+                spins_left -= 1;
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+impl Gate {
+    /// Waits until those are in who waited for the last owner. The gate is open, and they need nothing else.
+    fn let_in_who_waits(&self) {
+        let mut spins_left = spins_max();
+        loop {
+            let kept_out = self.kept_out.load(Relaxed);
+            if kept_out == 0 {
+                return;
+            }
+            if spins_left == 0 {
+                self.kept_out.wait(kept_out);
             } else {
                 spins_left -= 1;
                 std::hint::spin_loop();
@@ -230,6 +265,21 @@ impl SharedPass<'_> {
         self.gate.leave(self.thread_index);
         let _back_inside = ComeBack { gate: self.gate, thread_index: self.thread_index };
         work()
+    }
+
+    /// Whether somebody waits to be the exclusive owner: a long turn should step aside. One load of a line
+    /// that is written by owners only.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        // Relaxed: a hint; `step_aside` is what orders.
+        !self.owning && self.gate.closed.load(Relaxed) != OPEN
+    }
+
+    /// Leaves for whoever waits to be the exclusive owner, and comes back in when that is done. As with
+    /// `exclusive`, the caller must hold no shard's lock and nothing that it read before.
+    #[cold]
+    pub fn step_aside(&mut self) {
+        self.outside(|| ());
     }
 
     /// Whether there was an exclusive owner, for whose end it waited, when this pass was taken.
@@ -317,6 +367,26 @@ mod tests {
         let mut pass = gate.shared(0);
         assert_eq!(pass.outside(|| gate.exclusive(|_| 7)), 7);
         assert!(gate.inside[0].load(Relaxed), "back inside");
+    }
+
+    #[test]
+    fn who_waits_for_an_owner_is_in_before_the_next_one() {
+        let gate = Gate::new(1);
+        let entered = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for round in 1..=200 {
+                gate.exclusive(|_| {
+                    scope.spawn(|| {
+                        let _pass = gate.shared(0);
+                        entered.fetch_add(1, Relaxed);
+                    });
+                    while gate.kept_out.load(Relaxed) == 0 {
+                        std::thread::yield_now();
+                    }
+                });
+                gate.exclusive(|_| assert_eq!(entered.load(Relaxed), round));
+            }
+        });
     }
 
     #[test]

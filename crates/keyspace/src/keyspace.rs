@@ -107,10 +107,8 @@ impl Keyspace {
 
     /// Exchanges the keys of two databases. The caller is alone in the gate. O(shards).
     pub fn swap_dbs(&self, a: usize, b: usize) {
-        // All locks at once: who removes keys without the gate must find keys and counts in one database.
-        let mut locked = self.lock_all();
-        for (_, shard) in locked.0.as_mut_slice() {
-            shard.swap_keys(a, b);
+        for shard in 0..SHARD_COUNT {
+            self.lock(shard).swap_keys(a, b);
         }
         self.sizes.swap(a, b);
     }
@@ -239,6 +237,8 @@ pub struct Swept {
     pub fields: u64,
     /// Keys with an expiry, due or not, of the tables that were begun with.
     pub expiring: u64,
+    /// Keys with an expiry, due or not, and hashes with such fields, that were looked at.
+    pub looked_at: u64,
 }
 
 impl Swept {
@@ -252,6 +252,7 @@ impl Swept {
             names_shrunk: false,
             fields: 0,
             expiring: 0,
+            looked_at: 0,
         }
     }
 
@@ -289,6 +290,10 @@ impl CountedSweep<'_> {
 }
 
 impl Sweep<KeyEntry> for CountedSweep<'_> {
+    fn looks_at(&mut self, elements: usize) {
+        self.swept.looked_at += elements as u64;
+    }
+
     fn due(&mut self, entry: KeyEntry) {
         self.note(&entry, SizeMark::of(&entry), SizeMark::NONE);
         self.swept.expired.push(entry);
@@ -340,14 +345,6 @@ impl<T> Held<T> {
     fn as_slice(&self) -> &[(usize, T)] {
         match self {
             Held::One(one) => std::slice::from_ref(one),
-            Held::Many(many) => many,
-        }
-    }
-
-    #[inline]
-    fn as_mut_slice(&mut self) -> &mut [(usize, T)] {
-        match self {
-            Held::One(one) => std::slice::from_mut(one),
             Held::Many(many) => many,
         }
     }
@@ -417,26 +414,17 @@ fn each_mut<'l>(guards: &'l mut [(usize, Guard<'_, Shard>)]) -> Vec<(usize, &'l 
 /// The shards that a command may touch, in ascending order.
 pub struct ShardsMut<'l>(Held<&'l mut Shard>);
 
-/// What reaching for the shard of another key says.
-const UNDECLARED: &str = "a command reaches only the keys its record declares";
-
 impl ShardsMut<'_> {
-    /// A locked shard, to change.
-    ///
-    /// # Panics
-    /// If the shard is not among the locked: a command touched a key its record does not declare.
+    /// A shard, to change, if it is locked.
     #[inline]
-    pub fn shard_mut(&mut self, shard: usize) -> &mut Shard {
-        self.0.get_mut(shard).expect(UNDECLARED)
+    pub fn get_mut(&mut self, shard: usize) -> Option<&mut Shard> {
+        self.0.get_mut(shard).map(|shard| &mut **shard)
     }
 
-    /// A locked shard.
-    ///
-    /// # Panics
-    /// As [`ShardsMut::shard_mut`].
+    /// A shard, if it is locked.
     #[inline]
-    pub fn shard(&self, shard: usize) -> &Shard {
-        self.0.get(shard).expect(UNDECLARED)
+    pub fn get(&self, shard: usize) -> Option<&Shard> {
+        self.0.get(shard).map(|shard| &**shard)
     }
 }
 

@@ -45,5 +45,5 @@ pub use stream::{
     AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort,
 };
 pub use string::Str;
-pub use view::{Access, Expiry, View, WrongType};
+pub use view::{Access, AccessError, Expiry, View};
 pub use zset::Zset;

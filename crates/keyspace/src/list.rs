@@ -9,15 +9,14 @@
 //! one does not is the keyspace's rule.
 
 use crate::freeing::Pieces;
-use std::iter::Take;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use structures::listpack::element::{Element, Needle};
 use structures::listpack::{Cursor, Listpack};
-use structures::quicklist::{Iter, NodeLimit, Quicklist, RevIter};
+use structures::quicklist::{NodeLimit, Quicklist};
 use structures::size_class::size_class;
 
-/// How long lists may be in each encoding.
+/// How long lists may be in each encoding, and what of long ones is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListLimits {
     node: NodeLimit,
@@ -32,6 +31,12 @@ impl ListLimits {
     /// The same limits, but strings of `len_bytes` or more get a node of their own.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         Self { node: self.node.with_plain_from(len_bytes) }
+    }
+
+    /// The same limits, but long lists made under them are compressed beyond this distance from their ends:
+    /// `list-compress-depth`.
+    pub const fn with_compress_depth(self, depth: i64) -> Self {
+        Self { node: self.node.with_compress_depth(depth) }
     }
 
     /// What one node of a list holds.
@@ -224,52 +229,69 @@ impl List {
         start as usize..end as usize
     }
 
-    /// The element at a user's index. O(nodes + elements of one node).
-    pub fn get(&self, index: i64) -> Option<Element<'_>> {
-        self.iter_from(self.resolve_index(index)?).next()
-    }
-
-    /// The elements in `range` (see [`List::resolve_range`]), which lies within the list.
-    /// Beginning is O(nodes + elements of one node), each step O(1).
-    #[inline]
-    pub fn range(&self, range: Range<usize>) -> Take<Iter<'_>> {
-        self.iter_from(range.start).take(range.len())
-    }
-
-    /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]): [`List::range`] for those who
-    /// want all of them, faster.
-    #[inline]
-    pub fn visit_range<'a>(&'a self, range: Range<usize>, visit: impl FnMut(Element<'a>)) {
-        self.iter_from(range.start).visit(range.len(), visit);
-    }
-
-    /// [`List::range`], last to first.
-    pub fn range_rev(&self, range: Range<usize>) -> Take<RevIter<'_>> {
-        self.iter_rev_from(range.end.saturating_sub(1)).take(range.len())
-    }
-
-    /// All elements, first to last.
-    pub fn iter(&self) -> Iter<'_> {
-        self.iter_from(0)
-    }
-
-    /// The elements from `index` on.
-    #[inline]
-    pub fn iter_from(&self, index: usize) -> Iter<'_> {
+    /// Shows the element at a user's index to `with`; `None` if there is none. O(nodes + elements of one
+    /// node).
+    pub fn with<R>(&self, index: i64, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        let index = self.resolve_index(index)?;
         match &self.elements {
-            Elements::Pack(pack) => pack.iter_from(pack.seek(index).unwrap_or(pack.end())).into(),
-            Elements::Quick(quick) => quick.iter_from(index),
+            Elements::Pack(pack) => pack.iter_from(pack.seek(index)?).next().map(with),
+            Elements::Quick(quick) => quick.with(index, with),
         }
     }
 
-    /// The element at `index`, then those before it, backwards; none if there is no such element.
-    pub fn iter_rev_from(&self, index: usize) -> RevIter<'_> {
+    /// Calls `visit` with all elements, first to last. O(n).
+    pub fn visit(&self, visit: impl FnMut(Element<'_>)) {
+        self.visit_range(0..self.len(), visit);
+    }
+
+    /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]), which lies within the list.
+    /// Beginning is O(nodes + elements of one node), each step O(1).
+    #[inline]
+    pub fn visit_range(&self, range: Range<usize>, visit: impl FnMut(Element<'_>)) {
         match &self.elements {
-            Elements::Pack(pack) => match pack.seek(index) {
-                Some(cursor) => pack.iter_before(pack.next(cursor).unwrap_or(pack.end())).into(),
-                None => pack.iter_from(pack.end()).into(),
-            },
-            Elements::Quick(quick) => quick.iter_rev_from(index),
+            Elements::Pack(pack) => {
+                let start = pack.seek(range.start).unwrap_or(pack.end());
+                pack.iter_from(start).visit(range.len(), visit);
+            }
+            Elements::Quick(quick) => quick.visit(range.start, range.len(), visit),
+        }
+    }
+
+    /// [`List::visit_range`], last to first.
+    pub fn visit_range_rev(&self, range: Range<usize>, mut visit: impl FnMut(Element<'_>)) {
+        let mut left = range.len();
+        // It only breaks when all were visited.
+        let _ = self.try_visit_rev(range.end, |element| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            visit(element);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Calls `visit` with all elements, first to last, until it breaks. O(n).
+    fn try_visit<B>(&self, visit: impl FnMut(Element<'_>) -> ControlFlow<B>) -> ControlFlow<B> {
+        match &self.elements {
+            Elements::Pack(pack) => pack.iter().try_for_each(visit),
+            Elements::Quick(quick) => quick.try_visit(visit),
+        }
+    }
+
+    /// Calls `visit` with the elements before the one at `end`, last to first, until it breaks. O(n).
+    fn try_visit_rev<B>(
+        &self,
+        end: usize,
+        visit: impl FnMut(Element<'_>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let Some(last) = end.checked_sub(1) else { return ControlFlow::Continue(()) };
+        match &self.elements {
+            Elements::Pack(pack) => {
+                let end = pack.seek(end).unwrap_or(pack.end());
+                pack.iter_before(end).rev().try_for_each(visit)
+            }
+            Elements::Quick(quick) => quick.try_visit_rev(last, visit),
         }
     }
 
@@ -278,17 +300,29 @@ impl List {
     pub fn positions(&self, query: PositionQuery<'_>, mut found: impl FnMut(usize)) {
         let or_all = |max: usize| if max == 0 { usize::MAX } else { max };
         let needle = Needle::new(query.value);
-        let passed = usize::try_from(query.rank.unsigned_abs().saturating_sub(1)).unwrap_or(usize::MAX);
-        let (compared, count) = (or_all(query.compared_max), or_all(query.count_max));
-        let len = self.len();
-        if query.rank > 0 {
-            let matches = self.iter().take(compared).enumerate().filter(|&(_, e)| needle.matches(e));
-            matches.skip(passed).take(count).for_each(|(at, _)| found(at));
-        } else if len > 0 {
-            let back = self.iter_rev_from(len - 1).take(compared).enumerate();
-            let matches = back.filter(|&(_, e)| needle.matches(e));
-            matches.skip(passed).take(count).for_each(|(from_back, _)| found(len - 1 - from_back));
-        }
+        let mut passed = usize::try_from(query.rank.unsigned_abs().saturating_sub(1)).unwrap_or(usize::MAX);
+        let (compared_max, mut wanted) = (or_all(query.compared_max), or_all(query.count_max));
+        let (len, from_front) = (self.len(), query.rank > 0);
+        let mut compared = 0;
+        let look = |element: Element<'_>| {
+            if compared == compared_max {
+                return ControlFlow::Break(());
+            }
+            let at = if from_front { compared } else { len - 1 - compared };
+            compared += 1;
+            if !needle.matches(element) {
+                return ControlFlow::Continue(());
+            }
+            if passed > 0 {
+                passed -= 1;
+                return ControlFlow::Continue(());
+            }
+            found(at);
+            wanted -= 1;
+            if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        // That it broke says nothing more.
+        let _ = if from_front { self.try_visit(look) } else { self.try_visit_rev(len, look) };
     }
 
     // The ends.
@@ -403,7 +437,17 @@ impl List {
         // As in Redis, before anybody knows whether the pivot is there.
         self.grow(std::iter::once(value), limits);
         let needle = Needle::new(pivot);
-        let Some(at) = self.iter().position(|element| needle.matches(element)) else { return false };
+        let mut at = 0;
+        let search = self.try_visit(|element| {
+            if needle.matches(element) {
+                return ControlFlow::Break(());
+            }
+            at += 1;
+            ControlFlow::Continue(())
+        });
+        if search.is_continue() {
+            return false;
+        }
         match &mut self.elements {
             Elements::Pack(pack) => {
                 let at = at + usize::from(beside == Beside::After);
@@ -453,7 +497,7 @@ impl List {
                 pack.delete_range(0, kept.start);
             }
             Elements::Quick(quick) => {
-                let mut leftovers = Quicklist::new(limits.node);
+                let mut leftovers = Quicklist::new(limits.node.with_compress_depth(0));
                 quick.remove_range_into(kept.end, len, &mut leftovers);
                 quick.remove_range_into(0, kept.start, &mut leftovers);
                 if leftovers.node_count() > FREED_NODES_MAX {
@@ -517,8 +561,10 @@ mod tests {
         out
     }
 
-    fn texts<'e>(elements: impl Iterator<Item = Element<'e>>) -> Vec<Vec<u8>> {
-        elements.map(text).collect()
+    fn texts(list: &List) -> Vec<Vec<u8>> {
+        let mut texts = Vec::new();
+        list.visit(|element| texts.push(text(element)));
+        texts
     }
 
     fn push_back(list: &mut List, value: &[u8], limits: ListLimits) {
@@ -532,7 +578,7 @@ mod tests {
     }
 
     fn check_texts(list: &List, expected: &[&str]) {
-        assert_eq!(texts(list.iter()), expected.iter().map(|v| v.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(texts(list), expected.iter().map(|v| v.as_bytes().to_vec()).collect::<Vec<_>>());
     }
 
     #[test]
@@ -575,7 +621,7 @@ mod tests {
             assert_eq!(list.encoding_name(), "quicklist");
             assert!(list.set(index, b"a", DEFAULT));
             assert_eq!((list.len(), list.encoding_name()), (3, encoding));
-            assert_eq!(list.get(index).map(text), Some(b"a".to_vec()));
+            assert_eq!(list.with(index, text), Some(b"a".to_vec()));
         }
     }
 
@@ -616,10 +662,10 @@ mod tests {
         for (start, stop, expected) in cases {
             assert_eq!(list.resolve_range(start, stop), expected, "{start} {stop}");
         }
-        assert_eq!(list.get(-3).map(text), Some(b"a".to_vec()));
-        assert_eq!(list.get(-4), None);
-        assert_eq!(list.get(3), None);
-        assert_eq!(list.get(i64::MIN), None);
+        assert_eq!(list.with(-3, text), Some(b"a".to_vec()));
+        assert_eq!(list.with(-4, text), None);
+        assert_eq!(list.with(3, text), None);
+        assert_eq!(list.with(i64::MIN, text), None);
         assert_eq!(List::new().resolve_range(0, -1), 0..0);
     }
 
@@ -746,24 +792,28 @@ mod tests {
         #[test]
         fn does_what_a_deque_does(
             option in prop::sample::select(vec![-2_i64, -1, 1, 2, 4, 16]),
+            depth in 0_i64..3,
             ops in proptest::collection::vec(op(), 0..50),
             start in 0_usize..40,
             len in 0_usize..40,
         ) {
-            let limits = ListLimits::from_option(option);
+            let limits = ListLimits::from_option(option).with_compress_depth(depth);
             let mut list = List::new();
             let mut twin = VecDeque::new();
             for op in ops {
                 apply(op, &mut list, &mut twin, limits);
                 prop_assert_eq!(list.len(), twin.len());
                 prop_assert_eq!(list.is_empty(), twin.is_empty());
-                prop_assert_eq!(texts(list.iter()), Vec::from(twin.clone()));
+                prop_assert_eq!(texts(&list), Vec::from(twin.clone()));
                 let start = start.min(twin.len());
                 let range = start..twin.len().min(start + len);
                 let mut expected: Vec<_> = twin.range(range.clone()).cloned().collect();
-                prop_assert_eq!(texts(list.range(range.clone())), expected.clone());
+                let (mut visited, mut visited_rev) = (Vec::new(), Vec::new());
+                list.visit_range(range.clone(), |element| visited.push(text(element)));
+                prop_assert_eq!(visited, expected.clone());
                 expected.reverse();
-                prop_assert_eq!(texts(list.range_rev(range)), expected);
+                list.visit_range_rev(range, |element| visited_rev.push(text(element)));
+                prop_assert_eq!(visited_rev, expected);
             }
         }
     }

@@ -1,5 +1,9 @@
 //! A command's window on one database: only the keys whose shards are locked can be reached.
 //!
+//! Reaching for another key is a defect of the command's record, which did not declare it. It ends the request,
+//! not the server: typed accessors answer [`AccessError::Undeclared`], to all others the key is absent and what
+//! they would store is dropped, and [`View::has_missed_lock`] says afterwards that the reply is void.
+//!
 //! Reading notices expired keys (and removes them), keeps the access clock and counts hits and misses;
 //! the typed accessors answer WRONGTYPE in one place for all commands.
 //!
@@ -21,9 +25,16 @@ use crate::scan::Drawn;
 use crate::sizes::{Resize, SizeLane, SizeMark, ValueSize};
 use crate::string::{Str, raw, stored};
 
-/// The key holds a value of another type.
+/// Why a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongType;
+pub enum AccessError {
+    /// It holds a value of another type.
+    WrongType,
+    /// Its shard is not locked: the command's record does not declare it. See the module's comment.
+    Undeclared,
+}
+
+use AccessError::WrongType;
 
 /// What a write does to a key's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +193,8 @@ pub struct View<'k> {
     tally: &'k mut Tally,
     /// The value that was handed out last to be changed, until its size is counted anew.
     opened: Option<Opened>,
+    /// A key was asked for that is not locked.
+    missed_lock: bool,
 }
 
 /// A value that may be changing. See the module's comment.
@@ -202,13 +215,19 @@ impl<'k> View<'k> {
         moment: Moment,
         tally: &'k mut Tally,
     ) -> Self {
-        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, opened: None }
+        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, opened: None, missed_lock: false }
     }
 
     /// Whether somebody follows keys of the shard that holds `key`.
     #[inline]
     pub fn is_followed(&self, key: Key<'_>) -> bool {
-        self.locked.shard(key.shard()).is_followed()
+        self.locked.get(key.shard()).is_some_and(Shard::is_followed)
+    }
+
+    /// Whether the command asked for a key that its record does not declare. See the module's comment.
+    #[inline]
+    pub fn has_missed_lock(&self) -> bool {
+        self.missed_lock
     }
 
     /// The whole keyspace, for commands that visit shards one by one. A command that has locked keys
@@ -288,7 +307,7 @@ impl<'k> View<'k> {
     #[inline(never)]
     fn count_resized(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
         let resize = Resize { db: self.index, hash, old, new };
-        let shard = self.locked.shard_mut(shard_of(hash));
+        let Some(shard) = self.locked.get_mut(shard_of(hash)) else { return };
         self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
     }
 
@@ -304,7 +323,7 @@ impl<'k> View<'k> {
     #[inline(never)]
     fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
-        let shard = self.locked.shard_mut(shard_of(hash));
+        let Some(shard) = self.locked.get_mut(shard_of(hash)) else { return };
         let new = ValueSize::of_entry(&shard.db_mut(db).table.at(place));
         if !old.is_marked_alike(new) {
             let resize = Resize { db, hash, old: old.mark(), new: new.mark() };
@@ -314,57 +333,65 @@ impl<'k> View<'k> {
 
     /// Finds a key that is not expired; an expired one is removed.
     #[inline]
-    fn find(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
+    fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
-        let shard = self.locked.shard_mut(key.shard());
+        let Some(shard) = self.locked.get_mut(key.shard()) else {
+            return Err(note_missed(&mut self.missed_lock));
+        };
         let table = &mut shard.db_mut(self.index).table;
         let now_ms = self.moment.now_ms;
         let is_expired = |entry: &KeyEntry| entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms);
         let Some((place, expired)) = table.find_and(key.position(), key.bytes, is_expired) else {
             self.tally.miss(self.index, key, count);
-            return None;
+            return Ok(None);
         };
         if expired {
             let entry = table.remove(place);
             let expired = Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
             self.tally.note_expired(self.keyspace, shard, expired);
             self.tally.miss(self.index, key, count);
-            return None;
+            return Ok(None);
         }
         let occupied = shard.db_mut(self.index).table.occupied(place);
         self.tally.hits += count.as_number();
         let (db, opened) = (self.index, &mut self.opened);
-        Some(Found { occupied, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened })
+        Ok(Some(Found { occupied, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened }))
+    }
+
+    /// As [`View::find`], where a key that is not locked counts as absent.
+    #[inline]
+    fn found(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
+        self.find(key, count).unwrap_or(None)
     }
 
     /// The key's entry, for reading; counts a hit or miss, notes the access. O(1).
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
-        self.find(key, Count::Yes).map(Found::touched).map(Found::entry)
+        self.found(key, Count::Yes).map(Found::touched).map(Found::entry)
     }
 
     /// The key's entry, counting a hit or miss but noting no access: for commands that tell something
     /// about a key without using its value. O(1).
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
-        self.find(key, Count::Yes).map(Found::entry)
+        self.found(key, Count::Yes).map(Found::entry)
     }
 
     /// As [`View::look`], but nobody is told that the key is missed: for commands about the value's make. O(1).
     pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
-        self.find(key, Count::Quietly).map(Found::entry)
+        self.found(key, Count::Quietly).map(Found::entry)
     }
 
     /// The key's entry without counting or noting anything. O(1).
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
-        self.find(key, Count::No).map(Found::entry)
+        self.found(key, Count::No).map(Found::entry)
     }
 
     /// The key's entry, to change; notes the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
-        let Found { occupied, db, hash, opened, .. } = self.find(key, Count::No)?.touched();
+        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched();
         let (place, size) = (occupied.place(), ValueSize::of_entry(&occupied.get()));
         *opened = Some(Opened { db, hash, place, size });
         Some(occupied.into_mut())
@@ -379,7 +406,7 @@ impl<'k> View<'k> {
         key: Key<'_>,
         number: impl FnOnce(&KeyEntry) -> Result<i64, E>,
     ) -> Option<Result<i64, E>> {
-        let mut occupied = self.find(key, Count::No)?.touched().occupied;
+        let mut occupied = self.found(key, Count::No)?.touched().occupied;
         let number = match number(&occupied.get()) {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),
@@ -396,18 +423,18 @@ impl<'k> View<'k> {
 
     /// Whether the key exists; counts nothing.
     pub fn contains(&mut self, key: Key<'_>) -> bool {
-        self.find(key, Count::No).is_some()
+        self.found(key, Count::No).is_some()
     }
 
-    /// Notes an access without reading (TOUCH); whether the key exists.
+    /// Notes an access without reading (TOUCH), for clients as well whose reads note none; whether the key exists.
     pub fn touch(&mut self, key: Key<'_>) -> bool {
-        self.get(key).is_some()
+        self.found(key, Count::Yes).map(Found::touched_by_wish).is_some()
     }
 
     /// The string at `key`, counted as a read.
     #[inline]
-    pub fn string(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, WrongType> {
-        match self.get(key) {
+    pub fn string(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
+        match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
             None => Ok(None),
             Some(entry) => Str::of(entry.view()).map(Some).ok_or(WrongType),
         }
@@ -415,8 +442,8 @@ impl<'k> View<'k> {
 
     /// The string at `key` for a command that will write it: not counted as a read.
     #[inline]
-    pub fn string_to_write(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, WrongType> {
-        match self.peek(key) {
+    pub fn string_to_write(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
+        match self.find(key, Count::No)?.map(Found::entry) {
             None => Ok(None),
             Some(entry) => Str::of(entry.view()).map(Some).ok_or(WrongType),
         }
@@ -425,14 +452,14 @@ impl<'k> View<'k> {
     /// The string at `key` as an earlier [`View::string`] found it, without counting or noting anything: so
     /// strings of several keys can be looked at together, each after a `string` of its own.
     pub fn string_again(&self, key: Key<'_>) -> Option<Str<'_>> {
-        let table = &self.locked.shard(key.shard()).db(self.index)?.table;
+        let table = &self.locked.get(key.shard())?.db(self.index)?.table;
         Str::of(table.get(key.position(), key.bytes)?.view())
     }
 
     /// The object of type `T` at `key`, counted as a read.
     #[inline]
-    pub fn read<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&T>, WrongType> {
-        match self.get(key) {
+    pub fn read<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&T>, AccessError> {
+        match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
             None => Ok(None),
             Some(entry) => match entry.view() {
                 EntryView::Object(object) => T::of(object).map(Some).ok_or(WrongType),
@@ -444,7 +471,7 @@ impl<'k> View<'k> {
     /// The object of type `T` at `key` as an earlier [`View::read`] found it, without counting or noting
     /// anything: so objects of several keys can be looked at together, each after a `read` of its own.
     pub fn read_again<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
-        let table = &self.locked.shard(key.shard()).db(self.index)?.table;
+        let table = &self.locked.get(key.shard())?.db(self.index)?.table;
         match table.get(key.position(), key.bytes)?.view() {
             EntryView::Object(object) => T::of(object),
             EntryView::Bytes(_) | EntryView::Int(_) => None,
@@ -453,34 +480,38 @@ impl<'k> View<'k> {
 
     /// The object of type `T` at `key`, to change; `None` where the key is absent.
     #[inline]
-    pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
+    pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::No)
     }
 
     /// As [`View::write`], but counted as a read.
     #[inline]
-    pub fn read_to_write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
+    pub fn read_to_write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::Yes)
     }
 
     #[inline]
-    fn change<T: ObjectType>(&mut self, key: Key<'_>, count: Count) -> Result<Option<&mut T>, WrongType> {
-        let Some(found) = self.find(key, count) else { return Ok(None) };
+    fn change<T: ObjectType>(&mut self, key: Key<'_>, count: Count) -> Result<Option<&mut T>, AccessError> {
+        let Some(found) = self.find(key, count)? else { return Ok(None) };
         found.touched().open().map(Some).ok_or(WrongType)
     }
 
     /// The object of type `T` at `key`, created empty where the key is absent. A command that then adds
     /// nothing calls [`View::remove_if_empty`].
     #[inline]
-    pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
-        let place = match self.find(key, Count::No) {
-            Some(found) => found.touched().occupied.place(),
+    pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, AccessError> {
+        let place = match self.find(key, Count::No)? {
+            Some(found) => Some(found.touched().occupied.place()),
             None => {
                 let object = NewValue::Object(T::default().into_object());
                 self.insert_new(key, Entry::new(key.bytes, object, None, self.moment.access.fresh()))
             }
         };
-        let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
+        let shard = self.locked.get_mut(key.shard());
+        let (Some(place), Some(shard)) = (place, shard) else {
+            return Err(note_missed(&mut self.missed_lock));
+        };
+        let table = &mut shard.db_mut(self.index).table;
         let value = T::of_mut(table.object_mut(place).ok_or(WrongType)?).ok_or(WrongType)?;
         self.opened = Some(Opened { db: self.index, hash: key.hash, place, size: value.size() });
         Ok(value)
@@ -495,7 +526,7 @@ impl<'k> View<'k> {
 
     /// Tells the database that fields of the hash at `key` got other deadlines. O(1).
     pub fn note_field_deadlines(&mut self, key: Key<'_>) {
-        if let Some(found) = self.find(key, Count::No) {
+        if let Some(found) = self.found(key, Count::No) {
             // The end of the borrow is when the table takes note.
             drop(found.occupied.into_mut());
         }
@@ -523,7 +554,7 @@ impl<'k> View<'k> {
     /// for long strings, else O(bytes).
     pub fn set_raw_string(&mut self, key: Key<'_>, bytes: Vec<u8>, expiry: Expiry) {
         self.set_value(key, raw(bytes, &mut Vec::new()), expiry);
-        if let Some(found) = self.find(key, Count::No) {
+        if let Some(found) = self.found(key, Count::No) {
             found.occupied.into_mut().set_mark(true);
         }
     }
@@ -542,7 +573,8 @@ impl<'k> View<'k> {
     /// Stores a value, whatever was there. O(inline bytes).
     #[inline]
     pub fn set_value(&mut self, key: Key<'_>, value: NewValue<'_, Object>, expiry: Expiry) {
-        let Some(found) = self.find(key, Count::No) else {
+        let Ok(found) = self.find(key, Count::No) else { return };
+        let Some(found) = found else {
             let expiry_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
             self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.moment.access.fresh()));
             return;
@@ -581,7 +613,7 @@ impl<'k> View<'k> {
     /// Puts an entry of this key where one was, or where none was; the old one is displaced. The key counts as
     /// created. O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
-        match self.find(key, Count::No) {
+        match self.found(key, Count::No) {
             None => {
                 self.insert_new(key, entry);
             }
@@ -606,7 +638,7 @@ impl<'k> View<'k> {
 
     /// The long string at `key`, to change in place; `None` where the key is absent or the string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
-        let Found { occupied, db, hash, opened, .. } = self.find(key, Count::No)?;
+        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?;
         let place = occupied.place();
         let object = occupied.into_object_mut()?;
         let size = ValueSize::of(object);
@@ -615,19 +647,24 @@ impl<'k> View<'k> {
         Some(blob)
     }
 
-    /// Adds an entry for a key that is absent. O(1) amortised.
+    /// Adds an entry for a key that is absent; gives its place. O(1) amortised.
     #[inline]
-    pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Place {
+    pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Option<Place> {
         self.settle();
+        if self.locked.get(key.shard()).is_none() {
+            note_missed(&mut self.missed_lock);
+            return None;
+        }
         self.resized(key.hash, SizeMark::NONE, SizeMark::of(&entry));
         self.notice_created(key);
         let hasher = self.keyspace.hasher();
-        self.locked.shard_mut(key.shard()).db_mut(self.index).insert(key.hash, entry, hasher)
+        let shard = self.locked.get_mut(key.shard())?;
+        Some(shard.db_mut(self.index).insert(key.hash, entry, hasher))
     }
 
     /// Takes the key out of the database. O(1); dropping the result may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
-        let found = self.find(key, Count::No)?;
+        let found = self.found(key, Count::No)?;
         let entry = found.occupied.remove();
         self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
@@ -637,7 +674,11 @@ impl<'k> View<'k> {
     /// is stored, what was there goes in any case. O(1).
     pub fn remove_due_too(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
-        let table = &mut self.locked.shard_mut(key.shard()).db_mut(self.index).table;
+        let Some(shard) = self.locked.get_mut(key.shard()) else {
+            note_missed(&mut self.missed_lock);
+            return None;
+        };
+        let table = &mut shard.db_mut(self.index).table;
         let entry = table.find(key.position(), key.bytes).map(|place| table.remove(place))?;
         self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
@@ -646,7 +687,7 @@ impl<'k> View<'k> {
     /// As [`View::peek`], and one whose time is over is seen and left where it is. O(1).
     pub fn peek_due_too(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.settle();
-        self.locked.shard(key.shard()).db(self.index)?.table.get(key.position(), key.bytes)
+        self.locked.get(key.shard())?.db(self.index)?.table.get(key.position(), key.bytes)
     }
 
     /// The key's expiry: `None` where the key is absent, `Some(None)` where it does not expire.
@@ -656,7 +697,7 @@ impl<'k> View<'k> {
 
     /// Sets or clears the expiry of a key; whether the key exists.
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
-        let Some(found) = self.find(key, Count::No) else { return false };
+        let Some(found) = self.found(key, Count::No) else { return false };
         found.occupied.into_mut().set_expiry_ms(expiry_ms);
         true
     }
@@ -667,6 +708,13 @@ impl Drop for View<'_> {
     fn drop(&mut self) {
         self.settle();
     }
+}
+
+/// Notes that a key is not locked.
+#[cold]
+fn note_missed(missed_lock: &mut bool) -> AccessError {
+    *missed_lock = true;
+    AccessError::Undeclared
 }
 
 /// Whether looking for a key is counted as a hit or miss.
@@ -700,13 +748,17 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     /// The same after noting the access.
     #[inline(always)]
-    fn touched(mut self) -> Self {
-        if self.moment.touch {
-            let old = self.occupied.get().access();
-            let new = self.moment.access.touched(old, || self.tally.draw());
-            if new != old {
-                self.occupied.set_access(new);
-            }
+    fn touched(self) -> Self {
+        if self.moment.touch { self.touched_by_wish() } else { self }
+    }
+
+    /// The same, whatever the client's reads note.
+    #[inline(always)]
+    fn touched_by_wish(mut self) -> Self {
+        let old = self.occupied.get().access();
+        let new = self.moment.access.touched(old, || self.tally.draw());
+        if new != old {
+            self.occupied.set_access(new);
         }
         self
     }
@@ -773,5 +825,53 @@ impl Tally {
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         ((mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::List;
+
+    #[test]
+    fn a_key_that_is_not_locked_is_refused_and_left_as_it_is() {
+        let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
+        let (mut tally, moment) =
+            (Tally::default(), Moment { now_ms: 0, touch: true, access: Access::Lru { clock_s: 0 } });
+        let [key, other] = [&b"key"[..], b"other"].map(|name| keyspace.hasher().key(name));
+        let mut all = keyspace.lock_all_of([key.hash, other.hash].into_iter());
+        View::new(&keyspace, &mut all, 0, moment, &mut tally).set_string(other, b"v", Expiry::Clear);
+        drop(all);
+        type Use = fn(&mut View<'_>, Key<'_>) -> bool;
+        let uses: &[Use] = &[
+            |view, key| view.string(key).err() == Some(AccessError::Undeclared),
+            |view, key| view.string_to_write(key).err() == Some(AccessError::Undeclared),
+            |view, key| view.read::<List>(key).err() == Some(AccessError::Undeclared),
+            |view, key| view.write::<List>(key).err() == Some(AccessError::Undeclared),
+            |view, key| view.write_or_insert::<List>(key).err() == Some(AccessError::Undeclared),
+            |view, key| view.get(key).is_none(),
+            |view, key| view.entry_mut(key).is_none(),
+            |view, key| view.remove(key).is_none(),
+            |view, key| view.remove_due_too(key).is_none(),
+            |view, key| !view.contains(key) && !view.set_expiry_ms(key, Some(1)),
+            |view, key| {
+                view.set_string(key, b"w", Expiry::Clear);
+                view.replace(key, Entry::new(key.bytes, NewValue::Int(1), None, 0));
+                view.string_again(key).is_none()
+            },
+        ];
+        for (index, used) in uses.iter().enumerate() {
+            let mut locked = keyspace.lock_one(key.hash);
+            let mut view = View::new(&keyspace, &mut locked, 0, moment, &mut tally);
+            assert!(!view.has_missed_lock() && view.get(key).is_none());
+            assert!(!view.has_missed_lock(), "a key that is locked and absent");
+            assert!(used(&mut view, other) && view.has_missed_lock(), "use {index}");
+        }
+        let mut locked = keyspace.lock_one(other.hash);
+        let mut view = View::new(&keyspace, &mut locked, 0, moment, &mut tally);
+        assert_eq!(view.string(other).ok().flatten().map(|string| string.len()), Some(1));
+        drop(view);
+        drop(locked);
+        assert_eq!(keyspace.sizes().counts(0), keyspace.sizes_counted_anew(0));
     }
 }

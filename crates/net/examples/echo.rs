@@ -45,7 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                     let consumed = answer(inputs, outputs, conn);
                     event_loop.consume(conn, consumed);
                 }
-                Event::AcceptFailed { error, .. } => eprintln!("accepting: {error}"),
+                Event::AcceptFailed { error, pause, .. } => {
+                    eprintln!("accepting: {error}; trying again in {pause:?}");
+                }
                 Event::Drained(_) | Event::PeerFinished(_) | Event::Closed(..) | Event::Woken => {}
             }
         }

@@ -74,15 +74,17 @@ impl Core {
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason
-    /// counts, except that a completed `close_after_flush` overtakes all, and anything an end that
-    /// waits for input to be resumed.
+    /// counts, except that a completed `close_after_flush` overtakes all, and anything an end of the
+    /// peer's side alone: a peer that only finished sending may still read its replies, one that they
+    /// cannot be sent to is gone.
     pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let listed = open.ending.is_some() && !std::mem::take(&mut open.end_parked);
         if !listed {
             self.ended.push(conn);
         }
-        if !listed || reason == CloseReason::Flushed {
+        let overtakes = matches!(open.ending, None | Some(CloseReason::PeerClosed));
+        if overtakes || reason == CloseReason::Flushed {
             open.ending = Some(reason);
         }
     }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -21,6 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use crate::accept_pauses::AcceptPauses;
 use crate::core::Core;
 use crate::send::{Sent, send_queue};
 use crate::waker::WakerKind;
@@ -38,8 +39,8 @@ pub(crate) struct Epoll {
     listeners: Vec<Option<Listener>>,
     /// Listeners that may have clients waiting.
     acceptable: Vec<ListenerId>,
-    /// Listeners whose last accept failed: tried again in every turn, but not waited for.
-    accept_failed: Vec<ListenerId>,
+    /// Listeners that could not accept.
+    accept_pauses: AcceptPauses,
     /// Connections that may have input waiting, served in this order.
     readable: VecDeque<ConnId>,
     /// Connections that stopped sending at the limit, not at the socket's.
@@ -65,7 +66,7 @@ impl Epoll {
             waker,
             listeners: Vec::new(),
             acceptable: Vec::new(),
-            accept_failed: Vec::new(),
+            accept_pauses: AcceptPauses::default(),
             readable: VecDeque::new(),
             writable: Vec::new(),
             sleeps_precisely: sleep_precisely(),
@@ -88,6 +89,7 @@ impl Epoll {
         if let Some(slot) = self.listeners.get_mut(id.index()) {
             // Closing the descriptor, its only one, ends the registration.
             *slot = None;
+            self.accept_pauses.end(id);
         }
     }
 
@@ -109,7 +111,7 @@ impl Epoll {
     ) -> io::Result<()> {
         let busy = core.has_work()
             || !(self.readable.is_empty() && self.writable.is_empty() && self.acceptable.is_empty());
-        let timeout = if busy { Some(Duration::ZERO) } else { timeout };
+        let timeout = if busy { Some(Duration::ZERO) } else { self.accept_pauses.shorten(timeout) };
         if timeout != Some(Duration::ZERO) {
             self.gather(core);
         }
@@ -162,7 +164,10 @@ impl Epoll {
             if token == WAKER_TOKEN {
                 events.push(Event::Woken);
             } else if token.0 < WAKER_TOKEN.0 {
-                self.acceptable.push(ListenerId(token.0 as u32));
+                let id = ListenerId(token.0 as u32);
+                if !self.acceptable.contains(&id) {
+                    self.acceptable.push(id);
+                }
             } else {
                 self.note_readiness(core, ConnId::from_u64(token.0 as u64), event);
             }
@@ -190,7 +195,11 @@ impl Epoll {
     }
 
     fn accept(&mut self, accepts_max: usize, events: &mut Vec<Event>) {
-        self.acceptable.append(&mut self.accept_failed);
+        // What came meanwhile waits with those for whom the listener could not accept.
+        self.acceptable.retain(|&id| !self.accept_pauses.holds(id));
+        if !self.accept_pauses.is_empty() {
+            self.acceptable.extend(self.accept_pauses.due(Instant::now()));
+        }
         for id in std::mem::take(&mut self.acceptable) {
             for accepted in 0.. {
                 let Some(Some(listener)) = self.listeners.get(id.index()) else { break };
@@ -200,13 +209,15 @@ impl Epoll {
                 }
                 match listener.accept() {
                     Ok(socket) => events.push(Event::Accepted { listener: id, socket }),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.accept_pauses.end(id);
+                        break;
+                    }
                     // A client that left before it was accepted is nobody's loss.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
-                        events.push(Event::AcceptFailed { listener: id, error });
-                        self.accept_failed.push(id);
+                        self.accept_pauses.failed(id, error, Instant::now(), events);
                         break;
                     }
                 }

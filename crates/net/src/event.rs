@@ -1,6 +1,7 @@
 //! What a turn of the event loop reports.
 
 use std::io;
+use std::time::Duration;
 
 use crate::{ConnId, ListenerId, Socket};
 
@@ -16,12 +17,15 @@ pub enum Event {
         socket: Socket,
     },
     /// A client could not be accepted, for example because the process has no descriptor left. The
-    /// listener stays and is tried again.
+    /// listener stays and is tried again after a pause, which grows from failure to failure; those that
+    /// do not make it longer are not reported.
     AcceptFailed {
         /// The listener concerned.
         listener: ListenerId,
         /// What the system said.
         error: io::Error,
+        /// After how long it is tried again.
+        pause: Duration,
     },
     /// New bytes arrived, or `mark_ready` was called. At most once per connection and `poll`.
     Data(ConnId),

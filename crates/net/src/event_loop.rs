@@ -139,9 +139,9 @@ impl EventLoop {
         }
     }
 
-    /// Ends the turn before (what [`split`](Self::split) showed is gone, unconsumed bytes are kept),
-    /// waits for something to happen, at most `timeout` (`None`: as long as it takes), and appends
-    /// what happened to `events`. Returns without events at the timeout or by a signal.
+    /// Ends the turn before (what [`split`](Self::split) showed is gone, unconsumed bytes are kept), waits
+    /// for something to happen, at most `timeout` (`None`: as long as it takes), and appends what happened to
+    /// `events`. Returns without events at the timeout, by a signal, or when a listener was tried again.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.core.end_turn();
         match &mut self.driver {

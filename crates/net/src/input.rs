@@ -97,6 +97,8 @@ struct InputSlot {
     pending: Vec<u8>,
     /// How many of `pending`'s first bytes are done with.
     consumed: usize,
+    /// How many bytes were consumed since the connection was opened.
+    position: u64,
     /// Length of the request announced with `reserve_input`, until the pending bytes are consumed.
     announced_len_bytes: usize,
 }
@@ -138,6 +140,7 @@ impl InputSlot {
         turn: Span::EMPTY,
         pending: Vec::new(),
         consumed: 0,
+        position: 0,
         announced_len_bytes: 0,
     };
 
@@ -189,6 +192,13 @@ impl Inputs {
         self.slot(conn).map_or(0, |slot| slot.pending.len() - slot.consumed + slot.turn.len())
     }
 
+    /// How many bytes of `conn` were consumed since it was opened: the position of its first
+    /// unconsumed byte in its stream. O(1).
+    #[inline]
+    pub fn position(&self, conn: ConnId) -> u64 {
+        self.slot(conn).map_or(0, |slot| slot.position)
+    }
+
     /// Memory that `conn` holds for input between turns. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| slot.pending.capacity())
@@ -228,6 +238,7 @@ impl Inputs {
         let Self { slots, spares, .. } = self;
         let slot = slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation());
         let Some(slot) = slot else { return };
+        slot.position += n as u64;
         if !slot.has_pending() {
             slot.turn.advance(n);
             return;

@@ -16,6 +16,7 @@
 //! that they share (`core.rs`: connections, inputs, outputs). `sys/` holds all unsafe code.
 #![deny(unsafe_code)]
 
+mod accept_pauses;
 mod address;
 mod core;
 mod epoll;

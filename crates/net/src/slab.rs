@@ -30,15 +30,18 @@ pub(crate) struct Conn {
 /// Requests of a connection that are in the kernel's hands or queued for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Requests {
-    /// The multishot receive.
+    /// The receive.
     pub(crate) receive: Receive,
     /// A poll for writability.
     pub(crate) writable: bool,
     /// More is unparsed than one turn's worth: not received from until that is done.
     pub(crate) throttled: bool,
+    /// It was throttled or found no buffer, and its socket has not been empty since: received from one
+    /// chunk at a time.
+    pub(crate) floods: bool,
 }
 
-/// Where the multishot receive of a connection stands.
+/// Where the receive of a connection stands.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Receive {
     /// None is under way.

@@ -2,26 +2,28 @@
 //! a turn hands all new requests over and waits for completions in one system call.
 //!
 //! - Received bytes lie in provided buffers until the next poll gives those back. When the kernel
-//!   runs out of them, a receive ends with ENOBUFS and is armed again in the next turn.
+//!   runs out of them, a receive ends with ENOBUFS and is armed again in the next turn, ahead of all others.
 //! - Pausing cancels the receive; bytes that were on their way are still reported. A connection that
-//!   leaves more unparsed than a turn's worth is paused the same way.
+//!   leaves more unparsed than a turn's worth is paused the same way. From then on it is received from
+//!   one chunk at a time, once a turn, until its socket is empty: a multishot receive would fill all
+//!   buffers whenever it is armed.
 //! - A flush queues one send per connection, which the next poll hands over. Output of several pieces,
 //!   or to a Unix socket, is sent by system call instead. What a socket does not take at once waits for a poll request.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::accept_pauses::AcceptPauses;
 use crate::core::Core;
 use crate::send::{Sent, send_queue};
 use crate::slab::Receive;
 use crate::sys::buffers::ProvidedBuffers;
-use crate::sys::ring::{Completion, Ring, Wait};
-use crate::sys::turn_memory::Span;
+use crate::sys::ring::{Completion, Received, Ring, Wait};
 use crate::waker::WakerKind;
 use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socket, Waker};
 
@@ -31,14 +33,22 @@ const UNPARSED_CHUNKS_MAX: usize = 8;
 /// Requests with which gathering ends: by then the cost of a turn is spread thin.
 const GATHER_REQUESTS_MAX: usize = 128;
 
+/// Whether more of a marked connection is unparsed than it may have received.
+fn has_much_unparsed(core: &Core, conn: ConnId) -> bool {
+    let unparsed_max = UNPARSED_CHUNKS_MAX * core.options.read_chunk_len_bytes;
+    core.inputs.is_marked(conn) && core.inputs.len_bytes(conn) > unparsed_max
+}
+
 pub(crate) struct Uring {
     ring: Ring,
     event_fd: Arc<OwnedFd>,
     listeners: Vec<Option<Listener>>,
-    /// Listeners whose last accept failed: tried again in every turn, but not waited for.
-    accept_failed: Vec<ListenerId>,
+    /// Listeners that could not accept: the kernel goes on for them when they have.
+    accept_pauses: AcceptPauses,
     /// Connections whose receive has ended and is wanted.
     to_arm: Vec<ConnId>,
+    /// Those that found no buffer.
+    starved: Vec<ConnId>,
     /// Connections not received from until what they sent is parsed.
     throttled: Vec<ConnId>,
     /// Connections that stopped sending at the limit, not at the socket's.
@@ -58,8 +68,9 @@ impl Uring {
             ring,
             event_fd,
             listeners: Vec::new(),
-            accept_failed: Vec::new(),
+            accept_pauses: AcceptPauses::default(),
             to_arm: Vec::new(),
+            starved: Vec::new(),
             throttled: Vec::new(),
             writable: Vec::new(),
             submitted: Vec::new(),
@@ -80,6 +91,7 @@ impl Uring {
 
     pub(crate) fn remove_listener(&mut self, id: ListenerId) {
         if let Some(listener) = self.listeners.get_mut(id.index()).and_then(Option::take) {
+            self.accept_pauses.end(id);
             self.ring.cancel_accept(id);
             self.ring.close_later(listener.into_fd());
         }
@@ -91,17 +103,25 @@ impl Uring {
         conn
     }
 
-    /// Starts the multishot receive of `conn` if it is wanted and none is under way.
+    /// Starts to receive from `conn` if that is wanted and no receive is under way.
     fn arm(&mut self, core: &mut Core, conn: ConnId) {
+        if has_much_unparsed(core, conn) {
+            self.throttle(core, conn);
+        }
         let Some(open) = core.conns.get_mut(conn) else { return };
         let wanted = open.wants_input() && !open.requests.throttled;
         if wanted && open.requests.receive == Receive::Idle {
             open.requests.receive = Receive::Armed;
-            self.ring.push_receive(open.socket(), conn);
+            if open.requests.floods {
+                let chunk_len = core.options.read_chunk_len_bytes as u32;
+                self.ring.push_receive_once(open.socket(), conn, chunk_len);
+            } else {
+                self.ring.push_receive(open.socket(), conn);
+            }
         }
     }
 
-    /// Ends the multishot receive of `conn`, if one is under way.
+    /// Ends the receive of `conn`, if one is under way.
     fn disarm(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn)
             && open.requests.receive == Receive::Armed
@@ -145,11 +165,12 @@ impl Uring {
         timeout: Option<Duration>,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
-        for conn in std::mem::take(&mut self.to_arm) {
+        for conn in std::mem::take(&mut self.starved).into_iter().chain(std::mem::take(&mut self.to_arm)) {
             self.arm(core, conn);
         }
         self.unthrottle(core);
         let busy = core.has_work() || !self.writable.is_empty();
+        let timeout = self.accept_pauses.shorten(timeout);
         let wait = !busy && timeout != Some(Duration::ZERO);
         self.ring.enter(wait.then_some(self.gathering(core)), timeout)?;
         for conn in std::mem::take(&mut self.writable) {
@@ -158,8 +179,10 @@ impl Uring {
         while let Some(completion) = self.ring.next_completion(core.inputs.memory_mut().buffers_mut()) {
             self.complete(core, completion, events);
         }
-        for id in std::mem::take(&mut self.accept_failed) {
-            self.retry_accept(id, core.options.accepts_per_turn_max, events);
+        if !self.accept_pauses.is_empty() {
+            for id in self.accept_pauses.due(Instant::now()) {
+                self.retry_accept(id, core.options.accepts_per_turn_max, events);
+            }
         }
         for conn in self.submitted.drain(..) {
             if core.outputs.is_behind(conn) {
@@ -189,9 +212,7 @@ impl Uring {
 
     fn complete(&mut self, core: &mut Core, completion: Completion, events: &mut Vec<Event>) {
         match completion {
-            Completion::Received { conn, outcome, more } => {
-                self.received(core, conn, outcome, more, events);
-            }
+            Completion::Received(received) => self.received(core, received, events),
             Completion::Sent { conn, queue, outcome } => self.sent(core, conn, queue, outcome),
             Completion::Writable { conn } => {
                 if let Some(open) = core.conns.get_mut(conn) {
@@ -211,21 +232,17 @@ impl Uring {
         }
     }
 
-    fn received(
-        &mut self,
-        core: &mut Core,
-        conn: ConnId,
-        outcome: io::Result<Span>,
-        more: bool,
-        events: &mut Vec<Event>,
-    ) {
+    fn received(&mut self, core: &mut Core, received: Received, events: &mut Vec<Event>) {
+        let Received { conn, outcome, goes_on, socket_nonempty } = received;
         let Some(open) = core.conns.get_mut(conn) else { return };
-        if !more {
+        if !goes_on {
             open.requests.receive = Receive::Idle;
         }
         let wants_input = open.wants_input();
         match outcome {
             Ok(span) if span.len() > 0 => {
+                let chunk_len = core.options.read_chunk_len_bytes;
+                open.requests.floods &= socket_nonempty || span.len() >= chunk_len;
                 // After `close_after_flush` or an end, nobody wants to know; a paused connection
                 // gets what was on its way.
                 if open.closing || open.ending.is_some() {
@@ -233,11 +250,10 @@ impl Uring {
                 }
                 core.inputs.receive(conn, span);
                 core.inputs.report(conn, events);
-                let unparsed_max = UNPARSED_CHUNKS_MAX * core.options.read_chunk_len_bytes;
-                if core.inputs.is_marked(conn) && core.inputs.len_bytes(conn) > unparsed_max {
+                if has_much_unparsed(core, conn) {
                     self.throttle(core, conn);
                 }
-                if !more && wants_input {
+                if !goes_on && wants_input {
                     self.to_arm.push(conn);
                 }
             }
@@ -246,8 +262,10 @@ impl Uring {
             Ok(_) => core.end(conn, CloseReason::PeerClosed),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOBUFS) => {
+                    // A chunk is enough for now: the next in line shall find a buffer, too.
+                    open.requests.floods = true;
                     core.inputs.memory_mut().buffers_mut().ran_out();
-                    self.to_arm.push(conn);
+                    self.starved.push(conn);
                 }
                 Some(Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.to_arm.push(conn),
                 _ => core.end(conn, CloseReason::Failed(error.kind())),
@@ -260,6 +278,7 @@ impl Uring {
         if let Some(open) = core.conns.get_mut(conn)
             && !std::mem::replace(&mut open.requests.throttled, true)
         {
+            open.requests.floods = true;
             self.throttled.push(conn);
             self.disarm(core, conn);
         }
@@ -294,35 +313,32 @@ impl Uring {
                     self.ring.push_accept(listener, id);
                 }
             }
-            Err(error) => {
-                if error.kind() != io::ErrorKind::ConnectionAborted {
-                    events.push(Event::AcceptFailed { listener: id, error });
-                }
+            // A client that left before it was accepted is nobody's loss.
+            Err(error) if more || error.kind() == io::ErrorKind::ConnectionAborted => {
                 if !more {
-                    self.accept_failed.push(id);
+                    self.ring.push_accept(listener, id);
                 }
             }
+            Err(error) => self.accept_pauses.failed(id, error, Instant::now(), events),
         }
     }
 
-    /// Accepts by system calls until there is nobody left; then the kernel goes on by itself.
+    /// Accepts by system calls, in this turn and the next ones, until there is nobody left; then the kernel
+    /// goes on by itself.
     fn retry_accept(&mut self, id: ListenerId, accepts_max: usize, events: &mut Vec<Event>) {
         let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
         for _ in 0..accepts_max {
             match listener.accept() {
                 Ok(socket) => events.push(Event::Accepted { listener: id, socket }),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.accept_pauses.end(id);
                     return self.ring.push_accept(listener, id);
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    events.push(Event::AcceptFailed { listener: id, error });
-                    return self.accept_failed.push(id);
-                }
+                Err(error) => return self.accept_pauses.failed(id, error, Instant::now(), events),
             }
         }
-        self.ring.push_accept(listener, id);
     }
 
     pub(crate) fn flush(&mut self, core: &mut Core) -> usize {

@@ -10,8 +10,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod endings;
+mod fairness;
+mod outgoing;
+
+use endings::a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up;
+use fairness::floods_leave_room_for_others;
 use net::{
     Address, Backend, BackendChoice, CloseReason, ConnId, Event, EventLoop, Listener, LoopOptions, Socket,
+};
+use outgoing::{
+    a_connection_begun_by_the_loop_sends_when_it_is_there, a_connection_that_is_refused_is_reported_closed,
 };
 
 macro_rules! on_each_backend {
@@ -43,6 +52,7 @@ on_each_backend! {
     a_half_closed_connection_that_is_kept_takes_output,
     a_vanished_peer_is_reported_once,
     a_vanished_peer_is_reported_while_output_waits,
+    a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up,
     two_hundred_connections_are_served_at_once,
     stale_ids_do_nothing,
     an_index_is_not_reused_within_a_turn,
@@ -50,6 +60,7 @@ on_each_backend! {
     a_unix_socket_serves_and_has_its_mode,
     paused_connections_are_not_received_from,
     more_input_than_turn_memory_holds_arrives,
+    floods_leave_room_for_others,
     an_announced_large_request_arrives_whole,
     a_socket_accepted_on_one_loop_works_on_another,
     submitted_output_leaves_without_a_poll,
@@ -71,56 +82,6 @@ fn submitted_output_leaves_without_a_poll(backend: BackendChoice) {
         client.read_exact(&mut got).unwrap();
         assert_eq!(got, word.as_bytes());
         served.turn(Duration::ZERO);
-    }
-}
-
-fn a_connection_begun_by_the_loop_sends_when_it_is_there(backend: BackendChoice) {
-    let mut served = Served::start(backend);
-    let socket = Socket::connect(served.address).unwrap();
-    let client = served.event_loop.adopt(socket).unwrap();
-    served.event_loop.output(client).tail_mut().extend_from_slice(b"first words");
-    let deadline = Instant::now() + PATIENCE;
-    let mut server = None;
-    loop {
-        assert!(Instant::now() < deadline, "nothing arrived");
-        served.event_loop.flush();
-        let mut events = Vec::new();
-        served.event_loop.poll(Some(Duration::from_millis(20)), &mut events).unwrap();
-        for event in events {
-            match event {
-                Event::Accepted { socket, .. } => server = Some(served.event_loop.adopt(socket).unwrap()),
-                Event::Closed(conn, reason) => panic!("{conn:?} was closed: {reason:?}"),
-                _ => {}
-            }
-        }
-        let arrived = |conn| served.event_loop.inputs().bytes(conn) == b"first words";
-        if server.is_some_and(arrived) {
-            return;
-        }
-    }
-}
-
-fn a_connection_that_is_refused_is_reported_closed(backend: BackendChoice) {
-    let options = LoopOptions { backend, ..LoopOptions::default() };
-    let mut event_loop = EventLoop::new(&options).unwrap();
-    // Bound, so nobody else gets the port, but not listening.
-    let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    deaf.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let Ok(socket) = Socket::connect(deaf.local_addr().unwrap().as_socket().unwrap()) else { return };
-    let client = event_loop.adopt(socket).unwrap();
-    event_loop.output(client).tail_mut().extend_from_slice(b"nobody hears");
-    event_loop.flush();
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        assert!(Instant::now() < deadline, "the refusal was not reported");
-        let mut events = Vec::new();
-        event_loop.poll(Some(Duration::from_millis(20)), &mut events).unwrap();
-        if events
-            .iter()
-            .any(|event| matches!(event, Event::Closed(conn, CloseReason::Failed(_)) if *conn == client))
-        {
-            return;
-        }
     }
 }
 

@@ -12,7 +12,7 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 4, value_len_bytes_max: 8 };
     Rules {
         hasher,
-        list: ListLimits::from_option(5),
+        list: ListLimits::from_option(5).with_compress_depth(1),
         set: SetLimits { intset_entries_max: 4, pack },
         hash: pack,
         zset: pack,

@@ -6,7 +6,7 @@
 //!             10000000 n*4        32 bits           10000001 n*8     64 bits, the highest byte first
 //!             11eeeeee            no length: a string in encoding e follows
 //!   string    length bytes   |   11000000 int8   11000001 int16   11000010 int32   the lowest byte first
-//!             11000011 length-compressed length-plain bytes        LZF ([`lzf`])
+//!             11000011 length-compressed length-plain bytes        LZF ([`structures::lzf`])
 //!   value     by its type's number, see [`ValueType`]:
 //!     string                string
 //!     list                  count, then for each node: 1 string | 2 listpack-in-a-string
@@ -26,7 +26,6 @@ mod error;
 mod groups;
 mod hash;
 mod list;
-mod lzf;
 mod set;
 mod sink;
 mod source;

@@ -208,7 +208,11 @@ fn told(entry: &KeyEntry) -> String {
     let pair = |name: Element<'_>, value: String| format!("{}={value}", text(name));
     let mut words: Vec<String> = match object {
         Object::Blob(bytes) => vec![String::from_utf8_lossy(bytes).into_owned()],
-        Object::List(list) => list.iter().map(text).collect(),
+        Object::List(list) => {
+            let mut words = Vec::new();
+            list.visit(|element| words.push(text(element)));
+            words
+        }
         Object::Set(set) => set.iter().map(text).collect(),
         Object::Hash(hash) => hash
             .fields()

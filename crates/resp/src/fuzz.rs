@@ -8,11 +8,14 @@ use crate::{Limits, Parsed, Progress, Protocol, ProtocolError, Reply, Span, deco
 /// Everything a stream of requests means: the requests' arguments, and the error that ends it.
 type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// A stream of requests means the same whole and in pieces. The first byte is the pieces' length.
+/// A stream of requests means the same whole and in pieces, also where what was parsed ahead runs
+/// in part only and is parsed again. The first byte is the pieces' length, the second says how many
+/// requests of a piece run.
 pub fn fuzz_request(data: &[u8]) {
-    let Some((&step, stream)) = data.split_first() else {
+    let [step, runs, stream @ ..] = data else {
         return;
     };
+    let step = *step;
     // Small limits, so that short inputs reach them.
     let limits = Limits {
         bulk_len_max: 1 << 20,
@@ -20,24 +23,31 @@ pub fn fuzz_request(data: &[u8]) {
         inline_len_max: 256,
         unauthenticated: step >= 128,
     };
-    let whole = requests(stream, stream.len().max(1), &limits);
-    let in_pieces = requests(stream, step as usize % 128 + 1, &limits);
+    let whole = requests(stream, stream.len().max(1), usize::MAX, &limits);
+    let piece_len = step as usize % 128 + 1;
+    let in_pieces = requests(stream, piece_len, usize::MAX, &limits);
     assert_eq!(whole, in_pieces, "a cut changed what the stream means");
+    let held_back = requests(stream, piece_len, *runs as usize % 8, &limits);
+    assert_eq!(whole, held_back, "parsing ahead changed what the stream means");
 }
 
-/// Parses `stream` as it arrives in pieces of `step` bytes.
-fn requests(stream: &[u8], step: usize, limits: &Limits) -> Meaning {
+/// Parses `stream` as it arrives in pieces of `step` bytes. Of each piece at most `runs_max` requests run,
+/// the last piece excepted; the others are parsed again with the next piece.
+fn requests(stream: &[u8], step: usize, runs_max: usize, limits: &Limits) -> Meaning {
     let mut requests = Vec::new();
     let mut progress = Progress::default();
     let mut spans: Vec<Span> = Vec::new();
-    let mut start = 0;
+    let mut consumed = 0;
     let mut end = 0;
     while end < stream.len() {
         end = stream.len().min(end + step);
+        let mut runs_left = if end < stream.len() { runs_max } else { usize::MAX };
+        let mut start = consumed;
         loop {
             let request = &stream[start..end];
             spans.clear();
-            let (len_bytes, args) = match parse_request(request, limits, &mut progress, &mut spans) {
+            let parsed = parse_request(request, start as u64, limits, &mut progress, &mut spans);
+            let (len_bytes, args) = match parsed {
                 Ok(Parsed::Request { len_bytes }) => {
                     assert!(!spans.is_empty());
                     (len_bytes, spans.iter().map(|span| span.of(&request[..len_bytes]).to_vec()).collect())
@@ -48,11 +58,17 @@ fn requests(stream: &[u8], step: usize, limits: &Limits) -> Meaning {
                     assert!(missing_bytes > 0 && spans.is_empty());
                     break;
                 }
+                Err(_) if runs_left == 0 => break,
                 Err(error) => return (requests, Some(error)),
             };
             assert!((1..=request.len()).contains(&len_bytes));
             start += len_bytes;
+            if runs_left == 0 {
+                continue;
+            }
+            consumed = start;
             if !args.is_empty() {
+                runs_left -= 1;
                 requests.push(args);
             }
         }

@@ -12,7 +12,9 @@
 //! A request may arrive in pieces: the caller keeps the bytes from the request's first one on and
 //! calls again with more. A short request is then parsed again from its start. One of many
 //! arguments continues where it got to, which [`Progress`] remembers, so that the work stays O(n)
-//! over all pieces. A complete request never looks at more of `Progress` than whether it is empty.
+//! over all pieces. Progress belongs to a position in the stream: a request that starts anywhere else
+//! is parsed from its start, so a caller may parse ahead, run less than it parsed, and parse again.
+//! A complete request never looks at more of `Progress` than whether it is empty.
 //!
 //! Memory: spans grow with arguments that have arrived (8 bytes each, for at least 6 received);
 //! what a header merely claims is never allocated.
@@ -101,7 +103,7 @@ pub enum Parsed {
     },
 }
 
-/// How far an incomplete request was parsed. Belongs to one connection; fresh for each request.
+/// How far the last incomplete request of a connection was parsed.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Kept only from [`RESUME_SPANS_MIN`] arguments on, and boxed, so that it costs a connection
@@ -111,6 +113,9 @@ pub struct Progress {
 
 #[derive(Debug)]
 struct Resume {
+    /// Position of the request's first byte in the connection's stream. Bytes at a position never
+    /// change, so what was found there stays true.
+    position: u64,
     cursor: Cursor,
     spans: Vec<Span>,
 }
@@ -179,22 +184,24 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Parses the request at the start of `input` and appends its arguments to `spans`.
+/// Parses the request at the start of `input` and appends its arguments to `spans`. `position` says
+/// how many bytes of the connection's stream are ahead of `input`.
 ///
 /// After `Incomplete`, call again with the same bytes and more behind them, and the same
-/// `progress`. After anything else `progress` is fresh again. O(bytes new since the last call).
+/// `progress`. O(bytes new since the last call for this position).
 #[inline]
 pub fn parse_request(
     input: &[u8],
+    position: u64,
     limits: &Limits,
     progress: &mut Progress,
     spans: &mut Vec<Span>,
 ) -> Result<Parsed, ProtocolError> {
-    if progress.resume.is_some() {
-        return resume(input, limits, progress, spans);
+    if let Some(resumable) = progress.resume.take_if(|resume| resume.position == position) {
+        return resume(resumable, input, limits, progress, spans);
     }
     match input.first() {
-        Some(b'*') => multibulk(input, limits, progress, spans),
+        Some(b'*') => multibulk(input, position, limits, progress, spans),
         Some(_) => inline(input, limits, spans),
         None => Ok(Parsed::Incomplete { missing_bytes: 1 }),
     }
@@ -203,6 +210,7 @@ pub fn parse_request(
 #[inline]
 fn multibulk(
     input: &[u8],
+    position: u64,
     limits: &Limits,
     progress: &mut Progress,
     spans: &mut Vec<Span>,
@@ -231,7 +239,7 @@ fn multibulk(
         Ok(Some(missing_bytes)) => {
             if spans.len() - spans_before >= RESUME_SPANS_MIN {
                 let spans = spans.split_off(spans_before);
-                progress.resume = Some(Box::new(Resume { cursor, spans }));
+                progress.resume = Some(Box::new(Resume { position, cursor, spans }));
             }
             spans.truncate(spans_before);
             Ok(Parsed::Incomplete { missing_bytes })
@@ -246,12 +254,12 @@ fn multibulk(
 /// Continues a request of many arguments where the last call stopped.
 #[cold]
 fn resume(
+    mut resume: Box<Resume>,
     input: &[u8],
     limits: &Limits,
     progress: &mut Progress,
     spans: &mut Vec<Span>,
 ) -> Result<Parsed, ProtocolError> {
-    let mut resume = progress.resume.take().expect("the caller saw it");
     if let Some(missing_bytes) = arguments(input, limits, &mut resume.cursor, &mut resume.spans)? {
         progress.resume = Some(resume);
         return Ok(Parsed::Incomplete { missing_bytes });
@@ -438,42 +446,58 @@ mod tests {
 
     /// Feeds `input` in pieces that end at `cuts`, as a connection would.
     fn feed(input: &[u8], cuts: &[usize], limits: &Limits) -> Meaning {
+        feed_running(input, cuts, &[], limits)
+    }
+
+    /// As [`feed`]; of the requests that are whole at each cut only so many run, and the others are parsed
+    /// again with more bytes behind them, as after a request that blocks its client. All run at the end.
+    fn feed_running(input: &[u8], cuts: &[usize], runs: &[usize], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         let mut spans = vec![Span { start: 7, len: 7 }];
         let mut progress = Progress::default();
-        let mut start = 0;
-        for &end in cuts.iter().chain([&input.len()]) {
+        let mut consumed = 0;
+        let runs = runs.iter().chain(std::iter::repeat(&usize::MAX));
+        for (&end, &runs) in cuts.iter().chain([&input.len()]).zip(runs) {
+            let runs = if end == input.len() { usize::MAX } else { runs };
+            let (mut start, mut ran) = (consumed, 0);
             loop {
                 let request = &input[start..end];
-                let parsed = match parse_request(request, limits, &mut progress, &mut spans) {
+                let parsed = match parse_request(request, start as u64, limits, &mut progress, &mut spans) {
                     Ok(parsed) => parsed,
                     Err(error) => {
                         assert_eq!(spans.len(), 1, "a refused request leaves no spans");
+                        if ran >= runs {
+                            break;
+                        }
                         return (requests, Some(error));
                     }
                 };
                 let args: Vec<Vec<u8>> = spans.drain(1..).map(|span| span.of(request).to_vec()).collect();
-                match parsed {
+                let args = match parsed {
                     Parsed::Request { len_bytes } => {
                         assert!(!args.is_empty());
-                        requests.push(args);
                         start += len_bytes;
+                        args
                     }
                     Parsed::Inline { len_bytes, args: unescaped } => {
                         assert!(args.is_empty() && !unescaped.is_empty());
-                        requests.push(unescaped);
                         start += len_bytes;
+                        unescaped
                     }
                     Parsed::Empty { len_bytes } => {
                         assert!(args.is_empty() && len_bytes > 0);
                         start += len_bytes;
+                        continue;
                     }
                     Parsed::Incomplete { missing_bytes } => {
                         assert!(args.is_empty() && missing_bytes > 0);
                         break;
                     }
+                };
+                if ran < runs {
+                    requests.push(args);
+                    (consumed, ran) = (start, ran + 1);
                 }
-                assert!(progress.resume.is_none());
             }
         }
         (requests, None)
@@ -704,10 +728,24 @@ mod tests {
     }
 
     #[test]
+    fn a_request_parsed_ahead_is_not_continued_from_another_start() {
+        let mut input = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n".to_vec();
+        let first_len = input.len();
+        let args: Vec<String> = (0..60).map(|n| format!("v{n:03}")).collect();
+        crate::encode_request(&args, &mut input);
+        for cut in first_len..input.len() {
+            for runs in [0, 1] {
+                let limits = Limits::default();
+                assert_eq!(feed_running(&input, &[cut], &[runs], &limits), twin(&input, &limits));
+            }
+        }
+    }
+
+    #[test]
     fn the_missing_bytes_of_a_bulk_are_told() {
         let mut spans = Vec::new();
         let parsed =
-            parse_request(b"*1\r\n$100\r\nabc", &Limits::default(), &mut Progress::default(), &mut spans);
+            parse_request(b"*1\r\n$100\r\nabc", 0, &Limits::default(), &mut Progress::default(), &mut spans);
         assert_eq!(parsed, Ok(Parsed::Incomplete { missing_bytes: 99 }));
         assert_eq!(spans.capacity(), 0, "nothing is allocated for a claim");
     }
@@ -759,6 +797,18 @@ mod tests {
             let expected = twin(&stream, &limits);
             prop_assert_eq!(feed(&stream, &[], &limits), expected.clone());
             prop_assert_eq!(feed(&stream, &cuts, &limits), expected);
+        }
+
+        #[test]
+        fn a_stream_means_the_same_wherever_running_stops(
+            stream in streams(),
+            stops in proptest::collection::vec((any::<prop::sample::Index>(), 0..4_usize), 0..8),
+        ) {
+            let mut cuts: Vec<usize> = stops.iter().map(|(cut, _)| cut.index(stream.len() + 1)).collect();
+            cuts.sort_unstable();
+            let runs: Vec<usize> = stops.iter().map(|(_, runs)| *runs).collect();
+            let limits = Limits::default();
+            prop_assert_eq!(feed_running(&stream, &cuts, &runs, &limits), twin(&stream, &limits));
         }
 
         #[test]

@@ -71,6 +71,11 @@ impl<'a> Reply<'a> {
         Mark(self.out.len_bytes())
     }
 
+    /// How many bytes were written since `mark` was taken.
+    pub fn len_since(&self, mark: &Mark) -> usize {
+        self.out.len_bytes().saturating_sub(mark.0)
+    }
+
     /// Drops everything written since `mark` was taken, as when a command fails half way.
     pub fn truncate(&mut self, mark: Mark) {
         self.out.truncate(mark.0);

@@ -11,18 +11,20 @@ use std::ops::Range;
 use commands::Args;
 use keyspace::key::{position_of, shard_of};
 use keyspace::{Db, Hasher, Keyspace, Object};
-use net::ConnId;
 use resp::parse::{Limits, Parsed, ProtocolError, Span, parse_request};
 
 use crate::command_table::{KeyPlan, Registered};
 use crate::dispatch::Request;
 use crate::owned_args::OwnedArgs;
+use crate::run_queue::Visit;
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// Requests of one batch; what does not fit runs in the next batch of the same turn. The lines a batch
 /// fetches (two or three a request) fit the first-level cache.
 const BATCH_REQUESTS_MAX: usize = 128;
+/// Empty lines that take as long to pass over as a request takes.
+const EMPTY_LINES_PER_REQUEST: usize = 64;
 /// With fewer requests than this, fetching ahead costs more than it saves.
 const PREFETCH_REQUESTS_MIN: usize = 2;
 
@@ -65,20 +67,25 @@ struct Sought {
 /// A connection's part of the batch.
 pub struct ConnTurn {
     /// The connection.
-    pub conn: ConnId,
+    pub visit: Visit,
     /// Its requests in [`Batch::requests`].
     pub requests: Range<usize>,
-    /// Input up to here needs no reply once the requests ran (empty lines behind them).
+    /// Input up to here needs no reply once all its requests ran (empty lines behind them).
     pub skip_to: usize,
+    /// More of its input may be complete than the batch has room for.
+    pub has_more: bool,
 }
 
-/// Whether a connection's input was taken up whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collected {
-    /// Nothing complete is left of it.
-    All,
-    /// There may be more: collect again after this batch.
-    More,
+/// What a connection sent.
+pub struct Source<'a> {
+    /// Its session.
+    pub session: &'a mut Session,
+    /// The connection.
+    pub visit: Visit,
+    /// Position of the first unconsumed byte in its stream.
+    pub position: u64,
+    /// The unconsumed bytes.
+    pub input: &'a [u8],
 }
 
 /// See the module.
@@ -89,6 +96,8 @@ pub struct Batch {
     /// The connections, in order.
     pub turns: Vec<ConnTurn>,
     spans: Vec<Span>,
+    /// Empty lines around the requests.
+    empty_lines: usize,
     /// Some request looks for a member.
     has_members: bool,
 }
@@ -99,62 +108,58 @@ impl Batch {
         self.requests.clear();
         self.turns.clear();
         self.spans.clear();
+        self.empty_lines = 0;
         self.has_members = false;
     }
 
     /// Whether no more fits.
     pub fn is_full(&self) -> bool {
-        self.requests.len() >= BATCH_REQUESTS_MAX
+        self.requests.len() + self.empty_lines / EMPTY_LINES_PER_REQUEST >= BATCH_REQUESTS_MAX
     }
 
-    /// Parses requests from the start of `input` until it ends or the batch is full.
-    pub fn collect(
-        &mut self,
-        session: &mut Session,
-        input: &[u8],
-        limits: Limits,
-        shared: &Shared,
-    ) -> Collected {
+    /// Parses requests from the start of a connection's input until it ends or the batch is full. What is
+    /// whole becomes one of [`Batch::turns`]; whether something is.
+    pub fn collect(&mut self, source: Source<'_>, limits: Limits, shared: &Shared) -> bool {
+        let Source { session, visit, position, input } = source;
         let limits = Limits { unauthenticated: !session.authenticated, ..limits };
         let first = self.requests.len();
         let mut at = 0;
-        let collected = loop {
+        let has_more = loop {
             if at == input.len() {
-                break Collected::All;
+                break false;
             }
             if self.is_full() || (limits.unauthenticated && self.requests.len() > first) {
                 // The request before may authenticate, which changes the limits of the next.
-                break Collected::More;
+                break true;
             }
             let spans_from = self.spans.len();
-            let (work, len_bytes) =
-                match parse_request(&input[at..], &limits, &mut session.progress, &mut self.spans) {
-                    Ok(Parsed::Request { len_bytes }) => (Work::Run, len_bytes),
-                    Ok(Parsed::Inline { len_bytes, args }) => {
-                        (Work::Inline(OwnedArgs::new(args.iter().map(Vec::as_slice))), len_bytes)
-                    }
-                    Ok(Parsed::Empty { len_bytes }) => {
-                        at += len_bytes;
-                        continue;
-                    }
-                    Ok(Parsed::Incomplete { .. }) => break Collected::All,
-                    Err(error) => (Work::Broken(error), input.len() - at),
-                };
+            let (progress, spans) = (&mut session.progress, &mut self.spans);
+            let parsed = parse_request(&input[at..], position + at as u64, &limits, progress, spans);
+            let (work, len_bytes) = match parsed {
+                Ok(Parsed::Request { len_bytes }) => (Work::Run, len_bytes),
+                Ok(Parsed::Inline { len_bytes, args }) => {
+                    (Work::Inline(OwnedArgs::new(args.iter().map(Vec::as_slice))), len_bytes)
+                }
+                Ok(Parsed::Empty { len_bytes }) => {
+                    at += len_bytes;
+                    self.empty_lines += 1;
+                    continue;
+                }
+                Ok(Parsed::Incomplete { .. }) => break false,
+                Err(error) => (Work::Broken(error), input.len() - at),
+            };
             let broken = matches!(work, Work::Broken(_));
             self.push(work, at..at + len_bytes, spans_from, input, session, shared);
             at += len_bytes;
             if broken {
-                break Collected::All;
+                break false;
             }
         };
         if at > 0 {
-            self.turns.push(ConnTurn {
-                conn: session.conn,
-                requests: first..self.requests.len(),
-                skip_to: at,
-            });
+            let requests = first..self.requests.len();
+            self.turns.push(ConnTurn { visit, requests, skip_to: at, has_more });
         }
-        collected
+        at > 0
     }
 
     #[inline(always)]
@@ -250,16 +255,27 @@ impl Batch {
         });
     }
 
-    /// A request with spans, ready to run; `bytes` are its own bytes.
+    /// A request, ready to run; `None` where its bytes are no request. `input` is what its connection sent.
     #[inline]
-    pub fn request<'a>(&'a self, parsed: &ParsedRequest, bytes: &'a [u8], hasher: &'a Hasher) -> Request<'a> {
+    pub fn request<'a>(
+        &'a self,
+        parsed: &'a ParsedRequest,
+        input: &'a [u8],
+        hasher: &'a Hasher,
+    ) -> Option<Request<'a>> {
+        let registered = parsed.registered;
+        let bytes = match &parsed.work {
+            Work::Run => &input[parsed.start..][..parsed.len_bytes],
+            Work::Inline(inline) => return Some(Request { registered, args: inline.args(hasher) }),
+            Work::Broken(_) => return None,
+        };
         let args = Args::new(bytes, &self.spans[parsed.spans.clone()], hasher);
-        let args = match (parsed.registered, parsed.key) {
+        let args = match (registered, parsed.key) {
             (Some(Registered { key_plan: KeyPlan::One(at), .. }), Some(key)) => {
                 args.with_first_key(*at, key.hash)
             }
             _ => args,
         };
-        Request { registered: parsed.registered, args }
+        Some(Request { registered, args })
     }
 }

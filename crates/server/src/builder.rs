@@ -29,7 +29,7 @@ use crate::metrics;
 use crate::monitor::Monitors;
 use crate::session::Registry;
 use crate::settings::{Settings, SharedSettings};
-use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
+use crate::shared::{GateSlot, MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
 use crate::stats::ThreadStats;
 use crate::tracking::Tracking;
 use crate::worker::{Worker, unix_ms};
@@ -255,7 +255,7 @@ fn shared(
     hot_keys.windows.configure(settings.key_sampling, Instant::now());
     Shared {
         keyspace: Keyspace::new(start.databases, std::array::from_fn(|_| random_u64())),
-        gate: Gate::new(start.io_threads),
+        gate: Gate::new(start.io_threads + GateSlot::COUNT),
         threads: ports.collect(),
         table,
         config: store.into(),

@@ -4,7 +4,7 @@
 //! counts a client anew when the client sent something, ran something or has output left after a flush. Whoever
 //! finds the sum over all threads above the limit evicts: the largest clients first, until the rest fits, except
 //! those that CLIENT NO-EVICT protects. An evicted client is out of the registry at once, so nobody evicts or
-//! lists it twice; a message makes its thread close it. Where a limit is set anew, threads count all their
+//! lists it twice; its thread closes it. Where a limit is set anew, threads count all their
 //! clients.
 //!
 //! Cost without a limit: one branch per connection and turn. With one: a handful of loads of the client's own
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::session::ClientInfo;
-use crate::shared::{Message, Shared};
+use crate::shared::Shared;
 
 /// Counts a client of the calling thread anew; whether all clients together are over `limit_bytes`, which is
 /// not 0. O(threads).
@@ -41,18 +41,12 @@ pub fn evict(shared: &Shared, thread: usize, limit_bytes: u64) {
         return;
     }
     for (client, bytes) in chosen(shared.clients.all(), limit_bytes) {
-        if !shared.clients.remove(client.id) {
+        if !shared.kill(&client) {
             continue;
         }
+        shared.end_wait_of(&client);
         tracing::warn!(client = client.id, bytes, "client evicted: clients hold more than maxmemory-clients");
         shared.threads[thread].stats.evicted_clients.add(1);
-        client.kill_requested.store(true, Relaxed);
-        let message = Message::Kill { conn: client.conn, id: client.id };
-        if shared.threads[client.thread].mailbox.send(message).is_err() {
-            // It stays, listed as before; the next look at the limit chooses it again.
-            client.kill_requested.store(false, Relaxed);
-            shared.clients.add(client);
-        }
     }
 }
 

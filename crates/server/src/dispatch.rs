@@ -26,7 +26,8 @@ use crate::push::push;
 use crate::session::{Flow, ReplyMode, Session};
 use crate::settings::Settings;
 use crate::shared::{Message, Shared};
-use crate::timing::Ran;
+use crate::spikes::Event as LatencyEvent;
+use crate::timing::{Ran, Timing};
 use crate::tracking::{Mode, OwnPushes, Place};
 use crate::transaction::{self, Verb};
 use crate::worker::unix_ms;
@@ -64,6 +65,8 @@ pub struct Engine {
     pub(crate) silenced_itself: bool,
     /// Replies that wait until something is freed.
     held: Vec<HeldReply>,
+    /// What this thread is to free of what commands displaced.
+    owed_bytes: u64,
 }
 
 /// A reply that waits until what its request discarded is freed.
@@ -114,6 +117,7 @@ impl Engine {
                 monitored: false,
                 latency_ms: 0,
                 notifications: settings.notifications,
+                tracking_keys_max: settings.tracking_keys_max,
             },
             settings,
             settings_version: 0,
@@ -130,6 +134,7 @@ impl Engine {
             own_pushes: OwnPushes::default(),
             silenced_itself: false,
             held: Vec::new(),
+            owed_bytes: 0,
         }
     }
 
@@ -142,6 +147,18 @@ impl Engine {
         if self.settings.maxmemory_bytes > 0 {
             self.memory.begin_turn(self.settings.maxmemory_bytes, self.shared.threads.len());
         }
+    }
+
+    /// Lets who waits to own the keyspace alone have it, between two requests of a turn. What the owner set
+    /// (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
+    #[cold]
+    pub fn step_aside(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
+        let since = Instant::now();
+        pass.step_aside();
+        let now = Instant::now();
+        self.note_spike(LatencyEvent::GateWait, now - since);
+        timed.skip_to(now);
+        self.begin_turn(now);
     }
 
     /// Takes over what a command of any connection may have set.
@@ -166,6 +183,7 @@ impl Engine {
         self.standing.monitored = self.shared.monitors.any();
         self.standing.latency_ms = self.settings.thresholds.latency_ms;
         self.standing.notifications = self.settings.notifications;
+        self.standing.tracking_keys_max = self.settings.tracking_keys_max;
         self.times_keys = self.shared.hot_keys.is_active(now_ms);
         let wanted = self.notifier().wanted();
         self.effects.wanted_events = wanted;
@@ -179,15 +197,28 @@ impl Engine {
         Notifier { shared: &self.shared, thread: Some(self.standing.thread), notifications }
     }
 
-    /// Hands the turn's counts and effects to those who read them.
-    pub fn end_turn(&mut self) {
+    /// Evicts and forgets what this turn's requests brought over a limit. Before changes are broadcast: what
+    /// left is told in the same turn.
+    pub fn keep_limits(&mut self) {
         if self.settings.maxmemory_bytes > 0 && !self.memory.allows(0) {
             self.enforce_at_end();
         }
         let keys_max = self.settings.tracking_keys_max;
         if self.shared.tracking.keys() > keys_max {
-            self.shared.tracking.forget_beyond(&self.shared, keys_max, || self.rng.usize(..));
+            self.shared.tracking.forget_beyond(&self.shared, keys_max, || self.rng.u64(..));
         }
+    }
+
+    /// Tells clients with caches by prefixes what changed in this turn.
+    #[inline]
+    pub fn broadcast_changes(&mut self) {
+        if !self.own_pushes.changed.is_empty() {
+            self.shared.tracking.broadcast(&self.shared, &mut self.own_pushes.changed);
+        }
+    }
+
+    /// Hands the turn's counts and effects to those who read them.
+    pub fn end_turn(&mut self) {
         let stats = &self.shared.threads[self.standing.thread].stats;
         self.effects.absorb(&mut self.tally);
         let tally = self.tally.take();
@@ -198,7 +229,26 @@ impl Engine {
         stats.changes.add(std::mem::take(&mut self.effects.changes));
         debug_assert!(self.effects.events.is_empty(), "events are published under the locks of their keys");
         if !self.effects.discarded.is_empty() {
-            self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
+            self.owed_bytes += self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
+        }
+    }
+
+    /// Frees what this thread owes, for as long at most as the turn took that began then. The caller is
+    /// outside the gate.
+    #[inline]
+    pub fn free_owed(&mut self, turn_began: Instant) {
+        if self.owed_bytes > 0 {
+            self.owed_bytes = self.shared.freeing.help(self.owed_bytes, turn_began.elapsed());
+        }
+    }
+
+    /// Hands over what a command of a transaction displaced that began then. What is owed for it is freed as part
+    /// of the transaction, which may have any number of such commands.
+    pub(crate) fn free_queued(&mut self, since: Instant) {
+        self.effects.absorb_displaced(&mut self.tally);
+        if !self.effects.discarded.is_empty() {
+            self.owed_bytes += self.shared.freeing.push(std::mem::take(&mut self.effects.discarded));
+            self.free_owed(since);
         }
     }
 
@@ -228,7 +278,7 @@ impl Engine {
             let keeps = std::mem::take(&mut self.silenced_itself) || confirms;
             silence(session, out, (!keeps).then_some(reply_from));
         }
-        if session.tracking {
+        if session.tracking.is_some() {
             self.push_to_itself(session, request, out, reply_from);
         }
         if self.effects.freed_before_reply {
@@ -422,6 +472,7 @@ impl Engine {
             effects: &mut self.effects,
             access: self.standing.access,
             rng: &mut self.rng,
+            own: &mut self.own_pushes,
         };
         let verdict = self.memory.enforce(&mut evicting, reserve_bytes);
         self.tell_followers_of_gone(0);
@@ -536,7 +587,12 @@ impl Engine {
     ) -> bool {
         let (since, replied) = (Instant::now(), out.len_bytes());
         self.counters(registered).calls.add(1);
+        let discarded_before = self.effects.discarded.len();
         let result = self.run_command(session, registered, Patience::None, request, out, pass);
+        if std::mem::take(&mut self.effects.freed_before_reply) {
+            // A transaction's reply is not held back: FLUSHALL SYNC frees here, as in Redis.
+            self.effects.discarded.truncate(discarded_before);
+        }
         let succeeded = result.is_ok();
         if self.standing.monitored {
             self.tell_monitors(session, registered, &request.args);
@@ -545,6 +601,7 @@ impl Engine {
             self.counters(registered).failed.add(1);
             self.refuse(session, out, error);
         }
+        self.free_queued(since);
         let args = &request.args;
         let bytes = [args.from(0).map(<[u8]>::len).sum(), out.len_bytes().saturating_sub(replied)];
         self.note_queued(session, &Ran { registered, args, bytes, calls: 1 }, since);
@@ -578,7 +635,7 @@ impl Engine {
     pub fn executor(&mut self) -> Executor<'_> {
         Executor {
             shared: &self.shared,
-            standing: &self.standing,
+            standing: &mut self.standing,
             tally: &mut self.tally,
             effects: &mut self.effects,
             rng: &mut self.rng,

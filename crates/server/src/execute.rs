@@ -4,11 +4,14 @@
 //! Serving runs the waiting client's request by its command's own handler, with the reply going to the
 //! client's thread, before the writer's own reply leaves. What that needs beyond the writer's keys (BLPOP's
 //! other keys, BLMOVE's destination and those of clients that wait for it) is found and locked before the writer
-//! runs ([`lock_reach`]), so that a write and what it leads to are one step for all others. Where a key
-//! goes without a writer that named it (expiry, eviction), the locks are given up, those of the key and of what
-//! is missing are taken in ascending order, and the queue is looked at again.
+//! runs ([`lock_reach`]), for as many clients as the command brings elements, so that a write and what it leads
+//! to are one step for all others. Where more is needed, the locks are given up, those of the key and of what
+//! is missing are taken in ascending order, and the queue is looked at from there on: where a key goes without a
+//! writer that named it (expiry, eviction); where a command brings more than it has arguments (RENAME); where
+//! the request of a waiting client fails, so that the element is the next one's. To others that next client
+//! was served a moment later; nobody's request is divided.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -16,10 +19,10 @@ use std::time::Instant;
 use commands::ctx::{DbChange, Told, Touched};
 use commands::keys::for_each_key;
 use commands::table::Flags;
-use commands::{Args, AwaitedKey, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
+use commands::{Args, Awaited, AwaitedKey, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
 use keyspace::key::shard_of;
 use keyspace::view::{Access, Moment, Tally, View};
-use keyspace::{Db, Key, Locked, Shard};
+use keyspace::{Db, Hasher, Key, Locked, Shard};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
 use stdx::ByteQueue;
@@ -27,27 +30,28 @@ use structures::claim::Claim;
 use structures::entry::View as EntryView;
 
 use crate::command_table::{Registered, Runner};
-use crate::follow::{Reach, WaitedKey, Waiter};
+use crate::follow::{FilledKey, WaitedKey, Waiter};
 use crate::notify::{Notifications, Notifier};
 use crate::owned_args::OwnedArgs;
 use crate::push::push_reply;
-use crate::session::{ClientInfo, Session};
+use crate::session::Session;
 use crate::shared::{Delivery, Shared};
 use crate::spikes::Event;
-use crate::tracking::{Mode, OwnPushes, Place, Writer};
+use crate::tracking::{Mode, OwnPushes, Place, Reader, Writer};
+use crate::worker::unix_ms;
 
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[u64; 4]>;
 
-/// How often a writer looks for what its waiters need, before it locks everything.
+/// How often a writer looks for what its waiters need before it runs; what is missing then is locked later.
 const REACH_ATTEMPTS_MAX: usize = 4;
 
 /// What runs data commands on an I/O thread, for the time of one request.
 pub struct Executor<'e> {
     /// The server.
     pub shared: &'e Shared,
-    /// What is the same for all requests of the turn.
-    pub standing: &'e Standing,
+    /// What is the same for all requests of the turn, the time excepted.
+    pub standing: &'e mut Standing,
     /// What is counted and collected.
     pub tally: &'e mut Tally,
     /// What commands do to the data.
@@ -64,7 +68,8 @@ pub struct Executor<'e> {
 pub struct Standing {
     /// Which I/O thread this is.
     pub thread: usize,
-    /// Now, in Unix milliseconds: one reading per turn.
+    /// Now, in Unix milliseconds: one reading per turn, and one before clients are served that waited for a key. So
+    /// a key that expired while a long command or a transaction ran serves nobody.
     pub now_ms: i64,
     /// The server's monotonic clock, in milliseconds: one reading per turn.
     pub uptime_ms: u64,
@@ -76,6 +81,8 @@ pub struct Standing {
     pub latency_ms: u64,
     /// Which events are published.
     pub notifications: Notifications,
+    /// `tracking-table-max-keys`.
+    pub tracking_keys_max: usize,
 }
 
 /// On whose behalf a command runs.
@@ -91,30 +98,28 @@ pub struct Caller {
     pub patience: Patience,
 }
 
-/// Locks, beside what is locked, all that serving the waiters of `keys` may touch, the keys of a command that
-/// has not run yet. O(waiters that need other shards).
+/// Locks, beside what is locked, all that serving the first `served_max` waiters of each of `keys` may touch, the
+/// keys of a command that has not run yet. O(keys + waiters looked at).
 #[cold]
-pub fn lock_reach<'k, 'a>(
+pub fn lock_reach<'k>(
     shared: &'k Shared,
     mut locked: Locked<'k>,
-    keys: impl Iterator<Item = Key<'a>> + Clone,
+    keys: &[Key<'_>],
+    served_max: usize,
 ) -> Locked<'k> {
     let Shared { keyspace, follows, .. } = shared;
     if follows.waiting_clients().load(Relaxed) == 0 {
         return locked;
     }
     for _ in 0..REACH_ATTEMPTS_MAX {
-        match follows.reach(keys.clone()) {
-            Reach::Hashes(hashes) if locked.holds(hashes.iter().copied()) => return locked,
-            Reach::Hashes(hashes) => {
-                // Other clients may come to wait meanwhile, so it is looked again.
-                locked = keyspace.lock_anew(locked, hashes.into_iter());
-            }
-            Reach::Everything => break,
+        let hashes = follows.reach(keys.iter().copied(), served_max);
+        if locked.holds(hashes.iter().copied()) {
+            break;
         }
+        // Other clients may come to wait meanwhile, so it is looked again.
+        locked = keyspace.lock_anew(locked, hashes.into_iter());
     }
-    drop(locked);
-    keyspace.lock_all()
+    locked
 }
 
 /// [`lock_reach`] for one command, if it writes.
@@ -130,7 +135,13 @@ pub fn lock_reach_of<'k>(
     }
     let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
     for_each_key(registered.command.keys, args, |at, _| keys.push(args.key(at)));
-    lock_reach(shared, locked, keys.iter().copied())
+    lock_reach(shared, locked, &keys, served_max_of(args, keys.len()))
+}
+
+/// How many clients a command with these arguments may serve that wait for one of its `key_count` keys: an element
+/// for each further argument, or what it moves, which counts as one.
+pub fn served_max_of(args: &Args<'_>, key_count: usize) -> usize {
+    args.len().saturating_sub(1 + key_count).max(1)
 }
 
 /// Whether a key of this shard exists, and its time is not over. An expired key is none, whether it has been
@@ -140,21 +151,46 @@ pub fn is_live(shard: &Shard, db: usize, key: Key<'_>, now_ms: i64) -> bool {
     entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms))
 }
 
-/// Whether what this command reads is to be remembered for its client's cache.
-fn tracks_reads(session: &Session, registered: &Registered) -> bool {
-    if !session.tracking || !registered.command.flags.contains(Flags::READONLY) {
-        return false;
+/// Who is to be remembered for its cache as the reader of what this command reads.
+fn reader_of<'s>(session: &'s Session, registered: &Registered) -> Option<&'s Arc<Reader>> {
+    let tracker = session.tracking.as_deref()?;
+    if !registered.command.flags.contains(Flags::READONLY) {
+        return None;
     }
     let mode = session.info.tracking.mode();
     let given = mode.contains(Mode::CACHING);
     let opted_out = (mode.contains(Mode::OPTIN) && !given) || (mode.contains(Mode::OPTOUT) && given);
-    !mode.contains(Mode::BCAST) && !opted_out
+    (!mode.contains(Mode::BCAST) && !opted_out).then_some(&tracker.reader)
+}
+
+/// What a request waits for, each key once, and the other keys that it names. O(keys).
+fn keys_of_wait(
+    registered: &Registered,
+    args: &Args<'_>,
+    awaited: Vec<AwaitedKey>,
+    hasher: &Hasher,
+) -> (Vec<WaitedKey>, Vec<FilledKey>) {
+    let mut named: HashSet<&[u8]> = HashSet::with_capacity(awaited.len());
+    let is_first: Vec<bool> = awaited.iter().map(|awaited| named.insert(&awaited.key)).collect();
+    let mut filled = Vec::new();
+    for_each_key(registered.command.keys, args, |at, _| {
+        let Key { bytes, hash } = args.key(at);
+        if named.insert(bytes) {
+            filled.push(FilledKey { hash, key: bytes.into() });
+        }
+    });
+    let first = awaited.into_iter().zip(is_first).filter(|(_, is_first)| *is_first);
+    let keys =
+        first.map(|(AwaitedKey { key, awaited }, _)| WaitedKey { hash: hasher.hash(&key), key, awaited });
+    (keys.collect(), filled)
 }
 
 /// A key that clients wait for and that changed.
 struct Ready {
     key: Touched,
-    /// The last place in its queue that is looked at: nobody is run twice for one change.
+    /// The first place in its queues that is looked at: who stands before it was looked at already.
+    from: u64,
+    /// The last place in its queues that is looked at: nobody is run twice for one change.
     up_to: u64,
 }
 
@@ -174,7 +210,7 @@ impl<'e> Executor<'e> {
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
         // A scope rather than a drop, which would move the context to its end.
-        let result = {
+        let (result, missed_lock) = {
             let mut ctx = Ctx {
                 db: View::new(&self.shared.keyspace, locked, caller.db, moment, self.tally),
                 reply,
@@ -184,15 +220,33 @@ impl<'e> Executor<'e> {
                 patience: caller.patience,
             };
             let result = handler(&mut ctx, args);
-            if result.is_err() {
+            let missed_lock = ctx.db.has_missed_lock();
+            if result.is_err() || missed_lock {
                 ctx.reply.truncate(before);
             }
-            result
+            (result, missed_lock)
         };
+        let result = if missed_lock { Err(self.note_undeclared(args)) } else { result };
         if !self.effects.wanted_events.is_empty() {
             self.publish_unfollowed();
         }
         result
+    }
+
+    /// Counts a request whose handler used a key that its record does not declare, and logs ever fewer of them.
+    #[cold]
+    fn note_undeclared(&mut self, args: &Args<'_>) -> CommandError {
+        self.effects.wait = None;
+        let count = &self.shared.threads[self.standing.thread].stats.undeclared_keys;
+        count.add(1);
+        if count.get().is_power_of_two() {
+            tracing::error!(
+                command = %args.get(0).escape_ascii(),
+                arguments = args.len(),
+                "a command used a key that it does not declare and was ended with an error: a defect of the server"
+            );
+        }
+        CommandError::UndeclaredKey
     }
 
     /// Publishes the events of locked keys, those included that were noticed while looking for keys. Where
@@ -214,7 +268,7 @@ impl<'e> Executor<'e> {
             || self.effects.wait.is_some()
             || !self.effects.gone.is_empty()
             || !self.tally.noticed.is_empty()
-            || session.tracking
+            || session.tracking.is_some()
             || self.standing.monitored
     }
 
@@ -229,8 +283,8 @@ impl<'e> Executor<'e> {
         args: &Args<'_>,
     ) {
         self.note_touched(locked, session.id);
-        if tracks_reads(session, registered) {
-            self.remember_reads(locked, &session.info, registered, args);
+        if let Some(reader) = reader_of(session, registered) {
+            self.remember_reads(locked, reader, registered, args);
         }
         if self.standing.monitored {
             self.shared.monitors.tell(self.shared, session, registered, args);
@@ -259,7 +313,7 @@ impl<'e> Executor<'e> {
         self.publish_unfollowed();
         let Standing { thread, notifications, .. } = *self.standing;
         let notifier = Notifier { shared: self.shared, thread: Some(thread), notifications };
-        let mut writer = Writer { client: writer, thread, own: self.own };
+        let mut writer = Writer { client: writer, own: self.own };
         let mut published = 0;
         let mut events = self.effects.events.drain(..);
         for mut touched in self.effects.touched.drain(..) {
@@ -272,7 +326,8 @@ impl<'e> Executor<'e> {
             }
             let waited_for = self.shared.follows.touch(&touched);
             touched.told = Told::All;
-            if waited_for && !self.effects.gone.contains(&touched) {
+            // A key may be there again among others: then the queue is looked at once more, to find nobody.
+            if waited_for && self.effects.gone.last() != Some(&touched) {
                 self.effects.gone.push(touched);
             }
         }
@@ -283,7 +338,7 @@ impl<'e> Executor<'e> {
     fn remember_reads(
         &mut self,
         locked: &mut Locked<'_>,
-        reader: &Arc<ClientInfo>,
+        reader: &Arc<Reader>,
         registered: &'static Registered,
         args: &Args<'_>,
     ) {
@@ -291,6 +346,9 @@ impl<'e> Executor<'e> {
             let key = args.key(at);
             if let Some(shard) = locked.shard_of_mut(key.hash) {
                 self.shared.tracking.remember(shard, key, reader);
+                if self.shared.tracking.keys() > self.standing.tracking_keys_max {
+                    self.shared.tracking.forget_another(self.shared, shard, key, self.rng.u64(..));
+                }
             }
         });
     }
@@ -300,7 +358,7 @@ impl<'e> Executor<'e> {
     pub fn follow_db_changes(&mut self, writer: u64, place: Place) {
         let keyspace = &self.shared.keyspace;
         if self.effects.db_changes.iter().any(|change| matches!(change, DbChange::Emptied(_))) {
-            let mut writer = Writer { client: writer, thread: self.standing.thread, own: self.own };
+            let mut writer = Writer { client: writer, own: self.own };
             self.shared.tracking.flushed(self.shared, &mut writer, place);
         }
         let hash_of = |key: &[u8]| keyspace.hasher().hash(key);
@@ -325,7 +383,8 @@ impl<'e> Executor<'e> {
         }
     }
 
-    /// Puts a client into the queues of the keys that it waits for, all of which are locked.
+    /// Puts a client into the queues of the keys that it waits for, all of which are locked. O(keys), each with one
+    /// look-up.
     fn begin_wait(
         &mut self,
         locked: &mut Locked<'_>,
@@ -335,22 +394,10 @@ impl<'e> Executor<'e> {
     ) {
         let follows = &self.shared.follows;
         let hasher = self.shared.keyspace.hasher();
-        let mut keys: Vec<WaitedKey> = Vec::with_capacity(wait.wait_for.keys.len());
-        for AwaitedKey { key, awaited } in wait.wait_for.keys {
-            if keys.iter().all(|other| other.key != key) {
-                keys.push(WaitedKey { hash: hasher.hash(&key), key, awaited });
-            }
-        }
-        let mut reached = SmallVec::new();
-        let mut filled: Vec<(Box<[u8]>, u64)> = Vec::new();
-        for_each_key(registered.command.keys, args, |at, _| {
-            let key = args.key(at);
-            reached.push(key.hash);
-            if keys.iter().all(|other| *other.key != *key.bytes) {
-                filled.push((key.bytes.into(), key.hash));
-            }
-        });
+        let (keys, filled) = keys_of_wait(registered, args, wait.wait_for.keys, hasher);
         let request = wait.wait_for.request.map(|words| OwnedArgs::new(words.iter().map(|word| &**word)));
+        let args = OwnedArgs::new(args.from(0));
+        let is_told = session.subscriptions.is_some() || session.tracking.is_some();
         let ticket = follows.next_ticket();
         let waiter = Arc::new(Waiter {
             ticket,
@@ -364,13 +411,15 @@ impl<'e> Executor<'e> {
             registered,
             empty: wait.empty,
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.standing.uptime_ms.saturating_add(timeout_ms)),
-            args: OwnedArgs::new(args.from(0)),
+            held_bytes: args.len_bytes()
+                + request.as_ref().map_or(0, OwnedArgs::len_bytes)
+                + keys.iter().map(WaitedKey::held_bytes).sum::<usize>(),
+            args,
             request,
-            reader: tracks_reads(session, registered).then(|| Arc::clone(&session.info)),
-            subscriber: (session.subscriptions.is_some() && !session.is_silenced())
-                .then(|| Arc::clone(&session.info)),
+            reader: reader_of(session, registered).cloned(),
+            listener: (is_told && !session.is_silenced()).then(|| Arc::clone(&session.info)),
+            near_keys: keys.iter().take_while(|key| shard_of(key.hash) == shard_of(keys[0].hash)).count(),
             keys,
-            reached,
             filled,
             over: Claim::default(),
         });
@@ -391,13 +440,11 @@ impl<'e> Executor<'e> {
         loop {
             loop {
                 self.note_touched(&mut locked, writer);
-                for key in self.effects.gone.drain(..) {
-                    if ready.iter().all(|other| other.key != key) {
-                        ready.push_back(Ready { key, up_to: self.shared.follows.last_ticket() });
-                    }
-                }
-                let Some(key) = ready.pop_front() else { break };
-                if let Some(needed) = self.serve_key(&mut locked, &key) {
+                let up_to = self.shared.follows.last_ticket();
+                ready.extend(self.effects.gone.drain(..).map(|key| Ready { key, from: 0, up_to }));
+                let Some(mut key) = ready.pop_front() else { break };
+                self.standing.now_ms = unix_ms();
+                if let Some(needed) = self.serve_key(&mut locked, &mut key) {
                     later.push_back((key, needed));
                 }
             }
@@ -410,60 +457,43 @@ impl<'e> Executor<'e> {
     }
 
     /// Serves who waits for a key, as far as there is something. Gives the hashes to lock first where more
-    /// is needed than is locked.
-    fn serve_key(&mut self, locked: &mut Locked<'_>, Ready { key, up_to }: &Ready) -> Option<Hashes> {
+    /// is needed than is locked. O(clients served, or found over, or run in vain).
+    fn serve_key(&mut self, locked: &mut Locked<'_>, ready: &mut Ready) -> Option<Hashes> {
+        let Ready { key, from, up_to } = ready;
         if !locked.holds(std::iter::once(key.hash)) {
             return Some(Hashes::from_slice(&[key.hash]));
         }
-        let mut served_up_to = 0;
         loop {
-            let exists = self.key_exists(locked, key);
-            let places = served_up_to + 1..=*up_to;
-            let (place, waiter, index) = self.shared.follows.next_waiter(key, places, exists)?;
-            served_up_to = place;
-            let waited = &waiter.keys[index];
             // Looked at first: what cannot be served must not ask for locks, or two of them in the queue would
-            // have it begun anew for ever. One that is over has not been taken out by its thread yet. One that is
-            // run in vain goes behind `up_to`.
-            if waiter.over.is_over() || !self.is_met(locked, &waiter, waited) {
-                continue;
+            // have it begun anew for ever. One that is run in vain goes behind `up_to`.
+            let met = self.met_by(locked, key);
+            let met = |awaited| met[awaited as usize];
+            let (place, waiter, index) = self.shared.follows.next_waiter(key, *from..=*up_to, met)?;
+            *from = place;
+            if !waiter.over.is_over() && !locked.holds(waiter.reached(index)) {
+                return Some(waiter.reached(index).collect());
             }
-            if !locked.holds(waiter.reached.iter().copied()) {
-                return Some(waiter.reached.clone());
+            *from += 1;
+            let follows = &self.shared.follows;
+            // One that was over has not been taken out by its thread yet.
+            let is_over =
+                follows.end_if(&waiter, || self.reply_for(locked, &waiter)) || waiter.over.is_over();
+            if is_over && follows.remove_waiter(&waiter, index) {
+                locked.shard_of_mut(key.hash).expect("it was looked at above").remove_follower();
             }
-            waiter.over.end_if(|| self.reply_for(locked, &waiter));
         }
     }
 
-    fn key_exists(&mut self, locked: &mut Locked<'_>, key: &Touched) -> bool {
-        self.view(locked, key.db, |view, key| view.contains(key), key.hash, &key.key)
-    }
-
-    /// Looks at a key of locked shards.
-    fn view<R>(
-        &mut self,
-        locked: &mut Locked<'_>,
-        db: usize,
-        look: impl FnOnce(&mut View<'_>, Key<'_>) -> R,
-        hash: u64,
-        key: &[u8],
-    ) -> R {
+    /// What the key holds of what clients wait for, by [`Awaited::ALL`]. Its shard is locked.
+    fn met_by(&mut self, locked: &mut Locked<'_>, key: &Touched) -> [bool; Awaited::ALL.len()] {
         let moment = Moment { now_ms: self.standing.now_ms, touch: false, access: self.standing.access };
-        let mut view = View::new(&self.shared.keyspace, locked, db, moment, self.tally);
-        look(&mut view, Key { bytes: key, hash })
-    }
-
-    /// Whether the key holds what a client waits for there. Its shard is locked.
-    fn is_met(&mut self, locked: &mut Locked<'_>, waiter: &Waiter, waited: &WaitedKey) -> bool {
-        let met = |view: &mut View<'_>, key: Key<'_>| {
-            let entry = view.peek(key);
-            let object = entry.as_ref().and_then(|entry| match entry.view() {
-                EntryView::Object(object) => Some(object),
-                EntryView::Bytes(_) | EntryView::Int(_) => None,
-            });
-            waited.awaited.is_met_by(object)
-        };
-        self.view(locked, waiter.db, met, waited.hash, &waited.key)
+        let mut view = View::new(&self.shared.keyspace, locked, key.db, moment, self.tally);
+        let entry = view.peek(Key { bytes: &key.key, hash: key.hash });
+        let object = entry.as_ref().and_then(|entry| match entry.view() {
+            EntryView::Object(object) => Some(object),
+            EntryView::Bytes(_) | EntryView::Int(_) => None,
+        });
+        Awaited::ALL.map(|awaited| awaited.is_met_by(object))
     }
 
     /// Runs a waiting client's request, as if it had come now; whether that gave it its reply.
@@ -492,19 +522,20 @@ impl<'e> Executor<'e> {
             self.remember_reads(locked, reader, waiter.registered, &args);
         }
         let reply_bytes = out.len_bytes();
-        if let Some(subscriber) = &waiter.subscriber {
+        if let Some(listener) = &waiter.listener {
             // Through the inbox of messages, ahead of the events of its own command.
-            push_reply(self.shared, subscriber, &std::mem::take(&mut out));
+            push_reply(self.shared, listener, &std::mem::take(&mut out));
         }
         // What the client caches and its own command changed: behind the reply.
-        let mut own = std::mem::take(self.own);
+        let mut own = OwnPushes::default();
+        self.own.swap_messages(&mut own);
         self.note_touched(locked, waiter.client);
-        std::mem::swap(self.own, &mut own);
+        self.own.swap_messages(&mut own);
         let mut pushes = std::mem::take(&mut own.behind);
-        if let Some(subscriber) = &waiter.subscriber
+        if let Some(listener) = &waiter.listener
             && !pushes.is_empty()
         {
-            push_reply(self.shared, subscriber, &std::mem::take(&mut pushes));
+            push_reply(self.shared, listener, &std::mem::take(&mut pushes));
         }
         let took = since.elapsed();
         self.shared.threads[waiter.thread].deliver(Delivery {

@@ -10,10 +10,13 @@
 //! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
 //! **Queues** are ordered by place: numbers drawn under the shard's lock, so that the client that waited
 //! for a key first is served first, on whatever thread it lives. Whose request ran and found nothing goes to
-//! the end of all its queues, as in Redis.
-//! **Reach.** Serving a waiter runs its whole request, which may need other shards than the key's, and may fill
-//! a key that others wait for (BLMOVE). Who is about to write a key asks [`Follows::reach`] for the keys of all
-//! of that and locks them before it writes, so that nobody comes between a write and the serving it leads to.
+//! the end of all its queues, as in Redis. A key has a queue for each type that is awaited, so that a value
+//! of another type finds nobody to look at. Whoever finds a waiter over takes it out of the queue it stands in;
+//! its own thread takes it out of the others.
+//! **Reach.** Serving a waiter runs its whole request, which may need other shards than the key's ([`Waiter::reached`]),
+//! and may fill a key that others wait for (BLMOVE). Who is about to write a key asks [`Follows::reach`] for
+//! the keys of the first waiters, as many as the command can bring elements for, and locks them before it writes,
+//! so that nobody comes between a write and the serving it leads to. The cost does not depend on how many wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -35,6 +38,7 @@ use structures::lock::Lock;
 use crate::command_table::Registered;
 use crate::owned_args::OwnedArgs;
 use crate::session::ClientInfo;
+use crate::tracking::Reader;
 
 /// A client that waits for its keys.
 pub struct Waiter {
@@ -65,28 +69,46 @@ pub struct Waiter {
     /// What runs for it, where that is something else.
     pub request: Option<OwnedArgs>,
     /// The client, if what it reads is remembered for its cache.
-    pub reader: Option<Arc<ClientInfo>>,
-    /// The client, if it has subscriptions and wants its reply: that takes its place among their messages.
-    pub subscriber: Option<Arc<ClientInfo>>,
-    /// What it waits for.
+    pub reader: Option<Arc<Reader>>,
+    /// The client, if it has subscriptions or caches keys, and wants its reply: that takes its place among the
+    /// messages for the client.
+    pub listener: Option<Arc<ClientInfo>>,
+    /// What it waits for, each key once.
     pub keys: Vec<WaitedKey>,
-    /// Hashes of all keys of its request.
-    pub reached: SmallVec<[u64; 4]>,
-    /// Those keys that it does not wait for, with their hashes: it may fill them.
-    pub filled: Vec<(Box<[u8]>, u64)>,
-    /// It was served, or waits no more: nobody serves it again.
+    /// How many of these, from the first one on, are in the shard of the first.
+    pub near_keys: usize,
+    /// The other keys of its request: it may fill them.
+    pub filled: Vec<FilledKey>,
+    /// What all of this makes the server hold, in bytes, its places in the queues included.
+    pub held_bytes: usize,
+    /// It was served, or waits no more: nobody serves it again. Set by [`Follows::end`] and [`Follows::end_if`].
     pub over: Claim,
 }
 
 impl Waiter {
+    /// How many of its keys, from the first one on, its request looks at that is served from key number `index`: it
+    /// takes from the first list or sorted set that there is, but reads all streams.
+    fn looked_at(&self, index: usize) -> usize {
+        match self.keys[index].awaited {
+            Awaited::List | Awaited::Zset => index + 1,
+            Awaited::Stream | Awaited::Group => self.keys.len(),
+        }
+    }
+
+    /// The hashes of the keys that serving it from its key number `index` may touch, that key among them.
+    pub fn reached(&self, index: usize) -> impl Iterator<Item = u64> {
+        let looked_at = self.keys[..self.looked_at(index)].iter().map(|key| key.hash);
+        looked_at.chain(self.filled.iter().map(|key| key.hash))
+    }
+
+    /// Whether serving it from its key number `index` may take more than that key's shard. O(1).
+    fn is_far_from(&self, index: usize) -> bool {
+        !self.filled.is_empty() || self.looked_at(index) > self.near_keys
+    }
+
     /// What runs when one of the keys has something.
     pub fn request(&self) -> &OwnedArgs {
         self.request.as_ref().unwrap_or(&self.args)
-    }
-
-    /// Whether serving it from this key may take more than the key's shard.
-    fn is_far_from(&self, hash: u64) -> bool {
-        !self.filled.is_empty() || self.reached.iter().any(|other| shard_of(*other) != shard_of(hash))
     }
 
     /// Writes the reply for when there was nothing in time.
@@ -111,16 +133,52 @@ pub struct WaitedKey {
     pub awaited: Awaited,
 }
 
-/// What may be touched by serving who waits for some keys.
-pub enum Reach {
-    /// Keys of these hashes.
-    Hashes(SmallVec<[u64; 16]>),
-    /// More than is worth to list.
-    Everything,
+/// What a waited key takes here and in the table of the key's followers, beside its name in both.
+const WAITED_KEY_BYTES: usize = size_of::<WaitedKey>() + size_of::<Followers>() + 320;
+
+impl WaitedKey {
+    /// What it takes at most, in bytes, here and in the table of the key's followers.
+    pub fn held_bytes(&self) -> usize {
+        WAITED_KEY_BYTES + 2 * self.key.len()
+    }
 }
 
-/// Waiters that [`Follows::reach`] looks at.
+/// A key that a waiting client's request may fill.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FilledKey {
+    /// Its hash.
+    pub hash: u64,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
+/// Waiters that one [`Follows::reach`] looks at. What those behind need is locked when they are served.
 const REACH_LOOKED_MAX: usize = 256;
+
+/// One hash for each shard that is reached for.
+struct Reached {
+    hashes: SmallVec<[u64; 16]>,
+    /// A bit for each shard among them.
+    shards: [u64; SHARD_COUNT / 64],
+}
+
+impl Reached {
+    /// Adds the shards of these keys. O(hashes), until it has all shards.
+    fn add(&mut self, mut hashes: impl Iterator<Item = u64>) {
+        while self.hashes.len() < SHARD_COUNT
+            && let Some(hash) = hashes.next()
+        {
+            let (word, bit) = (shard_of(hash) / 64, 1 << (shard_of(hash) % 64));
+            if self.shards[word] & bit == 0 {
+                self.shards[word] |= bit;
+                self.hashes.push(hash);
+            }
+        }
+    }
+}
+
+/// Who waits for a key, by place; which of the waiter's keys it is.
+type Queue = BTreeMap<u64, (Arc<Waiter>, usize)>;
 
 /// Who follows one key of one database.
 #[derive(Default)]
@@ -128,12 +186,16 @@ struct Followers {
     db: usize,
     /// Marked when the key changes.
     watchers: Vec<Arc<ClientInfo>>,
-    /// By place; which of the waiter's keys it is.
-    waiters: BTreeMap<u64, (Arc<Waiter>, usize)>,
-    /// How many of the waiters want to hear of the key's end.
-    group_waiters: usize,
+    /// By what is awaited, in the order of [`Awaited::ALL`].
+    queues: [Queue; Awaited::ALL.len()],
     /// How many of the waiters may take more than this key's shard.
     far_waiters: usize,
+}
+
+impl Followers {
+    fn has_waiters(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.is_empty())
+    }
 }
 
 /// By key; the databases of one key are few.
@@ -193,17 +255,30 @@ impl Follows {
         self.tickets.load(Relaxed)
     }
 
+    /// Ends a wait, so that nobody serves it; whether it was this call that did.
+    pub fn end(&self, waiter: &Waiter) -> bool {
+        self.end_if(waiter, || true)
+    }
+
+    /// Ends a wait if `serve` says so, which runs unless it is over; whether it was this call that did. Nobody
+    /// else ends it meanwhile.
+    pub fn end_if(&self, waiter: &Waiter, serve: impl FnOnce() -> bool) -> bool {
+        let ended = waiter.over.end_if(serve);
+        self.waiting_clients.fetch_sub(usize::from(ended), Relaxed);
+        ended
+    }
+
     /// Puts a waiter into the queue of its key number `index`. The caller holds the shard's lock and counts
     /// the follower there.
     pub fn add_waiter(&self, waiter: &Arc<Waiter>, index: usize) {
         let key = &waiter.keys[index];
         self.with(waiter.db, &key.key, key.hash, |followers| {
-            let in_group = key.awaited == Awaited::Group;
-            self.waited_keys.fetch_add(usize::from(followers.waiters.is_empty()), Relaxed);
-            self.group_keys.fetch_add(usize::from(in_group && followers.group_waiters == 0), Relaxed);
-            followers.group_waiters += usize::from(in_group);
-            followers.far_waiters += usize::from(waiter.is_far_from(key.hash));
-            followers.waiters.insert(waiter.place.load(Relaxed), (Arc::clone(waiter), index));
+            self.waited_keys.fetch_add(usize::from(!followers.has_waiters()), Relaxed);
+            followers.far_waiters += usize::from(waiter.is_far_from(index));
+            let queue = &mut followers.queues[key.awaited as usize];
+            let is_first_in_group = key.awaited == Awaited::Group && queue.is_empty();
+            self.group_keys.fetch_add(usize::from(is_first_in_group), Relaxed);
+            queue.insert(waiter.place.load(Relaxed), (Arc::clone(waiter), index));
         });
     }
 
@@ -213,12 +288,12 @@ impl Follows {
         let key = &waiter.keys[index];
         let mut removed = false;
         self.with(waiter.db, &key.key, key.hash, |followers| {
-            removed = followers.waiters.remove(&waiter.place.load(Relaxed)).is_some();
-            let in_group = removed && key.awaited == Awaited::Group;
-            followers.group_waiters -= usize::from(in_group);
-            followers.far_waiters -= usize::from(removed && waiter.is_far_from(key.hash));
-            self.waited_keys.fetch_sub(usize::from(removed && followers.waiters.is_empty()), Relaxed);
-            self.group_keys.fetch_sub(usize::from(in_group && followers.group_waiters == 0), Relaxed);
+            let queue = &mut followers.queues[key.awaited as usize];
+            removed = queue.remove(&waiter.place.load(Relaxed)).is_some();
+            let was_last_in_group = removed && key.awaited == Awaited::Group && queue.is_empty();
+            self.group_keys.fetch_sub(usize::from(was_last_in_group), Relaxed);
+            followers.far_waiters -= usize::from(removed && waiter.is_far_from(index));
+            self.waited_keys.fetch_sub(usize::from(removed && !followers.has_waiters()), Relaxed);
         });
         removed
     }
@@ -253,64 +328,64 @@ impl Follows {
             // Relaxed: read under the lock of the same shard.
             let watchers = followers.watchers.iter().filter(|_| touched.told == Told::All);
             watchers.for_each(|client| client.watch_dirty.store(true, Relaxed));
-            waited_for = !followers.waiters.is_empty();
+            waited_for = followers.has_waiters();
         });
         waited_for
     }
 
-    /// What may be touched by serving the waiters of `keys` (in whatever database), and of the keys that those
-    /// fill in turn. Exact for keys whose shards the caller has locked, and if it has locked all that this gives.
-    pub fn reach<'k>(&self, keys: impl Iterator<Item = Key<'k>>) -> Reach {
-        let mut hashes = SmallVec::new();
-        let mut filled: Vec<(Box<[u8]>, u64)> = Vec::new();
-        let mut looked = 0;
-        let mut visit = |key: &[u8], hash: u64, filled: &mut Vec<(Box<[u8]>, u64)>| {
+    /// What may be touched by serving the first `served_max` waiters of each of `keys` (in whatever database), and
+    /// of the keys that those fill in turn. Exact for keys whose shards the caller has locked, if it has locked all
+    /// that this gives and no waiter is over. One hash for each shard. O(keys + waiters looked at), of which there
+    /// are [`REACH_LOOKED_MAX`] at most.
+    pub fn reach<'k>(&self, keys: impl Iterator<Item = Key<'k>>, served_max: usize) -> SmallVec<[u64; 16]> {
+        let mut reached = Reached { hashes: SmallVec::new(), shards: [0; SHARD_COUNT / 64] };
+        let mut filled: Vec<FilledKey> = Vec::new();
+        let mut left = REACH_LOOKED_MAX;
+        let mut visit = |key: &[u8], hash: u64, filled: &mut Vec<FilledKey>| {
             let table = self.tables[shard_of(hash)].lock();
             let of_key = table.as_ref().and_then(|table| table.get(key));
             let far = of_key.into_iter().flatten().filter(|followers| followers.far_waiters > 0);
-            for (waiter, _) in far.flat_map(|followers| followers.waiters.values()) {
-                looked += 1;
-                if looked > REACH_LOOKED_MAX {
-                    return false;
-                }
-                hashes.extend_from_slice(&waiter.reached);
-                for key in &waiter.filled {
-                    if !filled.contains(key) {
-                        filled.push(key.clone());
+            for queue in far.flat_map(|followers| &followers.queues) {
+                for (waiter, index) in queue.values().take(served_max.min(left)) {
+                    left -= 1;
+                    reached.add(waiter.reached(*index));
+                    for key in &waiter.filled {
+                        if !filled.contains(key) {
+                            filled.push(key.clone());
+                        }
                     }
                 }
             }
-            true
         };
         for key in keys {
-            if !visit(key.bytes, key.hash, &mut filled) {
-                return Reach::Everything;
-            }
+            visit(key.bytes, key.hash, &mut filled);
         }
         let mut next = 0;
-        while let Some((key, hash)) = filled.get(next).cloned() {
-            if !visit(&key, hash, &mut filled) {
-                return Reach::Everything;
-            }
+        while let Some(FilledKey { hash, key }) = filled.get(next).cloned() {
+            visit(&key, hash, &mut filled);
             next += 1;
         }
-        Reach::Hashes(hashes)
+        reached.hashes
     }
 
-    /// The first waiter for the key whose place is in `places`, with that place. With `exists` false only those
-    /// that want to hear of the key's end. The caller holds the lock of the key's shard.
+    /// The first waiter for the key whose place is in `places`, with that place, and which of its keys that is:
+    /// among those who await one of what is `met`. The caller holds the lock of the key's shard.
     pub fn next_waiter(
         &self,
         key: &Touched,
         places: RangeInclusive<u64>,
-        exists: bool,
+        met: impl Fn(Awaited) -> bool,
     ) -> Option<(u64, Arc<Waiter>, usize)> {
+        if places.is_empty() {
+            return None;
+        }
         let mut found = None;
         self.with_existing(key.db, &key.key, key.hash, |followers| {
-            if (exists || followers.group_waiters > 0) && !places.is_empty() {
-                let mut within = followers.waiters.range(places);
-                found = within.next().map(|(place, (waiter, index))| (*place, Arc::clone(waiter), *index));
-            }
+            let queues = Awaited::ALL.into_iter().filter(|awaited| met(*awaited));
+            let first =
+                queues.filter_map(|awaited| followers.queues[awaited as usize].range(places.clone()).next());
+            let first = first.min_by_key(|(place, _)| **place);
+            found = first.map(|(place, (waiter, index))| (*place, Arc::clone(waiter), *index));
         });
         found
     }
@@ -340,7 +415,8 @@ impl Follows {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
         if !table.contains_key(key) {
-            table.insert(key.into(), Vec::new());
+            // Most keys have followers in one database.
+            table.insert(key.into(), Vec::with_capacity(1));
         }
         let of_key = table.get_mut(key).expect("it was inserted above");
         let at = of_key.iter().position(|followers| followers.db == db).unwrap_or_else(|| {
@@ -348,7 +424,7 @@ impl Follows {
             of_key.len() - 1
         });
         act(&mut of_key[at]);
-        if of_key[at].watchers.is_empty() && of_key[at].waiters.is_empty() {
+        if of_key[at].watchers.is_empty() && !of_key[at].has_waiters() {
             of_key.swap_remove(at);
         }
         if of_key.is_empty() {
@@ -364,5 +440,120 @@ impl Follows {
         {
             act(followers);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keyspace::key::SHARD_BITS;
+
+    use super::*;
+    use crate::command_table::CommandTable;
+
+    /// Many: what is looked at must not depend on it.
+    const WAITERS: usize = 10_000;
+
+    /// A key's name and hash, by the shard that it is in.
+    fn key(shard: usize) -> (Box<[u8]>, u64) {
+        (shard.to_string().into_bytes().into(), (shard as u64) << (64 - SHARD_BITS))
+    }
+
+    /// A client that begins to wait for one key in each of these shards, and may fill others.
+    fn wait(follows: &Follows, awaited: Awaited, shards: &[usize], filled: &[usize]) -> Arc<Waiter> {
+        static TABLE: std::sync::OnceLock<CommandTable> = std::sync::OnceLock::new();
+        let registered = TABLE.get_or_init(CommandTable::new).find(b"blpop").expect("it is a command");
+        let ticket = follows.next_ticket();
+        let keys = shards.iter().map(|&shard| key(shard));
+        let filled = filled.iter().map(|&shard| key(shard));
+        let waiter = Arc::new(Waiter {
+            ticket,
+            place: ticket.into(),
+            client: ticket,
+            thread: 0,
+            conn: ConnId::from_u64(ticket),
+            db: 0,
+            protocol: Protocol::Resp2,
+            touch: true,
+            registered,
+            empty: EmptyReply::NullArray,
+            deadline_ms: None,
+            args: OwnedArgs::default(),
+            request: None,
+            reader: None,
+            listener: None,
+            keys: keys.map(|(key, hash)| WaitedKey { key, hash, awaited }).collect(),
+            near_keys: 1,
+            filled: filled.map(|(key, hash)| FilledKey { hash, key }).collect(),
+            held_bytes: 0,
+            over: Claim::default(),
+        });
+        (0..shards.len()).for_each(|index| follows.add_waiter(&waiter, index));
+        waiter
+    }
+
+    /// The shards that a command locks which may serve so many clients that wait for the key in `shard`.
+    fn reach(follows: &Follows, shard: usize, served_max: usize) -> Vec<usize> {
+        let (bytes, hash) = key(shard);
+        let keys = std::iter::once(Key { bytes: &bytes, hash });
+        let mut shards: Vec<usize> = follows.reach(keys, served_max).into_iter().map(shard_of).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    #[test]
+    fn a_push_reaches_for_what_those_need_that_it_serves() {
+        let follows = Follows::default();
+        (0..WAITERS).for_each(|_| drop(wait(&follows, Awaited::List, &[1, 2, 3], &[])));
+        assert_eq!(reach(&follows, 1, 1), [], "the first key is taken from first");
+        assert_eq!(reach(&follows, 2, 1), [1, 2]);
+        assert_eq!(reach(&follows, 3, WAITERS), [1, 2, 3]);
+        assert_eq!(reach(&follows, 4, 1), []);
+
+        let follows = Follows::default();
+        (0..WAITERS).for_each(|i| drop(wait(&follows, Awaited::List, &[10 + i % 1000, 1], &[])));
+        assert_eq!(reach(&follows, 1, 1), [1, 10], "each has a key of its own");
+        assert_eq!(reach(&follows, 1, 3), [1, 10, 11, 12]);
+        assert_eq!(reach(&follows, 1, WAITERS).len(), REACH_LOOKED_MAX + 1);
+
+        let follows = Follows::default();
+        (0..WAITERS).for_each(|_| drop(wait(&follows, Awaited::Stream, &[1, 2, 3], &[])));
+        assert_eq!(reach(&follows, 1, 1), [1, 2, 3], "a reader reads all its streams");
+    }
+
+    #[test]
+    fn a_push_reaches_for_what_is_filled_by_those_that_it_serves() {
+        let follows = Follows::default();
+        (0..WAITERS).for_each(|i| drop(wait(&follows, Awaited::List, &[1], &[10 + i % 1000])));
+        assert_eq!(reach(&follows, 1, 1), [1, 10], "a list of work in progress for each worker");
+        wait(&follows, Awaited::List, &[10], &[2]);
+        wait(&follows, Awaited::List, &[2], &[1]);
+        assert_eq!(reach(&follows, 1, 1), [1, 2, 10], "and round again");
+    }
+
+    #[test]
+    fn the_oldest_is_served_of_those_that_wait_for_what_there_is() {
+        let follows = Follows::default();
+        let waiters: Vec<_> = [Awaited::Zset, Awaited::Group, Awaited::List, Awaited::List]
+            .map(|awaited| wait(&follows, awaited, &[1], &[]))
+            .into();
+        let (name, hash) = key(1);
+        let touched = Touched { db: 0, hash, key: name, told: Told::All, events_before: 0 };
+        let next = |from: u64, met: &[Awaited]| {
+            let found = follows.next_waiter(&touched, from..=follows.last_ticket(), |it| met.contains(&it));
+            found.map(|(_, waiter, _)| waiter.ticket)
+        };
+        assert_eq!(next(0, &[Awaited::List]), Some(3));
+        assert_eq!(next(0, &[Awaited::List, Awaited::Group]), Some(2));
+        assert_eq!(next(4, &[Awaited::List, Awaited::Group]), Some(4));
+        assert_eq!(next(0, &[Awaited::Stream]), None);
+        assert_eq!(next(5, &Awaited::ALL), None);
+        assert!(follows.remove_waiter(&waiters[2], 0) && !follows.remove_waiter(&waiters[2], 0));
+        assert_eq!(next(0, &[Awaited::List]), Some(4));
+        assert_eq!((follows.waited_keys(), follows.group_keys()), (1, 1));
+        for waiter in &waiters {
+            follows.remove_waiter(waiter, 0);
+        }
+        assert_eq!((follows.waited_keys(), follows.group_keys()), (0, 0));
     }
 }

@@ -8,18 +8,28 @@
 //! memory is estimated when it comes and counted down by what the allocator says was freed, so that
 //! `maxmemory` can count what waits here as free.
 //!
-//! The queue's limit is in its users: a thread that pushes while [`PENDING_TASKS_MAX`] wait frees some
-//! itself, and so does one that runs a command while memory is over its limit.
+//! The queue's limits are in its users. A thread that pushes while more than [`PENDING_BYTES_MAX`] wait owes as
+//! many bytes as it pushes. After each turn, and between the commands of a transaction, it frees for as long as
+//! that took, until it owes nothing or less waits ([`FreeQueue::help`]). Memory takes longer to fill than to free,
+//! so who makes garbage faster than the housekeeper frees it makes no more than it frees; and who gives up a lot
+//! that was there before (FLUSHALL) is at most half as fast for a while. A thread that pushes while
+//! [`PENDING_TASKS_MAX`] wait frees some at once, and so does one that runs a command while memory is over its
+//! limit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use commands::Discarded;
 use keyspace::freeing::{self, Pieces};
 use structures::alloc;
 
+/// Bytes that may wait before those who add more owe as many. A value that comes while less waits is never freed
+/// in passing, whatever its size.
+const PENDING_BYTES_MAX: u64 = 64 << 20;
+/// Pieces that a thread frees between two looks at what it owes.
+const HELP_PIECES: usize = 256;
 /// Tasks that may wait before those who add more take a part in the work.
 const PENDING_TASKS_MAX: usize = 10_000;
 /// Pieces that such a thread frees for each task it adds: more than the average value has, so that the
@@ -80,8 +90,11 @@ impl FreeQueue {
         self.tasks.lock().expect("nothing panics while the tasks are locked")
     }
 
-    /// Takes in what commands displaced. O(values); where too many wait, with work for each.
-    pub fn push(&self, discarded: Vec<Discarded>) {
+    /// Takes in what commands displaced; how many bytes of work the caller owes for it, for
+    /// [`FreeQueue::help`]. O(values); where too many wait, with work for each.
+    pub fn push(&self, discarded: Vec<Discarded>) -> u64 {
+        let is_full = self.pending_bytes() > PENDING_BYTES_MAX;
+        let mut pushed_bytes = 0;
         for one in discarded {
             let (pieces, bytes, objects) = match one {
                 Discarded::Entry(entry) => {
@@ -97,6 +110,7 @@ impl FreeQueue {
                     (freeing::pieces_of_keys(table), bytes, objects)
                 }
             };
+            pushed_bytes += bytes as u64;
             // Relaxed: statistics, and an estimate.
             self.pending_bytes.fetch_add(bytes as u64, Relaxed);
             self.pending_objects.fetch_add(objects as u64, Relaxed);
@@ -111,12 +125,34 @@ impl FreeQueue {
             }
         }
         self.arrived.notify_one();
+        if is_full { pushed_bytes } else { 0 }
+    }
+
+    /// Frees some of what a thread owes, for so long at most; what it still owes, nothing where others have
+    /// freed enough.
+    #[cold]
+    pub fn help(&self, mut owed_bytes: u64, time: Duration) -> u64 {
+        let since = Instant::now();
+        while owed_bytes > 0 && self.pending_bytes() > PENDING_BYTES_MAX {
+            // Where there is nothing to take up, others are freeing all of it.
+            let Some(freed_bytes) = self.free_one(HELP_PIECES) else { break };
+            owed_bytes = owed_bytes.saturating_sub(freed_bytes);
+            if since.elapsed() >= time {
+                return owed_bytes;
+            }
+        }
+        0
     }
 
     /// Frees up to `pieces` pieces of the oldest value that nobody works on; whether there was one.
     pub fn free_some(&self, pieces: usize) -> bool {
+        self.free_one(pieces).is_some()
+    }
+
+    /// As that; the bytes it was, as counted.
+    fn free_one(&self, pieces: usize) -> Option<u64> {
         let mut tasks = self.lock();
-        let Some(mut task) = tasks.waiting.pop_front() else { return false };
+        let mut task = tasks.waiting.pop_front()?;
         tasks.taken.push(task.number);
         drop(tasks);
         let before = alloc::thread_memory_bytes();
@@ -139,7 +175,7 @@ impl FreeQueue {
             let at = tasks.waiting.partition_point(|other| other.number < task.number);
             tasks.waiting.insert(at, task);
         }
-        true
+        Some(counted)
     }
 
     /// Waits until something is there to free, at most `timeout`.
@@ -214,6 +250,7 @@ impl FreeQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keyspace::Object;
     use keyspace::key::Hasher;
     use structures::entry::{Entry, NewValue};
     use structures::table::Table;
@@ -228,6 +265,32 @@ mod tests {
             table.insert(position(key.as_bytes()), entry, &position);
         }
         Discarded::Keys(table)
+    }
+
+    #[test]
+    fn who_adds_to_much_that_waits_frees_as_much() {
+        let queue = FreeQueue::default();
+        let hasher = Hasher::with_seed([1, 2, 3, 4]);
+        let position = |key: &[u8]| hasher.hash(key);
+        let mut most_bytes = 0;
+        for round in 0..60 {
+            let mut table = Table::new();
+            for n in 0..64 {
+                let key = format!("key-{n}");
+                let value = NewValue::Object(Object::Blob(vec![b'v'; 64 << 10].into()));
+                let entry = Entry::new(key.as_bytes(), value, None, 0);
+                table.insert(position(key.as_bytes()), entry, &position);
+            }
+            let owed_bytes = queue.push(vec![Discarded::Keys(table)]);
+            assert_eq!(owed_bytes > 0, round >= 16, "four MiB each");
+            assert_eq!(queue.help(owed_bytes, Duration::MAX), 0);
+            most_bytes = most_bytes.max(queue.pending_bytes());
+        }
+        assert!(most_bytes < PENDING_BYTES_MAX + (9 << 20), "{most_bytes}");
+        assert!(queue.pending_objects() < 20 * 64 && queue.freed_objects() > 40 * 64);
+        let waits_bytes = queue.pending_bytes();
+        let rest_bytes = queue.help(waits_bytes, Duration::ZERO);
+        assert!(rest_bytes > 0 && rest_bytes == queue.pending_bytes(), "some, as there is no time for more");
     }
 
     #[test]

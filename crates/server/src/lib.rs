@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod active_expiry;
 pub mod batch;
 pub mod builder;
 mod client_eviction;
@@ -43,6 +44,7 @@ pub mod owned_args;
 pub mod process;
 pub mod pubsub;
 pub mod push;
+pub mod run_queue;
 pub mod secret;
 pub mod session;
 pub mod settings;

@@ -88,6 +88,8 @@ pub struct Evicting<'a> {
     pub shared: &'a Shared,
     /// Which I/O thread it is.
     pub thread: usize,
+    /// Where keys are collected that caches are told of.
+    pub own: &'a mut OwnPushes,
     /// The turn's settings.
     pub settings: &'a Settings,
     /// Where evicted keys are noted.
@@ -174,8 +176,7 @@ impl MemoryLimit {
             let criteria = Criteria { policy, access: at.access, samples: at.settings.maxmemory_samples };
             let notifier = Notifier {
                 shared: at.shared,
-                // Behind the turn's last look into the inbox: this thread is to be woken as well.
-                thread: None,
+                thread: Some(at.thread),
                 notifications: at.settings.notifications,
             };
             let raise = |gone: &Evicted| {
@@ -212,7 +213,7 @@ impl MemoryLimit {
 fn tell_followers(at: &mut Evicting<'_>, gone: &Evicted) {
     let key = at.shared.keyspace.hasher().key(gone.entry.key());
     if at.shared.tracking.is_used() {
-        let mut writer = Writer { client: 0, thread: at.thread, own: &mut OwnPushes::default() };
+        let mut writer = Writer { client: 0, own: &mut *at.own };
         at.shared.tracking.changed(at.shared, None, key, &mut writer);
     }
     at.effects.touch(gone.db, key);

@@ -39,15 +39,12 @@ use stdx::ByteQueue;
 use stdx::glob::glob_match;
 use structures::lock::Lock;
 
-use crate::push::Push;
+use crate::push::{Push, SHARED_BYTES_MIN};
 use crate::session::{ClientInfo, Session};
 use crate::shared::{Message, Shared};
 
 /// Bytes of messages in a thread's inbox from which on publishers are held back.
 pub const INBOX_BYTES_MAX: usize = 1 << 20;
-
-/// Frames from this size on are sent by reference.
-const SHARED_FRAME_BYTES_MIN: usize = 16 * 1024;
 
 /// Locks of a directory.
 const PARTS: usize = 64;
@@ -87,7 +84,7 @@ struct Publication {
     kind: Kind,
     channel: Arc<[u8]>,
     /// The pattern that the channel matched, for subscribers of patterns.
-    pattern: Option<Box<[u8]>>,
+    pattern: Option<Arc<[u8]>>,
     payload: Arc<[u8]>,
 }
 
@@ -139,7 +136,6 @@ struct Messages {
 struct Subscriber {
     conn: ConnId,
     client: Arc<ClientInfo>,
-    protocol: Protocol,
     /// The first message that is meant for it.
     since: u64,
 }
@@ -190,7 +186,7 @@ pub struct Published {
 pub struct PubSub {
     channels: Directory,
     shard_channels: Directory,
-    patterns: Lock<BTreeMap<Box<[u8]>, Counts>>,
+    patterns: Lock<BTreeMap<Arc<[u8]>, Counts>>,
     pattern_count: AtomicUsize,
     clients: AtomicUsize,
     inboxes: Box<[CachePadded<Inbox>]>,
@@ -276,13 +272,13 @@ impl PubSub {
         {
             let part = self.part(kind, channel).lock();
             let mut words: Option<[Arc<[u8]>; 2]> = None;
-            let mut tell = |counts: &Counts, pattern: Option<&[u8]>| {
+            let mut tell = |counts: &Counts, pattern: Option<&Arc<[u8]>>| {
                 let [channel, payload] = words.get_or_insert_with(|| [channel.into(), payload.into()]);
                 let kind = if pattern.is_some() { Kind::Pattern } else { kind };
                 let publication = Arc::new(Publication {
                     kind,
                     channel: Arc::clone(channel),
-                    pattern: pattern.map(Into::into),
+                    pattern: pattern.cloned(),
                     payload: Arc::clone(payload),
                 });
                 published.receivers += total(counts);
@@ -396,17 +392,19 @@ impl PubSub {
             // By protocol. Those who subscribed within the run, and get its end only, are rare.
             let mut frames = [const { None::<Frame> }; 2];
             for subscriber in subscribers.values() {
+                let is_resp3 = subscriber.client.speaks_resp3();
+                let protocol = if is_resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
                 let out = outputs.queue(subscriber.conn);
                 let len_bytes = if subscriber.since <= run[0].0 {
-                    frames[usize::from(subscriber.protocol == Protocol::Resp3)]
-                        .get_or_insert_with(|| Frame::new(run, subscriber.protocol))
+                    frames[usize::from(is_resp3)]
+                        .get_or_insert_with(|| Frame::new(run, protocol))
                         .append_to(out)
                 } else {
                     let first = run.partition_point(|(number, _)| *number < subscriber.since);
                     if first == run.len() {
                         continue;
                     }
-                    Frame::new(&run[first..], subscriber.protocol).append_to(out)
+                    Frame::new(&run[first..], protocol).append_to(out)
                 };
                 bytes += len_bytes;
                 subscriber.client.count_output(len_bytes);
@@ -443,32 +441,35 @@ impl PubSub {
             }
         };
         let (client, conn) = (Arc::clone(&session.info), session.conn);
-        let subscriber = Subscriber { conn, client, protocol: session.protocol, since };
+        let subscriber = Subscriber { conn, client, since };
         let mut table = self.inboxes[thread].tables[kind as usize].lock();
         table.entry(name.into()).or_default().insert(session.id, subscriber);
     }
 
-    /// Keeps for a client what it is about to lose with its subscription: messages that wait in its thread's
-    /// inbox, from commands of the transaction that ends the subscription. O(waiting messages + kept ones).
-    fn keep(&self, shared: &Shared, kind: Kind, name: &[u8], session: &Session) {
+    /// Keeps for a client what it is about to lose with its subscriptions to these names: messages that wait in its
+    /// thread's inbox, from commands of the transaction that ends them. O(waiting messages × log names).
+    fn keep(&self, shared: &Shared, kind: Kind, names: &BTreeSet<&[u8]>, session: &Session) {
         let inbox = &self.inboxes[session.info.thread];
         let table = inbox.tables[kind as usize].lock();
-        let subscriber = table.get(name).and_then(|subscribers| subscribers.get(&session.id));
-        let Some(since) = subscriber.map(|subscriber| subscriber.since) else { return };
-        drop(table);
+        let is_lost = |number: u64, publication: &Publication| {
+            let name = publication.subscribed();
+            let subscriber = || table.get(name).and_then(|subscribers| subscribers.get(&session.id));
+            publication.kind == kind
+                && names.contains(name)
+                && subscriber().is_some_and(|it| it.since <= number)
+        };
         let mut messages = inbox.messages.lock();
         let Messages { waiting, pushes, .. } = &mut *messages;
-        let lost = waiting.iter().filter(|(number, publication)| {
-            *number >= since && publication.kind == kind && publication.subscribed() == name
-        });
-        for (number, publication) in lost {
+        for (number, publication) in
+            waiting.iter().filter(|(number, publication)| is_lost(*number, publication))
+        {
             let mut out = ByteQueue::new();
             publication.encode(&mut Reply::new(&mut out, session.protocol));
             let bytes: Arc<[u8]> = out.as_single().expect("names are copied into it, not shared").into();
             // With the message's own number, so that it keeps its place among the others.
-            let at = pushes.partition_point(|(other, _)| other <= number);
-            pushes.insert(at, (*number, Push::counted(shared, &session.info, &bytes)));
+            pushes.push((*number, Push::counted(shared, &session.info, &bytes)));
         }
+        pushes.sort_by_key(|(number, _)| *number);
     }
 
     /// Lets publishers count a client for this name no more: what enters the inbox from now on is not for it. On
@@ -562,7 +563,7 @@ impl Frame {
             publication.encode(&mut Reply::new(&mut encoded, protocol));
         }
         let bytes = std::mem::take(encoded.tail_mut());
-        if bytes.len() < SHARED_FRAME_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
+        if bytes.len() < SHARED_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
     }
 
     /// Appends it and gives its bytes.
@@ -598,7 +599,7 @@ fn count_in(counts: &mut Counts, thread: usize) -> bool {
 /// What a subscription takes, in bytes: an entry and a copy of its name with the client, in its thread's table
 /// and in the directory.
 fn subscription_bytes(name: &[u8]) -> u64 {
-    const OVERHEAD: usize = size_of::<Box<[u8]>>() + size_of::<Subscriber>() + 128;
+    const OVERHEAD: usize = size_of::<Box<[u8]>>() + size_of::<Subscriber>() + 560;
     (OVERHEAD + 3 * name.len()) as u64
 }
 
@@ -648,10 +649,12 @@ impl Session {
         let has = |name: &[u8]| {
             self.subscriptions.as_ref().is_some_and(|all| all.names[kind as usize].contains(name))
         };
-        for name in names.iter().map(|name| &**name).filter(|name| has(name)).collect::<BTreeSet<_>>() {
-            shared.pubsub.retire(kind, name, self);
-        }
+        let ending: BTreeSet<&[u8]> = names.iter().map(|name| &**name).filter(|name| has(name)).collect();
+        ending.iter().for_each(|name| shared.pubsub.retire(kind, name, self));
         self.catch_up(shared, reply);
+        if self.in_exec {
+            shared.pubsub.keep(shared, kind, &ending, self);
+        }
         for name in names {
             self.forget_subscription(shared, kind, name);
             confirm(reply, name, self.subscription_count(kind));
@@ -675,9 +678,6 @@ impl Session {
         if subscriptions.is_empty() {
             self.subscriptions = None;
             shared.pubsub.clients.fetch_sub(1, Relaxed);
-        }
-        if self.in_exec {
-            shared.pubsub.keep(shared, kind, name, self);
         }
         shared.pubsub.remove(kind, name, self);
         self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
@@ -703,19 +703,6 @@ impl Session {
             }
         }
         self.show_subscriptions();
-    }
-
-    /// Lets messages come in the session's present protocol.
-    pub fn resubscribe(&mut self, shared: &Shared) {
-        let Some(subscriptions) = &self.subscriptions else { return };
-        let inbox = &shared.pubsub.inboxes[self.info.thread];
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
-            let mut table = inbox.tables[kind as usize].lock();
-            for name in subscriptions.names(kind) {
-                let found = table.get_mut(name).and_then(|subscribers| subscribers.get_mut(&self.id));
-                found.expect("a subscription stands in its thread's table").protocol = self.protocol;
-            }
-        }
     }
 
     /// How many subscriptions a reply about this kind names: those to channels and patterns count together.

@@ -1,7 +1,8 @@
 //! Messages for connections that did not ask for them just now: invalidations of cached keys, lines of
-//! MONITOR, replies to subscribers that waited for a key. Any thread hands them to the thread of the connection, which appends them in the order in which
-//! they came: they go through the same inbox as published messages (`crate::pubsub`), so that a client hears of
-//! a change before it hears what was published after it.
+//! MONITOR, replies to subscribers that waited for a key. Any thread hands them to the thread of the
+//! connection, which appends them in the order in which they came: they go through the same inbox as
+//! published messages (`crate::pubsub`), so that a client hears of a change before it hears what was
+//! published after it.
 //!
 //! What waits in an inbox is counted per client; a client that lets more than [`WAITING_BYTES_MAX`] wait
 //! there is closed by its thread, since it would miss messages. Past the inbox the client's output limit
@@ -20,6 +21,9 @@ use crate::shared::{Message, Shared};
 /// Bytes that may wait in an inbox for one client. An inbox is emptied every turn.
 pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 
+/// Messages from this size on are sent by reference, so that those who get the same one share it.
+pub const SHARED_BYTES_MIN: usize = 16 * 1024;
+
 /// A message for one connection.
 pub struct Push {
     /// The connection.
@@ -35,10 +39,9 @@ pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
     let port = &shared.threads[client.thread];
     // Relaxed: a count of its own; the inbox's lock orders the messages.
     if client.waiting_push_bytes.load(Relaxed) > WAITING_BYTES_MAX {
-        if !client.kill_requested.swap(true, Relaxed) {
+        // What it waits for ends with its connection: the caller may hold the lock of just that.
+        if shared.kill(client) {
             tracing::warn!(client = client.id, "client closed: too many messages wait for it");
-            // A full mailbox: the next message that finds no room asks for no other end.
-            let _ = port.mailbox.send(Message::Kill { conn: client.conn, id: client.id });
         }
         return;
     }
@@ -49,8 +52,8 @@ pub fn push(shared: &Shared, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
 }
 
 /// Hands a reply to the thread of its client, to take its place among the messages for that: to a client that
-/// waited with subscriptions. It is not held back by what waits there already; it is one for each request. Any
-/// thread; a leaf in the lock order. O(bytes).
+/// waited with subscriptions or caches what it reads. It is not held back by what waits there already; it is
+/// one for each request. Any thread; a leaf in the lock order. O(bytes).
 #[cold]
 pub fn push_reply(shared: &Shared, client: &Arc<ClientInfo>, reply: &ByteQueue) {
     let pieces: Vec<_> = reply.io_slices(usize::MAX);
@@ -88,7 +91,12 @@ impl Push {
         if self.client.gone.load(Relaxed) {
             return false;
         }
-        outputs.queue(self.conn).tail_mut().extend_from_slice(&self.bytes);
+        let out = outputs.queue(self.conn);
+        if self.bytes.len() < SHARED_BYTES_MIN {
+            out.tail_mut().extend_from_slice(&self.bytes);
+        } else {
+            out.push_shared(Arc::new(self.bytes));
+        }
         self.client.count_output(len_bytes);
         true
     }

@@ -15,7 +15,7 @@ use resp::parse::Progress;
 use crate::follow::Waiter;
 use crate::pubsub::Subscriptions;
 use crate::shared::Shared;
-use crate::tracking::TrackingState;
+use crate::tracking::{Tracker, TrackingState};
 use crate::transaction::{Transaction, Watch};
 
 /// Whether replies are sent.
@@ -76,10 +76,12 @@ pub struct Session {
     pub progress: Progress,
     /// Since when its output is over the soft limit, in milliseconds of the server's clock.
     pub soft_limit_since_ms: Option<u64>,
+    /// Its connection is in its thread's [`RunQueue`](crate::run_queue::RunQueue).
+    pub is_queued: bool,
     /// Its unsent output is looked at after each flush.
     pub is_behind: bool,
-    /// It tracks keys for its cache, in whatever mode.
-    pub tracking: bool,
+    /// How it tracks keys for its cache; `None` if it does not.
+    pub tracking: Option<Box<Tracker>>,
     /// It is told all commands (MONITOR).
     pub monitoring: bool,
     /// Its transaction runs.
@@ -101,11 +103,16 @@ impl Session {
     /// Ends what only a connection that asked for it is told: invalidations, MONITOR. The caller holds no
     /// shard's lock.
     pub fn stop_listening(&mut self, shared: &Shared) {
-        if std::mem::take(&mut self.tracking) {
-            shared.tracking.disable(shared, &self.info);
-        }
+        self.stop_tracking(shared);
         if std::mem::take(&mut self.monitoring) {
             shared.monitors.remove(&self.info);
+        }
+    }
+
+    /// Ends its tracking, if it tracks. The caller holds no shard's lock.
+    pub fn stop_tracking(&mut self, shared: &Shared) {
+        if let Some(tracker) = self.tracking.take() {
+            shared.tracking.disable(shared, *tracker);
         }
     }
 
@@ -113,13 +120,18 @@ impl Session {
     pub fn wait(&mut self, waiter: Arc<Waiter>, shared: &Shared) {
         self.flow = Flow::Waiting;
         shared.follows.waiting_clients().fetch_add(1, Relaxed);
-        *self.info.waiter() = Some(waiter);
+        *self.info.waiter() = Some(Arc::clone(&waiter));
+        // Who asks for its end looks for the waiter behind the flag, and this looks for the flag behind the waiter, with
+        // the waiter's lock between: one of them ends the wait.
+        if self.info.kill_requested.load(Relaxed) {
+            shared.follows.end(&waiter);
+        }
     }
 
-    /// Takes the client out of the queues it waits in, if any. The caller holds no shard's lock.
+    /// Takes the client out of the queues it waits in, if any. The caller holds no shard's lock. O(its keys).
     pub fn end_wait(&mut self, shared: &Shared) {
         let Some(waiter) = self.info.waiter().take() else { return };
-        shared.follows.waiting_clients().fetch_sub(1, Relaxed);
+        shared.follows.end(&waiter);
         for (index, key) in waiter.keys.iter().enumerate() {
             let mut shard = shared.keyspace.lock(keyspace::key::shard_of(key.hash));
             if shared.follows.remove_waiter(&waiter, index) {
@@ -340,7 +352,8 @@ impl ClientInfo {
     }
 
     /// Bytes the client makes the server hold: its own structures, input that is not consumed, output that
-    /// is not sent, a transaction that is queued, a request that waits, keys, channels and prefixes it named.
+    /// is not sent, a transaction that is queued, a request that waits with its places in the queues of its keys,
+    /// keys, channels and prefixes it named.
     /// Room behind the input is left out: it is address space until bytes arrive.
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + size_of::<Session>();
@@ -350,13 +363,12 @@ impl ClientInfo {
             + self.waiting_push_bytes.load(Relaxed)
             + self.queued_bytes.load(Relaxed)
             + self.named_bytes.load(Relaxed)
-            + self.waiting_request_bytes()[0] as u64
+            + self.waiter().as_ref().map_or(0, |waiter| waiter.held_bytes as u64)
     }
 
-    /// Bytes of the request it waits with, and of its words alone.
-    pub fn waiting_request_bytes(&self) -> [usize; 2] {
-        let bytes = |waiter: &Arc<Waiter>| [waiter.args.len_bytes(), waiter.args.text_bytes()];
-        self.waiter().as_ref().map_or([0; 2], bytes)
+    /// Bytes of the words of the request it waits with.
+    pub fn waiting_request_bytes(&self) -> usize {
+        self.waiter().as_ref().map_or(0, |waiter| waiter.args.text_bytes())
     }
 
     /// Whether messages to it are written in RESP3.

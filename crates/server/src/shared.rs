@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use commands::ctx::Touched;
 use crossbeam_utils::CachePadded;
 use keyspace::Keyspace;
-use keyspace::gate::Gate;
+use keyspace::gate::{Gate, SharedPass};
 use net::{Address, Backend, ConnId, Listener, Socket};
 use stdx::ByteQueue;
 use stdx::mailbox::Mailbox;
@@ -25,7 +25,7 @@ use crate::latency::Times;
 use crate::memory_limit::OverLimit;
 use crate::monitor::Monitors;
 use crate::pubsub::PubSub;
-use crate::session::Registry;
+use crate::session::{ClientInfo, Registry};
 use crate::settings::SharedSettings;
 use crate::slowlog::CommandLogs;
 use crate::spikes::Spikes;
@@ -36,14 +36,7 @@ use crate::tracking::Tracking;
 pub enum Message {
     /// A connection accepted elsewhere that will live here.
     Adopt(Socket),
-    /// Close this connection if it is still the client of this id.
-    Kill {
-        /// The connection.
-        conn: ConnId,
-        /// The client's id.
-        id: u64,
-    },
-    /// Look at the deliveries.
+    /// Look into the inboxes.
     Delivered,
     /// Look again at sessions that were held back: the pause ended, or something was freed.
     Resume,
@@ -67,9 +60,25 @@ pub enum Message {
 }
 
 /// Messages that may wait for one thread; each takes 80 bytes, used or not. A sender that finds the box full does
-/// without (a thread keeps the connection that it accepted), waits for room off the request's path, or drops what
-/// can be asked again (`Resume`, `CloseIdle`).
+/// without (a thread keeps the connection that it accepted, CONFIG SET of an address fails), waits for room off the
+/// request's path (`Gone`), or drops what a turn looks at by itself (`Delivered`, `Resume`, `EnforceMemory`, `Stop`:
+/// the thread of a full mailbox has a turn) or the housekeeper asks again (`CloseIdle`, `CountClients`). What
+/// must not be lost and has no place to wait is left in the inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
+
+/// The places in the gate of the threads that are no I/O threads. They stand behind those of the I/O threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateSlot {
+    /// The housekeeper, for one short step at a time.
+    Housekeeper,
+    /// The metrics thread, for one page at a time.
+    Metrics,
+}
+
+impl GateSlot {
+    /// How many there are.
+    pub const COUNT: usize = 2;
+}
 
 /// What others need of an I/O thread.
 pub struct ThreadPort {
@@ -90,6 +99,16 @@ pub struct ThreadPort {
 pub struct Inbound {
     /// Replies for waiting clients: at most one for each.
     pub deliveries: Vec<Delivery>,
+    /// Clients whose end somebody asked for: each once.
+    pub kills: Vec<Killed>,
+}
+
+/// A client that its thread is to close.
+pub struct Killed {
+    /// Its connection.
+    pub conn: ConnId,
+    /// Its id: the connection may be another client's by then.
+    pub client: u64,
 }
 
 /// The reply that a waiting client waited for.
@@ -164,7 +183,8 @@ pub struct Samples {
 pub struct Shared {
     /// All data.
     pub keyspace: Keyspace,
-    /// Shared by turns, exclusive for what cannot name its keys.
+    /// Shared by turns, exclusive for what cannot name its keys. Whoever locks a shard is inside, with the
+    /// number of its I/O thread or one of [`GateSlot`].
     pub gate: Gate,
     /// All commands.
     pub table: CommandTable,
@@ -255,6 +275,11 @@ impl Shared {
         self.repl_id.lock().expect("nothing panics while the replication id is locked")
     }
 
+    /// Enters the gate as a thread that is no I/O thread.
+    pub fn enter_gate(&self, slot: GateSlot) -> SharedPass<'_> {
+        self.gate.shared(self.threads.len() + slot as usize)
+    }
+
     /// Milliseconds since the server started, monotonic.
     pub fn uptime_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
@@ -283,6 +308,34 @@ impl Shared {
         self.errors.count(line);
     }
 
+    /// Has the client's thread close it, and takes it off the lists at once; whether nobody had asked for that
+    /// before. Any thread; a leaf in the lock order. What it waits for, the caller ends ([`Shared::end_wait_of`]).
+    pub fn kill(&self, client: &ClientInfo) -> bool {
+        let first = !client.kill_requested.swap(true, Ordering::Relaxed);
+        if first {
+            self.unlist(client);
+            let killed = Killed { conn: client.conn, client: client.id };
+            self.threads[client.thread].leave(|inbound| inbound.kills.push(killed));
+        }
+        first
+    }
+
+    /// Takes a client off the lists, if it is on them: it does not count as connected any more.
+    pub fn unlist(&self, client: &ClientInfo) {
+        if self.clients.remove(client.id) {
+            self.threads[client.thread].load.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the wait of a killed client, now or once it begins to wait: nobody serves it, or what it takes would
+    /// be lost with it. The caller holds neither a shard's lock nor that of a client that waits.
+    pub fn end_wait_of(&self, client: &ClientInfo) {
+        let waiter = client.waiter().clone();
+        if let Some(waiter) = waiter {
+            self.follows.end(&waiter);
+        }
+    }
+
     /// Asks all threads to stop. Returns at once.
     pub fn stop(&self) {
         // Release: pairs with the Acquire of whoever waits for the stop.
@@ -294,7 +347,7 @@ impl Shared {
         }
     }
 
-    /// Sends the same message to all threads; a full mailbox misses it.
+    /// Sends the same message to all threads; a full mailbox misses it, so it must be one that a turn does without.
     pub fn broadcast(&self, message: impl Fn() -> Message) {
         for port in &self.threads {
             let _ = port.mailbox.send(message());

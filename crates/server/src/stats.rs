@@ -101,6 +101,8 @@ pub struct ThreadStats {
     pub writes: Counter,
     /// Requests that failed before dispatch knew a command.
     pub unknown_commands: Counter,
+    /// Requests ended with an error because their handler used a key that its record does not declare.
+    pub undeclared_keys: Counter,
     /// Clients closed because their output grew over its limit.
     pub output_limit_disconnections: Counter,
     /// Clients closed because their input grew over its limit.
@@ -130,6 +132,7 @@ impl ThreadStats {
             &self.reads,
             &self.writes,
             &self.unknown_commands,
+            &self.undeclared_keys,
             &self.output_limit_disconnections,
             &self.query_limit_disconnections,
         ];
@@ -173,6 +176,7 @@ impl ThreadStats {
             reads: Counter::default(),
             writes: Counter::default(),
             unknown_commands: Counter::default(),
+            undeclared_keys: Counter::default(),
             output_limit_disconnections: Counter::default(),
             query_limit_disconnections: Counter::default(),
         })

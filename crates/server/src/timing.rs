@@ -94,6 +94,18 @@ impl Timing {
         self.together = !engine.times_keys && self.from[0] >= SINGLY_BELOW_NANOS;
     }
 
+    /// The last reading of the clock: the end of what was timed last.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.since
+    }
+
+    /// Leaves the time up to `now` out: the thread did not run commands.
+    pub fn skip_to(&mut self, now: Instant) {
+        self.started += now - self.since;
+        self.since = now;
+    }
+
     /// The time of all that was run.
     pub fn total(&self) -> Duration {
         self.since - self.started

@@ -18,6 +18,7 @@ use std::time::Instant;
 use commands::keys::for_each_key;
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Patience};
+use hashbrown::HashTable;
 use keyspace::gate::SharedPass;
 use keyspace::key::shard_of;
 use keyspace::{Hasher, Key, Locked};
@@ -27,9 +28,9 @@ use stdx::ByteQueue;
 
 use crate::command_table::{KeyPlan, Registered, Runner};
 use crate::dispatch::{Engine, Request};
-use crate::execute::{Caller, is_live, lock_reach};
+use crate::execute::{Caller, is_live, lock_reach, served_max_of};
 use crate::owned_args::OwnedArgs;
-use crate::session::{ClientInfo, ReplyMode, Session};
+use crate::session::{ClientInfo, Flow, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::timing::Ran;
 
@@ -151,6 +152,8 @@ static UNWATCH: Command<Runner> = Command {
 #[derive(Default)]
 pub struct Transaction {
     queue: Vec<Queued>,
+    /// What counts against `client-query-buffer-limit`, as in Redis: the words, and a pointer for each.
+    query_bytes: usize,
     /// A command was refused: EXEC will be, too.
     refused: bool,
     /// All commands' flags together.
@@ -174,6 +177,11 @@ impl Transaction {
         self.queue.iter().map(|queued| queued.args.len_bytes() + size_of::<Queued>()).sum()
     }
 
+    /// What the queue counts as unread input.
+    pub fn query_bytes(&self) -> usize {
+        self.query_bytes
+    }
+
     /// Whether all of it names its keys and can run under their locks.
     fn names_its_keys(&self, hasher: &Hasher) -> bool {
         self.queue.iter().all(|queued| {
@@ -190,10 +198,12 @@ impl Transaction {
 pub struct Watch {
     client: Arc<ClientInfo>,
     keys: Vec<WatchedKey>,
+    /// Places in `keys`, found by the hash of the key.
+    places: HashTable<usize>,
 }
 
-/// What the table of followers takes for a key, beside its name.
-const FOLLOWED_BYTES: usize = 96;
+/// What a watched key takes in the table of followers and as a place found by its hash, beside its name (measured).
+const FOLLOWED_BYTES: usize = 320;
 
 struct WatchedKey {
     db: usize,
@@ -261,6 +271,22 @@ impl Session {
 }
 
 impl Watch {
+    fn new(client: &Arc<ClientInfo>) -> Self {
+        Self { client: Arc::clone(client), keys: Vec::new(), places: HashTable::new() }
+    }
+
+    /// Whether a key of database `db` is watched. O(1).
+    fn has(&self, db: usize, key: Key<'_>) -> bool {
+        let is_it = |watched: &WatchedKey| watched.db == db && *watched.key == *key.bytes;
+        self.places.find(key.hash, |&place| is_it(&self.keys[place])).is_some()
+    }
+
+    fn add(&mut self, watched: WatchedKey) {
+        let Self { keys, places, .. } = self;
+        places.insert_unique(watched.hash, keys.len(), |&place| keys[place].hash);
+        keys.push(watched);
+    }
+
     /// Whether a watched key changed. Their shards are locked.
     fn is_stale(&self, locked: &mut Locked<'_>, now_ms: i64) -> bool {
         // Relaxed: set under the locks that are held here.
@@ -284,7 +310,8 @@ impl WatchedKey {
 }
 
 impl Engine {
-    /// Queues a command in the session's transaction.
+    /// Queues a command in the session's transaction. What is queued counts as the client's input, and closes its
+    /// connection when it exceeds `client-query-buffer-limit`.
     pub(crate) fn queue(
         &mut self,
         session: &mut Session,
@@ -304,7 +331,22 @@ impl Engine {
         let len_bytes =
             size_of::<Queued>() + transaction.queue.last().map_or(0, |last| last.args.len_bytes());
         session.info.queued_bytes.fetch_add(len_bytes as u64, Relaxed);
+        transaction.query_bytes += args.from(0).map(|word| word.len() + size_of::<usize>()).sum::<usize>();
+        let queued = transaction.query_bytes;
+        if queued as u64 > self.settings.query_buffer_bytes_max {
+            self.note_long_query(session.id, queued);
+            session.discard(&self.shared);
+            session.flow = Flow::Closing;
+            return;
+        }
         Reply::new(out, session.protocol).simple("QUEUED");
+    }
+
+    /// Counts and logs a client that is closed because of `client-query-buffer-limit`.
+    #[cold]
+    pub(crate) fn note_long_query(&self, client: u64, len_bytes: usize) {
+        tracing::warn!(client, len_bytes, "client closed: its input exceeds client-query-buffer-limit");
+        self.shared.threads[self.standing.thread].stats.query_limit_disconnections.add(1);
     }
 
     /// Runs a transaction command.
@@ -343,13 +385,12 @@ impl Engine {
         let shared = Arc::clone(&self.shared);
         let watch = session.watch.get_or_insert_with(|| {
             shared.follows.watching_clients().fetch_add(1, Relaxed);
-            Box::new(Watch { client: Arc::clone(&session.info), keys: Vec::new() })
+            Box::new(Watch::new(&session.info))
         });
         for index in 1..args.len() {
             let key = args.key(index);
-            let known = |watched: &WatchedKey| watched.db == session.db && *watched.key == *key.bytes;
             // Once it is known to fail, no more needs to be watched.
-            if watch.client.watch_dirty.load(Relaxed) || watch.keys.iter().any(known) {
+            if watch.client.watch_dirty.load(Relaxed) || watch.has(session.db, key) {
                 continue;
             }
             let mut locked = shared.keyspace.lock_one(key.hash);
@@ -359,7 +400,7 @@ impl Engine {
             shared.follows.add_watcher(session.db, key.bytes, key.hash, &watch.client);
             let watched = WatchedKey { db: session.db, key: key.bytes.into(), hash: key.hash, existed };
             session.info.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
-            watch.keys.push(watched);
+            watch.add(watched);
         }
         session.info.watched.store(watch.keys.len() as u64, Relaxed);
     }
@@ -437,6 +478,7 @@ impl Engine {
                 self.counters(queued.registered).failed.add(1);
                 self.refuse(session, out, error);
             }
+            self.free_queued(since);
             let bytes = [queued.args.len_bytes(), out.len_bytes() - replied];
             self.note_queued(
                 session,
@@ -454,10 +496,13 @@ impl Engine {
         let hasher = shared.keyspace.hasher();
         let all: Vec<Args<'_>> = transaction.queue.iter().map(|queued| queued.args.args(hasher)).collect();
         let mut keys = Vec::new();
+        let mut served_max = 0;
         for (queued, args) in transaction.queue.iter().zip(&all) {
+            let keys_before = keys.len();
             for_each_key(queued.registered.command.keys, args, |at, _| keys.push(args.key(at)));
+            served_max += served_max_of(args, keys.len() - keys_before);
         }
-        lock_reach(shared, locked, keys.iter().copied())
+        lock_reach(shared, locked, &keys, served_max)
     }
 
     /// Runs a transaction as the exclusive owner of the keyspace; whether it ran.

@@ -6,6 +6,10 @@
 //! ```text
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
 //! ```
+//! **Fairness.** A turn has a time budget. A connection has one visit in a batch, and what it sent beyond
+//! that waits behind the others (`crate::run_queue`). What is left when the budget is spent waits for the
+//! next turn, and nothing more is received from its connections until then. Between two requests the
+//! thread steps aside for whoever waits to own the keyspace alone, so such an owner waits for one command.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,14 +24,27 @@ use resp::parse::Progress;
 use resp::{Protocol, Reply};
 use stdx::ByteQueue;
 
-use crate::batch::{Batch, Collected, Work};
+use crate::batch::{Batch, ConnTurn, ParsedRequest, Source, Work};
 use crate::client_eviction;
-use crate::dispatch::{Engine, Outcome, Request};
+use crate::dispatch::{Engine, Outcome};
+use crate::run_queue::{RunQueue, Visit};
 use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
 use crate::settings::OUTPUT_SHOWN_BYTES_MIN;
-use crate::shared::{Inbound, Message, Shared, ThreadPort};
+use crate::shared::{Inbound, Killed, Message, Shared, ThreadPort};
 use crate::spikes::Event as LatencyEvent;
 use crate::timing::Timing;
+
+/// A turn begins no further batch after this time, so that what arrived meanwhile is read, and replies
+/// leave. Long enough that the cost of a turn, a few microseconds, is hardly seen.
+const TURN_BUDGET: Duration = Duration::from_micros(500);
+
+/// A turn begins no further request of a batch after this time. Longer than the budget, since what was
+/// parsed for nothing is parsed again.
+const TURN_LIMIT: Duration = Duration::from_micros(1000);
+
+/// What a batch may take in any case: connections that were left over from an earlier turn make progress
+/// in each turn, however much arrives.
+const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
 /// Unsent replies from which on a client's requests wait until it has read some: what one client that
 /// does not read can make the server hold, besides the last reply.
@@ -49,11 +66,8 @@ pub struct Worker {
     sessions: Vec<Option<Box<Session>>>,
     engine: Engine,
     batch: Batch,
-    /// Connections that something arrived from in this turn.
-    ready: Vec<ConnId>,
-    /// Connections that were held back and go on with input that waits already. A list of its own: one that
-    /// something arrived from as well must not be in a batch twice.
-    resumed: Vec<ConnId>,
+    /// Connections with input to parse.
+    run_queue: RunQueue,
     /// When clients stop waiting for a key, in milliseconds of the server's clock; by time and ticket.
     timeouts: BTreeMap<(u64, u64), ConnId>,
     /// Sessions held back by CLIENT PAUSE.
@@ -76,8 +90,7 @@ impl Worker {
             sessions: Vec::new(),
             engine: Engine::new(shared, thread, seed),
             batch: Batch::default(),
-            ready: Vec::new(),
-            resumed: Vec::new(),
+            run_queue: RunQueue::default(),
             timeouts: BTreeMap::new(),
             postponed: Vec::new(),
             crowded: Vec::new(),
@@ -117,7 +130,7 @@ impl Worker {
         let port = &shared.threads[self.engine.standing.thread];
         let mut events = Vec::new();
         loop {
-            let may_sleep = port.mailbox.prepare_sleep() && self.resumed.is_empty();
+            let may_sleep = port.mailbox.prepare_sleep() && self.run_queue.is_empty();
             let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
             let polled = self.net.poll(timeout, &mut events);
             port.mailbox.awake();
@@ -135,19 +148,17 @@ impl Worker {
                 self.handle(event);
             }
             self.end_waits();
-            let ready = std::mem::take(&mut self.ready);
-            port.stats.reads.add(ready.len() as u64);
-            self.ready = self.run_all(ready, &mut pass);
-            let resumed = std::mem::take(&mut self.resumed);
-            self.run_all(resumed, &mut pass);
-            shared.tracking.broadcast(&shared, self.engine.standing.thread);
-            self.take_deliveries();
+            self.run_ready(began, &mut pass);
+            self.engine.keep_limits();
+            self.engine.broadcast_changes();
+            self.take_inbound();
             self.take_publications();
             self.send_freed_replies();
             self.engine.end_turn();
             drop(pass);
             port.stats.writes.add(self.net.flush() as u64);
             self.engine.turn.end(Instant::now(), &port.stats);
+            self.engine.free_owed(began);
             self.look_behind();
             shared.pubsub.note_sent(&shared, self.engine.standing.thread);
             // Acquire: pairs with the swap in `Shared::stop`.
@@ -175,11 +186,6 @@ impl Worker {
         while let Some(message) = port.mailbox.receive() {
             match message {
                 Message::Adopt(socket) => self.adopt(socket),
-                Message::Kill { conn, id } => {
-                    if self.session(conn).is_some_and(|session| session.id == id) {
-                        self.close(conn);
-                    }
-                }
                 Message::CloseIdle => self.close_idle(),
                 Message::CountClients => self.count_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
@@ -231,8 +237,10 @@ impl Worker {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Accepted { socket, .. } => self.place(socket),
-            Event::AcceptFailed { error, .. } => tracing::warn!(%error, "accepting a client failed"),
-            Event::Data(conn) => self.ready.push(conn),
+            Event::AcceptFailed { error, pause, .. } => {
+                tracing::warn!(%error, "accepting a client failed, trying again every {pause:?}");
+            }
+            Event::Data(conn) => self.make_ready(conn),
             Event::Drained(conn) => self.drained(conn),
             Event::Closed(conn, _) => self.forget(conn),
             // Clients that have finished sending are closed when they are served.
@@ -316,8 +324,9 @@ impl Worker {
             answered: 0,
             progress: Progress::default(),
             soft_limit_since_ms: None,
+            is_queued: false,
             is_behind: false,
-            tracking: false,
+            tracking: None,
             monitoring: false,
             in_exec: false,
             transaction: None,
@@ -348,7 +357,7 @@ impl Worker {
         let waiter = session.info.waiter().clone();
         if let Some(waiter) = waiter {
             // Whoever serves it now is the last: the reply finds no client.
-            waiter.over.end();
+            self.engine.shared.follows.end(&waiter);
             if let Some(deadline_ms) = waiter.deadline_ms {
                 self.timeouts.remove(&(deadline_ms, waiter.ticket));
             }
@@ -359,10 +368,9 @@ impl Worker {
         session.stop_listening(&self.engine.shared);
         session.info.gone.store(true, Relaxed);
         let port = &self.engine.shared.threads[self.engine.standing.thread];
-        port.load.fetch_sub(1, Relaxed);
         port.stats.clients.sub(1);
         client_eviction::uncount(&self.engine.shared, &session.info);
-        self.engine.shared.clients.remove(session.id);
+        self.engine.shared.unlist(&session.info);
     }
 
     /// Lets a session that was held back for `reason` go on with its waiting input.
@@ -374,7 +382,18 @@ impl Worker {
         session.flow = Flow::Running;
         session.info.postponed.store(false, Relaxed);
         self.net.resume_input(conn);
-        self.resumed.push(conn);
+        self.make_ready(conn);
+    }
+
+    /// Has what a connection sent parsed and run in this turn, or the next.
+    #[inline]
+    fn make_ready(&mut self, conn: ConnId) {
+        if let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut)
+            && session.conn == conn
+            && !std::mem::replace(&mut session.is_queued, true)
+        {
+            self.run_queue.push(conn);
+        }
     }
 
     /// A connection has sent all its output.
@@ -397,11 +416,11 @@ impl Worker {
         }
     }
 
-    /// Hands waiting clients the replies that others made for them.
-    fn take_deliveries(&mut self) {
+    /// Hands waiting clients the replies that others made for them, and closes killed clients.
+    fn take_inbound(&mut self) {
         let shared = Arc::clone(&self.engine.shared);
         let port = &shared.threads[self.engine.standing.thread];
-        let Some(Inbound { deliveries }) = port.inbox.take() else { return };
+        let Some(Inbound { deliveries, kills }) = port.inbox.take() else { return };
         // Messages about what was done before a waiting client was served.
         self.take_publications();
         for delivery in deliveries {
@@ -417,11 +436,16 @@ impl Worker {
                 self.net.output(delivery.conn).append(delivery.pushes);
             }
         }
+        for Killed { conn, client } in kills {
+            if self.session(conn).is_some_and(|session| session.id == client) {
+                self.close(conn);
+            }
+        }
     }
 
     /// Ends the waits whose time is over.
     fn end_waits(&mut self) {
-        self.take_deliveries();
+        self.take_inbound();
         while let Some((&(deadline_ms, ticket), &conn)) = self.timeouts.first_key_value()
             && deadline_ms <= self.engine.standing.uptime_ms
         {
@@ -431,7 +455,7 @@ impl Worker {
                 continue;
             };
             // Served at this very moment: its reply is on the way.
-            if waiter.over.end() {
+            if self.engine.shared.follows.end(&waiter) {
                 let reply = |protocol, out: &mut ByteQueue| waiter.write_empty(protocol, out);
                 self.end_wait(conn, Duration::ZERO, 0, reply);
             }
@@ -533,6 +557,9 @@ impl Worker {
         let Some(session) = self.sessions[conn.index()].as_deref() else { return };
         note_unsent(session, self.net.split().1);
         if self.exceeds_output_limit(conn) {
+            // It leaves the queues of its keys, under the locks of their shards.
+            let shared = Arc::clone(&self.engine.shared);
+            let _pass = shared.gate.shared(self.engine.standing.thread);
             return self.close(conn);
         }
         if self.engine.settings.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
@@ -561,127 +588,163 @@ impl Worker {
         }
     }
 
-    /// Runs what these connections sent, batch after batch, and gives their list back, emptied.
-    fn run_all(&mut self, mut conns: Vec<ConnId>, pass: &mut SharedPass<'_>) -> Vec<ConnId> {
-        if conns.is_empty() {
-            return conns;
-        }
-        let mut next = 0;
-        while next < conns.len() {
+    /// Runs what ready connections sent, batch after batch, until the turn's budget is spent.
+    fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
+        let port = &self.engine.shared.threads[self.engine.standing.thread];
+        port.stats.reads.add(self.run_queue.begin_turn() as u64);
+        let mut now = began;
+        loop {
+            let late = now - began >= TURN_BUDGET;
+            if self.run_queue.is_empty() || (late && !self.run_queue.owes_a_visit()) {
+                break;
+            }
             self.batch.clear();
-            while next < conns.len() && !self.batch.is_full() {
-                match self.collect(conns[next]) {
-                    Collected::All => next += 1,
-                    Collected::More => break,
+            while !self.batch.is_full()
+                && let Some(visit) = self.run_queue.next(late)
+            {
+                if let Some(session) = self.session(visit.conn) {
+                    session.is_queued = false;
+                    self.collect(visit);
                 }
             }
             self.batch.prefetch(&self.engine.shared.keyspace);
-            self.execute(pass);
+            let deadline = (began + TURN_LIMIT).max(now + BATCH_TIME_MIN);
+            now = self.execute(deadline, pass).max(now);
         }
-        conns.clear();
-        conns
+        for conn in self.run_queue.left() {
+            self.net.mark_ready(conn);
+        }
     }
 
-    fn collect(&mut self, conn: ConnId) -> Collected {
-        let limits = self.engine.settings.parse_limits();
-        let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else {
-            return Collected::All;
-        };
-        if session.conn != conn || session.flow != Flow::Running {
-            let waits = session.conn == conn && session.flow == Flow::Waiting;
-            if waits {
+    /// Lets a connection whose visit could not begin be the next in its queue.
+    #[cold]
+    fn run_first(&mut self, visit: Visit) {
+        if let Some(session) = self.session(visit.conn)
+            && !std::mem::replace(&mut session.is_queued, true)
+        {
+            self.run_queue.put_back(visit);
+        }
+    }
+
+    /// Puts a connection that has more to run behind the others.
+    fn carry(&mut self, conn: ConnId) {
+        if let Some(session) = self.session(conn)
+            && session.flow == Flow::Running
+            && !std::mem::replace(&mut session.is_queued, true)
+        {
+            self.run_queue.carry(conn);
+        }
+    }
+
+    /// Adds what a connection sent to the batch, as far as it is whole and fits.
+    fn collect(&mut self, visit: Visit) {
+        let (conn, limits) = (visit.conn, self.engine.settings.parse_limits());
+        let Some(session) = self.session(conn) else { return };
+        if session.flow != Flow::Running {
+            if session.flow == Flow::Waiting {
                 // It is listened to all the same, so that its end is noticed.
                 self.keep_input(conn);
             }
-            return Collected::All;
+            return;
         }
         if self.engine.settings.maxmemory_clients_bytes > 0 {
             // What lies in the memory that all share for a turn is none of the client's.
             let inputs = self.net.inputs();
             let held = inputs.len_bytes(conn).min(inputs.capacity_bytes(conn));
-            session.info.pending_input_bytes.store(held as u64, Relaxed);
+            if let Some(session) = self.sessions[conn.index()].as_deref() {
+                session.info.pending_input_bytes.store(held as u64, Relaxed);
+            }
             if self.is_evicted(conn) {
-                return Collected::All;
+                return;
             }
         }
-        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return Collected::All };
-        let turns = self.batch.turns.len();
-        let input = self.net.inputs().bytes(conn);
-        let collected = self.batch.collect(session, input, limits, &self.engine.shared);
-        if self.batch.turns.len() == turns {
+        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
+        let (position, input) = (self.net.inputs().position(conn), self.net.inputs().bytes(conn));
+        let source = Source { session, visit, position, input };
+        if !self.batch.collect(source, limits, &self.engine.shared) {
             // Nothing is whole yet, so nothing will run and be settled.
             self.keep_input(conn);
         }
-        collected
     }
 
-    /// Runs the batch, connection by connection.
-    fn execute(&mut self, pass: &mut SharedPass<'_>) {
-        let mut timed = Timing::start(&self.engine);
+    /// Runs the batch, connection by connection. Begins no request after `deadline`, the first one
+    /// excepted. When it ended.
+    fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
         let shared = Arc::clone(&self.engine.shared);
-        let hasher = shared.keyspace.hasher();
-        for turn in 0..self.batch.turns.len() {
-            let conn = self.batch.turns[turn].conn;
-            let Some(session) = self.sessions[conn.index()].as_deref_mut() else { continue };
-            self.engine.turn.enter(&mut session.answered);
-            let (inputs, outputs) = self.net.split();
-            let input = inputs.bytes(conn);
-            let mut out = outputs.queue(conn);
-            let mut pending_before = out.len_bytes();
-            let mut done_bytes = 0;
-            let mut ran = 0_i64;
-            let range = self.batch.turns[turn].requests.clone();
-            let mut requests = self.batch.requests[range].iter().peekable();
-            while let Some(parsed) = requests.next() {
-                if session.flow != Flow::Running {
-                    break;
-                }
-                let request = match &parsed.work {
-                    Work::Run => {
-                        let bytes = &input[parsed.start..parsed.start + parsed.len_bytes];
-                        self.batch.request(parsed, bytes, hasher)
-                    }
-                    Work::Inline(inline) => {
-                        Request { registered: parsed.registered, args: inline.args(hasher) }
-                    }
-                    Work::Broken(error) => {
-                        Reply::new(out, session.protocol).error_bytes(&error.error_line());
-                        session.flow = Flow::Closing;
-                        break;
-                    }
-                };
-                if session.subscriptions.is_some() {
-                    // What was published before, by itself too, comes before the next reply. It is counted there.
-                    let before = out.len_bytes();
-                    self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
-                    out = outputs.queue(conn);
-                    pending_before += out.len_bytes() - before;
-                }
-                let replied = out.len_bytes();
-                // A pass through the gate that became exclusive must hold no lock: none is held here.
-                if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
-                    break;
-                }
-                let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
-                let next = requests.peek().and_then(|next| next.registered);
-                timed.ran(&mut self.engine, session, &request, bytes, next);
-                done_bytes = parsed.start + parsed.len_bytes;
-                ran += 1;
-                if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX {
-                    session.flow = Flow::Stalled;
-                }
+        let mut run = BatchRun { shared: &shared, deadline, timed: Timing::start(&self.engine) };
+        let visits = self.batch.turns.len();
+        for at in 0..visits {
+            if at > 0 && run.is_late() {
+                (at..visits).rev().for_each(|at| self.run_first(self.batch.turns[at].visit));
+                break;
             }
-            if session.flow == Flow::Running || session.flow == Flow::Closing {
-                done_bytes = done_bytes.max(self.batch.turns[turn].skip_to);
-            }
-            let replied = out.len_bytes() - pending_before;
-            let ran = u64::try_from(ran + std::mem::take(&mut self.engine.calls_beyond)).unwrap_or(0);
-            note_activity(&self.engine, session, ran, done_bytes, replied);
-            self.net.consume(conn, done_bytes);
-            self.settle(conn);
+            self.visit(at, &mut run, pass);
         }
         let stats = &shared.threads[self.engine.standing.thread].stats;
-        stats.running_nanos.add(timed.total().as_nanos() as u64);
+        stats.running_nanos.add(run.timed.total().as_nanos() as u64);
+        run.timed.now()
+    }
+
+    /// Runs what the batch has of one connection, at least one request, and settles with it.
+    fn visit(&mut self, at: usize, run: &mut BatchRun<'_>, pass: &mut SharedPass<'_>) {
+        let ConnTurn { visit: Visit { conn, .. }, ref requests, skip_to, mut has_more } =
+            self.batch.turns[at];
+        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
+        self.engine.turn.enter(&mut session.answered);
+        let (inputs, outputs) = self.net.split();
+        let input = inputs.bytes(conn);
+        let mut out = outputs.queue(conn);
+        let mut pending_before = out.len_bytes();
+        let mut done_bytes = 0;
+        let (mut ran, mut ran_all) = (0_i64, true);
+        let mut requests = self.batch.requests[requests.clone()].iter().peekable();
+        while session.flow == Flow::Running
+            && let Some(parsed) = requests.next()
+        {
+            if ran > 0 && run.is_late() {
+                (has_more, ran_all) = (true, false);
+                break;
+            }
+            let Some(request) = self.batch.request(parsed, input, run.shared.keyspace.hasher()) else {
+                refuse_broken(session, parsed, out);
+                break;
+            };
+            if session.subscriptions.is_some() {
+                // What was published before, by itself too, comes before the next reply. It is counted there.
+                let before = out.len_bytes();
+                self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
+                out = outputs.queue(conn);
+                pending_before += out.len_bytes() - before;
+            }
+            let replied = out.len_bytes();
+            // A pass through the gate that became exclusive must hold no lock: none is held here.
+            if pass.is_wanted() {
+                self.engine.step_aside(pass, &mut run.timed);
+            }
+            if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
+                break;
+            }
+            let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
+            let next = requests.peek().and_then(|next| next.registered);
+            run.timed.ran(&mut self.engine, session, &request, bytes, next);
+            done_bytes = parsed.start + parsed.len_bytes;
+            ran += 1;
+            if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
+                session.flow = Flow::Stalled;
+            }
+        }
+        if ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
+            // Empty lines behind the requests need no reply.
+            done_bytes = done_bytes.max(skip_to);
+        }
+        let replied = out.len_bytes() - pending_before;
+        let ran = u64::try_from(ran + std::mem::take(&mut self.engine.calls_beyond)).unwrap_or(0);
+        note_activity(&self.engine, session, ran, done_bytes, replied);
+        self.net.consume(conn, done_bytes);
+        self.settle(conn);
+        if has_more {
+            self.carry(conn);
+        }
     }
 
     /// Writes down what of a connection's input stays for a later turn, and enforces the limits on that; whether
@@ -690,11 +753,10 @@ impl Worker {
         let query_max = self.engine.settings.query_buffer_bytes_max;
         let Some(session) = self.sessions[conn.index()].as_deref() else { return false };
         note_unread(session, self.net.inputs());
-        let unread = self.net.inputs().len_bytes(conn);
+        let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.query_bytes());
+        let unread = self.net.inputs().len_bytes(conn) + queued;
         if unread as u64 > query_max && matches!(session.flow, Flow::Running | Flow::Waiting) {
-            let client = session.id;
-            tracing::warn!(client, unread, "client closed: its input exceeds client-query-buffer-limit");
-            self.engine.shared.threads[self.engine.standing.thread].stats.query_limit_disconnections.add(1);
+            self.engine.note_long_query(session.id, unread);
             self.close(conn);
             return false;
         }
@@ -767,6 +829,31 @@ impl Worker {
             }
         }
     }
+}
+
+/// What the visits of one batch share.
+struct BatchRun<'a> {
+    shared: &'a Shared,
+    /// No request begins after it, but a visit's first.
+    deadline: Instant,
+    timed: Timing,
+}
+
+impl BatchRun<'_> {
+    /// Whether the batch has taken all of its time, as far as the clock was read.
+    #[inline]
+    fn is_late(&self) -> bool {
+        self.timed.now() >= self.deadline
+    }
+}
+
+/// Answers bytes that are no request; the connection closes.
+#[cold]
+fn refuse_broken(session: &mut Session, parsed: &ParsedRequest, out: &mut ByteQueue) {
+    if let Work::Broken(error) = &parsed.work {
+        Reply::new(out, session.protocol).error_bytes(&error.error_line());
+    }
+    session.flow = Flow::Closing;
 }
 
 /// Writes down, for others to see, that a client was active. Its own thread is the only writer, so plain

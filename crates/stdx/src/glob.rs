@@ -4,13 +4,17 @@
 //! Matching keeps one place to come back to: where the last `*` was. A later `*` makes the earlier
 //! ones' choices irrelevant, because the first place where the part between them fits leaves the
 //! most text for what follows. So the time is O(pattern × text) in the worst case, O(text) for the
-//! usual `prefix*`, and no pattern makes it exponential. No memory is allocated.
+//! usual `prefix*`, and no pattern makes it exponential. No memory is allocated. As in Redis, a pattern with
+//! something behind more than [`STARS_MAX`] stars matches nothing.
 //!
 //! Odd corners follow Redis 8.0.2: a class without its `]` ends with the pattern, a range may be
 //! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash. Bytes
 //! of a range compare unsigned (in Redis that depends on the platform).
 //! The glob crates differ in exactly these corners, match paths (with `/` and hidden files) or
 //! UTF-8 text instead of bytes, or compile the pattern to a regex first; hence these lines.
+
+/// Stars, or rows of them, that something may stand behind.
+pub const STARS_MAX: usize = 1000;
 
 /// Whether all of `text` matches `pattern`. ASCII letters match either case if `case_insensitive`.
 pub fn glob_match(pattern: &[u8], text: &[u8], case_insensitive: bool) -> bool {
@@ -25,11 +29,15 @@ fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
     // Where to go on after a mismatch: the pattern behind the last star, and the text it is tried
     // against next.
     let mut retry: Option<(&[u8], &[u8])> = None;
-    let (mut p, mut t) = (pattern, text);
+    let (mut p, mut t, mut stars) = (pattern, text, 0);
     loop {
         if let [b'*', rest @ ..] = p {
             if rest.is_empty() {
                 return true;
+            }
+            stars += usize::from(rest[0] != b'*');
+            if stars > STARS_MAX {
+                return false;
             }
             p = rest;
             retry = Some((p, t));
@@ -183,10 +191,20 @@ mod tests {
 
     #[test]
     fn many_stars_do_not_explode() {
-        let pattern = [b"a*".repeat(1000), b"b".to_vec()].concat();
+        let pattern = [b"a*".repeat(STARS_MAX), b"b".to_vec()].concat();
         let text = vec![b'a'; 10_000];
         let start = Instant::now();
         assert!(!glob_match(&pattern, &text, false));
         assert!(start.elapsed() < Duration::from_secs(5), "work in proportion to pattern × text");
+    }
+    #[test]
+    fn what_stands_behind_too_many_stars_matches_nothing() {
+        let text = vec![b'a'; 50_000];
+        let matches = |pairs: usize, end: &str| {
+            glob_match(&[&b"*?".repeat(pairs), end.as_bytes()].concat(), &text, false)
+        };
+        assert!(matches(STARS_MAX, "") && matches(STARS_MAX, "*") && matches(STARS_MAX, "***"));
+        assert!(!matches(STARS_MAX + 1, "") && !matches(STARS_MAX, "*a") && !matches(25_000, ""));
+        assert!(glob_match(&[&[b'*'; 5_000][..], b"a"].concat(), &text, false), "a row of stars is one");
     }
 }

@@ -16,6 +16,7 @@ pub mod inbox;
 pub mod intset;
 pub mod listpack;
 pub mod lock;
+pub mod lzf;
 pub mod member;
 pub mod pack_error;
 pub mod pair;

@@ -486,9 +486,11 @@ pub struct Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
-    /// The elements not yet given, as they are stored.
-    pub(crate) fn run(&self) -> &'a [u8] {
-        self.run
+    /// Calls `visit` with the next `count` elements, or as many as there are: what long ranges are read with, for
+    /// less than `next` costs (docs/performance.md). O(count).
+    #[inline]
+    pub fn visit(self, count: usize, mut visit: impl FnMut(Element<'a>)) {
+        element::visit(self.run, count, &mut visit);
     }
 }
 

@@ -9,105 +9,38 @@
 //! memory order, then walks half a node. Inserting or removing a node in the middle moves handles:
 //! 32 bytes for 8 KiB of list, so microseconds for tens of millions of elements.
 //!
-//! A node holds what `list-max-listpack-size` allows; a string above a node's size is a *plain* node
-//! of its own. Where an edit goes, splits and joins nodes is as in Redis, because it shows: a list that
-//! shrinks to a single node may change its encoding. So a replacement may take a node beyond its limit,
-//! here up to [`REPLACED_LEN_BYTES_MAX`]. Only the nodes at the ends carry slack worth mention, and while the list is short
-//! theirs grows with it; a node left behind is cut to the allocator's size class. Interior memory
-//! is thus the elements (text + 2 bytes for short strings) plus 32 bytes a node.
+//! A node holds what `list-max-listpack-size` allows; a string above a node's size is a *plain* node of its
+//! own. Where an edit goes, splits and joins nodes is as in Redis, because it shows: a list that shrinks to a
+//! single node may change its encoding. So a replacement may take a node beyond its limit, here up to
+//! [`REPLACED_LEN_BYTES_MAX`]. Only the nodes at the ends carry slack worth mention, and while the list is
+//! short theirs grows with it; a node left behind is cut to the allocator's size class. Interior memory is
+//! thus the elements (text + 2 bytes for short strings) plus 32 bytes a node.
+//!
+//! With a compress depth of n, the nodes further than n from either end are *compressed*, by LZF and as
+//! in Redis ([`settle`]). Reading looks at a copy of such a node ([`read`]), an edit decompresses it.
 //!
 //! Invariants: no node is empty; `len` is the sum of the nodes' counts; the ring has a node iff
-//! `len > 0`. Rejected: a doubly linked list of nodes (a cache miss each), listpacks with the header
-//! in place (pushing at the head moves 8 KiB).
+//! `len > 0`; no node within the depth from an end is compressed. Rejected: a doubly linked list of
+//! nodes (a cache miss each), listpacks with the header in place (pushing at the head moves 8 KiB).
 
-mod iter;
+mod limit;
 mod node;
+mod read;
+mod settle;
 
 use crate::listpack::element::{self, Element, Encoded, Needle};
 use crate::listpack::{HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
+use crate::lzf::Compressor;
 use crate::size_class::size_class;
-pub use iter::{Iter, RevIter};
+pub use limit::NodeLimit;
 use node::{End, Node, Side};
 use std::collections::VecDeque;
-
-/// Longest listpack of a node whose limit is a number of elements.
-const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
 
 /// What Redis adds to a string's length when it asks whether a node has room for it.
 const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
 
 /// Longest run that replacing an element may leave in one node: the bytes that one edit moves.
 pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
-
-/// How much one node may hold: the option `list-max-listpack-size`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeLimit {
-    /// Bytes of elements.
-    run_len_max: u32,
-    count_max: u32,
-    /// Limits of a whole listpack as the option means them.
-    listpack_len_max: u32,
-    /// Strings this long or longer are plain nodes.
-    plain_len_min: u32,
-    counted: bool,
-}
-
-impl NodeLimit {
-    /// The limit the option's value stands for: -1 to -5 are 4, 8, 16, 32 and 64 KiB, lower values
-    /// as -5; a positive value is a number of elements (in at most 8 KiB), 0 as 1.
-    pub const fn from_option(list_max_listpack_size: i64) -> Self {
-        if list_max_listpack_size < 0 {
-            let step = if list_max_listpack_size < -5 { 4 } else { -list_max_listpack_size - 1 };
-            Self::new(4096 << step, u32::MAX, false)
-        } else {
-            let count = match list_max_listpack_size {
-                0 => 1,
-                more if more > u32::MAX as i64 => u32::MAX,
-                count => count as u32,
-            };
-            Self::new(COUNTED_LEN_BYTES_MAX, count, true)
-        }
-    }
-
-    const fn new(listpack_len_max: u32, count_max: u32, counted: bool) -> Self {
-        let run_len_max = listpack_len_max - OVERHEAD_LEN_BYTES as u32;
-        Self { run_len_max, count_max, listpack_len_max, plain_len_min: listpack_len_max + 1, counted }
-    }
-
-    /// The same limit, but shorter strings get a node of their own too: those of `len_bytes` or more. For
-    /// tests of lists that consist of such nodes.
-    pub const fn with_plain_from(self, len_bytes: u32) -> Self {
-        let plain_len_min = if len_bytes < self.plain_len_min { len_bytes } else { self.plain_len_min };
-        Self { plain_len_min, ..self }
-    }
-
-    /// Whether a listpack of this length and count is within the limit. O(1).
-    pub const fn allows_listpack(self, len_bytes: usize, count: usize) -> bool {
-        len_bytes <= self.listpack_len_max as usize && count <= self.count_max as usize
-    }
-
-    /// Whether a listpack of this length and count is within half the limit, as a list that shrinks
-    /// must be to become a listpack again. A limit by count then looks at the count alone. O(1).
-    pub const fn allows_shrunk_listpack(self, len_bytes: usize, count: usize) -> bool {
-        if self.counted {
-            count <= self.count_max as usize / 2
-        } else {
-            len_bytes <= self.listpack_len_max as usize / 2
-        }
-    }
-
-    /// Whether `element` has to be a plain node.
-    fn is_big(self, element: Element<'_>) -> bool {
-        matches!(element, Element::Bytes(bytes) if bytes.len() >= self.plain_len_min as usize)
-    }
-}
-
-impl Default for NodeLimit {
-    /// The option's default, -2: 8 KiB.
-    fn default() -> Self {
-        Self::from_option(-2)
-    }
-}
 
 /// What one node holds, for those who write lists out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +54,18 @@ pub enum NodeView<'a> {
     },
     /// One big string.
     Plain(&'a [u8]),
+}
+
+impl<'a> NodeView<'a> {
+    /// Calls `visit` with each element. O(n).
+    fn visit(self, mut visit: impl FnMut(Element<'a>)) {
+        match self {
+            NodeView::Plain(bytes) => visit(Element::Bytes(bytes)),
+            NodeView::Packed { run, count } => {
+                element::visit(run, count, &mut visit);
+            }
+        }
+    }
 }
 
 /// How far from the edited node an edit may reach when it joins nodes.
@@ -166,6 +111,21 @@ impl Quicklist {
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.buffers_len_bytes + self.nodes.len() * size_of::<Node>()
+    }
+
+    /// Whether nodes may be compressed. O(1).
+    pub fn compresses(&self) -> bool {
+        self.limit.compresses()
+    }
+
+    /// The value of `list-max-listpack-size` that the nodes keep to. O(1).
+    pub fn node_limit_option(&self) -> i64 {
+        self.limit.to_option()
+    }
+
+    /// What the listpacks and big strings would take together if none was compressed. O(nodes).
+    pub fn uncompressed_len_bytes(&self) -> usize {
+        self.nodes.iter().map(Node::uncompressed_len_bytes).sum()
     }
 
     /// Gives the list up: each step frees one node.
@@ -233,6 +193,7 @@ impl Quicklist {
         if node.count() == 0 {
             self.nodes.pop_front();
             has = 0;
+            self.settle_popped();
         }
         self.buffers_len_bytes = self.buffers_len_bytes - had + has;
         self.len -= 1;
@@ -249,6 +210,7 @@ impl Quicklist {
         if node.count() == 0 {
             self.nodes.pop_back();
             has = 0;
+            self.settle_popped();
         }
         self.buffers_len_bytes = self.buffers_len_bytes - had + has;
         self.len -= 1;
@@ -305,6 +267,9 @@ impl Quicklist {
             End::Front => self.nodes.push_front(node),
             End::Back => self.nodes.push_back(node),
         }
+        if self.limit.compresses() {
+            self.settle_added(end);
+        }
     }
 
     /// Makes room for a handle, by an eighth instead of the ring's own doubling: a handle costs much
@@ -316,55 +281,6 @@ impl Quicklist {
     }
 
     // Reading.
-
-    /// The element at `index`. O(nodes + elements of one node), from the nearer end.
-    pub fn get(&self, index: usize) -> Option<Element<'_>> {
-        self.iter_from(index).next()
-    }
-
-    /// All elements, first to last.
-    pub fn iter(&self) -> Iter<'_> {
-        Iter { run: &[], nodes: self.nodes.iter() }
-    }
-
-    /// The elements from `index` on. Beginning is O(nodes), each step O(1).
-    pub fn iter_from(&self, index: usize) -> Iter<'_> {
-        let Some((at, index)) = self.locate(index) else {
-            return Iter { run: &[], nodes: self.nodes.range(self.nodes.len()..) };
-        };
-        let node = &self.nodes[at];
-        if node.as_plain().is_some() {
-            return Iter { run: &[], nodes: self.nodes.range(at..) };
-        }
-        Iter { run: &node.run()[node.seek(index)..], nodes: self.nodes.range(at + 1..) }
-    }
-
-    /// All elements, last to first.
-    pub fn iter_rev(&self) -> RevIter<'_> {
-        RevIter { run: &[], nodes: self.nodes.iter() }
-    }
-
-    /// The element at `index`, then those before it, backwards; nothing if there is no such element.
-    /// Beginning is O(nodes), each step O(1).
-    pub fn iter_rev_from(&self, index: usize) -> RevIter<'_> {
-        let Some((at, index)) = self.locate(index) else {
-            return RevIter { run: &[], nodes: self.nodes.range(..0) };
-        };
-        let node = &self.nodes[at];
-        if node.as_plain().is_some() {
-            return RevIter { run: &[], nodes: self.nodes.range(..=at) };
-        }
-        let end = element::skip(node.run(), node.seek(index), 1);
-        RevIter { run: &node.run()[..end], nodes: self.nodes.range(..at) }
-    }
-
-    /// What each node holds, first to last.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView<'_>> {
-        self.nodes.iter().map(|node| match node.as_plain() {
-            Some(bytes) => NodeView::Plain(bytes),
-            None => NodeView::Packed { run: node.run(), count: node.count() },
-        })
-    }
 
     /// The length its listpack would have, if all elements are in one packed node. O(1).
     pub fn single_node_len_bytes(&self) -> Option<usize> {
@@ -448,13 +364,17 @@ impl Quicklist {
         }
         let (encoded, text_len) = (Encoded::new(element), element.text_len_bytes());
         if self.nodes[at].allows(text_len, limit) {
+            self.nodes[at].decompress();
             let offset = self.nodes[at].seek(before_it);
             return self.nodes[at].insert(offset, &encoded, limit);
         }
         if at_edge {
             let neighbour = neighbour.and_then(|at| self.nodes.get_mut(at));
             return match neighbour.filter(|node| node.allows(text_len, limit)) {
-                Some(node) => node.insert_at_end(side.facing(), &encoded, limit),
+                Some(node) => {
+                    node.decompress();
+                    node.insert_at_end(side.facing(), &encoded, limit);
+                }
                 None => self.insert_node(beside, Node::single(&encoded)),
             };
         }
@@ -486,11 +406,15 @@ impl Quicklist {
         edit(self);
         let has = sum(self, self.nodes.len() - behind);
         self.buffers_len_bytes = self.buffers_len_bytes - had + has;
+        if self.limit.compresses() {
+            self.settle_edited(low..self.nodes.len() - behind);
+        }
     }
 
     /// Puts an element in the place of element `inner` of node `at`.
     fn replace_at(&mut self, at: usize, inner: usize, element: Element<'_>) {
         let node = &mut self.nodes[at];
+        node.decompress();
         let (big, was_plain) = (self.limit.is_big(element), node.as_plain().is_some());
         if big && was_plain {
             *node = plain(element);
@@ -510,6 +434,7 @@ impl Quicklist {
         let next = self.nodes.get_mut(at + 1);
         match next.filter(|next| next.allows(element.text_len_bytes(), limit)) {
             Some(next) => {
+                next.decompress();
                 next.insert_at_end(End::Front, &encoded, limit);
                 self.nodes.remove(at);
             }
@@ -538,14 +463,15 @@ impl Quicklist {
     /// Removes up to `n` elements from `index` on and gives how many there were. O(nodes + bytes of
     /// the two nodes at the borders), and freeing what is between.
     pub fn remove_range(&mut self, index: usize, n: usize) -> usize {
-        self.remove_range_into(index, n, &mut Self::new(self.limit))
+        self.remove_range_into(index, n, &mut Self::new(NodeLimit::default()))
     }
 
     /// [`Quicklist::remove_range`] that frees no whole node but appends them to `leftovers`, which the
-    /// caller drops where freeing does not hurt.
+    /// caller drops where freeing does not hurt; it is a list that compresses nothing.
     pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
         let Some((first, mut inner)) = self.locate(index) else { return 0 };
         let removed = n.min(self.len - index);
+        let had = self.nodes.len();
         let (mut at, mut left) = (first, removed);
         while left > 0 {
             let count = self.nodes[at].count();
@@ -556,6 +482,7 @@ impl Quicklist {
                 leftovers.add_node(End::Back, std::mem::take(&mut self.nodes[at]));
                 leftovers.len += count;
             } else {
+                self.nodes[at].decompress();
                 self.nodes[at].remove(inner, from_this);
                 self.buffers_len_bytes += self.nodes[at].buffer_len_bytes();
             }
@@ -565,19 +492,26 @@ impl Quicklist {
         }
         self.len -= removed;
         self.drop_empty(first, at);
+        if self.limit.compresses() {
+            // The two nodes at the borders are neighbours now.
+            self.settle(first..first + 2);
+            self.settle_removed(had - self.nodes.len());
+        }
         removed
     }
 
     /// Removes up to `max` elements equal to `bytes`, the first ones, and gives how many. O(n).
     pub fn remove_first_matches(&mut self, bytes: &[u8], max: usize) -> usize {
         let needle = Needle::new(bytes);
-        self.remove_matches(0..self.nodes.len(), max, |node, left| node.remove_matches(needle, 0, left))
+        let order = 0..self.nodes.len();
+        self.remove_matches(needle, order, max, |node, left| node.remove_matches(needle, 0, left))
     }
 
     /// Removes up to `max` elements equal to `bytes`, the last ones, and gives how many. O(n).
     pub fn remove_last_matches(&mut self, bytes: &[u8], max: usize) -> usize {
         let needle = Needle::new(bytes);
-        self.remove_matches((0..self.nodes.len()).rev(), max, |node, left| {
+        let order = (0..self.nodes.len()).rev();
+        self.remove_matches(needle, order, max, |node, left| {
             let passed = node.count_matches(needle).saturating_sub(left);
             node.remove_matches(needle, passed, left)
         })
@@ -586,18 +520,30 @@ impl Quicklist {
     /// Lets `remove` take elements out of the nodes in this order until `max` are gone.
     fn remove_matches(
         &mut self,
+        needle: Needle<'_>,
         order: impl Iterator<Item = usize>,
         max: usize,
         mut remove: impl FnMut(&mut Node, usize) -> usize,
     ) -> usize {
         let (mut removed, mut touched) = (0, None);
+        let (mut compressor, mut scratch) = (Compressor::new(), Vec::new());
         for at in order {
             if removed == max {
                 break;
             }
-            let had = self.nodes[at].buffer_len_bytes();
-            let here = remove(&mut self.nodes[at], max - removed);
-            self.buffers_len_bytes = self.buffers_len_bytes - had + self.nodes[at].buffer_len_bytes();
+            let node = &mut self.nodes[at];
+            let (had, compressed) = (node.buffer_len_bytes(), node.is_compressed());
+            if compressed {
+                if !node.holds(needle, &mut scratch) {
+                    continue;
+                }
+                node.decompress();
+            }
+            let here = remove(node, max - removed);
+            if compressed && node.count() > 0 {
+                node.compress(&mut compressor);
+            }
+            self.buffers_len_bytes = self.buffers_len_bytes - had + node.buffer_len_bytes();
             if here > 0 {
                 removed += here;
                 let (low, high) = touched.unwrap_or((at, at));
@@ -607,6 +553,9 @@ impl Quicklist {
         self.len -= removed;
         if let Some((low, high)) = touched {
             self.drop_empty(low, high + 1);
+            if self.limit.compresses() {
+                self.settle(0..self.nodes.len());
+            }
         }
         removed
     }
@@ -616,6 +565,7 @@ impl Quicklist {
         if index == 0 {
             return at;
         }
+        self.nodes[at].decompress();
         let back = self.nodes[at].split_off(index);
         self.insert_node(at + 1, back);
         at + 1
@@ -646,8 +596,10 @@ impl Quicklist {
         if !self.nodes[at].may_join(next, self.limit) {
             return false;
         }
-        let next = self.nodes.remove(at + 1);
-        self.nodes[at].join(next.expect("it was there a moment ago"));
+        let mut next = self.nodes.remove(at + 1).expect("it was there a moment ago");
+        next.decompress();
+        self.nodes[at].decompress();
+        self.nodes[at].join(next);
         true
     }
 
@@ -681,19 +633,11 @@ fn plain(element: Element<'_>) -> Node {
     }
 }
 
-impl<'a> IntoIterator for &'a Quicklist {
-    type Item = Element<'a>;
-    type IntoIter = Iter<'a>;
-
-    fn into_iter(self) -> Iter<'a> {
-        self.iter()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::ops::ControlFlow;
 
     fn text(element: Element<'_>) -> Vec<u8> {
         let mut out = Vec::new();
@@ -707,11 +651,15 @@ mod tests {
         assert_eq!(list.nodes.iter().map(Node::buffer_len_bytes).sum::<usize>(), list.buffers_len_bytes);
         for node in &list.nodes {
             assert!(node.count() > 0, "no node is empty");
-            if let Some(bytes) = node.as_plain() {
-                assert!(list.limit.is_big(Element::Bytes(bytes)) && node.run_len() == 0);
-                continue;
-            }
-            assert_eq!(element::validate(node.run()), Ok(node.count()));
+            let mut scratch = Vec::new();
+            let run = match node.view(&mut scratch) {
+                NodeView::Plain(bytes) => {
+                    assert!(list.limit.is_big(Element::Bytes(bytes)) && node.run_len() == 0);
+                    continue;
+                }
+                NodeView::Packed { run, .. } => run,
+            };
+            assert_eq!(element::validate(run), Ok(node.count()));
             let longest = REPLACED_LEN_BYTES_MAX.max(2 * list.limit.run_len_max as usize);
             assert!(node.run_len() <= longest && node.count() <= list.limit.count_max as usize);
         }
@@ -720,21 +668,48 @@ mod tests {
     fn check(list: &Quicklist, twin: &[Vec<u8>]) {
         check_nodes(list);
         assert_eq!(list.len(), twin.len());
-        assert!(list.iter().map(text).eq(twin.iter().cloned()));
-        assert!(list.iter_rev().map(text).eq(twin.iter().rev().cloned()));
+        check_compressed(list);
+        assert!(texts(list) == twin);
+    }
+
+    /// Compressed are the nodes beyond the depth for which that pays, and no others.
+    fn check_compressed(list: &Quicklist) {
+        let (depth, len, mut compressor) = (list.depth(), list.node_count(), Compressor::new());
+        for (at, node) in list.nodes.iter().enumerate() {
+            let inner = depth > 0 && at >= depth && len - at > depth;
+            let mut fresh = node.clone();
+            fresh.decompress();
+            fresh.compress(&mut compressor);
+            assert_eq!(node.is_compressed(), inner && fresh.is_compressed(), "node {at} of {len}");
+        }
+    }
+
+    fn texts(list: &Quicklist) -> Vec<Vec<u8>> {
+        let mut texts = Vec::new();
+        let end = list.try_visit(|element| {
+            texts.push(text(element));
+            ControlFlow::<()>::Continue(())
+        });
+        assert!(end.is_continue());
+        texts
     }
 
     fn check_from(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
         let from = twin.get(index..).unwrap_or_default();
-        assert!(list.iter_from(index).map(text).eq(from.iter().cloned()));
         for count in [0, 1, from.len() / 2, from.len(), usize::MAX] {
             let mut visited = Vec::new();
-            list.iter_from(index).visit(count, |element| visited.push(text(element)));
+            list.visit(index, count, |element| visited.push(text(element)));
             assert_eq!(visited, from[..count.min(from.len())]);
         }
-        assert_eq!(list.get(index).map(text).as_ref(), twin.get(index));
+        assert_eq!(list.with(index, text).as_ref(), twin.get(index));
         let before = twin.get(..=index).unwrap_or_default();
-        assert!(list.iter_rev_from(index).map(text).eq(before.iter().rev().cloned()));
+        let mut visited = Vec::new();
+        let end = list.try_visit_rev(index, |element| {
+            visited.push(text(element));
+            if visited.len() > 1000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(end.is_break(), before.len() > 1000);
+        assert!(visited.iter().eq(before.iter().rev().take(1001)));
     }
 
     #[derive(Clone, Debug)]
@@ -837,10 +812,11 @@ mod tests {
         #[test]
         fn does_what_a_vector_does(
             limit in prop::sample::select(vec![-5_i64, -2, -1, 0, 1, 2, 3, 5, 16, 128]),
+            depth in prop::sample::select(vec![0, 0, 1, 2, 3, 6, 70_000]),
             ops in proptest::collection::vec(op(), 0..60),
             index in any::<usize>(),
         ) {
-            let mut list = Quicklist::new(NodeLimit::from_option(limit));
+            let mut list = Quicklist::new(NodeLimit::from_option(limit).with_compress_depth(depth));
             let mut twin = Vec::new();
             for op in ops {
                 apply(op, &mut list, &mut twin);
@@ -856,6 +832,7 @@ mod tests {
             [(-1, 4096), (-2, 8192), (-3, 16_384), (-4, 32_768), (-5, 65_536), (-9, 65_536)]
         {
             let limit = NodeLimit::from_option(option);
+            assert_eq!(limit.to_option(), option.max(-5));
             assert!(limit.allows_listpack(bytes, 1 << 20) && !limit.allows_listpack(bytes + 1, 1));
             assert!(
                 limit.allows_shrunk_listpack(bytes / 2, 9) && !limit.allows_shrunk_listpack(bytes / 2 + 1, 1)
@@ -907,7 +884,9 @@ mod tests {
             list.push_front(-int);
             list.push_back(int);
         }
-        assert!(list.iter().filter_map(|element| element.as_int()).is_sorted());
+        let mut ints = Vec::new();
+        list.visit(0, list.len(), |element| ints.extend(element.as_int()));
+        assert!(ints.len() == 2000 && ints.is_sorted());
         check_nodes(&list);
     }
 
@@ -917,46 +896,59 @@ mod tests {
         (0..5000_i64).for_each(|int| list.push_back(int));
         list.insert(2500, &vec![b'x'; 10_000]);
         let mut read = Quicklist::new(NodeLimit::default());
-        for node in list.nodes() {
-            match node {
-                NodeView::Plain(bytes) => read.push_plain(bytes.into()),
-                NodeView::Packed { run, count } => read.push_listpack(Listpack::from_run(run, count)),
-            }
-        }
+        list.visit_nodes(|node| match node {
+            NodeView::Plain(bytes) => read.push_plain(bytes.into()),
+            NodeView::Packed { run, count } => read.push_listpack(Listpack::from_run(run, count)),
+        });
         check_nodes(&read);
         assert_eq!(read.node_count(), list.node_count());
-        assert!(read.iter().eq(list.iter()));
+        assert!(texts(&read) == texts(&list));
         assert!(list.to_single_listpack().is_none());
     }
 
     #[test]
-    fn elements_of_a_listpack_are_iterated_by_the_same_type() {
-        let mut listpack = Listpack::new();
-        listpack.extend_back(&[Element::Int(1), Element::Bytes(b"b"), Element::Int(3)]).expect("small");
-        assert!(Iter::from(listpack.iter()).eq(listpack.iter()));
-        assert!(RevIter::from(listpack.iter()).eq(listpack.iter().rev()));
+    fn nodes_beyond_the_depth_are_compressed_and_those_that_come_near_an_end_are_not() {
+        let of = |depth| {
+            let mut list = Quicklist::new(NodeLimit::from_option(10).with_compress_depth(depth));
+            (0..100).for_each(|int| list.push_back(format!("some value, number {int}").as_bytes()));
+            list
+        };
+        let shape = |list: &Quicklist| -> String {
+            list.nodes.iter().map(|node| if node.is_compressed() { 'c' } else { '.' }).collect()
+        };
+        assert_eq!(shape(&of(0)), "..........");
+        assert_eq!(shape(&of(5)), "..........");
+        assert_eq!(shape(&of(4)), "....cc....");
+        let mut list = of(2);
+        assert_eq!(shape(&list), "..cccccc..");
+        assert!(list.memory_usage() < of(0).memory_usage() * 2 / 3);
+        assert_eq!(list.uncompressed_len_bytes(), of(0).uncompressed_len_bytes());
+        (0..10).for_each(|_| drop(list.pop_front_with(text)));
+        assert_eq!(shape(&list), "..ccccc..");
+        assert!(list.replace(45, b"another value in the place of one"));
+        list.with(45, |element| assert_eq!(text(element), b"another value in the place of one"));
+        assert_eq!(shape(&list), "..ccccc..");
+        // What is short or saves less than nine bytes stays as it is.
+        let noise: Vec<u8> = (0..100_u8).map(|at| at.wrapping_mul(97)).collect();
+        list.replace(40, &noise);
+        assert!(list.remove_range(31, 9) == 9 && list.remove_range(32, 9) == 9);
+        assert_eq!(shape(&list), "..c..cc..");
+        assert_eq!(list.remove_range(15, 70), 57);
+        assert_eq!(shape(&list), "..");
+        check_nodes(&list);
     }
 
     #[test]
     fn strings_from_the_length_asked_for_on_are_plain_nodes() {
         let mut list = Quicklist::new(NodeLimit::default().with_plain_from(3));
         ["a", "bb", "ccc", "d"].iter().for_each(|word| list.push_back(Element::Bytes(word.as_bytes())));
-        let plain = |list: &Quicklist| {
-            list.nodes().map(|node| matches!(node, NodeView::Plain(_))).collect::<Vec<_>>()
-        };
+        let plain =
+            |list: &Quicklist| list.nodes.iter().map(|node| node.as_plain().is_some()).collect::<Vec<_>>();
         assert_eq!(plain(&list), [false, true, false]);
         list.replace(0, Element::Bytes(b"long"));
         assert_eq!(plain(&list), [true, false, true, false]);
         list.replace(2, Element::Bytes(b"e"));
-        let texts: Vec<_> = list
-            .iter()
-            .map(|element| {
-                let mut text = Vec::new();
-                element.append_to(&mut text);
-                text
-            })
-            .collect();
-        assert_eq!(texts, [b"long".to_vec(), b"bb".to_vec(), b"e".to_vec(), b"d".to_vec()]);
+        assert_eq!(texts(&list), [b"long".to_vec(), b"bb".to_vec(), b"e".to_vec(), b"d".to_vec()]);
     }
 
     #[test]

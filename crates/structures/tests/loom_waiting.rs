@@ -9,6 +9,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p structures --test loom_waiting`
 #![cfg(loom)]
 
+use loom::sync::atomic::AtomicBool;
+use loom::sync::atomic::Ordering::Relaxed;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
@@ -177,6 +179,27 @@ fn a_client_that_waits_on_is_served_by_the_next() {
         assert_eq!(waiting.port.await_replies(1), [7]);
         assert!(!vain.join().expect("no panic"));
         writer.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_client_that_is_killed_does_not_wait_whichever_comes_first() {
+    check(None, || {
+        let (killed, waiter) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
+        let killer = {
+            let (killed, waiter) = (Arc::clone(&killed), Arc::clone(&waiter));
+            thread::spawn(move || {
+                killed.store(true, Relaxed);
+                let waiter: Option<Arc<Claim>> = waiter.lock().expect("no panic").clone();
+                waiter.is_some_and(|over| over.end())
+            })
+        };
+        // `Session::wait`.
+        let over = Arc::new(Claim::default());
+        *waiter.lock().expect("no panic") = Some(Arc::clone(&over));
+        let ended = killed.load(Relaxed) && over.end();
+        assert!(ended ^ killer.join().expect("no panic"), "one of them ends it");
+        assert!(over.is_over());
     });
 }
 

@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod differential;
+pub mod documented;
 pub mod history;
 pub mod linearizability;
 pub mod matching;
@@ -15,6 +16,7 @@ pub mod queue;
 pub mod rng;
 pub mod script;
 pub mod sequential;
+pub mod soak;
 
 pub use client::{Address, Client, ClientError};
 pub use process::{ServerProcess, peer, saker};

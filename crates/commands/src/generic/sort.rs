@@ -83,6 +83,22 @@ impl<'a> Pattern<'a> {
     }
 }
 
+/// The key that SORT stores at: behind the last STORE that is not the value of another word.
+fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
+    let (mut at, mut found) = (2, None);
+    while at < args.len() {
+        if args.is(at, "STORE") && at + 1 < args.len() {
+            found = Some(at + 1);
+        }
+        at += match () {
+            () if args.is(at, "LIMIT") => 3,
+            () if ["BY", "GET", "STORE"].iter().any(|word| args.is(at, word)) => 2,
+            () => 1,
+        };
+    }
+    found.into_iter().for_each(visit);
+}
+
 /// What is asked for.
 struct Request<'a> {
     /// BY, if it is a pattern.
@@ -120,7 +136,6 @@ impl<'a> Request<'a> {
                 request.limit = (args.integer(at + 1)?, args.integer(at + 2)?);
                 at += 2;
             } else if stores && behind >= 1 && args.is(at, "STORE") {
-                request.store_at = Some(at + 1);
                 at += 1;
             } else if behind >= 1 && args.is(at, "BY") {
                 // One that is no pattern has the last word, wherever it stands.
@@ -134,6 +149,9 @@ impl<'a> Request<'a> {
                 return Err(CommandError::Syntax);
             }
             at += 1;
+        }
+        if stores {
+            find_destination(args, &mut |at| request.store_at = Some(at));
         }
         Ok(request)
     }
@@ -248,11 +266,11 @@ fn load(
     let range = request.range(object.element_count());
     match object {
         Object::List(list) if request.unsorted => match request.descending {
-            true => list
-                .iter_rev_from(list.len().saturating_sub(1 + range.start))
-                .take(range.len())
-                .for_each(|element| items.push(element)),
-            false => list.range(range.clone()).for_each(|element| items.push(element)),
+            true => {
+                let end = list.len().saturating_sub(range.start);
+                list.visit_range_rev(end.saturating_sub(range.len())..end, |element| items.push(element));
+            }
+            false => list.visit_range(range.clone(), |element| items.push(element)),
         },
         Object::Zset(zset) if request.unsorted => {
             let members = zset.iter().map(|(member, _)| member);
@@ -263,7 +281,7 @@ fn load(
                 false => zset.range(range.clone()).for_each(|(member, _)| items.push(member)),
             }
         }
-        Object::List(list) => list.iter().for_each(|element| items.push(element)),
+        Object::List(list) => list.visit(|element| items.push(element)),
         Object::Zset(zset) => zset.iter().for_each(|(member, _)| items.push(member)),
         Object::Set(set) => {
             set.iter().for_each(|member| items.push(member));
@@ -343,7 +361,7 @@ pub(super) static SORT: Command = Command {
     keys: &[
         KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
         KeySpec::unknown(KeyFlags::RO.union(KeyFlags::ACCESS)).noting(PATTERN_NOTES),
-        KeySpec::untold("STORE", 2, KeyFlags::OW.union(KeyFlags::UPDATE)).noting(STORE_NOTES),
+        KeySpec::unknown(KeyFlags::OW.union(KeyFlags::UPDATE)).noting(STORE_NOTES).found_by(find_destination),
     ],
     tips: &[],
     args: &[

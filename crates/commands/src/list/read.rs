@@ -76,14 +76,13 @@ pub(super) static LINDEX: Command = Command {
 };
 /// LINDEX key index: the element there, null where there is none.
 fn lindex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let element = match ctx.db.read::<List>(args.key(1))? {
+    let shown = match ctx.db.read::<List>(args.key(1))? {
         // As in Redis, an index that is none goes unnoticed where there is no list.
-        Some(list) => list.get(args.integer(2)?),
+        Some(list) => list.with(args.integer(2)?, |element| bulk(&mut ctx.reply, element)),
         None => None,
     };
-    match element {
-        Some(element) => bulk(&mut ctx.reply, element),
-        None => ctx.reply.null(),
+    if shown.is_none() {
+        ctx.reply.null();
     }
     Ok(())
 }

@@ -153,7 +153,9 @@ pub(super) static XREAD: Command = Command {
     arity: Arity::AtLeast(4),
     flags: Flags::READONLY.union(Flags::BLOCKING),
     acl: Acl::READ.union(Acl::STREAM).union(Acl::BLOCKING),
-    keys: &[KeySpec::keyword("STREAMS", 1, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    keys: &[
+        KeySpec::keyword("STREAMS", 1, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS)).found_by(find_streams)
+    ],
     tips: &[],
     args: &[
         Arg::integer("count").token("COUNT").optional(),
@@ -241,7 +243,9 @@ pub(super) static XREADGROUP: Command = Command {
     arity: Arity::AtLeast(7),
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::STREAM).union(Acl::BLOCKING),
-    keys: &[KeySpec::keyword("STREAMS", 4, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    keys: &[
+        KeySpec::keyword("STREAMS", 4, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS)).found_by(find_streams)
+    ],
     tips: &[],
     args: &[
         Arg::block("group-block", &[Arg::string("group"), Arg::string("consumer")]).token("GROUP"),
@@ -376,6 +380,46 @@ struct GroupOption<'a> {
     consumer: &'a [u8],
 }
 
+/// What stands at an argument ahead of the keys. Handlers and those who look for their keys walk over the
+/// arguments by this alone: a word that is the value of another (a group called STREAMS) is the same to both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReadOption {
+    Block,
+    Count,
+    Group,
+    NoAck,
+    /// The keys and their IDs follow, to the end.
+    Streams,
+    Unknown,
+}
+
+impl ReadOption {
+    /// The option at argument `at`, and the index behind it.
+    fn at(args: &Args<'_>, at: usize) -> (Self, usize) {
+        let has_value = at + 1 < args.len();
+        match () {
+            () if has_value && args.is(at, "BLOCK") => (Self::Block, at + 2),
+            () if has_value && args.is(at, "COUNT") => (Self::Count, at + 2),
+            () if has_value && args.is(at, "STREAMS") => (Self::Streams, at + 1),
+            () if at + 2 < args.len() && args.is(at, "GROUP") => (Self::Group, at + 3),
+            () if args.is(at, "NOACK") => (Self::NoAck, at + 1),
+            () => (Self::Unknown, args.len()),
+        }
+    }
+}
+
+/// The keys that XREAD and XREADGROUP use: half of what stands behind STREAMS.
+fn find_streams(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
+    let mut at = 1;
+    while at < args.len() {
+        let (option, next) = ReadOption::at(args, at);
+        if option == ReadOption::Streams {
+            return (next..next + (args.len() - next) / 2).for_each(visit);
+        }
+        at = next;
+    }
+}
+
 /// What XREAD or XREADGROUP was asked for.
 struct ReadRequest<'a> {
     /// Entries per stream.
@@ -396,30 +440,22 @@ impl<'a> ReadRequest<'a> {
             Self { count: 0, keys_at: 0, stream_count: 0, group: None, acknowledgement, block: None };
         let mut at = 1;
         while at < args.len() {
-            let has_value = at + 1 < args.len();
-            if has_value && args.is(at, "BLOCK") {
-                request.block = Some(block_timeout(ctx, args, at + 1)?);
-                at += 2;
-            } else if has_value && args.is(at, "COUNT") {
-                request.count = usize::try_from(args.integer(at + 1)?).unwrap_or(0);
-                at += 2;
-            } else if has_value && args.is(at, "STREAMS") {
-                return request.finish(args, at + 1, reader);
-            } else if at + 2 < args.len() && args.is(at, "GROUP") {
-                if reader == Reader::Anyone {
-                    return Err(CommandError::Line(GROUP_IN_XREAD));
+            let (option, next) = ReadOption::at(args, at);
+            match (option, reader) {
+                (ReadOption::Block, _) => request.block = Some(block_timeout(ctx, args, at + 1)?),
+                (ReadOption::Count, _) => {
+                    request.count = usize::try_from(args.integer(at + 1)?).unwrap_or(0);
                 }
-                request.group = Some(GroupOption { group: args.get(at + 1), consumer: args.get(at + 2) });
-                at += 3;
-            } else if args.is(at, "NOACK") {
-                if reader == Reader::Anyone {
-                    return Err(CommandError::Line(NOACK_IN_XREAD));
+                (ReadOption::Streams, _) => return request.finish(args, next, reader),
+                (ReadOption::Group, Reader::Group) => {
+                    request.group = Some(GroupOption { group: args.get(at + 1), consumer: args.get(at + 2) });
                 }
-                request.acknowledgement = Acknowledgement::NotNeeded;
-                at += 1;
-            } else {
-                return Err(CommandError::Syntax);
+                (ReadOption::NoAck, Reader::Group) => request.acknowledgement = Acknowledgement::NotNeeded,
+                (ReadOption::Group, Reader::Anyone) => return Err(CommandError::Line(GROUP_IN_XREAD)),
+                (ReadOption::NoAck, Reader::Anyone) => return Err(CommandError::Line(NOACK_IN_XREAD)),
+                (ReadOption::Unknown, _) => return Err(CommandError::Syntax),
             }
+            at = next;
         }
         Err(CommandError::Syntax)
     }

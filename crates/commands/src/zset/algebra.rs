@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use keyspace::{Key, Object, Set, View, WrongType, Zset};
+use keyspace::{Key, Object, Set, View, Zset};
 use structures::entry::View as EntryView;
 use structures::listpack::element::{Element, IntText};
 use structures::ranked_members::order;
@@ -175,7 +175,7 @@ impl Request {
         for key in request.keys(args) {
             match ctx.db.get(key).map(|entry| entry.view()) {
                 None | Some(EntryView::Object(Object::Set(_) | Object::Zset(_))) => {}
-                Some(_) => return Err(WrongType.into()),
+                Some(_) => return Err(CommandError::WrongType),
             }
         }
         request.parse_options(args, answer)?;
@@ -257,15 +257,26 @@ impl Request {
         result
     }
 
-    /// All members, equal names brought together by sorting.
+    /// All members, equal names brought together by sorting. Memory is in proportion to the largest input and
+    /// the result: a request may name a key any number of times.
     fn unite<'c>(&self, inputs: &[Input<'c>]) -> Vec<Scored<'c>> {
-        let mut members = Vec::with_capacity(inputs.iter().map(|input| input.source.len()).sum());
+        let (mut members, mut distinct) = (Vec::new(), 0);
         for input in inputs {
+            if members.len() + input.source.len() > 2 * (distinct + input.source.len()) {
+                self.join_equal(&mut members);
+                distinct = members.len();
+            }
             input.source.each(|member, score| {
                 members.push(Scored { member: name(member), score: or_zero(score * input.weight) });
                 true
             });
         }
+        self.join_equal(&mut members);
+        members
+    }
+
+    /// Brings equal names together, and their scores.
+    fn join_equal(&self, members: &mut Vec<Scored<'_>>) {
         // Stable, so that scores are added up in the order of the inputs.
         members.sort_by(|a, b| a.member.cmp(&b.member));
         members.dedup_by(|later, first| {
@@ -275,7 +286,6 @@ impl Request {
             }
             same
         });
-        members
     }
 
     /// Hands the members of all inputs to `visit`, until that says stop with `false`.
@@ -592,5 +602,31 @@ mod tests {
             ("SET s x", "+OK|"),
             ("ZUNION 2 nokey s", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
         ]);
+    }
+
+    #[test]
+    fn a_union_of_one_key_many_times_takes_no_memory_for_each() {
+        use super::{Aggregate, Input, Operation, Request, Source};
+        use keyspace::{Hasher, PackLimits, Zset};
+        let (hasher, limits) =
+            (Hasher::with_seed([1; 4]), PackLimits { entries_max: 8, value_len_bytes_max: 64 });
+        let mut zset = Zset::new();
+        for member in 0..1_000_u32 {
+            zset.set(&member.to_be_bytes(), 1.0, &limits, &hasher);
+        }
+        let request = Request {
+            operation: Operation::Union,
+            count_at: 1,
+            key_count: 500,
+            weights: Vec::new(),
+            aggregate: Aggregate::Sum,
+            with_scores: false,
+            limit: 0,
+        };
+        let inputs: Vec<Input<'_>> =
+            (0..500).map(|_| Input { source: Source::Zset(&zset), weight: 1.0 }).collect();
+        let united = request.unite(&inputs);
+        assert!(united.len() == 1_000 && united.iter().all(|scored| scored.score == 500.0));
+        assert!(united.capacity() < 10_000, "{} places", united.capacity());
     }
 }

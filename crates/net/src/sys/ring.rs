@@ -5,7 +5,7 @@
 //! - Received bytes are named by spans of the provided buffers.
 //! - Requests name descriptors by number. One that is queued but not yet handed to the kernel could
 //!   meet another socket of the same number: [`Ring::close_later`] keeps a descriptor open until the
-//!   next enter.
+//!   kernel has taken all that is queued.
 //! - `user_data` is a kind in the top byte and a payload below: slot (24 bits) and generation of a
 //!   connection, or an index. A completion of a closed connection names a stale id.
 //! - When the ring is dropped every request is cancelled and waited for before memory is freed.
@@ -54,14 +54,26 @@ const KIND_TRIAL: u64 = 7;
 pub(crate) enum Completion {
     /// A listener's multishot accept: one client, or why it ended. `more`: it goes on.
     Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: bool },
-    /// A multishot receive: bytes (none at the end of the stream), or why it ended.
-    Received { conn: ConnId, outcome: io::Result<Span>, more: bool },
+    /// A receive.
+    Received(Received),
     /// A send: the queue with what is left of it.
     Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
     /// The socket takes output again, or has failed.
     Writable { conn: ConnId },
     /// The waker was used. `more`: it is still watched.
     Woken { more: bool },
+}
+
+/// What a receive gave.
+pub(crate) struct Received {
+    /// The connection.
+    pub(crate) conn: ConnId,
+    /// Bytes (none at the end of the stream), or why it ended.
+    pub(crate) outcome: io::Result<Span>,
+    /// It is a multishot receive that goes on.
+    pub(crate) goes_on: bool,
+    /// More waits in the socket. Kernels before 6.17 do not say it of Unix sockets.
+    pub(crate) socket_nonempty: bool,
 }
 
 /// What an enter waits for.
@@ -89,7 +101,8 @@ pub(crate) struct Ring {
     ring: IoUring,
     sends: Vec<Option<InFlight>>,
     sends_free: Vec<u32>,
-    /// Descriptors to close once the queued requests have reached the kernel.
+    /// Descriptors to close once the queued requests have reached the kernel; at most as many as the
+    /// process may have.
     closing: Vec<OwnedFd>,
     /// What the kernel may write to; freed after the ring is gone.
     region: Rc<Region>,
@@ -179,6 +192,13 @@ impl Ring {
         self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
     }
 
+    /// Receives once, at most `len_bytes`.
+    pub(crate) fn push_receive_once(&mut self, socket: impl AsFd, conn: ConnId, len_bytes: u32) {
+        let entry = opcode::Recv::new(fd_of(&socket), std::ptr::null_mut(), len_bytes);
+        let entry = entry.buf_group(BUFFER_GROUP).build().flags(squeue::Flags::BUFFER_SELECT);
+        self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
+    }
+
     /// Reports once when the socket takes output again.
     pub(crate) fn push_writable(&mut self, socket: impl AsFd, conn: ConnId) {
         let entry = opcode::PollAdd::new(fd_of(&socket), u32::from(PollFlags::OUT.bits())).build();
@@ -237,9 +257,18 @@ impl Ring {
         self.push(entry.user_data(KIND_CANCEL << KIND_SHIFT));
     }
 
-    /// Closes `fd` after the next enter, so that no queued request meets a new socket of its number.
+    /// Closes `fd` once the kernel has taken all queued requests, so that none meets a new socket of
+    /// its number.
     pub(crate) fn close_later(&mut self, fd: OwnedFd) {
         self.closing.push(fd);
+    }
+
+    /// Closes what waits for that, unless requests are left: a shortage makes the kernel take some of
+    /// them only, or none.
+    fn close_submitted(&mut self) {
+        if !self.closing.is_empty() && self.ring.submission().is_empty() {
+            self.closing.clear();
+        }
     }
 
     /// Hands the queued requests to the kernel and collects completions, in one system call that
@@ -248,8 +277,10 @@ impl Ring {
         if wait.is_some() && !self.closing.is_empty() {
             // Peers must see the end now, not when the wait is over.
             self.submit();
-            self.closing.clear();
+            self.close_submitted();
         }
+        // What a shortage has left over shall not wait either.
+        let wait = wait.filter(|_| self.closing.is_empty());
         let to_submit = self.ring.submission().len() as u32;
         let timespec =
             timeout.map(|timeout| Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos()));
@@ -270,7 +301,7 @@ impl Ring {
         // SAFETY: the argument is the extended one that its flag announces, alive over the call; the
         // requests were vouched for when they were pushed.
         let entered = unsafe { submitter.enter(to_submit, wanted, flags, arguments) };
-        self.closing.clear();
+        self.close_submitted();
         match entered.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) => Ok(()),
             // The timeout, a signal, or completions to be taken first: nothing is lost.
@@ -294,7 +325,12 @@ impl Ring {
                         Some(id) => buffers.received(id, result.max(0) as u32, cqueue::buffer_more(flags)),
                         None => Span::EMPTY,
                     };
-                    Completion::Received { conn: conn_of(user_data), outcome: outcome.map(|_| span), more }
+                    Completion::Received(Received {
+                        conn: conn_of(user_data),
+                        outcome: outcome.map(|_| span),
+                        goes_on: more,
+                        socket_nonempty: cqueue::sock_nonempty(flags),
+                    })
                 }
                 KIND_SEND => {
                     let slot = (user_data & 0xffff_ffff) as usize;
@@ -409,6 +445,7 @@ fn register_buffers(ring: &IoUring, setup: Setup, len_bytes: usize) -> io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::BorrowedFd;
 
     /// Every set-up that this kernel accepts, not only the best.
     fn on_each_setup(test: impl Fn(Ring, ProvidedBuffers)) {
@@ -443,18 +480,17 @@ mod tests {
                 rustix::net::send(&far, &sent, SendFlags::NOSIGNAL).unwrap();
                 let mut got = Vec::new();
                 while got.len() < sent.len() {
-                    let Completion::Received { conn: to, outcome, more } = wait(&mut ring, &mut buffers)
-                    else {
+                    let Completion::Received(received) = wait(&mut ring, &mut buffers) else {
                         panic!("something else");
                     };
-                    assert_eq!(to, conn);
-                    match outcome {
+                    assert_eq!(received.conn, conn);
+                    match received.outcome {
                         Ok(span) => got.extend_from_slice(buffers.bytes(span)),
                         Err(error) => {
                             assert_eq!(error.raw_os_error(), Some(105), "out of buffers, if anything")
                         }
                     }
-                    if !more {
+                    if !received.goes_on {
                         ring.push_receive(&near, conn);
                     }
                 }
@@ -462,10 +498,8 @@ mod tests {
                 buffers.end_turn();
             }
             drop(far);
-            let end = wait(&mut ring, &mut buffers);
-            assert!(
-                matches!(end, Completion::Received { outcome: Ok(span), more: false, .. } if span.len() == 0)
-            );
+            let Completion::Received(end) = wait(&mut ring, &mut buffers) else { panic!("something else") };
+            assert!(!end.goes_on && end.outcome.is_ok_and(|span| span.len() == 0));
         });
     }
 
@@ -479,22 +513,44 @@ mod tests {
             ring.push_receive(&near, conn);
             let (mut got, mut shortages) = (Vec::new(), 0);
             while got.len() < sent.len() {
-                match wait(&mut ring, &mut buffers) {
-                    Completion::Received { outcome: Ok(span), .. } => {
-                        got.extend_from_slice(buffers.bytes(span))
-                    }
-                    Completion::Received { outcome: Err(error), more, .. } => {
+                let Completion::Received(received) = wait(&mut ring, &mut buffers) else {
+                    panic!("something else");
+                };
+                match received.outcome {
+                    Ok(span) => got.extend_from_slice(buffers.bytes(span)),
+                    Err(error) => {
                         assert_eq!(error.raw_os_error(), Some(105));
-                        assert!(!more);
+                        assert!(!received.goes_on);
                         shortages += 1;
                         buffers.end_turn();
                         ring.push_receive(&near, conn);
                     }
-                    _ => panic!("something else"),
                 }
             }
             assert!(shortages > 0);
             assert!(got == sent);
+        });
+    }
+
+    #[test]
+    fn a_single_receive_takes_no_more_than_it_may_and_says_that_more_waits() {
+        on_each_setup(|mut ring, mut buffers| {
+            let (near, far) = UnixStream::pair().unwrap();
+            let conn = ConnId::from_u64(ID);
+            rustix::net::send(&far, &[7; 5000], SendFlags::NOSIGNAL).unwrap();
+            let mut left = 5000;
+            while left > 0 {
+                ring.push_receive_once(&near, conn, 1000);
+                let Completion::Received(received) = wait(&mut ring, &mut buffers) else {
+                    panic!("something else");
+                };
+                let len = received.outcome.map(|span| buffers.bytes(span).len()).unwrap();
+                assert!(!received.goes_on && (1..=1000).contains(&len));
+                left -= len;
+                // Older kernels do not say it of Unix sockets.
+                assert!(left > 0 || !received.socket_nonempty);
+                buffers.end_turn();
+            }
         });
     }
 
@@ -526,6 +582,46 @@ mod tests {
             assert_eq!(queue.len_bytes(), (4 << 20) - outcome.unwrap_or(0));
             assert!(!queue.is_empty());
         });
+    }
+
+    #[test]
+    fn a_descriptor_stays_open_until_all_requests_have_reached_the_kernel() {
+        on_each_setup(|mut ring, mut buffers| {
+            let (near, far) = UnixStream::pair().unwrap();
+            let conn = ConnId::from_u64(ID);
+            ring.push_receive(&near, conn);
+            ring.cancel_receive(conn);
+            ring.close_later(near.into());
+            // The kernel takes nothing through this descriptor.
+            // SAFETY: the ring keeps its descriptor open.
+            let ring_fd = rustix::io::dup(unsafe { BorrowedFd::borrow_raw(ring.ring.as_raw_fd()) }).unwrap();
+            let (null, _peer) = UnixStream::pair().unwrap();
+            redirect(&ring, &null);
+            assert!(ring.enter(None, None).is_err());
+            assert!(!is_at_its_end(&far), "closed before the receive was handed over");
+            ring.enter(Some(Wait::FIRST), None).unwrap_err();
+            assert!(!is_at_its_end(&far), "closed before the receive was handed over");
+            redirect(&ring, &ring_fd);
+            let Completion::Received(received) = wait(&mut ring, &mut buffers) else {
+                panic!("something else");
+            };
+            assert!(received.outcome.is_err_and(|error| error.raw_os_error() == Some(125)), "cancelled");
+            assert!(is_at_its_end(&far));
+        });
+    }
+
+    /// Makes the descriptor of `ring` another name of `fd`.
+    fn redirect(ring: &Ring, fd: impl AsFd) {
+        // SAFETY: the number belongs to the ring, which outlives this owner of it.
+        let target = unsafe { OwnedFd::from_raw_fd(ring.ring.as_raw_fd()) };
+        let mut target = std::mem::ManuallyDrop::new(target);
+        rustix::io::dup2(fd, &mut target).unwrap();
+    }
+
+    /// Whether the other end is closed.
+    fn is_at_its_end(stream: &UnixStream) -> bool {
+        let got = rustix::net::recv(stream, &mut [0; 8], rustix::net::RecvFlags::DONTWAIT);
+        got.is_ok_and(|(len, _)| len == 0)
     }
 
     #[test]

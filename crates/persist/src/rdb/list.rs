@@ -86,8 +86,8 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, list: &List) {
             writer.blob(pack.as_bytes());
         }
         ListView::Quick(list) => {
-            writer.length(list.nodes().len() as u64);
-            list.nodes().for_each(|node| match node {
+            writer.length(list.node_count() as u64);
+            list.visit_nodes(|node| match node {
                 NodeView::Plain(bytes) => {
                     writer.length(PLAIN);
                     writer.blob(bytes);

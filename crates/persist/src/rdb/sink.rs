@@ -2,8 +2,7 @@
 
 use stdx::number::parse_i64;
 use structures::listpack::element::Element;
-
-use super::lzf::Compressor;
+use structures::lzf::Compressor;
 
 /// Where bytes go. A sink that can fail notes it and takes no more; whoever made it asks at the end.
 pub trait Sink {

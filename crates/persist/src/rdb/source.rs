@@ -1,7 +1,8 @@
 //! Reading: bytes from anywhere, lengths and strings out of them.
 
+use super::STRING_LEN_BYTES_MAX;
 use super::error::{FormatError, FormatErrorKind};
-use super::{STRING_LEN_BYTES_MAX, lzf};
+use structures::lzf;
 
 /// The bytes ended before all that were asked for were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -173,7 +173,7 @@ fn write_key_spec(reply: &mut Reply<'_>, spec: &KeySpec) {
             reply.bulk(b"startfrom");
             reply.integer(start.into());
         }
-        Begin::Untold { .. } | Begin::Unknown => write_search(reply, "unknown", &[]),
+        Begin::Unknown => write_search(reply, "unknown", &[]),
     }
     reply.bulk(b"find_keys");
     match spec.find {

@@ -175,7 +175,6 @@ fn switch_protocol(ctx: &mut ServerCtx<'_, '_>, protocol: Protocol) {
     ctx.session.protocol = protocol;
     let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
     ctx.session.info.resp.store(version, Relaxed);
-    ctx.session.resubscribe(ctx.shared);
 }
 
 static PING: Command<Runner> = Command {

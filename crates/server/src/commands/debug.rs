@@ -286,15 +286,17 @@ fn object(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError>
     Ok(())
 }
 
-/// What DEBUG OBJECT tells in addition of a quicklist. Nodes are never compressed here.
+/// What DEBUG OBJECT tells in addition of a quicklist; `ql_compressed` is whether nodes may be compressed.
 fn quicklist_figures(object: &Object) -> String {
     let Object::List(list) = object else { return String::new() };
     let ListView::Quick(quicklist) = list.view() else { return String::new() };
     let nodes = quicklist.node_count();
     let average = quicklist.len() as f64 / nodes.max(1) as f64;
     format!(
-        " ql_nodes:{nodes} ql_avg_node:{average:.2} ql_compressed:0 ql_uncompressed_size:{}",
-        list.memory_usage()
+        " ql_nodes:{nodes} ql_avg_node:{average:.2} ql_listpack_max:{} ql_compressed:{} ql_uncompressed_size:{}",
+        quicklist.node_limit_option(),
+        u8::from(quicklist.compresses()),
+        quicklist.uncompressed_len_bytes(),
     )
 }
 

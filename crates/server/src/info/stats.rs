@@ -46,7 +46,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("tracking_total_keys", shared.tracking.keys());
     fields.add("tracking_total_items", shared.tracking.items());
     fields.add("tracking_total_prefixes", shared.tracking.prefix_count());
-    fields.add("unexpected_error_replies", 0);
+    fields.add("unexpected_error_replies", shared.sum(|stats| &stats.undeclared_keys));
     fields.add("total_error_replies", shared.sum(|stats| &stats.errors));
     // Every payload is looked at in depth.
     let commands = (0..shared.table.id_count()).map(|id| shared.table.by_id(id));

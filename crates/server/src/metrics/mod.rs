@@ -3,7 +3,8 @@
 //!
 //! Nothing here runs on an I/O thread and nothing is measured twice: `text.rs` turns the fields that INFO
 //! writes into series, `http.rs` answers `GET /metrics` with them. The text is made at most ten times a
-//! second however often it is asked for, so a flood of scrapes does not become a flood of shard locks.
+//! second however often it is asked for, so a flood of scrapes does not become a flood of shard locks. The
+//! thread is inside the gate meanwhile, as an I/O thread that runs INFO is.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::apply::BindAddress;
-use crate::shared::Shared;
+use crate::shared::{GateSlot, Shared};
 
 mod http;
 mod text;
@@ -48,7 +49,10 @@ pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> io::Result<Joi
         let mut last: Option<(Instant, String)> = None;
         let page = || match &last {
             Some((made, page)) if made.elapsed() < FRESH => page.clone(),
-            _ => last.insert((Instant::now(), text(&shared))).1.clone(),
+            _ => {
+                let _pass = shared.enter_gate(GateSlot::Metrics);
+                last.insert((Instant::now(), text(&shared))).1.clone()
+            }
         };
         // Acquire: pairs with the swap in `Shared::stop`.
         http::serve(&listeners, page, || shared.stopping.load(Acquire));

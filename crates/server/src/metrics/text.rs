@@ -45,7 +45,11 @@ const COUNTERS: &[(&str, &str, &str)] = &[
     ("keyspace_misses", "keyspace_misses", "Reads that did not find their key."),
     ("total_forks", "forks", "Processes forked."),
     ("total_error_replies", "error_replies", "Error replies sent."),
-    ("unexpected_error_replies", "unexpected_error_replies", "Error replies to a primary."),
+    (
+        "unexpected_error_replies",
+        "unexpected_error_replies",
+        "Requests ended by a defect of the server: a command used a key that it does not declare.",
+    ),
     ("total_reads_processed", "reads_processed", "Times that a connection's bytes were received."),
     ("total_writes_processed", "writes_processed", "Times that bytes were sent to a connection."),
     ("io_threaded_reads_processed", "io_threaded_reads_processed", "Reads by I/O threads."),

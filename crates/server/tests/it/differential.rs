@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use net::BackendChoice;
 use testkit::differential::{Options, run};
-use testkit::{Address, peer};
+use testkit::documented::documented;
+use testkit::{Address, Client, Rng, Value, peer};
 
 use crate::support;
+
+/// Requests whose keys are compared.
+const REQUESTS: usize = 20_000;
 
 #[test]
 fn random_commands_are_answered_as_redis_does() {
@@ -20,4 +24,64 @@ fn random_commands_are_answered_as_redis_does() {
     run(&peer.address(), &Address::port(server.port()), &options)
         .unwrap_or_else(|error| panic!("{error}"))
         .expect_success();
+}
+
+/// Whether a word is one that Redis 8.0.2 cuts to a number where it looks for a count of keys: it reads them with C's
+/// `atoi`.
+fn is_cut_to_a_number(word: &[u8]) -> bool {
+    let begins_like_one = word.strip_prefix(b"-").unwrap_or(word).first().is_some_and(u8::is_ascii_digit);
+    let number = stdx::number::parse_i64(word).and_then(|number| i32::try_from(number).ok());
+    begins_like_one && number.is_none()
+}
+
+/// Whether the server is of the version that Saker follows, and not an older one.
+fn is_of_version_8(client: &mut Client) -> bool {
+    let text = client.command(&["INFO", "server"]);
+    let text = String::from_utf8_lossy(text.as_bytes().expect("INFO is text")).into_owned();
+    let version = text.lines().find_map(|line| line.strip_prefix("redis_version:")).expect("INFO has it");
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    major.is_some_and(|major| major >= 8)
+}
+
+/// The keys in a reply of GETKEYSANDFLAGS, without their flags.
+fn keys_of(reply: &Value) -> Option<Vec<&Value>> {
+    let Value::Array(keys) = reply else { return None };
+    keys.iter().map(|key| if let Value::Array(parts) = key { parts.first() } else { None }).collect()
+}
+
+/// Whether two servers' answers agree. Redis 7.0 knows fewer forms of some commands, and has other flags for some.
+fn agree(told: &Value, found: &Value, exactly: bool) -> bool {
+    told == found
+        || (told.is_error() && (found.is_error() || !exactly))
+        || (!exactly && keys_of(told).is_some() && keys_of(told) == keys_of(found))
+}
+
+#[test]
+fn keys_are_told_as_redis_tells_them() {
+    if !peer::is_available() {
+        eprintln!("no redis-server on the PATH and no SAKER_PEER: nothing to compare with");
+        return;
+    }
+    let peer = peer::start().expect("the peer starts");
+    let server = support::start(BackendChoice::Auto);
+    let mut clients =
+        [Client::connect(&peer.address()).expect("the peer listens"), support::connect(&server)];
+    let exactly = is_of_version_8(&mut clients[0]);
+    let known = documented(&mut clients[0]);
+    let mut commands = documented(&mut clients[1]);
+    commands.retain(|command| known.iter().any(|other| other.name == command.name));
+    let (mut rng, mut different) = (Rng::new(1), std::collections::BTreeMap::new());
+    for _ in 0..REQUESTS {
+        let request = rng.pick(&commands).request(&mut rng);
+        if request.iter().any(|word| is_cut_to_a_number(word)) {
+            continue;
+        }
+        let question = [vec![b"COMMAND".to_vec(), b"GETKEYSANDFLAGS".to_vec()], request].concat();
+        let [told, found] = clients.each_mut().map(|client| client.command(&question));
+        if !agree(&told, &found, exactly) {
+            let words: Vec<_> = question[2..].iter().map(|word| String::from_utf8_lossy(word)).collect();
+            different.insert(words[0].to_string(), format!("{words:?}: {told} and {found}"));
+        }
+    }
+    assert!(different.is_empty(), "{:#?}", different.values());
 }

@@ -159,3 +159,40 @@ fn a_browser_is_cut_off_before_the_commands_it_smuggles() {
         }
     });
 }
+
+/// How many commands of a transaction are queued before the server closes the connection.
+fn queued_before_the_end(server: &Server, word_len: usize) -> usize {
+    let mut client = connect(server);
+    client.command(&["MULTI"]);
+    let word = vec![b'x'; word_len];
+    let mut queued = 0;
+    while let Ok(reply) = client.request(&[b"DEL", &word[..]]) {
+        assert_eq!(reply, Value::Simple(b"QUEUED".to_vec()));
+        queued += 1;
+    }
+    queued
+}
+
+#[test]
+fn a_transaction_that_is_queued_counts_as_unread_input() {
+    on_each_back_end(|server| {
+        let mut other = connect(server);
+        other.command(&["CONFIG", "SET", "client-query-buffer-limit", "1mb"]);
+        // As in Redis 8.0.2: the words and a pointer for each, together with what is not parsed yet.
+        for (word_len, expected) in [(900_000, 1), (500_000, 2), (100_000, 10), (1_000, 1_029)] {
+            assert_eq!(queued_before_the_end(server, word_len), expected, "words of {word_len} bytes");
+        }
+        let info = other.command(&["INFO", "stats"]).to_string();
+        assert!(info.contains("client_query_buffer_limit_disconnections:4"), "{info}");
+        // What ran or was discarded counts no more.
+        let mut client = connect(server);
+        for end in ["EXEC", "DISCARD", "EXEC"] {
+            client.command(&["MULTI"]);
+            for _ in 0..9 {
+                client.command(&["DEL", &"x".repeat(100_000)]);
+            }
+            assert!(!client.command(&[end]).is_error());
+        }
+        assert_unharmed(&mut other);
+    });
+}

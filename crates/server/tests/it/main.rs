@@ -1,5 +1,7 @@
 //! The server through its sockets, embedded in the test process, on each way to the kernel.
 
+mod any_request;
+mod blocking;
 mod clients;
 mod command_facts;
 mod config;
@@ -7,12 +9,17 @@ mod debug;
 mod differential;
 mod dump;
 mod events;
+mod expiry;
+mod fairness;
+mod held_back;
 mod hostile;
 mod hotkeys;
 mod info;
 mod keysizes;
 mod latency;
+mod limits;
 mod linearizability;
+mod lists;
 mod memory;
 mod metrics;
 mod migrate;
@@ -27,3 +34,4 @@ mod stress;
 mod subscribers;
 mod support;
 mod tracking;
+mod tracking_bounds;

@@ -1,21 +1,15 @@
 //! Memory at its limit: eviction by each policy, refusal, and what is counted.
 
+use std::time::{Duration, Instant};
+
 use testkit::{Client, Value};
 
-use crate::support::as_process_on_each_back_end;
+use crate::support::{as_process_on_each_back_end, info};
 
 const OK: &[u8] = b"OK";
 
 fn ok() -> Value {
     Value::Simple(OK.to_vec())
-}
-
-/// A number that a section of INFO shows.
-fn info(client: &mut Client, field: &str) -> u64 {
-    let Value::Bulk(text) = client.command(&["INFO", "everything"]) else { panic!("INFO is a bulk string") };
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has {field} as a number"))
 }
 
 fn set_option(client: &mut Client, name: &str, value: &str) {
@@ -189,5 +183,59 @@ fn flushing_in_step_replies_when_the_memory_is_freed() {
         assert!(info(&mut client, "used_memory") < before + 2_000_000);
         assert_eq!(info(&mut client, "lazyfree_pending_objects"), 0);
         assert_eq!(info(&mut client, "lazyfreed_objects"), 20_000);
+    });
+}
+
+#[test]
+fn what_waits_to_be_freed_is_bounded_in_bytes_also_within_a_transaction() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        for first in (0..40_000).step_by(1000) {
+            let members: Vec<String> = (first..first + 1000).map(|n| format!("{n:0>40}")).collect();
+            let words: Vec<&str> =
+                ["SADD", "big"].into_iter().chain(members.iter().map(String::as_str)).collect();
+            client.command(&words);
+        }
+        client.command(&["SUNIONSTORE", "d", "big"]);
+        let before = info(&mut client, "used_memory");
+        let value_bytes = before / 2;
+        // Under locks, and alone because of PING, which names no key: 200 MB go in each.
+        let count = (200 << 20) / value_bytes as usize;
+        for more in [vec![], vec![vec!["PING"]]] {
+            let stores = std::iter::repeat_n(vec!["SUNIONSTORE", "d", "big"], count);
+            let transaction = std::iter::once(vec!["MULTI"]).chain(more).chain(stores);
+            let replies = client.pipeline(&transaction.chain([vec!["EXEC"]]).collect::<Vec<_>>());
+            let replies = replies.expect("the server answers");
+            assert!(matches!(replies.last(), Some(Value::Array(_))), "{:?}", replies.last());
+            // Queued commands, what threads keep for themselves, and a value on its way are beside the limit.
+            let peak = info(&mut client, "used_memory_peak");
+            let bound = before + (64 << 20) + 3 * value_bytes + (8 << 20);
+            assert!(peak < bound, "{peak} bytes with values of {value_bytes}, more than {bound}");
+        }
+        // What is being freed at this moment is in neither count.
+        let until = Instant::now() + Duration::from_secs(20);
+        while info(&mut client, "lazyfreed_objects") < 2 * count as u64 && Instant::now() < until {}
+        assert_eq!(info(&mut client, "lazyfreed_objects"), 2 * count as u64);
+        assert_eq!(info(&mut client, "lazyfree_pending_objects"), 0);
+    });
+}
+
+#[test]
+fn flushall_sync_in_a_transaction_frees_in_place() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        let fill = |client: &mut Client| {
+            let words: Vec<String> =
+                ["SADD".into(), "s".into()].into_iter().chain((0..200).map(|n| format!("m{n}"))).collect();
+            client.command(&words);
+        };
+        fill(&mut client);
+        client.pipeline(&[vec!["MULTI"], vec!["FLUSHALL", "SYNC"], vec!["EXEC"]]).expect("it answers");
+        assert_eq!(client.command(&["DBSIZE"]), Value::Integer(0));
+        let counts = ["lazyfreed_objects", "lazyfree_pending_objects"].map(|field| info(&mut client, field));
+        assert_eq!(counts, [0, 0]);
+        fill(&mut client);
+        client.command(&["FLUSHALL", "SYNC"]);
+        assert_eq!(info(&mut client, "lazyfreed_objects"), 1);
     });
 }

@@ -107,3 +107,36 @@ fn a_subscriber_that_does_not_read_is_closed_and_others_go_on() {
         assert_eq!(payload(&mut other), "hello");
     });
 }
+
+#[test]
+fn a_transaction_that_ends_subscriptions_keeps_what_it_published_to_itself_in_order() {
+    on_each_back_end(|server| {
+        let mut client = speaking(server, Protocol::Resp3);
+        let channels: Vec<String> = (0..50).map(|n| format!("c{n}")).collect();
+        let words: Vec<&str> =
+            std::iter::once("SUBSCRIBE").chain(channels.iter().map(String::as_str)).collect();
+        client.pipeline(&[words]).unwrap();
+        client.read_many(channels.len() - 1).unwrap();
+        client.pipeline(&[vec!["PSUBSCRIBE", "c1*"], vec!["MULTI"]]).unwrap();
+        let published: Vec<usize> = (0..200).map(|n| n * 7 % 50).collect();
+        for channel in &published {
+            client.command(&["PUBLISH", &channels[*channel], "x"]);
+        }
+        client.command(&["UNSUBSCRIBE"]);
+        client.send(b"EXEC\r\n").unwrap();
+        // The replies to PUBLISH, and confirmations; one of them stands in the place of UNSUBSCRIBE's reply.
+        let confirmations = channels.len() - 1;
+        let mut heard = Vec::new();
+        while heard.len() < confirmations + 1 + 200 + 44 {
+            heard.push(client.read().unwrap());
+        }
+        let messages = heard.iter().filter_map(|value| match value {
+            Value::Push(parts) if parts[0] == Value::Bulk(b"message".to_vec()) => Some(parts[1].clone()),
+            _ => None,
+        });
+        let expected: Vec<Value> =
+            published.iter().map(|channel| Value::Bulk(channels[*channel].clone().into_bytes())).collect();
+        assert_eq!(messages.collect::<Vec<_>>(), expected);
+        assert_eq!(client.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
+    });
+}

@@ -133,3 +133,19 @@ fn a_stopped_server_closes_its_connections() {
     assert_eq!(client.read_to_end().unwrap(), b"");
     assert!(Client::connect(&address).is_err());
 }
+
+#[test]
+fn empty_lines_are_passed_over_however_many() {
+    let mut sent = Vec::new();
+    for number in 0..4 {
+        sent.extend_from_slice(&b"\r\n".repeat(30_000));
+        sent.extend_from_slice(format!("ECHO {number}\r\n").as_bytes());
+    }
+    sent.extend_from_slice(&b"\r\n".repeat(30_000));
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        client.send(&sent).unwrap();
+        (0..4).for_each(|number| assert_eq!(client.read().unwrap(), bulk(&number.to_string())));
+        assert_eq!(client.command(&["PING"]), simple("PONG"));
+    });
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{Client, ServerProcess, Value};
 
-use crate::support::as_process_on_each_back_end;
+use crate::support::{as_process_on_each_back_end, info};
 
 /// Elements of a value: to free so many at once takes tens of milliseconds.
 const ELEMENTS: usize = 100_000;
@@ -24,13 +24,6 @@ const WAYS: &[&[&[&str]]] = &[
     &[&["SET", "other", "x"], &["RENAME", "other", "big"]],
     &[&["FLUSHALL"]],
 ];
-
-fn info(client: &mut Client, field: &str) -> u64 {
-    let Value::Bulk(text) = client.command(&["INFO", "everything"]) else { panic!("INFO is a bulk string") };
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has {field} as a number"))
-}
 
 /// Makes `big` a value of so many elements, a hundred at a time.
 fn fill(client: &mut Client, kind: &str) {

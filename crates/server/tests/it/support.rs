@@ -20,22 +20,14 @@ pub fn version_of(payload: &[u8]) -> u16 {
 
 /// Does `test` with a server on each back end that the kernel permits.
 pub fn on_each_back_end(test: impl Fn(&Server)) {
-    test(&start(BackendChoice::Epoll));
-    // Containers often forbid io_uring: then epoll is served instead, and was tested above.
-    let server = start(BackendChoice::Auto);
-    if server.backend() == Backend::IoUring {
-        test(&server);
-    }
+    on_each_back_end_with(IO_THREADS, test);
 }
 
 /// Does `test` with a server of so many I/O threads on each back end that the kernel permits.
 pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
-    let start = |choice| {
-        Server::builder().port(0).io_threads(io_threads).backend(choice).start().expect("the server starts")
-    };
-    test(&start(BackendChoice::Epoll));
+    test(&start_with(io_threads, BackendChoice::Epoll));
     // Containers often forbid io_uring: then epoll is served instead, and was tested above.
-    let server = start(BackendChoice::Auto);
+    let server = start_with(io_threads, BackendChoice::Auto);
     if server.backend() == Backend::IoUring {
         test(&server);
     }
@@ -50,9 +42,16 @@ pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
     }
 }
 
+/// I/O threads of a server where a test does not say.
+const IO_THREADS: usize = 2;
+
 /// A server with two I/O threads on a free port.
 pub fn start(backend: BackendChoice) -> Server {
-    let builder = Server::builder().port(0).io_threads(2).backend(backend);
+    start_with(IO_THREADS, backend)
+}
+
+fn start_with(io_threads: usize, backend: BackendChoice) -> Server {
+    let builder = Server::builder().port(0).io_threads(io_threads).backend(backend);
     builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 
@@ -64,4 +63,27 @@ pub fn connect(server: &Server) -> Client {
 /// A connection that speaks `protocol`.
 pub fn speaking(server: &Server, protocol: Protocol) -> Client {
     Client::speaking(&Address::port(server.port()), protocol)
+}
+
+/// The number that INFO shows for `field`.
+pub fn info(client: &mut Client, field: &str) -> u64 {
+    let Value::Bulk(text) = client.command(&["INFO", "everything"]) else { panic!("INFO is a bulk string") };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has {field} as a number"))
+}
+
+/// A connection on thread `thread`.
+pub fn connect_on(server: &Server, thread: usize) -> Client {
+    // A new one goes to the thread with the fewest: those on others stay until the right one has its turn.
+    let mut others = Vec::new();
+    loop {
+        let mut client = connect(server);
+        let info = client.command(&["CLIENT", "INFO"]);
+        let text = String::from_utf8_lossy(info.as_bytes().expect("CLIENT INFO is text")).into_owned();
+        if text.contains(&format!(" io-thread={thread} ")) {
+            return client;
+        }
+        others.push(client);
+    }
 }

@@ -6,7 +6,7 @@ use resp::Protocol;
 use server::Server;
 use testkit::{Client, Value};
 
-use crate::support::{connect, speaking};
+use crate::support::{connect, connect_on, on_each_back_end_with, speaking};
 
 fn bulk(text: &str) -> Value {
     Value::Bulk(text.into())
@@ -221,5 +221,29 @@ fn no_more_keys_are_remembered_than_the_table_may_hold() {
         told.sort_by_key(|message| message.to_string());
         told.dedup();
         assert_eq!(told.len(), 200);
+    });
+}
+
+#[test]
+fn what_a_blocked_client_reads_comes_ahead_of_the_news_that_it_changed() {
+    on_each_back_end_with(2, |server| {
+        // New clients go to the thread with the fewest.
+        let [mut writer, mut reader, mut admin, mut busy] =
+            [0, 1, 0, 1].map(|thread| connect_on(server, thread));
+        reader.hello(Protocol::Resp3);
+        assert_eq!(reader.command(&["CLIENT", "TRACKING", "ON"]), simple("OK"));
+        reader.send(b"XREAD BLOCK 0 STREAMS stream $\r\n").unwrap();
+        while info(&mut admin, "blocked_clients") != "1" {}
+        // Its thread comes to both at once.
+        busy.send(b"DEBUG SLEEP 0.3\r\n").unwrap();
+        while !admin.command(&["CLIENT", "LIST"]).to_string().contains(" cmd=debug") {}
+        (1..=2)
+            .for_each(|id| drop(writer.command(&["XADD", "stream", &format!("{id}-0"), "field", "value"])));
+        // What it asked for when it began to wait, what it was given, and what has changed since.
+        assert_eq!(reader.read().unwrap(), invalidated(&["stream"]));
+        let entries = reader.read().unwrap();
+        assert!(matches!(entries, Value::Map(_)), "{entries}");
+        assert_eq!(reader.read().unwrap(), invalidated(&["stream"]));
+        hears_nothing(&mut reader);
     });
 }

@@ -1,6 +1,7 @@
 //! Listpack, intset and quicklist beside a vector, a tree set and a vector.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use super::Script;
 use crate::intset::Intset;
@@ -118,25 +119,32 @@ const LIMITS: [i64; 8] = [-2, -5, -1, 0, 1, 2, 3, 128];
 
 fn check_quicklist(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
     assert_eq!(list.len(), twin.len());
-    assert!(list.iter().map(text).eq(twin.iter().cloned()));
-    assert!(list.iter_rev().map(text).eq(twin.iter().rev().cloned()));
-    let from = twin.get(index..).unwrap_or_default();
-    assert!(list.iter_from(index).map(text).eq(from.iter().cloned()));
-    let counts: Vec<usize> = list
-        .nodes()
-        .map(|node| match node {
+    let (mut all, mut from, mut before, mut counts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    list.visit(0, usize::MAX, |element| all.push(text(element)));
+    assert!(all == twin);
+    list.visit(index, usize::MAX, |element| from.push(text(element)));
+    assert_eq!(from, twin.get(index..).unwrap_or_default());
+    let end = list.try_visit_rev(index, |element| {
+        before.push(text(element));
+        ControlFlow::<()>::Continue(())
+    });
+    assert!(end.is_continue() && before.iter().eq(twin.get(..=index).unwrap_or_default().iter().rev()));
+    list.visit_nodes(|node| {
+        counts.push(match node {
             NodeView::Plain(_) => 1,
             NodeView::Packed { count, .. } => count,
-        })
-        .collect();
+        });
+    });
     assert!(!counts.contains(&0), "no node is empty");
+    assert_eq!(counts.len(), list.node_count());
     assert_eq!(counts.iter().sum::<usize>(), twin.len());
 }
 
 /// A node of the bytes if they are a valid listpack, then edits as they say.
 pub fn fuzz_quicklist(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
-    let mut list = Quicklist::new(NodeLimit::from_option(LIMITS[script.below(LIMITS.len())]));
+    let limit = NodeLimit::from_option(LIMITS[script.below(LIMITS.len())]);
+    let mut list = Quicklist::new(limit.with_compress_depth(script.below(4) as i64));
     let foreign = Listpack::from_bytes(data.into()).unwrap_or_default();
     let mut twin: Vec<Vec<u8>> = foreign.iter().map(text).collect();
     list.push_listpack(foreign);

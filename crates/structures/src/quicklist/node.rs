@@ -9,12 +9,16 @@
 //! slack the run moves within the buffer, if at least a fifth of the buffer is free, or into one
 //! twice as big, at most a quarter longer than a full node. So a byte pushed costs at most eight moved.
 //! A *plain* node holds one big string and nothing else: its buffer is exactly that string.
+//! The buffer of a *compressed* node is the LZF of its run, with `start` 0 and `end` the run's length, or of
+//! its string, with both the string's length. So how long it is and how many elements it holds are known as
+//! of any node; what reads or changes them first [`view`](Node::view)s or [`decompress`](Node::decompress)es it.
 //! Invariant: `start <= end <= buffer.len()`, and the run is `count` valid elements. An empty node
 //! has `count` 0; none stays in a quicklist.
 
-use super::{ENTRY_OVERHEAD_LEN_BYTES, NodeLimit, REPLACED_LEN_BYTES_MAX};
+use super::{ENTRY_OVERHEAD_LEN_BYTES, NodeLimit, NodeView, REPLACED_LEN_BYTES_MAX};
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::{self, Element, Encoded, Needle};
+use crate::lzf::{self, Compressor};
 use crate::size_class::size_class;
 use std::ops::Range;
 
@@ -50,7 +54,17 @@ pub(super) struct Node {
     end: u32,
     count: u32,
     plain: bool,
+    compressed: bool,
+    /// Compressing has saved too little, and nothing was changed since.
+    incompressible: bool,
 }
+
+const _: () = assert!(size_of::<Node>() == 32);
+
+/// Nodes shorter than this are not compressed, as in Redis.
+const COMPRESS_LEN_BYTES_MIN: usize = 48;
+/// What compressing a node saves at least, as in Redis.
+const COMPRESS_SAVED_BYTES_MIN: usize = 9;
 
 /// Offsets within packed nodes: their buffers come from pushes limited to 64 KiB, or from a listpack,
 /// whose format ends at 4 GiB.
@@ -84,12 +98,19 @@ impl Node {
 
     /// A node of the `count` elements at `run` in `buffer`, which the caller knows to be valid.
     pub(super) fn from_run(buffer: Box<[u8]>, run: Range<usize>, count: usize) -> Self {
-        Self { start: offset(run.start), end: offset(run.end), buffer, count: offset(count), plain: false }
+        Self {
+            start: offset(run.start),
+            end: offset(run.end),
+            buffer,
+            count: offset(count),
+            ..Self::default()
+        }
     }
 
-    /// The elements; empty for a plain node.
+    /// The elements; empty for a plain node. Not of a compressed node.
     #[inline]
     pub(super) fn run(&self) -> &[u8] {
+        debug_assert!(!self.compressed);
         &self.buffer[self.start as usize..self.end as usize]
     }
 
@@ -97,7 +118,7 @@ impl Node {
         &mut self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// The string of a plain node.
+    /// The string of a plain node; its LZF if it is compressed.
     #[inline]
     pub(super) fn as_plain(&self) -> Option<&[u8]> {
         self.plain.then_some(&*self.buffer)
@@ -123,6 +144,84 @@ impl Node {
 
     pub(super) fn memory_usage(&self) -> usize {
         if self.buffer.is_empty() { 0 } else { size_class(self.buffer.len()) }
+    }
+
+    /// Whether it is compressed.
+    #[inline]
+    pub(super) fn is_compressed(&self) -> bool {
+        self.compressed
+    }
+
+    /// The length of its listpack or its string, compressed or not. O(1).
+    pub(super) fn uncompressed_len_bytes(&self) -> usize {
+        match (self.plain, self.compressed) {
+            (false, _) => self.run_len() + OVERHEAD_LEN_BYTES,
+            (true, false) => self.buffer.len(),
+            (true, true) => self.end as usize,
+        }
+    }
+
+    /// Compresses it if that saves enough. O(bytes).
+    pub(super) fn compress(&mut self, compressor: &mut Compressor) {
+        let small = self.uncompressed_len_bytes() < COMPRESS_LEN_BYTES_MIN;
+        if self.compressed || self.incompressible || small {
+            return;
+        }
+        let raw = if self.plain { &self.buffer } else { self.run() };
+        let shorter = compressor.compress(raw).filter(|it| it.len() + COMPRESS_SAVED_BYTES_MIN <= raw.len());
+        let Some((shorter, len)) = shorter.zip(u32::try_from(raw.len()).ok()) else {
+            self.incompressible = true;
+            return;
+        };
+        self.start = if self.plain { len } else { 0 };
+        self.end = len;
+        self.buffer = shorter.into();
+        self.compressed = true;
+    }
+
+    /// Undoes [`Node::compress`]; comes before every edit of a node that is not at an end. O(bytes).
+    #[inline]
+    pub(super) fn decompress(&mut self) {
+        self.incompressible = false;
+        if self.compressed {
+            self.decompress_buffer();
+        }
+    }
+
+    #[cold]
+    fn decompress_buffer(&mut self) {
+        let len = self.end as usize;
+        let mut raw = Vec::with_capacity(if self.plain { len } else { size_class(len) });
+        self.decompress_into(&mut raw);
+        if self.plain {
+            (self.start, self.end) = (0, 0);
+        } else {
+            raw.resize(raw.capacity(), 0);
+        }
+        self.buffer = raw.into();
+        self.compressed = false;
+    }
+
+    /// Puts the bytes of a compressed node into `out`.
+    fn decompress_into(&self, out: &mut Vec<u8>) {
+        let intact = lzf::decompress_into(&self.buffer, self.end as usize, out);
+        assert!(intact, "a node's LZF is what was made of it");
+    }
+
+    /// What it holds, in `scratch` if it is compressed. O(1), or O(bytes).
+    #[inline]
+    pub(super) fn view<'a>(&'a self, scratch: &'a mut Vec<u8>) -> NodeView<'a> {
+        if self.compressed {
+            self.decompress_into(scratch);
+            return match self.plain {
+                true => NodeView::Plain(scratch),
+                false => NodeView::Packed { run: scratch, count: self.count() },
+            };
+        }
+        match self.as_plain() {
+            Some(bytes) => NodeView::Plain(bytes),
+            None => NodeView::Packed { run: self.run(), count: self.count() },
+        }
     }
 
     /// Where element `index` begins in the run. O(distance from the nearer end).
@@ -215,7 +314,7 @@ impl Node {
     /// Gives slack back to the allocator if a smaller block of its would do.
     pub(super) fn seal(&mut self) {
         let capacity = size_class(self.run_len().max(1));
-        if !self.plain && capacity < self.buffer.len() {
+        if !self.plain && !self.compressed && capacity < self.buffer.len() {
             self.move_run(capacity, 0);
         }
     }
@@ -353,6 +452,7 @@ impl Node {
         if removed > 0 {
             self.end = self.start + offset(kept_len);
             self.count -= offset(removed);
+            self.incompressible = false;
             self.seal_if_sparse();
         }
         removed
@@ -360,16 +460,16 @@ impl Node {
 
     /// How many elements equal `needle`. O(bytes).
     pub(super) fn count_matches(&self, needle: Needle<'_>) -> usize {
-        if self.plain {
-            return usize::from(needle.matches(Element::Bytes(&self.buffer)));
-        }
-        let mut rest = self.run();
         let mut matches = 0;
-        while let Some((element, len)) = element::decode(rest) {
-            matches += usize::from(needle.matches(element));
-            rest = &rest[len..];
-        }
+        self.view(&mut Vec::new()).visit(|element| matches += usize::from(needle.matches(element)));
         matches
+    }
+
+    /// Whether an element equals `needle`; compressed, it is looked at in `scratch`. O(bytes).
+    pub(super) fn holds(&self, needle: Needle<'_>, scratch: &mut Vec<u8>) -> bool {
+        let mut holds = false;
+        self.view(scratch).visit(|element| holds |= needle.matches(element));
+        holds
     }
 
     /// Cuts the elements from `index` on off into a node of their own. Neither side gets empty.

@@ -63,6 +63,8 @@ pub struct SweepBudget {
 /// Takes what [`Table::sweep_due`] finds. A closure takes elements, for tables whose elements have no
 /// parts with deadlines.
 pub trait Sweep<E> {
+    /// Takes note that a sweep goes through so many elements with deadlines, due or not.
+    fn looks_at(&mut self, _elements: usize) {}
     /// Takes over an element whose deadline has passed.
     fn due(&mut self, element: E);
     /// Removes parts that are due, a bounded number of them, from an element that stays in the table.
@@ -112,6 +114,7 @@ impl<E: Thin> Table<E> {
             let first = self.first_place(at);
             let segment = &self.directory[first];
             if segment.deadlines > 0 && segment.deadline_min_s <= deadline_s(now_ms) {
+                sweep.looks_at(segment.deadlines.into());
                 let swept = self.sweep_segment(first, now_ms, sweep);
                 removed += swept.removed;
                 if self.len == 0 {

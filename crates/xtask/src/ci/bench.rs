@@ -21,8 +21,10 @@ const BROWSER_LIMIT: Duration = Duration::from_secs(60);
 const BROWSERS: &[(&str, &str)] =
     &[("chromium-headless-shell", "chromium-headless-shell"), ("chromium", "chromium")];
 
-/// What is looked at: name and size of the window.
-const SCREENS: &[(&str, &str)] = &[("wide", "1280,2600"), ("phone", "390,2600")];
+/// What is looked at: name and size of the window, in each of the colour schemes.
+const SCREENS: &[(&str, &str)] = &[("phone", "390,2600"), ("laptop", "1280,2600"), ("wide", "1920,2600")];
+/// Colour schemes and the browser's setting for them.
+const SCHEMES: &[(&str, &str)] = &[("dark", "preferredColorScheme=0"), ("light", "preferredColorScheme=1")];
 
 const STUDY: &str = "\
 title = 'A small study of CI'
@@ -53,14 +55,17 @@ pub fn step(session: &Session) -> Result<Outcome> {
     let mut build = shell::cargo(session);
     build.args(["build", "--locked", "-p", "bench", "--bin", "saker-bench"]);
     shell::run_logged(session, "bench", &mut build, BUILD_LIMIT)?;
-    // Where there is no peer the study leaves it out with a line.
-    let peer = peer::find(session)?.unwrap_or_else(|_| "redis-server".to_owned());
+    let peer = peer::find(session)?;
+    let peer_line = peer.as_deref().unwrap_or("redis-server");
     let folder = session.target.join("bench-report");
     fs::create_dir_all(&folder)?;
     let study = folder.join("study.toml");
-    fs::write(&study, STUDY.replace("@SAKER", &server.to_string_lossy()).replace("@PEER", &peer))?;
+    fs::write(&study, STUDY.replace("@SAKER", &server.to_string_lossy()).replace("@PEER", peer_line))?;
     let mut compare = Command::new(session.target.join("debug/saker-bench"));
     compare.arg("compare").arg(&study).arg("--out").arg(&folder);
+    if peer.is_err() {
+        compare.args(["--engines", "saker"]);
+    }
     shell::run_logged(session, "bench", &mut compare, STUDY_LIMIT)?;
     let browser = match browser(session) {
         Ok(browser) => browser,
@@ -69,14 +74,17 @@ pub fn step(session: &Session) -> Result<Outcome> {
     let page = folder.join("report.html");
     let dom = run_browser(session, &browser, &page, &["--dump-dom"])?;
     let pictures = check(&dom, &fs::read_to_string(&page)?, &folder)?;
-    for (name, size) in SCREENS {
-        let picture = folder.join(format!("screen-{name}.png"));
+    for ((name, size), (scheme, setting)) in
+        SCREENS.iter().flat_map(|screen| SCHEMES.iter().map(move |scheme| (screen, scheme)))
+    {
+        let picture = folder.join(format!("screen-{name}-{scheme}.png"));
         let screenshot = format!("--screenshot={}", picture.display());
-        run_browser(session, &browser, &page, &[&screenshot, &format!("--window-size={size}")])?;
+        let (window, colours) = (format!("--window-size={size}"), format!("--blink-settings={setting}"));
+        run_browser(session, &browser, &page, &[&screenshot, &window, &colours])?;
         let len_bytes = fs::metadata(&picture).context("the browser wrote no screenshot")?.len();
         ensure!(len_bytes > 20_000, "the screenshot {} is empty: {len_bytes} bytes", picture.display());
     }
-    Ok(Outcome::Passed(format!("{pictures} pictures; {}", folder.join("screen-wide.png").display())))
+    Ok(Outcome::Passed(format!("{pictures} pictures; {}", folder.join("screen-*.png").display())))
 }
 
 /// What the browser made of the page must be what was put in; the number of pictures.

@@ -1,4 +1,5 @@
-//! What a client must get: the `.resp` scripts, and a real redis-server's answers to random commands.
+//! What a client must get: the `.resp` scripts, a real redis-server's answers to random commands, and the right
+//! replies beside clients that misbehave.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,6 +13,8 @@ use crate::{server, shell};
 
 /// How long random commands are compared.
 const DIFFERENTIAL_SECONDS: u64 = 60;
+/// How long clients misbehave.
+const SOAK_SECONDS: u64 = 120;
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 /// Beyond the time asked for: starting, shrinking a difference.
 const SLACK: Duration = Duration::from_secs(180);
@@ -48,6 +51,15 @@ pub fn differential(session: &Session) -> Result<Outcome> {
     let text = shell::run_logged(session, "differential", &mut command, limit)?;
     server::stop(server)?;
     Ok(Outcome::Passed(text.lines().last().unwrap_or_default().to_owned()))
+}
+
+/// Clients that check every reply beside others that misbehave, against release servers.
+pub fn soak(session: &Session) -> Result<Outcome> {
+    let mut command = Command::new(tool(session, "soak")?);
+    command.arg("--server").arg(release::build(session)?);
+    command.args(["--seconds", &SOAK_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
+    shell::run_logged(session, "soak", &mut command, Duration::from_secs(SOAK_SECONDS) + SLACK)?;
+    Ok(Outcome::Passed(String::new()))
 }
 
 /// One of testkit's programs, built.

@@ -145,6 +145,12 @@ pub const STEPS: &[Step] = &[
         remedy: "the log has the shrunk sequence and its seed; what Redis replies decides",
         run: compare::differential,
     },
+    Step {
+        name: "soak",
+        about: "clients that check every reply beside all that misbehaves, on each back end, 1, 2 and 8 threads",
+        remedy: "`cargo run -p testkit --bin soak -- --server FILE --threads N --only NAME` narrows it down",
+        run: compare::soak,
+    },
 ];
 
 fn tidy_step(session: &Session) -> Result<Outcome> {

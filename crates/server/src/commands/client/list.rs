@@ -10,7 +10,6 @@ use super::filter::Filter;
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
 use crate::session::{ClientInfo, Flow};
-use crate::shared::Message;
 use crate::tracking::Mode;
 
 pub(super) static CLIENT_LIST: Command<Runner> = Command {
@@ -99,7 +98,7 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
     }
     // The client that asks still has its request in the buffer; what others sent has run, or waits there.
     let own: Vec<&[u8]> = if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
-    let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>() + client.waiting_request_bytes()[1];
+    let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>() + client.waiting_request_bytes();
     let mut request = Vec::new();
     if !own.is_empty() {
         resp::encode_request(&own, &mut request);
@@ -136,7 +135,8 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
         queued_bytes = client.queued_bytes.load(Relaxed),
         buffer = client.output_buffer_bytes.load(Relaxed),
         peak = client.output_peak_bytes.load(Relaxed),
-        total = client.memory_bytes() - noted + unread,
+        // Its own thread may have consumed what was noted by now.
+        total = client.memory_bytes() + (unread - noted),
         events = if unsent > 0 { "rw" } else { "r" },
         user = text(&names.user),
         redir = if tracks { client.tracking.redirect() as i64 } else { -1 },
@@ -261,22 +261,14 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
     Ok(())
 }
 
-/// Closes a client: the own connection after its reply, another by a message to its thread. Whether it was not
-/// about to go already: in Redis it would not be there any more.
+/// Closes a client: the own connection after its reply, another by its thread; that one is off the lists at once.
+/// Whether it was not about to go already: in Redis it would not be there any more.
 fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;
         return true;
     }
-    let first = !client.kill_requested.swap(true, Relaxed);
-    // From now on nobody serves it, or what it takes would be lost with it.
-    let waiter = client.waiter().clone();
-    if let Some(waiter) = waiter {
-        waiter.over.end();
-    }
-    let mailbox = &ctx.shared.threads[client.thread].mailbox;
-    if mailbox.send(Message::Kill { conn: client.conn, id: client.id }).is_err() {
-        tracing::warn!(client = client.id, "its thread's mailbox is full; kill it again");
-    }
+    let first = ctx.shared.kill(client);
+    ctx.shared.end_wait_of(client);
     first
 }

@@ -123,7 +123,7 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
     let id = u64::try_from(args.integer(2)?).unwrap_or(0);
     let waiter = ctx.shared.clients.get(id).and_then(|client| client.waiter().clone());
     let ended = waiter.is_some_and(|waiter| {
-        let first = waiter.over.end();
+        let first = ctx.shared.follows.end(&waiter);
         if first {
             let mut reply = ByteQueue::new();
             if with_error {

@@ -1,11 +1,13 @@
 //! CLIENT TRACKING and its kin: how the connection hears of changes to what it caches.
 
+use std::collections::BTreeSet;
+
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
-use crate::tracking::Mode;
+use crate::tracking::{Mode, Wish};
 
 pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     name: "TRACKING",
@@ -32,15 +34,13 @@ pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
 };
 /// CLIENT TRACKING ON|OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP].
 fn client_tracking(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let wish = Wish::parse(ctx, args)?;
+    let wish = parse(ctx, args)?;
     if args.is(2, "ON") {
-        wish.check(ctx)?;
-        let info = &ctx.session.info;
-        ctx.shared.tracking.enable(ctx.shared, info, wish.mode, wish.redirect, &wish.prefixes);
-        ctx.session.tracking = true;
+        check(&wish, ctx)?;
+        let session = &mut *ctx.session;
+        ctx.shared.tracking.enable(ctx.shared, &mut session.tracking, &session.info, &wish);
     } else if args.is(2, "OFF") {
-        ctx.shared.tracking.disable(ctx.shared, &ctx.session.info);
-        ctx.session.tracking = false;
+        ctx.session.stop_tracking(ctx.shared);
     } else {
         return Err(CommandError::Syntax);
     }
@@ -49,99 +49,124 @@ fn client_tracking(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), C
 }
 
 /// What CLIENT TRACKING asks for.
-struct Wish<'a> {
-    mode: Mode,
-    redirect: u64,
-    prefixes: Vec<&'a [u8]>,
+fn parse<'a>(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Wish<'a>, CommandError> {
+    let mut wish = Wish { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
+    let mut at = 3;
+    while at < args.len() {
+        let more = at + 1 < args.len();
+        match args.get(at).to_ascii_lowercase().as_slice() {
+            b"redirect" if more => {
+                if wish.redirect != 0 {
+                    let line = "ERR A client can only redirect to a single other client";
+                    return Err(CommandError::Line(line));
+                }
+                at += 1;
+                let id = u64::try_from(args.integer(at)?).unwrap_or(0);
+                if ctx.shared.clients.get(id).is_none() {
+                    let line = "ERR The client ID you want redirect to does not exist";
+                    return Err(CommandError::Line(line));
+                }
+                wish.redirect = id;
+            }
+            b"bcast" => wish.mode |= Mode::BCAST,
+            b"optin" => wish.mode |= Mode::OPTIN,
+            b"optout" => wish.mode |= Mode::OPTOUT,
+            b"noloop" => wish.mode |= Mode::NOLOOP,
+            b"prefix" if more => {
+                at += 1;
+                wish.prefixes.push(args.get(at));
+            }
+            _ => return Err(CommandError::Syntax),
+        }
+        at += 1;
+    }
+    Ok(wish)
 }
 
-impl<'a> Wish<'a> {
-    fn parse(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
-        let mut wish = Self { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
-        let mut at = 3;
-        while at < args.len() {
-            let more = at + 1 < args.len();
-            match args.get(at).to_ascii_lowercase().as_slice() {
-                b"redirect" if more => {
-                    if wish.redirect != 0 {
-                        let line = "ERR A client can only redirect to a single other client";
-                        return Err(CommandError::Line(line));
-                    }
-                    at += 1;
-                    let id = u64::try_from(args.integer(at)?).unwrap_or(0);
-                    if ctx.shared.clients.get(id).is_none() {
-                        let line = "ERR The client ID you want redirect to does not exist";
-                        return Err(CommandError::Line(line));
-                    }
-                    wish.redirect = id;
-                }
-                b"bcast" => wish.mode |= Mode::BCAST,
-                b"optin" => wish.mode |= Mode::OPTIN,
-                b"optout" => wish.mode |= Mode::OPTOUT,
-                b"noloop" => wish.mode |= Mode::NOLOOP,
-                b"prefix" if more => {
-                    at += 1;
-                    wish.prefixes.push(args.get(at));
-                }
-                _ => return Err(CommandError::Syntax),
-            }
-            at += 1;
-        }
-        Ok(wish)
+/// Whether it fits together, and to how the client tracks already.
+fn check(wish: &Wish<'_>, ctx: &ServerCtx<'_, '_>) -> Result<(), CommandError> {
+    let now = ctx.session.info.tracking.mode();
+    let refuse = |line| Err(CommandError::Line(line));
+    if !wish.mode.contains(Mode::BCAST) && !wish.prefixes.is_empty() {
+        return refuse("ERR PREFIX option requires BCAST mode to be enabled");
     }
+    if now.contains(Mode::ON) && now.contains(Mode::BCAST) != wish.mode.contains(Mode::BCAST) {
+        return refuse(
+            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
+             re-enabling it with a different mode.",
+        );
+    }
+    if wish.mode.contains(Mode::BCAST) && wish.mode.intersects(Mode::OPTIN | Mode::OPTOUT) {
+        return refuse("ERR OPTIN and OPTOUT are not compatible with BCAST");
+    }
+    if wish.mode.contains(Mode::OPTIN | Mode::OPTOUT) {
+        return refuse("ERR You can't specify both OPTIN mode and OPTOUT mode");
+    }
+    let switches = (wish.mode.contains(Mode::OPTIN) && now.contains(Mode::OPTOUT))
+        || (wish.mode.contains(Mode::OPTOUT) && now.contains(Mode::OPTIN));
+    if switches {
+        return refuse(
+            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
+             re-enabling it with a different mode.",
+        );
+    }
+    if wish.mode.contains(Mode::BCAST) { check_overlaps(&wish.prefixes, prefixes_of(ctx)) } else { Ok(()) }
+}
 
-    /// Whether it fits together, and to how the client tracks already.
-    fn check(&self, ctx: &ServerCtx<'_, '_>) -> Result<(), CommandError> {
-        let now = ctx.session.info.tracking.mode();
-        let refuse = |line| Err(CommandError::Line(line));
-        if !self.mode.contains(Mode::BCAST) && !self.prefixes.is_empty() {
-            return refuse("ERR PREFIX option requires BCAST mode to be enabled");
-        }
-        if now.contains(Mode::ON) && now.contains(Mode::BCAST) != self.mode.contains(Mode::BCAST) {
-            return refuse(
-                "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
-                 re-enabling it with a different mode.",
-            );
-        }
-        if self.mode.contains(Mode::BCAST) && self.mode.intersects(Mode::OPTIN | Mode::OPTOUT) {
-            return refuse("ERR OPTIN and OPTOUT are not compatible with BCAST");
-        }
-        if self.mode.contains(Mode::OPTIN | Mode::OPTOUT) {
-            return refuse("ERR You can't specify both OPTIN mode and OPTOUT mode");
-        }
-        let switches = (self.mode.contains(Mode::OPTIN) && now.contains(Mode::OPTOUT))
-            || (self.mode.contains(Mode::OPTOUT) && now.contains(Mode::OPTIN));
-        if switches {
-            return refuse(
-                "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
-                 re-enabling it with a different mode.",
-            );
-        }
-        if self.mode.contains(Mode::BCAST) { self.check_overlaps(ctx) } else { Ok(()) }
-    }
+/// The prefixes that the connection has named, in order.
+fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_>) -> Option<&'a BTreeSet<Box<[u8]>>> {
+    ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes())
+}
 
-    /// No prefix may be another's beginning: a key below both would be told twice.
-    fn check_overlaps(&self, ctx: &ServerCtx<'_, '_>) -> Result<(), CommandError> {
-        let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
-        let named = ctx.shared.tracking.prefixes_of(ctx.session.id);
-        let refusal = |prefix: &[u8], which: &str, other: &[u8]| {
-            let (prefix, other) = (String::from_utf8_lossy(prefix), String::from_utf8_lossy(other));
-            CommandError::Text(format!(
-                "ERR Prefix '{prefix}' overlaps with {which} prefix '{other}'. Prefixes for a single client must \
-                 not overlap."
-            ))
-        };
-        for (index, &prefix) in self.prefixes.iter().enumerate() {
-            // The same one again is no clash with what is there.
-            if let Some(other) = named.iter().find(|other| overlap(prefix, other)) {
-                return Err(refusal(prefix, "an existing", other));
-            }
-            if let Some(other) = self.prefixes[index + 1..].iter().find(|other| overlap(prefix, other)) {
-                return Err(refusal(prefix, "another provided", other));
-            }
+/// No prefix may be another's beginning: a key below both would be told twice. The first of the new ones that
+/// is, with the first that it overlaps, is refused. O(n log n) in new prefixes.
+fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<(), CommandError> {
+    // From the last on, so that each meets those behind it. Of two that overlap the shorter one stays: what
+    // overlaps the other overlaps it, too.
+    let mut behind: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut first = None;
+    for (index, &prefix) in new.iter().enumerate().rev() {
+        let existing = named.and_then(|named| overlapping(named, prefix));
+        let is_covered = behind.range(..=prefix).next_back().is_some_and(|other| prefix.starts_with(other));
+        let mut covers = false;
+        while !is_covered
+            && let Some(&longer) = behind.range(prefix..).next()
+            && longer.starts_with(prefix)
+        {
+            covers = true;
+            behind.remove(longer);
         }
-        Ok(())
+        if existing.is_some() || is_covered || covers {
+            first = Some((index, existing));
+        }
+        if !is_covered {
+            behind.insert(prefix);
+        }
     }
+    let Some((index, existing)) = first else { return Ok(()) };
+    let prefix = new[index];
+    let (which, other) = match existing {
+        Some(other) => ("an existing", other),
+        None => {
+            let mut others = new[index + 1..].iter();
+            let other = others.find(|other| prefix.starts_with(other) || other.starts_with(prefix));
+            ("another provided", *other.expect("one behind it overlaps"))
+        }
+    };
+    let (prefix, other) = (String::from_utf8_lossy(prefix), String::from_utf8_lossy(other));
+    Err(CommandError::Text(format!(
+        "ERR Prefix '{prefix}' overlaps with {which} prefix '{other}'. Prefixes for a single client must not \
+         overlap."
+    )))
+}
+
+/// The first of the prefixes, which do not overlap, that overlaps another. O(log n).
+fn overlapping<'a>(prefixes: &'a BTreeSet<Box<[u8]>>, other: &[u8]) -> Option<&'a [u8]> {
+    use std::ops::Bound::{Included, Unbounded};
+    let before = prefixes.range::<[u8], _>((Unbounded, Included(other))).next_back();
+    let behind = prefixes.range::<[u8], _>((Included(other), Unbounded)).next();
+    let shorter = before.filter(|before| other.starts_with(before));
+    shorter.or(behind.filter(|behind| behind.starts_with(other))).map(|found| &**found)
 }
 
 pub(super) static CLIENT_CACHING: Command<Runner> = Command {
@@ -229,10 +254,10 @@ fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<
     flags.iter().for_each(|flag| ctx.reply.bulk(flag.as_bytes()));
     ctx.reply.bulk(b"redirect");
     ctx.reply.integer(redirection(ctx));
-    let prefixes = ctx.shared.tracking.prefixes_of(ctx.session.id);
     ctx.reply.bulk(b"prefixes");
-    ctx.reply.array(prefixes.len());
-    prefixes.iter().for_each(|prefix| ctx.reply.bulk(prefix));
+    let prefixes = ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes());
+    ctx.reply.array(prefixes.map_or(0, BTreeSet::len));
+    prefixes.into_iter().flatten().for_each(|prefix| ctx.reply.bulk(prefix));
     Ok(())
 }
 
@@ -261,4 +286,49 @@ fn client_getredir(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), 
 fn redirection(ctx: &ServerCtx<'_, '_>) -> i64 {
     let state = &ctx.session.info.tracking;
     if state.mode().contains(Mode::ON) { state.redirect() as i64 } else { -1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is refused, by comparing all with all.
+    fn naive(new: &[&[u8]], named: &BTreeSet<Box<[u8]>>) -> Option<(usize, Vec<u8>)> {
+        let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+        new.iter().enumerate().find_map(|(index, prefix)| {
+            let existing = named.iter().map(|other| &**other).find(|other| overlap(prefix, other));
+            let behind = || new[index + 1..].iter().copied().find(|other| overlap(prefix, other));
+            existing.or_else(behind).map(|other| (index, other.to_vec()))
+        })
+    }
+
+    #[test]
+    fn the_first_overlap_is_found_whatever_the_order() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..20_000 {
+            let mut word = || -> Vec<u8> { (0..rng.usize(1..7)).map(|_| rng.u8(b'a'..b'd')).collect() };
+            let mut named: BTreeSet<Box<[u8]>> = BTreeSet::new();
+            for _ in 0..3 {
+                let one = word();
+                if naive(&[&one], &named).is_none() {
+                    named.insert(one.into());
+                }
+            }
+            let words: Vec<Vec<u8>> = (0..5).map(|_| word()).collect();
+            let new: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            match (check_overlaps(&new, Some(&named)), naive(&new, &named)) {
+                (Ok(()), None) => {}
+                (Err(CommandError::Text(line)), Some((index, other))) => {
+                    let (prefix, other) =
+                        (String::from_utf8_lossy(new[index]), String::from_utf8_lossy(&other));
+                    let starts = format!("ERR Prefix '{prefix}' overlaps with ");
+                    assert!(
+                        line.starts_with(&starts) && line.contains(&format!(" prefix '{other}'.")),
+                        "{line}"
+                    );
+                }
+                (found, expected) => panic!("{new:?} beside {named:?}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
 }

@@ -1,7 +1,8 @@
-//! The keys of a request as COMMAND GETKEYS tells them: those that the command would use, which are found by
-//! its record's key specs, and for a few commands by rules of their own.
+//! The keys of a request as COMMAND GETKEYS tells them: those that Redis tells, found by the key specs that clients
+//! are told of, and for a few commands by rules of their own.
 //!
-//! Dispatch may lock more ([`for_each_key`]): what a spec finds, but the command would not use.
+//! In odd requests (a group called STREAMS) these are not the keys that the command uses, which dispatch finds by
+//! [`for_each_key`] with the records' own specs.
 
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Find, Flags, KeyFlags, KeySpec};
@@ -48,15 +49,14 @@ fn keys_by_specs(
     let mut keys = Vec::new();
     for spec in specs {
         let before = keys.len();
-        for_each_key(&[*spec], request, |at, spec| keys.push((at, actual_flags(registered, spec, request))));
+        let told = KeySpec { found_by: None, ..*spec };
+        for_each_key(&[told], request, |at, spec| keys.push((at, actual_flags(registered, spec, request))));
         match (spec.begin, spec.find) {
             (Begin::Index(_), _) if keys.len() == before && !optional => return None,
             // Of a word that may introduce one key the first is the one meant.
             (Begin::Keyword { .. }, Find::Range { last: 0, .. }) => keys.truncate(before + 1),
-            (Begin::Untold { keyword, start }, _) => {
-                keys.truncate(before);
-                let at = last_destination_of_sort(request, keyword, start.into());
-                keys.extend(at.map(|at| (at, spec.flags)));
+            (Begin::Unknown, _) if spec.found_by.is_some() => {
+                keys.extend(last_destination_of_sort(request).map(|at| (at, spec.flags)));
             }
             _ => {}
         }
@@ -65,10 +65,10 @@ fn keys_by_specs(
 }
 
 /// SORT stores behind the last STORE that is not the value of another word.
-fn last_destination_of_sort(request: &Args<'_>, keyword: &str, start: usize) -> Option<usize> {
-    let (mut at, mut found) = (start, None);
+fn last_destination_of_sort(request: &Args<'_>) -> Option<usize> {
+    let (mut at, mut found) = (2, None);
     while at < request.len() {
-        if request.is(at, keyword) && at + 1 < request.len() {
+        if request.is(at, "STORE") && at + 1 < request.len() {
             found = Some(at + 1);
         }
         at += match () {

@@ -106,7 +106,7 @@ impl Digest {
     fn mix_collection(&mut self, object: &Object) {
         match object {
             Object::Blob(bytes) => self.mix(bytes),
-            Object::List(list) => list.iter().for_each(|element| self.mix_element(element)),
+            Object::List(list) => list.visit(|element| self.mix_element(element)),
             Object::Set(set) => {
                 let mut scratch = ElementText::new();
                 set.iter().for_each(|member| self.add(member.text(&mut scratch)));

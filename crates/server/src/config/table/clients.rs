@@ -25,7 +25,7 @@ pub static OPTIONS: &[Opt] = &[
         "client-query-buffer-limit",
         "1073741824",
         (1 << 20, i64::MAX as u64),
-        "Bytes of unfinished requests a client may pile up before it is closed.",
+        "Bytes of unfinished requests and of queued ones (MULTI) that a client may pile up before it is closed.",
     ),
     Opt::memory(
         "proto-max-bulk-len",

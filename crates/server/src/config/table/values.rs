@@ -20,8 +20,12 @@ pub static OPTIONS: &[Opt] = &[
         "Elements of a list's node; −1 to −5 mean 4, 8, 16, 32 or 64 kilobytes instead.",
     )
     .also(&["list-max-ziplist-size"]),
-    Opt::integer("list-compress-depth", "0", INT, "Nodes at each end of a list that are not compressed.")
-        .accepted("nodes are never compressed"),
+    Opt::integer(
+        "list-compress-depth",
+        "0",
+        INT,
+        "Nodes at each end of a list that are not compressed; 0 compresses none. Lists that exist keep theirs.",
+    ),
     Opt::integer(
         "set-max-intset-entries",
         "512",

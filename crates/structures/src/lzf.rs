@@ -1,4 +1,4 @@
-//! LZF, the compression of strings in RDB: a byte of control, then literals or a look back.
+//! LZF, the compression of strings in RDB and of nodes of long lists: a byte of control, then literals or a look back.
 //!
 //! ```text
 //!   000lllll bytes              l + 1 literals
@@ -24,12 +24,24 @@ const DISTANCE_MAX: usize = 8192;
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
 /// The `len` bytes that `compressed` stands for; `None` where it stands for more, fewer or none. O(len).
-pub(super) fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
-    if len > EXPANSION_MAX * compressed.len() as u64 {
-        return None;
+pub fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
+    let (len, mut out) = (usize::try_from(len).ok()?, Vec::new());
+    decompress_into(compressed, len, &mut out).then_some(out)
+}
+
+/// Makes `out` the `len` bytes that `compressed` stands for; false where it stands for more, fewer or none. Takes no
+/// memory for what is only claimed. O(len).
+pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
+    out.clear();
+    if len as u64 > EXPANSION_MAX * compressed.len() as u64 {
+        return false;
     }
-    let len = usize::try_from(len).ok()?;
-    let mut out = Vec::with_capacity(len);
+    out.reserve_exact(len);
+    expand(compressed, len, out).is_some() && out.len() == len
+}
+
+/// Appends what `compressed` stands for as long as that is at most `len` bytes.
+fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = compressed;
     while let Some((&control, behind)) = rest.split_first() {
         rest = behind;
@@ -62,12 +74,12 @@ pub(super) fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
             (from..from + count).for_each(|at| out.push(out[at]));
         }
     }
-    (out.len() == len).then_some(out)
+    Some(())
 }
 
 /// Compresses strings one after the other. At most 64 KiB, and the longest compressed string.
 #[derive(Debug, Default)]
-pub(super) struct Compressor {
+pub struct Compressor {
     /// Where the three bytes of a hash were seen last, plus one.
     seen: Vec<u32>,
     out: Vec<u8>,
@@ -75,12 +87,12 @@ pub(super) struct Compressor {
 
 impl Compressor {
     /// A compressor that has allocated nothing.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
     /// What stands for `bytes`, if that is at least four bytes shorter, as in Redis. O(bytes).
-    pub(super) fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
+    pub fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         let out_len_max = bytes.len().checked_sub(4)?;
         let count = u32::try_from(bytes.len()).ok()?;
         let bits = (u32::BITS - count.leading_zeros()).clamp(*TABLE_BITS.start(), *TABLE_BITS.end());

@@ -1,0 +1,129 @@
+//! Listeners that could not accept, because descriptors or memory are short, and when they try again.
+//!
+//! The pause starts short and doubles from failure to failure. It ends when all waiting clients are
+//! accepted, not with the first one: at the limit of descriptors each one freed lets one client in.
+//! A failure is reported when its pause is longer than the one before, so a shortage that lasts
+//! fills no log. Linux wants a free descriptor before it looks for a client: while a listener waits
+//! here, nobody may be waiting to be accepted.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::{Event, ListenerId};
+
+/// The pause after the first failure.
+const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// The longest pause: how late the first client is accepted once descriptors are free again.
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The listeners that wait, each once: at most as many as there are listeners.
+#[derive(Default)]
+pub(crate) struct AcceptPauses(Vec<Paused>);
+
+struct Paused {
+    listener: ListenerId,
+    pause: Duration,
+    due: Instant,
+}
+
+impl AcceptPauses {
+    /// Notes that `listener` failed at `now`: it waits, longer than the last time. Reports that unless
+    /// the pause is the longest for the second time.
+    pub(crate) fn failed(
+        &mut self,
+        listener: ListenerId,
+        error: io::Error,
+        now: Instant,
+        events: &mut Vec<Event>,
+    ) {
+        let last = self.0.iter_mut().find(|paused| paused.listener == listener);
+        let had = last.as_ref().map_or(Duration::ZERO, |paused| paused.pause);
+        let pause = (had * 2).clamp(ACCEPT_PAUSE_MIN, ACCEPT_PAUSE_MAX);
+        let paused = Paused { listener, pause, due: now + pause };
+        match last {
+            Some(last) => *last = paused,
+            None => self.0.push(paused),
+        }
+        if pause > had {
+            events.push(Event::AcceptFailed { listener, error, pause });
+        }
+    }
+
+    /// Notes that `listener` has accepted all who waited, or is gone.
+    pub(crate) fn end(&mut self, listener: ListenerId) {
+        self.0.retain(|paused| paused.listener != listener);
+    }
+
+    /// Whether `listener` is not to be tried by itself: its time comes with [`due`](Self::due).
+    pub(crate) fn holds(&self, listener: ListenerId) -> bool {
+        self.0.iter().any(|paused| paused.listener == listener)
+    }
+
+    /// The listeners to try at `now`. Each stays in here until it fails again or [`end`](Self::end)s.
+    pub(crate) fn due(&self, now: Instant) -> Vec<ListenerId> {
+        self.0.iter().filter(|paused| paused.due <= now).map(|paused| paused.listener).collect()
+    }
+
+    /// Whether no listener waits, as nearly always.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How long a poll may wait that was to wait for `timeout`.
+    #[inline]
+    pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.is_empty() || timeout == Some(Duration::ZERO) {
+            return timeout;
+        }
+        let now = Instant::now();
+        let left = self.0.iter().map(|paused| paused.due.saturating_duration_since(now));
+        left.chain(timeout).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTENER: ListenerId = ListenerId(3);
+
+    fn emfile() -> io::Error {
+        io::Error::from_raw_os_error(24)
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_each_step_is_reported_once() {
+        let (mut pauses, mut events, mut now) = (AcceptPauses::default(), Vec::new(), Instant::now());
+        for _ in 0..20 {
+            pauses.failed(LISTENER, emfile(), now, &mut events);
+            assert!(pauses.holds(LISTENER) && pauses.due(now).is_empty());
+            now += ACCEPT_PAUSE_MAX;
+            assert_eq!(pauses.due(now), [LISTENER]);
+        }
+        let reported = events.iter().map(|event| match event {
+            Event::AcceptFailed { listener: LISTENER, pause, .. } => pause.as_millis(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(reported.collect::<Vec<_>>(), [10, 20, 40, 80, 160, 320, 640, 1000]);
+        pauses.end(LISTENER);
+        assert!(pauses.is_empty());
+        events.clear();
+        pauses.failed(LISTENER, emfile(), now, &mut events);
+        assert_eq!(pauses.due(now + ACCEPT_PAUSE_MIN), [LISTENER], "it begins anew");
+        assert_eq!(events.len(), 1);
+    }
+
+    #[test]
+    fn a_sleep_ends_when_a_listener_is_due() {
+        let mut pauses = AcceptPauses::default();
+        assert_eq!(pauses.shorten(None), None);
+        pauses.failed(LISTENER, emfile(), Instant::now(), &mut Vec::new());
+        assert!(pauses.shorten(None).is_some_and(|timeout| timeout <= ACCEPT_PAUSE_MIN));
+        assert_eq!(pauses.shorten(Some(Duration::ZERO)), Some(Duration::ZERO));
+        let past = Instant::now() - ACCEPT_PAUSE_MAX;
+        pauses.end(LISTENER);
+        pauses.failed(LISTENER, emfile(), past, &mut Vec::new());
+        assert_eq!(pauses.shorten(None), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,78 @@
+//! Connections that send faster than the caller takes it, beside one that sends a byte now and then.
+
+use std::collections::HashSet;
+use std::io::{ErrorKind, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use net::{BackendChoice, ConnId, Event};
+
+use super::{PATIENCE, Served};
+
+/// More than there are buffers, so that floods alone could take all of them.
+const FLOODS: usize = 80;
+/// What the caller takes of a flood in a turn.
+const TAKEN_LEN_BYTES: usize = 2_000;
+/// Turns within which a byte must be reported once it was sent: it is received in one, or finds no buffer
+/// and is received in the next.
+const TURNS_MAX: usize = 2;
+/// The same while the loop learns how many buffers it needs: twice as many each turn.
+const FIRST_TURNS_MAX: usize = 8;
+/// What may wait unparsed for each flood: what it was received before it was known as one, at most a turn's
+/// memory, is shared by all of them.
+const HELD_LEN_BYTES_MAX: usize = (1 << 20) + FLOODS * 160 * 1024;
+/// Rounds in which the quiet connection sends a byte.
+const ROUNDS: usize = 200;
+
+pub(super) fn floods_leave_room_for_others(backend: BackendChoice) {
+    let mut served = Served::start(backend);
+    let (mut quiet, quiet_conn) = served.connect_known();
+    let mut floods = Vec::new();
+    let mut conns = HashSet::new();
+    for _ in 0..FLOODS {
+        let (client, conn) = served.connect_known();
+        client.set_nonblocking(true).unwrap();
+        floods.push(client);
+        conns.insert(conn);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for round in 0..ROUNDS {
+        assert!(Instant::now() < deadline, "round {round}");
+        for flood in &mut floods {
+            if let Err(error) = flood.write_all(&[0; 1 << 18]) {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock, "its socket is full");
+            }
+        }
+        quiet.write_all(b"?").unwrap();
+        // Loopback hands bytes over within the call that sends them, but for softirqs of a busy machine.
+        thread::yield_now();
+        let mut turns = 0;
+        while !turn(&mut served, &conns, quiet_conn) {
+            turns += 1;
+            let turns_max = if round == 0 { FIRST_TURNS_MAX } else { TURNS_MAX };
+            assert!(turns < turns_max, "round {round}: the byte is kept out");
+        }
+        let held: usize = conns.iter().map(|&conn| served.event_loop.inputs().len_bytes(conn)).sum();
+        assert!(held < HELD_LEN_BYTES_MAX, "{held} bytes wait");
+    }
+}
+
+/// A turn that takes a little of each flood and all of the quiet connection; whether that sent something.
+fn turn(served: &mut Served, floods: &HashSet<ConnId>, quiet: ConnId) -> bool {
+    let mut heard = false;
+    for event in served.turn(Duration::from_millis(100)) {
+        let Event::Data(conn) = event else { continue };
+        let len = served.event_loop.inputs().len_bytes(conn);
+        if floods.contains(&conn) {
+            served.event_loop.consume(conn, len.min(TAKEN_LEN_BYTES));
+            if len > TAKEN_LEN_BYTES {
+                served.event_loop.mark_ready(conn);
+            }
+        } else {
+            assert_eq!(conn, quiet);
+            served.event_loop.consume(conn, len);
+            heard = true;
+        }
+    }
+    heard
+}

@@ -1,0 +1,95 @@
+//! Which connection's requests a thread runs next.
+//!
+//! ```text
+//!   something arrived ──▶ fresh ──┐
+//!                                 ├──▶ a visit: one batch's share of requests ──▶ done
+//!                     carried ────┘            │
+//!                        ▲                     │ it sent more than that
+//!                        └─────────────────────┘
+//! ```
+//! A connection is in at most one of the two queues, once. Fresh ones come first, in the order in which they
+//! became ready, so that a client that sends one request waits for no pipeline. One that was visited and has
+//! more goes to the end of the carried ones. A turn that spends its budget on fresh ones still visits one
+//! that was carried into it, so each gets on. Thread: the connections'.
+
+use std::collections::VecDeque;
+
+use net::ConnId;
+
+/// A connection whose requests are to be run, and the queue that it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// The connection.
+    pub conn: ConnId,
+    queue: Queue,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Fresh,
+    Carried,
+}
+
+/// See the module. All operations are O(1).
+#[derive(Debug, Default)]
+pub struct RunQueue {
+    fresh: VecDeque<ConnId>,
+    carried: VecDeque<ConnId>,
+    /// Some connection was carried into this turn, and none of those was visited yet.
+    owes_a_visit: bool,
+}
+
+impl RunQueue {
+    /// Begins a turn; how many connections are ready.
+    pub fn begin_turn(&mut self) -> usize {
+        self.owes_a_visit = !self.carried.is_empty();
+        self.fresh.len() + self.carried.len()
+    }
+
+    /// Adds a connection that became ready and is in no queue.
+    #[inline]
+    pub fn push(&mut self, conn: ConnId) {
+        self.fresh.push_back(conn);
+    }
+
+    /// Whether no connection is ready.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.carried.is_empty()
+    }
+
+    /// Whether a turn without time must go on all the same.
+    #[inline]
+    pub fn owes_a_visit(&self) -> bool {
+        self.owes_a_visit
+    }
+
+    /// The next connection; when the turn is `late`, only the one that it owes a visit.
+    #[inline]
+    pub fn next(&mut self, late: bool) -> Option<Visit> {
+        if !late && let Some(conn) = self.fresh.pop_front() {
+            return Some(Visit { conn, queue: Queue::Fresh });
+        }
+        let owed = std::mem::take(&mut self.owes_a_visit);
+        let conn = if late && !owed { None } else { self.carried.pop_front() };
+        conn.map(|conn| Visit { conn, queue: Queue::Carried })
+    }
+
+    /// Adds a connection that was visited and has more to run.
+    pub fn carry(&mut self, conn: ConnId) {
+        self.carried.push_back(conn);
+    }
+
+    /// Undoes [`RunQueue::next`] for a visit that could not begin. Of several, the last comes first.
+    pub fn put_back(&mut self, visit: Visit) {
+        match visit.queue {
+            Queue::Fresh => self.fresh.push_front(visit.conn),
+            Queue::Carried => self.carried.push_front(visit.conn),
+        }
+    }
+
+    /// The connections that are left, in order.
+    pub fn left(&self) -> impl Iterator<Item = ConnId> {
+        self.fresh.iter().chain(&self.carried).copied()
+    }
+}

@@ -1,0 +1,109 @@
+//! Random requests of every command, valid and nearly so: whatever a client sends, the server stays up, answers each
+//! request once, and no handler uses a key that its record does not declare.
+
+use std::time::{Duration, Instant};
+
+use server::Server;
+use testkit::documented::{Documented, documented};
+use testkit::{Protocol, Rng, Value};
+
+use crate::support::{connect, info, on_each_back_end, speaking};
+
+/// How long each back end is asked.
+const TIME: Duration = Duration::from_secs(2);
+/// Requests sent before their replies are read.
+const BATCH: usize = 40;
+/// Batches before a client is followed by another.
+const BATCHES_PER_CLIENT: usize = 20;
+
+/// Commands that end or silence the connection or the server, change its options, talk to others, or take long.
+const LEFT_OUT: &[&str] = &[
+    "shutdown",
+    "debug",
+    "config|set",
+    "config|rewrite",
+    "client|pause",
+    "client|kill",
+    "client|reply",
+    "client|unblock",
+    "monitor",
+    "hello",
+    "auth",
+    "reset",
+    "quit",
+    "migrate",
+    "subscribe",
+    "psubscribe",
+    "ssubscribe",
+    "unsubscribe",
+    "punsubscribe",
+    "sunsubscribe",
+    "multi",
+    "exec",
+    "discard",
+    "pfselftest",
+];
+/// Commands that may wait, which they do not in a transaction.
+const WAITING: &[&str] = &[
+    "blpop",
+    "brpop",
+    "blmove",
+    "brpoplpush",
+    "blmpop",
+    "bzpopmin",
+    "bzpopmax",
+    "bzmpop",
+    "xread",
+    "xreadgroup",
+    "wait",
+    "waitaof",
+];
+
+fn shown(request: &[Vec<u8>]) -> String {
+    request.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
+}
+
+/// Sends batches until the time is over; each is a transaction half of the time.
+fn send_any(server: &Server, commands: &[Documented], seed: u64) -> u64 {
+    let (mut rng, end, mut sent) = (Rng::new(seed), Instant::now() + TIME, 0);
+    let mut admin = connect(server);
+    admin.command(&["CONFIG", "SET", "proto-max-bulk-len", "1mb"]);
+    while Instant::now() < end {
+        let protocol = if rng.percent(50) { Protocol::Resp2 } else { Protocol::Resp3 };
+        let mut client = speaking(server, protocol);
+        for _ in 0..BATCHES_PER_CLIENT {
+            let queues = rng.percent(50);
+            let mut batch: Vec<Vec<Vec<u8>>> = Vec::new();
+            batch.extend(queues.then(|| vec![b"MULTI".to_vec()]));
+            while batch.len() < BATCH {
+                let command = rng.pick(commands);
+                if queues || !WAITING.contains(&&command.name[..]) {
+                    batch.push(command.request(&mut rng));
+                }
+            }
+            batch.extend(queues.then(|| vec![b"EXEC".to_vec()]));
+            sent += batch.len() as u64;
+            if let Err(error) = client.pipeline(&batch) {
+                let lines: Vec<String> = batch.iter().map(|request| shown(request)).collect();
+                panic!("seed {seed}: {error} after\n{}", lines.join("\n"));
+            }
+            let undeclared = info(&mut admin, "unexpected_error_replies");
+            let lines = || batch.iter().map(|request| shown(request)).collect::<Vec<_>>().join("\n");
+            assert_eq!(undeclared, 0, "seed {seed}: a key was not declared by one of\n{}", lines());
+        }
+    }
+    sent
+}
+
+#[test]
+fn no_request_ends_the_server_or_uses_a_key_that_is_not_declared() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        let mut commands = documented(&mut client);
+        commands.retain(|command| !LEFT_OUT.contains(&&command.name[..]));
+        let seed = std::env::var("SAKER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        let sent = send_any(server, &commands, seed);
+        eprintln!("{} commands, {sent} requests", commands.len());
+        assert_eq!(client.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
+    });
+}

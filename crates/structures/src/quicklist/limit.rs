@@ -1,0 +1,102 @@
+//! What a quicklist's nodes may hold and which of them are compressed, as options say.
+
+use crate::listpack::OVERHEAD_LEN_BYTES;
+use crate::listpack::element::Element;
+
+/// Longest listpack of a node whose limit is a number of elements.
+const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
+
+/// How much one node may hold and which nodes are compressed: the options `list-max-listpack-size` and
+/// `list-compress-depth`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeLimit {
+    /// Bytes of elements.
+    pub(super) run_len_max: u32,
+    pub(super) count_max: u32,
+    /// Limits of a whole listpack as the option means them.
+    pub(super) listpack_len_max: u32,
+    /// Strings this long or longer are plain nodes.
+    plain_len_min: u32,
+    /// So many nodes at either end are not compressed; 0 for none at all.
+    pub(super) compress_depth: u16,
+    counted: bool,
+}
+
+impl NodeLimit {
+    /// The limit the option's value stands for: -1 to -5 are 4, 8, 16, 32 and 64 KiB, lower values
+    /// as -5; a positive value is a number of elements (in at most 8 KiB), 0 as 1.
+    pub const fn from_option(list_max_listpack_size: i64) -> Self {
+        if list_max_listpack_size < 0 {
+            let step = if list_max_listpack_size < -5 { 4 } else { -list_max_listpack_size - 1 };
+            Self::new(4096 << step, u32::MAX, false)
+        } else {
+            let count = match list_max_listpack_size {
+                0 => 1,
+                more if more > u32::MAX as i64 => u32::MAX,
+                count => count as u32,
+            };
+            Self::new(COUNTED_LEN_BYTES_MAX, count, true)
+        }
+    }
+
+    const fn new(listpack_len_max: u32, count_max: u32, counted: bool) -> Self {
+        let run_len_max = listpack_len_max - OVERHEAD_LEN_BYTES as u32;
+        let plain_len_min = listpack_len_max + 1;
+        Self { run_len_max, count_max, listpack_len_max, plain_len_min, compress_depth: 0, counted }
+    }
+
+    /// The same limit, but shorter strings get a node of their own too: those of `len_bytes` or more. For
+    /// tests of lists that consist of such nodes.
+    pub const fn with_plain_from(self, len_bytes: u32) -> Self {
+        let plain_len_min = if len_bytes < self.plain_len_min { len_bytes } else { self.plain_len_min };
+        Self { plain_len_min, ..self }
+    }
+
+    /// The same limit, but nodes that are further than `depth` nodes from either end are compressed: the
+    /// option `list-compress-depth`; 0, as at first, compresses none, and [`u16::MAX`] is the deepest.
+    pub const fn with_compress_depth(self, depth: i64) -> Self {
+        let compress_depth = match depth {
+            ..=0 => 0,
+            0xFFFF.. => u16::MAX,
+            depth => depth as u16,
+        };
+        Self { compress_depth, ..self }
+    }
+
+    /// Whether any node may be compressed.
+    pub const fn compresses(self) -> bool {
+        self.compress_depth > 0
+    }
+
+    /// The value of `list-max-listpack-size` that the limit stands for: -1 to -5, or a number of elements.
+    pub const fn to_option(self) -> i64 {
+        if self.counted { self.count_max as i64 } else { 11 - self.listpack_len_max.ilog2() as i64 }
+    }
+
+    /// Whether a listpack of this length and count is within the limit. O(1).
+    pub const fn allows_listpack(self, len_bytes: usize, count: usize) -> bool {
+        len_bytes <= self.listpack_len_max as usize && count <= self.count_max as usize
+    }
+
+    /// Whether a listpack of this length and count is within half the limit, as a list that shrinks
+    /// must be to become a listpack again. A limit by count then looks at the count alone. O(1).
+    pub const fn allows_shrunk_listpack(self, len_bytes: usize, count: usize) -> bool {
+        if self.counted {
+            count <= self.count_max as usize / 2
+        } else {
+            len_bytes <= self.listpack_len_max as usize / 2
+        }
+    }
+
+    /// Whether `element` has to be a plain node.
+    pub(super) fn is_big(self, element: Element<'_>) -> bool {
+        matches!(element, Element::Bytes(bytes) if bytes.len() >= self.plain_len_min as usize)
+    }
+}
+
+impl Default for NodeLimit {
+    /// The option's default, -2: 8 KiB.
+    fn default() -> Self {
+        Self::from_option(-2)
+    }
+}

@@ -1,0 +1,96 @@
+//! Reading a quicklist, node by node.
+//!
+//! Elements are shown, not lent: those of a compressed node live in a scratch buffer while they are
+//! looked at, and the node stays as it is. So reading changes nothing and holds one node's bytes more
+//! than the list, at most.
+
+use std::ops::ControlFlow;
+
+use super::{NodeView, Quicklist};
+use crate::listpack::element::{self, Element};
+
+impl Quicklist {
+    /// Shows the element at `index` to `with`; `None` if there is none. O(nodes + elements of one node),
+    /// from the nearer end.
+    pub fn with<R>(&self, index: usize, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        let (at, inner) = self.locate(index)?;
+        match self.nodes[at].view(&mut Vec::new()) {
+            NodeView::Plain(bytes) => Some(with(Element::Bytes(bytes))),
+            NodeView::Packed { run, count } => {
+                let (element, _) = element::decode(&run[element::seek(run, count, inner)..])?;
+                Some(with(element))
+            }
+        }
+    }
+
+    /// Calls `visit` with `count` elements from `index` on, or as many as there are. Beginning is
+    /// O(nodes), each step O(1).
+    #[inline]
+    pub fn visit(&self, index: usize, mut count: usize, mut visit: impl FnMut(Element<'_>)) {
+        let Some((at, mut inner)) = self.locate(index) else { return };
+        let mut scratch = Vec::new();
+        for node in self.nodes.range(at..) {
+            if count == 0 {
+                return;
+            }
+            count -= match node.view(&mut scratch) {
+                NodeView::Plain(bytes) => {
+                    visit(Element::Bytes(bytes));
+                    1
+                }
+                NodeView::Packed { run, count: len } => {
+                    element::visit(&run[element::seek(run, len, inner)..], count, &mut visit)
+                }
+            };
+            inner = 0;
+        }
+    }
+
+    /// Calls `visit` with all elements, first to last, until it breaks. O(n).
+    pub fn try_visit<B>(&self, mut visit: impl FnMut(Element<'_>) -> ControlFlow<B>) -> ControlFlow<B> {
+        let mut scratch = Vec::new();
+        for node in &self.nodes {
+            match node.view(&mut scratch) {
+                NodeView::Plain(bytes) => visit(Element::Bytes(bytes))?,
+                NodeView::Packed { mut run, .. } => {
+                    while let Some((element, len)) = element::decode(run) {
+                        visit(element)?;
+                        run = &run[len..];
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Calls `visit` with the element at `index`, then those before it, backwards, until it breaks.
+    /// Beginning is O(nodes), each step O(1).
+    pub fn try_visit_rev<B>(
+        &self,
+        index: usize,
+        mut visit: impl FnMut(Element<'_>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let Some((at, inner)) = self.locate(index) else { return ControlFlow::Continue(()) };
+        let (mut scratch, mut wanted) = (Vec::new(), inner + 1);
+        for node in self.nodes.range(..=at).rev() {
+            match node.view(&mut scratch) {
+                NodeView::Plain(bytes) => visit(Element::Bytes(bytes))?,
+                NodeView::Packed { run, count } => {
+                    let mut run = &run[..element::seek(run, count, wanted)];
+                    while let Some((element, start)) = element::decode_last(run) {
+                        visit(element)?;
+                        run = &run[..start];
+                    }
+                }
+            }
+            wanted = usize::MAX;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Calls `visit` with what each node holds, first to last. O(nodes + bytes of compressed ones).
+    pub fn visit_nodes(&self, mut visit: impl FnMut(NodeView<'_>)) {
+        let mut scratch = Vec::new();
+        self.nodes.iter().for_each(|node| visit(node.view(&mut scratch)));
+    }
+}

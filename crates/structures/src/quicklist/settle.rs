@@ -1,0 +1,75 @@
+//! Which nodes of a quicklist are compressed: all but as many at either end as the option
+//! `list-compress-depth` says, where that is not 0, and but those that are small or get hardly smaller.
+//!
+//! Pushes and pops work at the ends and meet no compressed node. An edit in the middle makes the nodes
+//! it changes plain to work on; what is here puts them, and those whose distance from an end the edit
+//! has changed, where they belong. Each node is tried once after an edit of it.
+
+use std::ops::Range;
+
+use super::node::End;
+use super::{EDITED_NODES, Quicklist};
+use crate::lzf::Compressor;
+
+impl Quicklist {
+    #[inline]
+    pub(super) fn depth(&self) -> usize {
+        usize::from(self.limit.compress_depth)
+    }
+
+    /// Compresses or decompresses the nodes in `places` as far as they exist, each as its place asks.
+    /// O(bytes of those that change).
+    #[cold]
+    pub(super) fn settle(&mut self, places: Range<usize>) {
+        let (depth, len) = (self.depth(), self.nodes.len());
+        let mut compressor = Compressor::new();
+        for at in places.start..places.end.min(len) {
+            let node = &mut self.nodes[at];
+            let had = node.buffer_len_bytes();
+            if at < depth || len - at <= depth {
+                node.decompress();
+            } else {
+                node.compress(&mut compressor);
+            }
+            self.buffers_len_bytes = self.buffers_len_bytes - had + node.buffer_len_bytes();
+        }
+    }
+
+    /// After a node was added at `end`: compresses the one that is further from it than the depth now.
+    pub(super) fn settle_added(&mut self, end: End) {
+        let depth = self.depth();
+        match end {
+            End::Front => self.settle(depth..depth + 1),
+            End::Back => {
+                let last = self.nodes.len().saturating_sub(depth);
+                self.settle(last.saturating_sub(1)..last);
+            }
+        }
+    }
+
+    /// After the node at an end was popped.
+    #[cold]
+    pub(super) fn settle_popped(&mut self) {
+        if self.limit.compresses() {
+            self.settle_removed(1);
+        }
+    }
+
+    /// After `count` nodes were removed somewhere: decompresses those that are within the depth now.
+    /// O(bytes of those).
+    pub(super) fn settle_removed(&mut self, count: usize) {
+        let (depth, len) = (self.depth(), self.nodes.len());
+        self.settle(depth.saturating_sub(count)..depth);
+        let first = len.saturating_sub(depth);
+        self.settle(first..first + count);
+    }
+
+    /// After an edit of the nodes in `edited`, which made them a few more or fewer.
+    pub(super) fn settle_edited(&mut self, edited: Range<usize>) {
+        let (depth, len) = (self.depth(), self.nodes.len());
+        self.settle(edited);
+        for border in [depth, len.saturating_sub(depth)] {
+            self.settle(border.saturating_sub(EDITED_NODES)..border + EDITED_NODES);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Clients that wait by the hundred for elements of two shared queues, as the workers of a job queue do.
+//!
+//! A round: all wait; some are killed or unblocked, some time out; as many elements are pushed as still wait.
+//! Everybody then has exactly one element, and each element is with one client.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use resp::{Value, encode_request};
+
+use super::Run;
+use crate::client::{Client, ClientError};
+use crate::rng::Rng;
+
+/// Workers of a group.
+const WORKERS: usize = 1_000;
+/// Of a hundred workers so many are killed in a round, so many unblocked, and so many wait for a short time only.
+const KILL_PERCENT: usize = 2;
+/// See [`KILL_PERCENT`].
+const UNBLOCK_PERCENT: usize = 2;
+/// See [`KILL_PERCENT`].
+const SHORT_PERCENT: usize = 5;
+/// The most elements of one push.
+const PUSH_MAX: usize = 8;
+
+/// How long pushes may be refused for want of memory.
+const ROOM_WITHIN: Duration = Duration::from_secs(20);
+
+struct Worker {
+    client: Client,
+    id: i64,
+}
+
+/// Works in rounds until the run is over.
+///
+/// # Panics
+/// When an element is lost, served twice, or not served in time.
+pub(super) fn run(run: &Run<'_>, group: usize) {
+    let mut rng = run.rng("workers", group);
+    let mut control = run.connect();
+    let mut workers: Vec<Worker> = (0..WORKERS).map(|_| hire(run)).collect();
+    let queues = [format!("queue:{group}:high"), format!("queue:{group}:low")];
+    let mut round = 0;
+    while !run.is_over() {
+        workers.iter_mut().for_each(|worker| wait(worker, &queues, &mut rng));
+        for worker in &mut workers {
+            if rng.percent(KILL_PERCENT) {
+                let killed = control.command(&["CLIENT", "KILL", "ID", &worker.id.to_string()]);
+                assert_eq!(killed, Value::Integer(1), "the worker is connected");
+                assert!(matches!(worker.client.read(), Err(ClientError::Closed) | Ok(Value::NullArray)));
+                *worker = hire(run);
+                wait(worker, &queues, &mut rng);
+            } else if rng.percent(UNBLOCK_PERCENT) {
+                control.command(&["CLIENT", "UNBLOCK", &worker.id.to_string()]);
+            }
+        }
+        let mut pushed = push(&mut control, &queues, round, &mut rng);
+        for worker in &mut workers {
+            let element = take(worker, &queues);
+            assert!(pushed.remove(&element), "{element} is served twice, or late");
+        }
+        run.served.fetch_add(WORKERS as u64, Relaxed);
+        round += 1;
+    }
+}
+
+/// Pushes an element for each worker; which those are.
+fn push(control: &mut Client, queues: &[String; 2], round: usize, rng: &mut Rng) -> BTreeSet<String> {
+    let since = Instant::now();
+    let mut pushed = BTreeSet::new();
+    while pushed.len() < WORKERS {
+        let count = (1 + rng.below(PUSH_MAX)).min(WORKERS - pushed.len());
+        let elements: Vec<String> =
+            (pushed.len()..pushed.len() + count).map(|number| format!("{round}:{number}")).collect();
+        let mut words = vec!["RPUSH", rng.pick::<String>(queues)];
+        words.extend(elements.iter().map(String::as_str));
+        match control.command(&words) {
+            Value::Integer(_) => pushed.extend(elements),
+            // Others have filled the memory for a moment.
+            refused => assert!(since.elapsed() < ROOM_WITHIN, "no memory for an element: {refused}"),
+        }
+    }
+    pushed
+}
+
+fn hire(run: &Run<'_>) -> Worker {
+    let mut client = run.connect();
+    let Value::Integer(id) = client.command(&["CLIENT", "ID"]) else { panic!("CLIENT ID is a number") };
+    Worker { client, id }
+}
+
+fn wait(worker: &mut Worker, queues: &[String; 2], rng: &mut Rng) {
+    let timeout = if rng.percent(SHORT_PERCENT) { "0.01" } else { "0" };
+    send(worker, &["BLPOP", &queues[0], &queues[1], timeout]);
+}
+
+/// The element that a worker gets; one that was unblocked or whose time was over waits once more.
+fn take(worker: &mut Worker, queues: &[String; 2]) -> String {
+    loop {
+        match worker.client.read() {
+            Ok(Value::Array(parts)) => {
+                let element = parts[1].as_bytes().expect("an element is text");
+                return String::from_utf8_lossy(element).into_owned();
+            }
+            Ok(Value::NullArray) => send(worker, &["BLPOP", &queues[0], &queues[1], "0"]),
+            other => panic!("worker {}: {other:?}", worker.id),
+        }
+    }
+}
+
+fn send(worker: &mut Worker, words: &[&str]) {
+    let mut bytes = Vec::new();
+    encode_request(words, &mut bytes);
+    worker.client.send(&bytes).expect("the worker is connected");
+}
