@@ -3,6 +3,7 @@
 use crate::memory_limit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 use structures::alloc;
 
 use commands::ValueLimits;
@@ -59,7 +60,7 @@ pub struct Settings {
     /// `maxmemory-samples`.
     pub maxmemory_samples: usize,
     /// How long one round of eviction may take, from `maxmemory-eviction-tenacity`; none for any time.
-    pub eviction_time: Option<std::time::Duration>,
+    pub eviction_time: Option<Duration>,
     /// `lfu-log-factor`.
     pub lfu_log_factor: u32,
     /// `lfu-decay-time`: minutes.
@@ -76,6 +77,8 @@ pub struct Settings {
     pub pubsub_output_limit: OutputLimit,
     /// `tracking-table-max-keys`: keys remembered for clients' caches at most.
     pub tracking_keys_max: usize,
+    /// `turn-budget-us`.
+    pub turn_budget: Duration,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,
     /// `slowlog-*`, `commandlog-*` and `latency-tracking`.
@@ -115,6 +118,7 @@ impl Default for Settings {
             },
             pubsub_output_limit: OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
             tracking_keys_max: 1_000_000,
+            turn_budget: Duration::from_micros(500),
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
             key_sampling: Sampling::default(),

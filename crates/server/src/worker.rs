@@ -34,13 +34,9 @@ use crate::shared::{Inbound, Killed, Message, Shared, ThreadPort};
 use crate::spikes::Event as LatencyEvent;
 use crate::timing::Timing;
 
-/// A turn begins no further batch after this time, so that what arrived meanwhile is read, and replies
-/// leave. Long enough that the cost of a turn, a few microseconds, is hardly seen.
-const TURN_BUDGET: Duration = Duration::from_micros(500);
-
-/// A turn begins no further request of a batch after this time. Longer than the budget, since what was
-/// parsed for nothing is parsed again.
-const TURN_LIMIT: Duration = Duration::from_micros(1000);
+/// After so many times its budget a turn begins no further request of a batch either. More than once, since
+/// what was parsed for nothing is parsed again.
+const TURN_BUDGETS_MAX: u32 = 2;
 
 /// What a batch may take in any case: connections that were left over from an earlier turn make progress
 /// in each turn, however much arrives.
@@ -588,13 +584,15 @@ impl Worker {
         }
     }
 
-    /// Runs what ready connections sent, batch after batch, until the turn's budget is spent.
+    /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so that what
+    /// arrived meanwhile is read, and replies leave.
     fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
         let port = &self.engine.shared.threads[self.engine.standing.thread];
         port.stats.reads.add(self.run_queue.begin_turn() as u64);
+        let budget = self.engine.settings.turn_budget;
         let mut now = began;
         loop {
-            let late = now - began >= TURN_BUDGET;
+            let late = now - began >= budget;
             if self.run_queue.is_empty() || (late && !self.run_queue.owes_a_visit()) {
                 break;
             }
@@ -608,7 +606,7 @@ impl Worker {
                 }
             }
             self.batch.prefetch(&self.engine.shared.keyspace);
-            let deadline = (began + TURN_LIMIT).max(now + BATCH_TIME_MIN);
+            let deadline = (began + budget * TURN_BUDGETS_MAX).max(now + BATCH_TIME_MIN);
             now = self.execute(deadline, pass).max(now);
         }
         for conn in self.run_queue.left() {

@@ -118,12 +118,15 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection) -> Result<b
     let chosen = selection.pick(steps)?;
     let mut tally = Tally::default();
     let mut reasons = Vec::new();
+    let mut times = Vec::new();
     let begun = Instant::now();
     for (at, step) in chosen.iter().enumerate() {
         println!("[{}/{}] {}: {}", at + 1, chosen.len(), step.name, step.about);
         let step_begun = Instant::now();
         let ended = (step.run)(session);
-        let took = seconds(step_begun.elapsed());
+        let took = step_begun.elapsed();
+        times.push((step.name, took));
+        let took = seconds(took);
         match ended {
             Ok(Outcome::Passed(note)) if note.is_empty() => {
                 tally.passed += 1;
@@ -154,9 +157,18 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection) -> Result<b
     }
     println!();
     session.lines().iter().chain(&reasons).for_each(|line| println!("{line}"));
+    println!("{}", time_table(&times));
     println!("whole run: {}", seconds(begun.elapsed()));
     println!("{tally}");
     Ok(tally.failed == 0)
+}
+
+/// The longest steps first, a line each, the time ahead.
+fn time_table(times: &[(&str, Duration)]) -> String {
+    let mut times = times.to_vec();
+    times.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
+    let line = |(name, time): &(&str, Duration)| format!("{:>13}  {name}", seconds(*time));
+    times.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A time for people: tenths below a minute, minutes and seconds above.
@@ -195,6 +207,12 @@ mod tests {
     fn select(only: &[&str], skip: &[&str]) -> Selection {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Selection { only: owned(only), skip: owned(skip) }
+    }
+
+    #[test]
+    fn the_longest_step_comes_first() {
+        let times = [("fmt", Duration::from_millis(900)), ("unit", Duration::from_secs(61))];
+        assert_eq!(time_table(&times), "   1 min 01 s  unit\n        0.9 s  fmt");
     }
 
     #[test]

@@ -154,6 +154,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
             0 => usize::MAX,
             keys => usize::try_from(keys).unwrap_or(usize::MAX),
         },
+        turn_budget: Duration::from_micros(store.integer("turn-budget-us") as u64),
         active_expire_effort: small("active-expire-effort"),
         thresholds: thresholds(store),
         key_sampling: Sampling {

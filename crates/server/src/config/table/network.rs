@@ -59,6 +59,14 @@ pub static OPTIONS: &[Opt] = &[
          may use.",
     )
     .at_start(),
+    Opt::integer(
+        "turn-budget-us",
+        "500",
+        (50, 1_000_000),
+        "Microseconds for which a thread runs requests before it sends the replies and looks for what arrived \
+         meanwhile. Longer turns take less CPU under long pipelines and keep other clients waiting longer. \
+         Saker only.",
+    ),
     Opt::integer("prefetch-batch-max-size", "16", (0, 128), "Keys fetched into the cache ahead of use.")
         .accepted("batches have a size of their own"),
     Opt::integer(
