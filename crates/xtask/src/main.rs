@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod docs;
+mod programs;
 mod progress;
 mod redis_suite;
 mod server;

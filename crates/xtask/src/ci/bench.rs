@@ -10,10 +10,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::{peer, release};
 use crate::progress::{Outcome, Session};
-use crate::shell;
+use crate::{programs, shell};
 
-/// Building saker-bench on two slow cores takes a fraction of this.
-const BUILD_LIMIT: Duration = Duration::from_secs(600);
 /// The study takes a few seconds.
 const STUDY_LIMIT: Duration = Duration::from_secs(90);
 const BROWSER_LIMIT: Duration = Duration::from_secs(60);
@@ -52,16 +50,13 @@ tests = ['set', 'get', 'lpush', 'lrange_100']
 /// The step.
 pub fn step(session: &Session) -> Result<Outcome> {
     let server = release::build(session)?;
-    let mut build = shell::cargo(session);
-    build.args(["build", "--locked", "-p", "bench", "--bin", "saker-bench"]);
-    shell::run_logged(session, "bench", &mut build, BUILD_LIMIT)?;
     let peer = peer::find(session)?;
     let peer_line = peer.as_deref().unwrap_or("redis-server");
     let folder = session.target.join("bench-report");
     fs::create_dir_all(&folder)?;
     let study = folder.join("study.toml");
     fs::write(&study, STUDY.replace("@SAKER", &server.to_string_lossy()).replace("@PEER", peer_line))?;
-    let mut compare = Command::new(session.target.join("debug/saker-bench"));
+    let mut compare = Command::new(programs::built(session, "saker-bench")?);
     compare.arg("compare").arg(&study).arg("--out").arg(&folder);
     if peer.is_err() {
         compare.args(["--engines", "saker"]);

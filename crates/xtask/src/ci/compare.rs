@@ -9,19 +9,18 @@ use anyhow::{Context, Result};
 
 use super::{clients, peer, release};
 use crate::progress::{Outcome, Session};
-use crate::{server, shell};
+use crate::{programs, server, shell};
 
-/// How long random commands are compared.
-const DIFFERENTIAL_SECONDS: u64 = 60;
-/// How long clients misbehave.
-const SOAK_SECONDS: u64 = 120;
-const BUILD_LIMIT: Duration = Duration::from_secs(300);
+/// How long random commands are compared; longer by hand.
+const DIFFERENTIAL_SECONDS: u64 = 30;
+/// How long clients misbehave; longer by hand.
+const SOAK_SECONDS: u64 = 60;
 /// Beyond the time asked for: starting, shrinking a difference.
 const SLACK: Duration = Duration::from_secs(180);
 
 /// Every script of tests/cmd against the release server, on each back end.
 pub fn scripts(session: &Session) -> Result<Outcome> {
-    let runner = tool(session, "resp-run")?;
+    let runner = programs::built(session, "resp-run")?;
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(session.root.join("tests/cmd")).context("tests/cmd")? {
         files.push(entry?.path());
@@ -42,7 +41,7 @@ pub fn differential(session: &Session) -> Result<Outcome> {
         Ok(line) => line,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
-    let runner = tool(session, "differential")?;
+    let runner = programs::built(session, "differential")?;
     let server = server::start(&release::build(session)?, &[])?;
     let mut command = Command::new(runner);
     command.env("SAKER_PEER", peer).args(["--b", &server.port().to_string()]);
@@ -55,17 +54,9 @@ pub fn differential(session: &Session) -> Result<Outcome> {
 
 /// Clients that check every reply beside others that misbehave, against release servers.
 pub fn soak(session: &Session) -> Result<Outcome> {
-    let mut command = Command::new(tool(session, "soak")?);
+    let mut command = Command::new(programs::built(session, "soak")?);
     command.arg("--server").arg(release::build(session)?);
     command.args(["--seconds", &SOAK_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
     shell::run_logged(session, "soak", &mut command, Duration::from_secs(SOAK_SECONDS) + SLACK)?;
     Ok(Outcome::Passed(String::new()))
-}
-
-/// One of testkit's programs, built.
-fn tool(session: &Session, name: &str) -> Result<PathBuf> {
-    let mut command = shell::cargo(session);
-    command.args(["build", "--locked", "-p", "testkit", "--bin", name]);
-    shell::run_logged(session, "testkit", &mut command, BUILD_LIMIT)?;
-    Ok(session.target.join("debug").join(name))
 }

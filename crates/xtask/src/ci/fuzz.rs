@@ -14,7 +14,7 @@ use crate::progress::{Outcome, Session};
 use crate::shell;
 
 /// How long CI runs each target.
-const SMOKE_SECONDS: u64 = 10;
+const SMOKE_SECONDS: u64 = 5;
 const BUILD_LIMIT: Duration = Duration::from_secs(600);
 /// What libFuzzer needs to see of the program: counters of its branches, comparisons, bad accesses.
 const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=1 \
