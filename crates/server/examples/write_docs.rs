@@ -1,4 +1,5 @@
-//! Writes docs/commands from the command records and docs/options.md from the options table:
+//! Writes docs/commands from the command records, docs/options.md from the options table and docs/metrics.md from
+//! the catalog of metrics:
 //! `cargo run -p server --example write_docs -- FOLDER [--check]`. With `--check` nothing is written, and the
 //! exit status tells whether the files are as they would be written.
 
@@ -13,6 +14,7 @@ use server::command_table::{CommandTable, Registered, Runner};
 use server::config::option::{Acts, Change, Opt};
 use server::config::table::{THEMES, Theme};
 use server::config::value::Kind;
+use server::metrics::catalog;
 
 /// Pages by their path below the folder.
 type Pages = BTreeMap<PathBuf, String>;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     };
     let mut pages = command_pages();
     pages.insert(PathBuf::from("options.md"), options_page());
+    pages.insert(PathBuf::from("metrics.md"), metrics_page());
     let done = if check { compare(Path::new(folder), &pages) } else { write(Path::new(folder), &pages) };
     match done {
         Ok(differences) if differences.is_empty() => ExitCode::SUCCESS,
@@ -176,6 +179,36 @@ fn term(arg: &Arg) -> String {
         (true, true) => format!("{0} [{0} ...]", with_token(&value)),
     };
     if arg.optional { format!("[{text}]") } else { text }
+}
+
+/// docs/metrics.md: every metric by name, and the numbers of INFO without one.
+fn metrics_page() -> String {
+    let mut page = String::from(
+        "# Metrics\n\n\
+         Every metric of the metrics endpoint; [operations.md](operations.md#metrics) says how to scrape it, and has\n\
+         a dashboard and alerts. A counter grows until CONFIG RESETSTAT or a restart. A histogram has the series\n\
+         `_bucket`, `_count` and `_sum`. Written by `cargo xtask docs` from the catalog.\n\n\
+         | metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    let mut metrics: Vec<&catalog::Metric> = catalog::all().collect();
+    metrics.sort_by_key(|metric| metric.query_name());
+    for metric in metrics {
+        let extra = match metric.kind {
+            catalog::Kind::Histogram => Some("le"),
+            catalog::Kind::Summary => Some("quantile"),
+            _ => None,
+        };
+        let labels: Vec<String> =
+            metric.labels.iter().copied().chain(extra).map(|label| format!("`{label}`")).collect();
+        let (name, kind) = (metric.query_name(), metric.kind.name());
+        let _ = writeln!(page, "| `{name}` | {kind} | {} | {} |", labels.join(", "), metric.help);
+    }
+    page += "\n## Numbers of INFO without a metric\n\n| why | fields |\n|---|---|\n";
+    for (reason, fields) in catalog::LEFT_OUT {
+        let fields: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
+        let _ = writeln!(page, "| {reason} | {} |", fields.join(", "));
+    }
+    page
 }
 
 /// docs/options.md: by theme, what acts before what is only accepted.

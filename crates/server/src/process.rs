@@ -118,6 +118,17 @@ fn code_range(line: &str, program: &Path) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
 }
 
+/// File descriptors that are open; none where the kernel does not tell. O(their number).
+pub fn open_fds() -> Option<usize> {
+    // One of them is this look's own.
+    Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1))
+}
+
+/// The most file descriptors that may be open; none without a limit.
+pub fn max_fds() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
 /// Memory of the machine, in bytes.
 pub fn system_memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -136,6 +147,7 @@ mod tests {
         assert!(anonymous > 100_000 && all > anonymous);
         assert!(system_memory_bytes() > all);
         assert!(cpu_time().0 < Duration::from_secs(3600));
+        assert!(open_fds() >= Some(3) && open_fds().map(|open| open as u64) < max_fds().or(Some(u64::MAX)));
     }
 
     #[test]

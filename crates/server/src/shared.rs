@@ -71,7 +71,7 @@ pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 pub enum GateSlot {
     /// The housekeeper, for one short step at a time.
     Housekeeper,
-    /// The metrics thread, for one page at a time.
+    /// The metrics thread, for one section of INFO at a time.
     Metrics,
 }
 
@@ -293,6 +293,12 @@ impl Shared {
     /// The end-to-end times of the command with this id on all threads.
     pub fn end_to_end_of(&self, id: usize) -> Times {
         Times::of(self.threads.iter().filter_map(|port| port.stats.commands[id].end_to_end.get()))
+    }
+
+    /// The end-to-end times of all commands on all threads.
+    pub fn end_to_end(&self) -> Times {
+        let commands = self.threads.iter().flat_map(|port| &port.stats.commands);
+        Times::of(commands.filter_map(|command| command.end_to_end.get()))
     }
 
     /// Sums a counter over all threads.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::shared::Shared;
+use crate::shared::{GateSlot, Shared};
 
 mod memory;
 mod server;
@@ -19,27 +19,43 @@ pub struct Section {
     pub name: &'static str,
     heading: &'static str,
     by_default: bool,
+    /// Whoever writes it must be inside the gate.
+    locks_shards: bool,
     write: fn(&Shared, &mut Fields),
+}
+
+impl Section {
+    const fn new(name: &'static str, heading: &'static str, write: fn(&Shared, &mut Fields)) -> Self {
+        Self { name, heading, by_default: true, locks_shards: false, write }
+    }
+
+    const fn on_shards(name: &'static str, heading: &'static str, write: fn(&Shared, &mut Fields)) -> Self {
+        Self { locks_shards: true, ..Self::new(name, heading, write) }
+    }
+
+    const fn on_demand(self) -> Self {
+        Self { by_default: false, ..self }
+    }
 }
 
 /// All sections, in the order INFO shows them.
 pub static SECTIONS: &[Section] = &[
-    Section { name: "server", heading: "Server", by_default: true, write: server::server },
-    Section { name: "clients", heading: "Clients", by_default: true, write: server::clients },
-    Section { name: "memory", heading: "Memory", by_default: true, write: memory::memory },
-    Section { name: "persistence", heading: "Persistence", by_default: true, write: server::persistence },
-    Section { name: "threads", heading: "Threads", by_default: true, write: server::threads },
-    Section { name: "stats", heading: "Stats", by_default: true, write: stats::stats },
-    Section { name: "replication", heading: "Replication", by_default: true, write: server::replication },
-    Section { name: "cpu", heading: "CPU", by_default: true, write: server::cpu },
-    Section { name: "modules", heading: "Modules", by_default: true, write: |_, _| () },
-    Section { name: "commandstats", heading: "Commandstats", by_default: false, write: stats::commandstats },
-    Section { name: "latencystats", heading: "Latencystats", by_default: false, write: stats::latencystats },
-    Section { name: "hotkeys", heading: "Hotkeys", by_default: false, write: stats::hotkeys },
-    Section { name: "errorstats", heading: "Errorstats", by_default: true, write: stats::errorstats },
-    Section { name: "cluster", heading: "Cluster", by_default: true, write: server::cluster },
-    Section { name: "keyspace", heading: "Keyspace", by_default: true, write: stats::keyspace },
-    Section { name: "keysizes", heading: "Keysizes", by_default: true, write: stats::keysizes },
+    Section::new("server", "Server", server::server),
+    Section::new("clients", "Clients", server::clients),
+    Section::on_shards("memory", "Memory", memory::memory),
+    Section::new("persistence", "Persistence", server::persistence),
+    Section::new("threads", "Threads", server::threads),
+    Section::new("stats", "Stats", stats::stats),
+    Section::new("replication", "Replication", server::replication),
+    Section::new("cpu", "CPU", server::cpu),
+    Section::new("modules", "Modules", |_, _| ()),
+    Section::new("commandstats", "Commandstats", stats::commandstats).on_demand(),
+    Section::new("latencystats", "Latencystats", stats::latencystats).on_demand(),
+    Section::new("hotkeys", "Hotkeys", stats::hotkeys).on_demand(),
+    Section::new("errorstats", "Errorstats", stats::errorstats),
+    Section::new("cluster", "Cluster", server::cluster),
+    Section::on_shards("keyspace", "Keyspace", stats::keyspace),
+    Section::new("keysizes", "Keysizes", stats::keysizes),
 ];
 
 /// Fields of a section on their way into the reply.
@@ -67,11 +83,19 @@ impl Fields {
     }
 }
 
-/// Visits all fields of all sections: the section's name, the field's, its value.
-pub fn each_field(shared: &Shared, mut visit: impl FnMut(&str, &str, &str)) {
-    for section in SECTIONS {
+/// Visits all fields of the `wanted` sections: the section's name, the field's, its value. For a thread that is
+/// outside the gate: it is inside, at `slot`, only while a section that locks shards is written.
+pub fn each_field(
+    shared: &Shared,
+    slot: GateSlot,
+    wanted: impl Fn(&str) -> bool,
+    mut visit: impl FnMut(&str, &str, &str),
+) {
+    for section in SECTIONS.iter().filter(|section| wanted(section.name)) {
         let mut fields = Fields::default();
+        let pass = section.locks_shards.then(|| shared.enter_gate(slot));
         (section.write)(shared, &mut fields);
+        drop(pass);
         for (name, value) in fields.0.lines().filter_map(|line| line.split_once(':')) {
             visit(section.name, name, value);
         }

@@ -8,9 +8,12 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::negotiate::{Coding, Form};
 
 /// Bytes of a request's line and headers.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
@@ -27,11 +30,14 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// After an error that will be there again at once.
 const RETRY: Duration = Duration::from_millis(100);
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Answers requests for `/metrics` with `page` until `stopping`.
-pub fn serve(listeners: &[TcpListener], mut page: impl FnMut() -> String, stopping: impl Fn() -> bool) {
+/// Answers requests for `/metrics` with the `page` in the form that is asked for, until `stopping`.
+pub fn serve(
+    listeners: &[TcpListener],
+    mut page: impl FnMut(Form) -> Arc<[u8]>,
+    stopping: impl Fn() -> bool,
+) {
     let mut visits: VecDeque<Visit> = VecDeque::new();
     while !stopping() {
         if let Err(error) = wait(listeners, &visits) {
@@ -109,7 +115,7 @@ impl Visit {
     }
 
     /// Does what can be done without waiting. Whether the visit is to go on.
-    fn goes_on(&mut self, page: &mut impl FnMut() -> String) -> bool {
+    fn goes_on(&mut self, page: &mut impl FnMut(Form) -> Arc<[u8]>) -> bool {
         if self.came.elapsed() > VISIT_TIME_MAX {
             return false;
         }
@@ -119,7 +125,7 @@ impl Visit {
         }
     }
 
-    fn step(&mut self, page: &mut impl FnMut() -> String) -> io::Result<bool> {
+    fn step(&mut self, page: &mut impl FnMut(Form) -> Arc<[u8]>) -> io::Result<bool> {
         let mut piece = [0; 4096];
         loop {
             match &mut self.stage {
@@ -152,40 +158,56 @@ impl Visit {
 }
 
 /// The answer to `request`, none while it is not whole.
-fn answer(request: &[u8], page: &mut impl FnMut() -> String) -> Option<Vec<u8>> {
+fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
+    let refused = |status: &str, headers: &str, text: &str, with_body: bool| {
+        let headers = format!("Content-Type: {PLAIN}\r\n{headers}");
+        Some(response(status, &headers, text.as_bytes(), with_body))
+    };
     match parsed.parse(request) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) if request.len() < REQUEST_BYTES_MAX => return None,
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            return Some(response("431 Request Header Fields Too Large", PLAIN, "", "too long\n", true));
+            return refused("431 Request Header Fields Too Large", "", "too long\n", true);
         }
-        Err(error) => {
-            return Some(response("400 Bad Request", PLAIN, "", &format!("{error}\n"), true));
-        }
+        Err(error) => return refused("400 Bad Request", "", &format!("{error}\n"), true),
     }
     let path = parsed.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
-    Some(match (parsed.method.unwrap_or_default(), path) {
+    match (parsed.method.unwrap_or_default(), path) {
         (method @ ("GET" | "HEAD"), "/metrics") => {
-            response("200 OK", OPEN_METRICS, "", &page(), method == "GET")
+            let accept = values(parsed.headers, "Accept");
+            let encoding = values(parsed.headers, "Accept-Encoding");
+            let form = Form::asked(accept.as_deref(), encoding.as_deref());
+            let coding = match form.coding {
+                Coding::Identity => "",
+                Coding::Gzip => "Content-Encoding: gzip\r\n",
+            };
+            let kind = form.format.content_type();
+            let headers = format!("Content-Type: {kind}\r\n{coding}Vary: Accept, Accept-Encoding\r\n");
+            Some(response("200 OK", &headers, &page(form), method == "GET"))
         }
         (method @ ("GET" | "HEAD"), _) => {
-            response("404 Not Found", PLAIN, "", "metrics are at /metrics\n", method == "GET")
+            refused("404 Not Found", "", "metrics are at /metrics\n", method == "GET")
         }
-        _ => response("405 Method Not Allowed", PLAIN, "Allow: GET, HEAD\r\n", "GET only\n", true),
-    })
+        _ => refused("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET only\n", true),
+    }
+}
+
+/// All values of a header, as one list; none without the header.
+fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
+    let named = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
+    let values: Vec<_> = named.map(|header| String::from_utf8_lossy(header.value)).collect();
+    (!values.is_empty()).then(|| values.join(","))
 }
 
 /// A whole response; one to HEAD is `with_body` false.
-fn response(status: &str, kind: &str, headers: &str, body: &str, with_body: bool) -> Vec<u8> {
+fn response(status: &str, headers: &str, body: &[u8], with_body: bool) -> Vec<u8> {
     let len_bytes = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len_bytes}\r\n{headers}Connection: close\r\n\r\n"
-    );
-    let body = if with_body { body } else { "" };
-    [head.as_bytes(), body.as_bytes()].concat()
+    let head =
+        format!("HTTP/1.1 {status}\r\nContent-Length: {len_bytes}\r\n{headers}Connection: close\r\n\r\n");
+    [head.as_bytes(), if with_body { body } else { b"" }].concat()
 }
 
 #[cfg(test)]
@@ -202,7 +224,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| serve(&[listener], || page.to_owned(), || stop.load(Relaxed)));
+            scope.spawn(|| serve(&[listener], |_| page.as_bytes().into(), || stop.load(Relaxed)));
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(address)));
             stop.store(true, Relaxed);
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -224,10 +246,25 @@ mod tests {
         with_endpoint("saker_up 1\n", |address| {
             let text = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
             assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
-            assert!(text.contains(OPEN_METRICS) && text.contains("Content-Length: 11\r\n"), "{text}");
+            assert!(text.contains("Content-Length: 11\r\n"), "{text}");
+            assert!(text.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{text}");
             assert!(text.ends_with("\r\n\r\nsaker_up 1\n"), "{text}");
             let head = ask(address, b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n");
             assert!(head.contains("Content-Length: 11\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        });
+    }
+
+    #[test]
+    fn the_headers_say_which_form_it_is() {
+        with_endpoint("saker_up 1\n", |address| {
+            let request = b"GET /metrics HTTP/1.1\r\naccept: text/plain;q=0.1\r\n\
+                ACCEPT: application/openmetrics-text\r\nAccept-Encoding: gzip\r\n\r\n";
+            let text = ask(address, request);
+            let kind = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+            assert!(text.contains(kind) && text.contains("Content-Encoding: gzip\r\n"), "{text}");
+            assert!(text.contains("Vary: Accept, Accept-Encoding\r\n"), "{text}");
+            let plain = ask(address, b"GET /metrics HTTP/1.1\r\nAccept: */*\r\n\r\n");
+            assert!(!plain.contains("Content-Encoding"), "{plain}");
         });
     }
 
@@ -282,10 +319,10 @@ mod tests {
         let (stream, _) = listener.accept().expect("a client");
         stream.set_nonblocking(true).expect("a socket");
         let mut visit = Visit::new(stream);
-        assert!(visit.goes_on(&mut String::new));
+        assert!(visit.goes_on(&mut |_| Arc::default()));
         let past = Instant::now().checked_sub(VISIT_TIME_MAX + Duration::from_secs(1));
         visit.came = past.expect("the machine runs for longer");
-        assert!(!visit.goes_on(&mut String::new));
+        assert!(!visit.goes_on(&mut |_| Arc::default()));
         drop(client);
     }
 }

@@ -1,27 +1,35 @@
-//! The metrics endpoint: INFO's numbers for Prometheus and whatever else reads OpenMetrics text, over plain
-//! HTTP, on a thread of its own (`metrics-port`, `metrics-bind`).
+//! The metrics endpoint: what INFO says, for Prometheus and whatever else reads its text format or OpenMetrics,
+//! over plain HTTP, on a thread of its own (`metrics-port`, `metrics-bind`, `metrics-per-command`).
 //!
-//! Nothing here runs on an I/O thread and nothing is measured twice: `text.rs` turns the fields that INFO
-//! writes into series, `http.rs` answers `GET /metrics` with them. The text is made at most ten times a
-//! second however often it is asked for, so a flood of scrapes does not become a flood of shard locks. The
-//! thread is inside the gate meanwhile, as an I/O thread that runs INFO is.
+//! Nothing here runs on an I/O thread and nothing is measured twice: `text.rs` turns the fields that INFO writes
+//! into samples as `catalog.rs` says, `page.rs` writes them in either format, `http.rs` answers `GET /metrics`
+//! with the one that `negotiate.rs` finds the scraper to want. The page is made at most ten times a second
+//! however often it is asked for, so a flood of scrapes does not become a flood of shard locks. The thread is
+//! inside the gate only while it counts keys and tables, not while it reads /proc, sums counters or writes text.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
 use crate::config::apply::BindAddress;
 use crate::shared::{GateSlot, Shared};
 
+pub mod catalog;
 mod http;
+mod negotiate;
+mod page;
 mod text;
 
-pub use text::text;
+use negotiate::{Coding, Form};
+use page::{Format, Page};
 
-/// How long a text is given out before another is made.
+/// How long a page is given out before another is made.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Listens for scrapes on `addresses` at `port`. An address that may be missing on this machine may. An
@@ -46,16 +54,45 @@ pub fn listen(addresses: &[BindAddress], port: u16) -> Result<Vec<TcpListener>, 
 /// Starts the thread that answers on `listeners` until the server stops.
 pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let body = move || {
-        let mut last: Option<(Instant, String)> = None;
-        let page = || match &last {
-            Some((made, page)) if made.elapsed() < FRESH => page.clone(),
-            _ => {
-                let _pass = shared.enter_gate(GateSlot::Metrics);
-                last.insert((Instant::now(), text(&shared))).1.clone()
+        let mut last: Option<Forms> = None;
+        let body = |form: Form| {
+            if last.as_ref().is_none_or(|forms| forms.made.elapsed() >= FRESH) {
+                last = None;
             }
+            last.get_or_insert_with(|| Forms::new(text::page(&shared, GateSlot::Metrics))).get(form)
         };
         // Acquire: pairs with the swap in `Shared::stop`.
-        http::serve(&listeners, page, || shared.stopping.load(Acquire));
+        http::serve(&listeners, body, || shared.stopping.load(Acquire));
     };
     std::thread::Builder::new().name("metrics".to_owned()).spawn(body)
+}
+
+/// A page, and the forms of it that were asked for so far.
+struct Forms {
+    made: Instant,
+    page: Page,
+    texts: [Option<Arc<[u8]>>; Format::ALL.len()],
+    compressed: [Option<Arc<[u8]>>; Format::ALL.len()],
+}
+
+impl Forms {
+    fn new(page: Page) -> Self {
+        Self { made: Instant::now(), page, texts: Default::default(), compressed: Default::default() }
+    }
+
+    fn get(&mut self, Form { format, coding }: Form) -> Arc<[u8]> {
+        let text =
+            self.texts[format as usize].get_or_insert_with(|| self.page.text(format).into_bytes().into());
+        let body = match coding {
+            Coding::Identity => text,
+            Coding::Gzip => self.compressed[format as usize].get_or_insert_with(|| gzip(text).into()),
+        };
+        Arc::clone(body)
+    }
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let written = encoder.write_all(text).and_then(|()| encoder.finish());
+    written.expect("writing to a Vec cannot fail")
 }

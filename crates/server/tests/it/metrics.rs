@@ -5,14 +5,17 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use commands::table::Arity;
 use server::Server;
+use server::command_table::CommandTable;
+use server::metrics::catalog;
 use testkit::{Client, Value};
 
 use crate::support::connect;
 
 /// A server with a metrics endpoint, and the endpoint's port. The port was free a moment ago, and somebody
 /// else may take it: then another is tried.
-fn start() -> (Server, u16) {
+pub fn start() -> (Server, u16) {
     for _ in 0..16 {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = free.local_addr().expect("bound").port();
@@ -25,14 +28,55 @@ fn start() -> (Server, u16) {
     panic!("no port stays free");
 }
 
-fn scrape(port: u16) -> String {
+/// How a page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Text,
+    OpenMetrics,
+}
+
+/// The head and the body of the answer to a request with these headers.
+fn ask(port: u16, headers: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the endpoint listens");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: saker\r\n\r\n").expect("it reads");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
-    let (head, page) = text.split_once("\r\n\r\n").expect("a head and a page");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: saker\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers");
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head and a page");
+    let head = String::from_utf8(answer[..end].to_vec()).expect("a head is text");
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
-    page.to_owned()
+    (head, answer[end + 4..].to_vec())
+}
+
+/// A page as a client without a wish gets it.
+pub fn scrape(port: u16) -> String {
+    String::from_utf8(ask(port, "").1).expect("a page is text")
+}
+
+/// A page in this format.
+fn scrape_as(port: u16, format: Format) -> String {
+    let (accept, kind) = match format {
+        Format::Text => ("text/plain", "text/plain; version=0.0.4; charset=utf-8"),
+        Format::OpenMetrics => (
+            "application/openmetrics-text; version=1.0.0",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+    };
+    let (head, page) = ask(port, &format!("Accept: {accept}\r\n"));
+    assert!(head.contains(&format!("Content-Type: {kind}\r\n")), "{head}");
+    String::from_utf8(page).expect("a page is text")
+}
+
+/// A page that is made after what the caller did before: one is given out for a tenth of a second.
+pub fn scrape_until(port: u16, is_there: impl Fn(&str) -> bool) -> String {
+    let begun = Instant::now();
+    loop {
+        let page = scrape(port);
+        if is_there(&page) {
+            return page;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "what clients did is not in the page:\n{page}");
+    }
 }
 
 fn info(client: &mut Client) -> String {
@@ -47,36 +91,129 @@ fn a_scrape_has_the_numbers_of_info() {
     assert_eq!(client.command(&["SET", "k", "v"]), Value::Simple(b"OK".to_vec()));
     assert_eq!(client.command(&["GET", "none"]), client.command(&["GET", "none"]));
     assert!(matches!(client.command(&["INCR", "k"]), Value::Error(_)));
-    let info = info(&mut client);
     let page = scrape(port);
     for line in [
         "saker_command_calls_total{command=\"get\"} 2",
-        "saker_command_end_to_end_seconds_count{command=\"get\"} 2",
-        "saker_command_end_to_end_seconds_bucket{command=\"get\",le=\"+Inf\"} 2",
-        "saker_command_seconds_count{command=\"get\"} 2",
+        "saker_request_seconds_count 4",
+        "saker_request_seconds_bucket{le=\"0.00001\"} ",
+        "saker_request_seconds_bucket{le=\"10.0\"} 4",
         "saker_command_failed_calls_total{command=\"incr\"} 1",
         "saker_errors_total{code=\"ERR\"} 1",
         "saker_db_keys{db=\"0\"} 1",
         "saker_keyspace_misses_total 2",
         "saker_connected_clients 1",
         "saker_maxclients ",
+        "saker_start_time_seconds ",
+        "saker_open_fds ",
         "saker_io_thread_clients{thread=\"1\"}",
         "saker_thread_cpu_seconds_total{thread=\"io-0\"}",
         "saker_info{",
     ] {
         assert!(page.lines().any(|series| series.starts_with(line)), "no {line} in\n{page}");
     }
-    // Every plain number of INFO is there, under its name or that of a counter.
-    for (name, value) in info.lines().filter_map(|line| line.split_once(':')) {
-        let is_number =
-            value.parse::<i64>().is_ok() && !name.contains("git_sha1") && !name.contains("replid");
-        let short = name.strip_prefix("total_").unwrap_or(name);
-        let named = [format!("saker_{name}"), format!("saker_{short}_total"), format!("saker_{name}_total")];
-        let has = page
-            .lines()
-            .any(|line| line.split([' ', '{']).next().is_some_and(|name| named.iter().any(|n| n == name)));
-        assert!(!is_number || has, "INFO's {name} is not in the page");
+}
+
+#[test]
+fn every_number_of_info_is_a_metric_or_left_out_for_a_reason() {
+    let (server, port) = start();
+    let page = scrape(port);
+    let names: BTreeSet<&str> = page.lines().filter_map(|line| line.split([' ', '{']).next()).collect();
+    let left_out: BTreeSet<&str> =
+        catalog::LEFT_OUT.iter().flat_map(|(_, fields)| *fields).copied().collect();
+    let info = info(&mut connect(&server));
+    let fields: Vec<(&str, &str)> = info.lines().filter_map(|line| line.split_once(':')).collect();
+    for (field, value) in &fields {
+        let known = catalog::FIELDS.iter().find(|known| known.info == *field);
+        if let Some(known) = known {
+            assert!(names.contains(&*known.metric.query_name()), "{} is not in the page", known.metric.name);
+        } else if value.parse::<f64>().is_ok() && !catalog::INFO.labels.contains(field) {
+            assert!(left_out.contains(field), "INFO's {field}:{value} is new: add it to metrics/catalog.rs");
+        }
     }
+    let gone = |field: &&str| !fields.iter().any(|(name, _)| name == field);
+    let known = catalog::FIELDS.iter().map(|known| known.info);
+    let gone: Vec<&str> = known.chain(left_out.iter().copied()).filter(gone).collect();
+    assert_eq!(gone, Vec::<&str>::new(), "the catalog has fields that INFO does not have");
+}
+
+/// Runs every command that is safe for a test as it comes, in whatever way it fails: it counts as run.
+fn run_many_commands(client: &mut Client, count: usize) {
+    let never =
+        ["shutdown", "subscribe", "psubscribe", "ssubscribe", "monitor", "quit", "debug", "migrate", "auth"];
+    let waits =
+        |name: &str| name.starts_with('b') || ["wait", "waitaof", "multi", "reset", "hello"].contains(&name);
+    let table = CommandTable::new();
+    let names: Vec<&str> = table.iter().map(|command| command.full_name).collect();
+    let fit = names.iter().filter(|name| !never.contains(name) && !waits(name) && !name.contains('|'));
+    let mut ran = 0;
+    for name in fit {
+        // The first argument fits the command's arity; whether it makes sense does not matter.
+        let words: Vec<&str> = std::iter::once(*name).chain(std::iter::repeat_n("1", 8)).collect();
+        let arity = table.find(name.as_bytes()).expect("it exists").command.arity;
+        let len = match arity {
+            Arity::Exactly(len) => usize::from(len),
+            Arity::AtLeast(len) => usize::from(len).max(2),
+        };
+        client.command(&words[..len.min(words.len())]);
+        ran += 1;
+        if ran == count {
+            return;
+        }
+    }
+    panic!("only {ran} commands");
+}
+
+#[test]
+fn a_page_stays_small_however_many_commands_were_run() {
+    let (server, port) = start();
+    let mut client = connect(&server);
+    run_many_commands(&mut client, 124);
+    let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();
+    let with = |word: &str| format!("saker_{word}{{command=\"set\"");
+    let has = |page: &str, word: &str| page.contains(&with(word));
+    let calls = "command_calls_total";
+    let page = scrape_until(port, |page| page.matches("saker_command_calls_total{").count() >= 124);
+    println!("counters: {} samples, {} bytes", samples(&page), page.len());
+    assert!(
+        samples(&page) < 1500 && page.len() < 120_000,
+        "{} samples, {} bytes",
+        samples(&page),
+        page.len()
+    );
+    assert!(
+        has(&page, calls) && !has(&page, "command_latency_seconds") && !has(&page, "command_seconds_count")
+    );
+    let packed = ask(port, "Accept-Encoding: gzip\r\n").1;
+    println!("counters, gzip: {} bytes", packed.len());
+    assert!(packed.len() < 20_000, "{} bytes compressed", packed.len());
+
+    for (value, wanted) in [
+        ("histograms", &[calls, "command_seconds_bucket", "command_seconds_count"][..]),
+        ("percentiles", &[calls, "command_latency_seconds"]),
+        ("no", &[]),
+    ] {
+        client.command(&["CONFIG", "SET", "metrics-per-command", value]);
+        let others = [calls, "command_seconds_bucket", "command_seconds_count", "command_latency_seconds"];
+        let fits = |page: &str| others.iter().all(|word| has(page, word) == wanted.contains(word));
+        let page = scrape_until(port, fits);
+        println!("{value}: {} samples, {} bytes", samples(&page), page.len());
+        assert_eq!(page.contains("quantile=\"0.999\""), value == "percentiles");
+        check_page(&page, Format::Text);
+    }
+}
+
+#[test]
+fn the_form_is_what_the_scraper_asks_for() {
+    let (_server, port) = start();
+    let (head, packed) = ask(port, "Accept-Encoding: deflate;q=0.9, gzip;q=0.5\r\n");
+    assert!(head.contains("Content-Encoding: gzip\r\n"), "{head}");
+    let mut page = String::new();
+    flate2::read::GzDecoder::new(&*packed).read_to_string(&mut page).expect("it is gzip");
+    check_page(&page, Format::Text);
+    let both = "Accept: text/plain;q=0.4, application/openmetrics-text;q=0.5\r\n";
+    let (head, page) = ask(port, &format!("{both}Accept-Encoding: gzip;q=0\r\n"));
+    assert!(!head.contains("Content-Encoding"), "{head}");
+    check_page(std::str::from_utf8(&page).expect("text"), Format::OpenMetrics);
 }
 
 /// A metric family as it is announced.
@@ -98,7 +235,7 @@ fn is_name(text: &str, may_have_colon: bool) -> bool {
 }
 
 /// The labels between the braces of a series, undone of their escapes.
-fn labels(text: &str) -> Vec<(String, String)> {
+pub fn labels(text: &str) -> Vec<(String, String)> {
     let (mut labels, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {
         let (name, value) = rest.split_once("=\"").expect("a name and a quoted value");
@@ -125,31 +262,43 @@ fn labels(text: &str) -> Vec<(String, String)> {
 }
 
 /// What may stand behind the family's name in the names of its series.
-fn suffixes(kind: &str) -> &'static [&'static str] {
-    match kind {
-        "gauge" => &[""],
-        "counter" => &["_total"],
-        "summary" => &["", "_count", "_sum"],
-        "histogram" => &["_bucket", "_count", "_sum"],
-        "info" => &["_info"],
-        other => panic!("no such type: {other}"),
+fn suffixes(kind: &str, format: Format) -> &'static [&'static str] {
+    match (kind, format) {
+        ("gauge", _) | ("counter", Format::Text) => &[""],
+        ("counter", Format::OpenMetrics) => &["_total"],
+        ("summary", _) => &["", "_count", "_sum"],
+        ("histogram", _) => &["_bucket", "_count", "_sum"],
+        ("info", Format::OpenMetrics) => &["_info"],
+        (other, _) => panic!("no such type: {other}"),
     }
 }
 
-/// Checks a page against OpenMetrics 1.0, as strictly as a scraper may; gives the number of its series.
-fn check_page(page: &str) -> usize {
-    let body = page.strip_suffix("# EOF\n").expect("the end is marked");
-    assert!(body.ends_with('\n') && !body.contains("# EOF"), "and nothing is behind it");
+/// A family's announcement: its name must be new, and end as its type wants.
+fn announced(rest: &str, format: Format, names: &mut BTreeSet<String>) -> Family {
+    let (name, kind) = rest.split_once(' ').expect("a name and a type");
+    assert!(is_name(name, true), "{rest}");
+    for suffix in suffixes(kind, format) {
+        assert!(names.insert(format!("{name}{suffix}")), "{name}{suffix} comes twice");
+    }
+    // A counter's samples end in `_total` in both formats, nothing else does.
+    let is_text_counter = kind == "counter" && format == Format::Text;
+    assert_eq!(name.ends_with("_total"), is_text_counter, "{rest}");
+    Family { name: name.to_owned(), kind: kind.to_owned(), has_help: false }
+}
+
+/// Checks a page against OpenMetrics 1.0 or the text format 0.0.4, as strictly as a scraper may; gives the number
+/// of its series.
+fn check_page(page: &str, format: Format) -> usize {
+    let body = match format {
+        Format::Text => page,
+        Format::OpenMetrics => page.strip_suffix("# EOF\n").expect("the end is marked"),
+    };
+    assert!(body.ends_with('\n') && !body.lines().any(|line| line == "# EOF"), "and nothing is behind it");
     let (mut families, mut names, mut series) = (Vec::<Family>::new(), BTreeSet::new(), BTreeSet::new());
     let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for line in body.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').expect("a name and a type");
-            assert!(is_name(name, true), "{line}");
-            for suffix in suffixes(kind) {
-                assert!(names.insert(format!("{name}{suffix}")), "{name}{suffix} comes twice");
-            }
-            families.push(Family { name: name.to_owned(), kind: kind.to_owned(), has_help: false });
+            families.push(announced(rest, format, &mut names));
             continue;
         }
         let family = families.last_mut().expect("a family is announced before its series");
@@ -158,12 +307,19 @@ fn check_page(page: &str) -> usize {
             assert!(!std::mem::replace(&mut family.has_help, true), "{line} is not the first");
             continue;
         }
+        if let Some(rest) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = rest.split_once(' ').expect("a name and a unit");
+            assert_eq!((name, format), (&*family.name, Format::OpenMetrics), "{line}");
+            assert!(name.ends_with(&format!("_{unit}")) && family.kind != "info", "{line}");
+            continue;
+        }
         let (sample, value) = line.rsplit_once(' ').expect("a series and a value");
         let (name, text) = match sample.split_once('{') {
             Some((name, rest)) => (name, rest.strip_suffix('}').expect("a closing brace")),
             None => (sample, ""),
         };
-        let suffix = name.strip_prefix(&*family.name).filter(|end| suffixes(&family.kind).contains(end));
+        let suffix =
+            name.strip_prefix(&*family.name).filter(|end| suffixes(&family.kind, format).contains(end));
         assert!(family.has_help && suffix.is_some(), "{line} is not of {}", family.name);
         let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line} has no number"));
         assert!(value.is_finite() && (value >= 0.0 || family.kind == "gauge"), "{line}");
@@ -172,7 +328,9 @@ fn check_page(page: &str) -> usize {
         assert!(series.insert(format!("{name} {labels:?}")), "{line} comes twice");
         if suffix == Some("_bucket") {
             let at = labels.iter().position(|(name, _)| name == "le").expect("a limit");
-            let limit = labels.remove(at).1.parse().expect("a limit is a number");
+            let limit = labels.remove(at).1;
+            assert!(limit == "+Inf" || limit.contains('.'), "{line}: OpenMetrics wants a point");
+            let limit = limit.parse().expect("a limit is a number");
             buckets.entry(format!("{} {labels:?}", family.name)).or_default().push((limit, value));
         } else if suffix == Some("_count") && family.kind == "histogram" {
             let last = buckets[&format!("{} {labels:?}", family.name)].last().copied();
@@ -191,7 +349,8 @@ fn a_scrape_is_well_formed_whatever_clients_do() {
     let (server, port) = start();
     let mut client = connect(&server);
     client.command(&["CONFIG", "SET", "hotkeys-top-k", "3"]);
-    let before = check_page(&scrape(port));
+    client.command(&["CONFIG", "SET", "metrics-per-command", "histograms"]);
+    let before = check_page(&scrape(port), Format::Text);
     for words in [
         &["SET", "k", "v"][..],
         &["LPUSH", "k", "v"],
@@ -208,10 +367,22 @@ fn a_scrape_is_well_formed_whatever_clients_do() {
     ] {
         client.command(words);
     }
-    // A page is given out for a tenth of a second.
-    let begun = Instant::now();
-    while check_page(&scrape(port)) <= before {
-        assert!(begun.elapsed() < Duration::from_secs(10), "what clients did is not in the page");
+    scrape_until(port, |page| {
+        check_page(page, Format::Text) > before && page.contains("command_seconds_bucket")
+    });
+    let open_metrics = scrape_as(port, Format::OpenMetrics);
+    assert!(check_page(&open_metrics, Format::OpenMetrics) > before);
+    client.command(&["CONFIG", "SET", "metrics-per-command", "percentiles"]);
+    scrape_until(port, |page| check_page(page, Format::Text) > before && page.contains("quantile="));
+    // Both formats have the same samples.
+    let samples = |page: &str| -> BTreeSet<String> {
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        lines.filter_map(|line| line.rsplit_once(' ')).map(|(series, _)| series.to_owned()).collect()
+    };
+    let both = [Format::Text, Format::OpenMetrics].map(|format| samples(&scrape_as(port, format)));
+    assert_eq!(both[0], both[1]);
+    for format in [Format::Text, Format::OpenMetrics] {
+        check_page(&scrape_as(port, format), format);
     }
 }
 

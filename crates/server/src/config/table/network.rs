@@ -24,6 +24,13 @@ pub static OPTIONS: &[Opt] = &[
         "The addresses of the metrics endpoint, as in `bind`; it asks for no password. Saker only.",
     )
     .at_start(),
+    Opt::choice(
+        "metrics-per-command",
+        "counters",
+        &["no", "counters", "percentiles", "histograms"],
+        "Metrics of each command that was run: none; calls, errors and time; these and the percentiles of \
+         `latency-tracking-info-percentiles`; these and a histogram of times. Saker only.",
+    ),
     Opt::text("unixsocket", "", "The path of a Unix socket to listen on.").at_start(),
     Opt::new("unixsocketperm", Kind::Octal, "0", "Permission bits of the Unix socket; 0 leaves the umask's.")
         .at_start(),

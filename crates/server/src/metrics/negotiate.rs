@@ -1,0 +1,161 @@
+//! Which form of the page a scraper asks for, by the headers `Accept` and `Accept-Encoding` (RFC 9110, 12.5).
+//!
+//! Both hold ranges with a weight `q`: the most specific range that a form is in says how much it is wanted, and
+//! the one wanted most is given. Without a header, and when nothing we have is wanted, it is plain text as is.
+
+use super::page::Format;
+
+/// How the page's bytes are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// As they are.
+    Identity,
+    /// Compressed.
+    Gzip,
+}
+
+/// A form of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// How its samples are written.
+    pub format: Format,
+    /// How that text is encoded.
+    pub coding: Coding,
+}
+
+impl Form {
+    /// What the values of these headers ask for; none for a header that is not there.
+    pub fn asked(accept: Option<&str>, accept_encoding: Option<&str>) -> Self {
+        let accept: Vec<Range<'_>> = ranges(accept).collect();
+        // The same weight, as of `*/*`, gives the format that everything reads.
+        let wants_open_metrics = weight(&accept, |range| matches_format(range, Format::OpenMetrics))
+            > weight(&accept, |range| matches_format(range, Format::Text));
+        let encoding: Vec<Range<'_>> = ranges(accept_encoding).collect();
+        let of_coding = |names: &[&str]| {
+            weight(&encoding, |range| match range.name {
+                "*" => Some(0),
+                name => names.iter().any(|known| known.eq_ignore_ascii_case(name)).then_some(1),
+            })
+        };
+        // Identity is welcome unless it is refused, and its weight matters only when it is written.
+        let gzip = of_coding(&["gzip", "x-gzip"]);
+        let wants_gzip = gzip > 0 && gzip >= of_coding(&["identity"]);
+        Self {
+            format: if wants_open_metrics { Format::OpenMetrics } else { Format::Text },
+            coding: if wants_gzip { Coding::Gzip } else { Coding::Identity },
+        }
+    }
+}
+
+/// One range of such a header: `text/*;version=0.0.4;q=0.5`.
+struct Range<'h> {
+    name: &'h str,
+    version: Option<&'h str>,
+    /// `q` in thousandths.
+    weight: u32,
+}
+
+fn ranges(header: Option<&str>) -> impl Iterator<Item = Range<'_>> {
+    header.unwrap_or_default().split(',').map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let mut range = Range { name: parts.next().unwrap_or_default(), version: None, weight: 1000 };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            let value = value.trim().trim_matches('"');
+            match name.trim() {
+                "q" | "Q" => range.weight = thousandths(value),
+                "version" => range.version = Some(value),
+                _ => {}
+            }
+        }
+        range
+    })
+}
+
+/// A weight from 0 to 1; what is none is 0.
+fn thousandths(text: &str) -> u32 {
+    let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.map_or(0, |number| (number * 1000.0).round() as u32)
+}
+
+/// The weight by the most specific range that `specificity` gives a number for; 0 without one.
+fn weight(ranges: &[Range<'_>], specificity: impl Fn(&Range<'_>) -> Option<u32>) -> u32 {
+    let matching = ranges.iter().filter_map(|range| Some((specificity(range)?, range.weight)));
+    matching.max().map_or(0, |(_, weight)| weight)
+}
+
+/// How specific a range is that `format` is in.
+fn matches_format(range: &Range<'_>, format: Format) -> Option<u32> {
+    let (exact, group, version) = match format {
+        Format::Text => ("text/plain", "text/*", "0.0.4"),
+        Format::OpenMetrics => ("application/openmetrics-text", "application/*", "1.0.0"),
+    };
+    match range.name {
+        "*/*" => Some(0),
+        name if name.eq_ignore_ascii_case(group) => Some(1),
+        name if name.eq_ignore_ascii_case(exact) => match range.version {
+            None => Some(2),
+            Some(asked) => (asked == version).then_some(3),
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_the_one_wanted_most() {
+        let check = |accept: Option<&str>, expected: Format| {
+            assert_eq!(Form::asked(accept, None).format, expected, "{accept:?}");
+        };
+        check(None, Format::Text);
+        check(Some(""), Format::Text);
+        check(Some("*/*"), Format::Text);
+        check(Some("text/plain"), Format::Text);
+        check(Some("image/png"), Format::Text);
+        check(Some("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"), Format::Text);
+        check(Some("application/openmetrics-text"), Format::OpenMetrics);
+        check(Some("Application/OpenMetrics-Text; version=\"1.0.0\"; charset=utf-8"), Format::OpenMetrics);
+        check(Some("application/*, text/plain;q=0.5"), Format::OpenMetrics);
+        check(Some("application/openmetrics-text;q=0, */*"), Format::Text);
+        check(Some("application/openmetrics-text;q=0.4,text/plain;q=0.5"), Format::Text);
+        check(Some("application/openmetrics-text;q=0.5 , text/plain;q=0.499"), Format::OpenMetrics);
+        check(Some("application/openmetrics-text;q=nonsense"), Format::Text);
+        check(Some("application/openmetrics-text;version=0.0.1"), Format::Text);
+        // Prometheus 2 and 3.
+        check(
+            Some(
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                 text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            ),
+            Format::OpenMetrics,
+        );
+        check(
+            Some(
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                 application/openmetrics-text;version=0.0.1;q=0.5,\
+                 text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            ),
+            Format::OpenMetrics,
+        );
+        check(Some("text/plain;version=0.0.4;q=1,*/*;q=0.1"), Format::Text);
+    }
+
+    #[test]
+    fn gzip_is_given_to_who_wants_it() {
+        let check = |accept_encoding: Option<&str>, expected: Coding| {
+            assert_eq!(Form::asked(None, accept_encoding).coding, expected, "{accept_encoding:?}");
+        };
+        check(None, Coding::Identity);
+        check(Some(""), Coding::Identity);
+        check(Some("gzip"), Coding::Gzip);
+        check(Some("deflate, GZIP;q=0.5, br"), Coding::Gzip);
+        check(Some("x-gzip"), Coding::Gzip);
+        check(Some("*"), Coding::Gzip);
+        check(Some("gzip;q=0, *"), Coding::Identity);
+        check(Some("gzip; q=0.0"), Coding::Identity);
+        check(Some("gzip;q=0.5, identity;q=0.8"), Coding::Identity);
+        check(Some("deflate, br"), Coding::Identity);
+    }
+}
