@@ -44,7 +44,7 @@ fn advice(event: &str) -> &'static [&'static str] {
         ],
         "fast-command" => {
             &["A command with little to do was held up. Its thread may have had no core: compare \
-             saker_thread_wait_seconds of the metrics endpoint, or look for other busy processes. Or it waited \
+             saker_thread_wait_seconds_total of the metrics endpoint, or look for other busy processes. Or it waited \
              for a shard's lock behind a slow command on a key of the same shard: see SLOWLOG GET."]
         }
         "command-unblocking" => &[

@@ -24,6 +24,7 @@ mod memory;
 mod metrics;
 mod migrate;
 mod monitor;
+mod monitoring;
 mod pubsub;
 mod queue;
 mod requests;

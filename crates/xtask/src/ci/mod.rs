@@ -7,6 +7,7 @@ mod compare;
 pub mod fuzz;
 mod libraries;
 mod peer;
+mod prometheus;
 pub mod release;
 mod sanitize;
 
@@ -72,6 +73,12 @@ pub const STEPS: &[Step] = &[
         about: "the release server builds; its size",
         remedy: "`cargo build --release` shows the same",
         run: release::step,
+    },
+    Step {
+        name: "prometheus",
+        about: "promtool on the metrics of a server, the alert rules and the dashboard's expressions",
+        remedy: "the log has promtool's words; `promtool check rules packaging/prometheus/alerts.yml` repeats the first",
+        run: prometheus::step,
     },
     Step {
         name: "redis-cli",
