@@ -41,7 +41,7 @@ pub use event::{CloseReason, Event};
 pub use event_loop::EventLoop;
 pub use id::{ConnId, ListenerId};
 pub use input::Inputs;
-pub use listener::Listener;
+pub use listener::{Listener, UNIX_PATH_LEN_MAX};
 pub use options::{Backend, BackendChoice, LoopOptions};
 pub use output::Outputs;
 pub use socket::Socket;

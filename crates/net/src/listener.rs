@@ -13,6 +13,9 @@ use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
 
 use crate::{Address, Socket};
 
+/// The most bytes that the path of a Unix socket may have: the kernel's field for it ends with a zero.
+pub const UNIX_PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
 /// A socket that clients connect to. A Unix socket's file is not removed when this is dropped:
 /// whoever chose the path decides.
 #[derive(Debug)]
@@ -38,15 +41,23 @@ impl Listener {
         Ok(Self { socket, local: Address::Tcp(local) })
     }
 
-    /// Listens on a Unix socket at `path`, replacing a socket file that is there (another kind of
-    /// file is left alone and the bind fails). `mode` sets the file's permission bits; `None` leaves
-    /// what the process's umask gives.
+    /// Listens on a Unix socket at `path`, replacing a socket file that is there and that nobody
+    /// listens on any more. Where somebody does, the error is `AddrInUse`; another kind of file is left
+    /// alone, too (`AlreadyExists`); a path of more than [`UNIX_PATH_LEN_MAX`] bytes is `InvalidInput`.
+    /// `mode` sets the file's permission bits; `None` leaves what the process's umask gives.
     pub fn unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
-        if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-            fs::remove_file(path)?;
+        let address = SockAddr::unix(path)?;
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => {
+                refuse_live(&address)?;
+                fs::remove_file(path)?;
+            }
+            Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+            // The bind says it better.
+            Err(_) => {}
         }
         let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.bind(&SockAddr::unix(path)?)?;
+        socket.bind(&address)?;
         if let Some(mode) = mode {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
@@ -83,6 +94,20 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Fails unless the socket file at `address` is one that nobody listens on.
+fn refuse_live(address: &SockAddr) -> io::Result<()> {
+    let probe = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Where the backlog is full, connecting would wait otherwise.
+    probe.set_nonblocking(true)?;
+    match probe.connect(address) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        // Without permission to connect nobody knows whether it is in use.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        // Connected, or a full backlog, or a socket of another type.
+        _ => Err(io::ErrorKind::AddrInUse.into()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use endings::a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up
 use fairness::floods_leave_room_for_others;
 use net::{
     Address, Backend, BackendChoice, CloseReason, ConnId, Event, EventLoop, Listener, LoopOptions, Socket,
+    UNIX_PATH_LEN_MAX,
 };
 use outgoing::{
     a_connection_begun_by_the_loop_sends_when_it_is_there, a_connection_that_is_refused_is_reported_closed,
@@ -592,8 +594,17 @@ fn a_unix_socket_serves_and_has_its_mode(backend: BackendChoice) {
     let path = folder.path().join("socket");
     let mut served = Served::start(backend);
     for _ in 0..2 {
-        // The second time replaces the file that the first left behind.
-        let listener = Listener::unix(&path, Some(0o770), 16).unwrap();
+        // The second time replaces the file that the first left behind, once nobody listens there any more.
+        let listener = loop {
+            match Listener::unix(&path, Some(0o770), 16) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    served.turn(Duration::from_millis(1));
+                }
+                made => break made.unwrap(),
+            }
+        };
+        let second = Listener::unix(&path, None, 16).unwrap_err();
+        assert_eq!(second.kind(), ErrorKind::AddrInUse);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o770);
         let id = served.event_loop.add_listener(listener).unwrap();
         let mut client = UnixStream::connect(&path).unwrap();
@@ -614,7 +625,9 @@ fn a_unix_socket_serves_and_has_its_mode(backend: BackendChoice) {
         served.event_loop.remove_listener(id);
     }
     std::fs::write(folder.path().join("file"), "precious").unwrap();
-    assert!(Listener::unix(&folder.path().join("file"), None, 16).is_err());
+    let refused = |path: &Path| Listener::unix(path, None, 16).unwrap_err().kind();
+    assert_eq!(refused(&folder.path().join("file")), ErrorKind::AlreadyExists);
+    assert_eq!(refused(Path::new(&"x".repeat(UNIX_PATH_LEN_MAX + 1))), ErrorKind::InvalidInput);
     assert_eq!(std::fs::read(folder.path().join("file")).unwrap(), b"precious");
 }
 
