@@ -35,6 +35,7 @@ pub mod info;
 pub mod latency;
 pub mod limits;
 mod listen;
+mod log_file;
 pub mod logging;
 pub mod memory_limit;
 pub mod metrics;

@@ -11,11 +11,10 @@
 //! in UTC. Level and forms may change while the server runs: each line reads them anew.
 
 use std::fmt::{self, Write as _};
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracing::field::{Field, Visit};
@@ -29,6 +28,8 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, reload};
 
+use crate::log_file::LogFile;
+
 /// The words of `log-format`.
 pub const FORMATS: &[&str] = &["legacy", "logfmt", "json"];
 /// The words of `log-timestamp-format`.
@@ -36,26 +37,61 @@ pub const TIME_FORMATS: &[&str] = &["legacy", "iso8601", "milliseconds"];
 
 /// The filter of the process's log, once there is one.
 static FILTER: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+/// Where the process's log goes, once there is one.
+static TARGET: OnceLock<Target> = OnceLock::new();
 /// The places of the current forms in [`FORMATS`] and [`TIME_FORMATS`]. Relaxed: a line written while they
 /// change may have either.
 static FORMAT: AtomicU8 = AtomicU8::new(0);
 static TIME_FORMAT: AtomicU8 = AtomicU8::new(0);
 
+enum Target {
+    StandardOutput,
+    File(Arc<LogFile>),
+}
+
 /// Starts logging to `file`, or to standard output, from `loglevel` on. Once per process; an embedded
-/// server leaves it to its host.
+/// server leaves it to its host. What cannot be written is lost, and nothing else happens.
 pub fn start(loglevel: &str, file: Option<&Path>) -> io::Result<()> {
-    let writer = match file {
-        None => BoxMakeWriter::new(io::stdout),
+    let (writer, target) = match file {
+        None => (BoxMakeWriter::new(io::stdout), Target::StandardOutput),
         Some(path) => {
-            BoxMakeWriter::new(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?))
+            let file = Arc::new(LogFile::open(path, loss)?);
+            (BoxMakeWriter::new(Arc::clone(&file)), Target::File(file))
         }
     };
     let (filter, handle) = reload::Layer::new(level_filter(loglevel));
-    let lines = tracing_subscriber::fmt::layer().with_ansi(false).event_format(Lines).with_writer(writer);
+    // Without `log_internal_errors`: it panics where standard error has gone with the terminal, too.
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .event_format(Lines)
+        .log_internal_errors(false)
+        .with_writer(writer);
     tracing_subscriber::registry().with(filter.and_then(lines)).try_init().map_err(io::Error::other)?;
     // A second start has failed above.
     let _ = FILTER.set(handle);
+    let _ = TARGET.set(target);
     Ok(())
+}
+
+/// Opens the log file anew, for a process that has rotated it. `None` where the log is no file.
+pub fn reopen() -> Option<io::Result<()>> {
+    match TARGET.get()? {
+        Target::StandardOutput => None,
+        Target::File(file) => Some(file.reopen()),
+    }
+}
+
+/// Whether errors in the log stand on standard output.
+pub fn shows_errors_on_stdout() -> bool {
+    let filter = FILTER.get().and_then(|filter| filter.clone_current());
+    matches!(TARGET.get(), Some(Target::StandardOutput)) && filter.is_some_and(|level| level >= Level::ERROR)
+}
+
+/// The line for so many lines that were lost.
+fn loss(lines: u64) -> String {
+    let mut line = Line::now(Level::WARN);
+    line.message = format!("Lines of the log could not be written and are lost: {lines}");
+    line.chosen_text() + "\n"
 }
 
 /// Takes over a new `loglevel`. Nothing happens in a process that logs its own way.
@@ -99,11 +135,9 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut line = Line::new(*event.metadata().level(), since.as_millis() as u64);
+        let mut line = Line::now(*event.metadata().level());
         event.record(&mut line);
-        let time_format = TIME_FORMATS[usize::from(TIME_FORMAT.load(Relaxed))];
-        writeln!(writer, "{}", line.text(FORMATS[usize::from(FORMAT.load(Relaxed))], time_format))
+        writeln!(writer, "{}", line.chosen_text())
     }
 }
 
@@ -148,6 +182,11 @@ impl Visit for Line {
 }
 
 impl Line {
+    fn now(level: Level) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::new(level, since.as_millis() as u64)
+    }
+
     fn new(level: Level, unix_ms: u64) -> Self {
         Self { level, unix_ms, message: String::new(), fields: Vec::new() }
     }
@@ -159,6 +198,12 @@ impl Line {
             }
             value => self.fields.push((field.name(), value)),
         }
+    }
+
+    /// The line as `log-format` and `log-timestamp-format` want it now.
+    fn chosen_text(&self) -> String {
+        let time_format = TIME_FORMATS[usize::from(TIME_FORMAT.load(Relaxed))];
+        self.text(FORMATS[usize::from(FORMAT.load(Relaxed))], time_format)
     }
 
     /// The line in one of [`FORMATS`], its time in one of [`TIME_FORMATS`].
