@@ -1,7 +1,7 @@
 //! Building and starting a server.
 
 use std::io;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
@@ -24,57 +24,16 @@ use crate::errors::ErrorCounts;
 use crate::follow::Follows;
 use crate::hot_keys::HotKeys;
 use crate::limits;
-use crate::listen::listen;
+use crate::listen::{listen, patiently};
 use crate::metrics;
 use crate::monitor::Monitors;
 use crate::session::Registry;
 use crate::settings::{Settings, SharedSettings};
 use crate::shared::{GateSlot, MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
+use crate::start_error::{Place, StartError};
 use crate::stats::ThreadStats;
 use crate::tracking::Tracking;
 use crate::worker::{Worker, unix_ms};
-
-/// Why a server does not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// An address cannot be listened on.
-    Listen {
-        /// The address.
-        address: String,
-        /// Why.
-        error: io::Error,
-    },
-    /// The event loop cannot be set up.
-    EventLoop(io::Error),
-    /// A thread cannot be started.
-    Thread(io::Error),
-    /// An option has no such value, or there is no such option.
-    Option {
-        /// The option.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// A word of `bind` is no address and no host's name.
-    NoAddress(String),
-    /// No TCP and no Unix socket: nobody could reach the server.
-    NowhereToListen,
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            StartError::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
-            StartError::EventLoop(error) => write!(f, "cannot set up an event loop: {error}"),
-            StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
-            StartError::Option { name, reason } => write!(f, "option '{name}': {reason}"),
-            StartError::NoAddress(address) => write!(f, "cannot listen on {address}: no such address"),
-            StartError::NowhereToListen => f.write_str("Configured to not listen anywhere, exiting."),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// What a server is started with: the options of the configuration, at their defaults until told
 /// otherwise (127.0.0.1 and ::1, port 6379, one I/O thread per core).
@@ -217,8 +176,12 @@ impl Builder {
 /// The listeners of the metrics endpoint, none when it is off.
 fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartError> {
     let Some(port) = start.metrics_port else { return Ok(Vec::new()) };
-    metrics::listen(&start.metrics_addresses, port)
-        .map_err(|(address, error)| StartError::Listen { address: address.to_string(), error })
+    let failed = |(address, error): (SocketAddr, io::Error)| StartError::Listen {
+        place: Place::Metrics(port),
+        address: address.to_string(),
+        error,
+    };
+    patiently(|| metrics::listen(&start.metrics_addresses, port).map_err(failed))
 }
 
 /// Raises the limit of open files for `maxclients`, or lowers `maxclients` to what is possible.

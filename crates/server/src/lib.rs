@@ -52,13 +52,15 @@ pub mod settings;
 pub mod shared;
 pub mod slowlog;
 pub mod spikes;
+pub mod start_error;
 pub mod stats;
 pub mod timing;
 pub mod tracking;
 pub mod transaction;
 pub mod worker;
 
-pub use builder::{Builder, Server, StartError};
+pub use builder::{Builder, Server};
+pub use start_error::StartError;
 
 /// Counts every byte, per thread; mimalloc underneath.
 #[global_allocator]

@@ -2,32 +2,60 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use net::{Address, Listener};
 use rustix::io::Errno;
 
-use crate::builder::StartError;
 use crate::config::apply::{BindAddress, StartOptions};
 use crate::shared::{Message, Shared};
+use crate::start_error::{Place, StartError};
 
 /// How often another port is tried when any will do and one address has it free but another has not.
 const ANY_PORT_ATTEMPTS: usize = 16;
+
+/// How long a taken address is tried: after a `kill -9` the kernel ends an io_uring, and with it the listening
+/// sockets, some 0.1 s later than the process, and a supervisor starts the next one at once.
+const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
+/// The pause between two attempts.
+const TAKEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens where `start` says. Gives the TCP port, where there is one.
 pub fn listen(start: &StartOptions) -> Result<(Vec<Listener>, Option<u16>), StartError> {
     let (mut listeners, mut port) = (Vec::new(), None);
     if let Some(wanted) = start.port.filter(|_| !start.addresses.is_empty()) {
-        let found = tcp(&start.addresses, wanted, start.tcp_backlog)?;
+        let found = patiently(|| tcp(&start.addresses, wanted, start.tcp_backlog))?;
         (listeners, port) = (found.0, Some(found.1));
     }
     if let Some((path, mode)) = &start.unix_socket {
-        let failed = |error| StartError::Listen { address: path.display().to_string(), error };
-        listeners.push(Listener::unix(path, *mode, start.tcp_backlog).map_err(failed)?);
+        let address = || path.display().to_string();
+        let failed = |error| StartError::Listen { place: Place::UnixSocket, address: address(), error };
+        listeners.push(patiently(|| Listener::unix(path, *mode, start.tcp_backlog).map_err(failed))?);
     }
     if listeners.is_empty() {
         return Err(StartError::NowhereToListen);
     }
     Ok((listeners, port))
+}
+
+/// Repeats `attempt` while the address is taken, for [`TAKEN_TRIED_FOR`].
+pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, StartError> {
+    let begun = Instant::now();
+    let mut waits = false;
+    loop {
+        match attempt() {
+            Err(StartError::Listen { address, error, .. })
+                if error.kind() == io::ErrorKind::AddrInUse && begun.elapsed() < TAKEN_TRIED_FOR =>
+            {
+                if !waits {
+                    tracing::info!("{address} is in use, trying again for a second.");
+                }
+                waits = true;
+                std::thread::sleep(TAKEN_PAUSE);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Makes a running server listen on `addresses` at `port` (`None`: nowhere) instead of the TCP addresses it
@@ -67,8 +95,7 @@ pub fn listen_elsewhere(
 fn tcp(addresses: &[BindAddress], port: u16, backlog: u32) -> Result<(Vec<Listener>, u16), StartError> {
     for attempt in 1.. {
         match tcp_once(addresses, port, backlog) {
-            Err(StartError::Listen { error, .. })
-                if port == 0 && error.kind() == io::ErrorKind::AddrInUse && attempt < ANY_PORT_ATTEMPTS => {}
+            Err(error) if port == 0 && error.is_taken() && attempt < ANY_PORT_ATTEMPTS => {}
             result => return result,
         }
     }
@@ -87,7 +114,10 @@ fn tcp_once(addresses: &[BindAddress], port: u16, backlog: u32) -> Result<(Vec<L
                 listeners.push(listener);
             }
             Err(error) if optional && is_missing(&error) => {}
-            Err(error) => return Err(StartError::Listen { address: address.to_string(), error }),
+            Err(error) => {
+                let (place, address) = (Place::Clients(port), address.to_string());
+                return Err(StartError::Listen { place, address, error });
+            }
         }
     }
     Ok((listeners, port))
@@ -123,6 +153,21 @@ mod tests {
         assert_ne!(port, 0);
         let wanted = tcp(&[address("192.0.2.1", false)], 0, 16);
         assert!(matches!(wanted, Err(StartError::Listen { .. })));
+    }
+
+    #[test]
+    fn a_port_that_becomes_free_within_a_second_is_taken() {
+        let (taken, port) = tcp(&[address("127.0.0.1", false)], 0, 16).expect("a free port");
+        let attempts = std::cell::Cell::new(0);
+        let taken = std::cell::RefCell::new(Some(taken));
+        let found = patiently(|| {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() == 3 {
+                taken.take();
+            }
+            tcp(&[address("127.0.0.1", false)], port, 16)
+        });
+        assert_eq!((found.expect("free").1, attempts.get()), (port, 3));
     }
 
     #[test]

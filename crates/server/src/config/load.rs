@@ -11,7 +11,7 @@ use stdx::glob::glob_match;
 use stdx::quoted::split_quoted;
 
 use super::apply::path;
-use super::parse::{ConfigError, Directive, parse_config, parse_line};
+use super::parse::{ConfigError, Directive, Place, parse_config, parse_line};
 use super::rewrite::quoted;
 use super::store::ConfigStore;
 
@@ -53,10 +53,16 @@ impl std::fmt::Display for LoadError {
             LoadError::Config(error) => error.fmt(f),
             LoadError::File { path, error } => {
                 let reason = reason(error);
-                write!(f, "Fatal error, can't open config file '{}': {reason}", path.display())
+                write!(f, "Fatal error, can't open config file '{}': {reason}", path.display())?;
+                match port_in(path) {
+                    Some(port) => write!(f, ". To listen on port {port}: saker-server --port {port}"),
+                    None => Ok(()),
+                }
             }
             LoadError::Input(error) => write!(f, "Fatal error, can't read config from stdin: {error}"),
-            LoadError::Argument(argument) => write!(f, "'{argument}' is not supported"),
+            LoadError::Argument(argument) => {
+                write!(f, "saker-server: '{argument}' is not supported. Try 'saker-server --help'.")
+            }
         }
     }
 }
@@ -67,6 +73,11 @@ impl From<ConfigError> for LoadError {
     fn from(error: ConfigError) -> Self {
         LoadError::Config(error)
     }
+}
+
+/// The port that somebody may have meant who has named a file of digits.
+fn port_in(path: &Path) -> Option<u16> {
+    path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }
 
 /// The system's words for an error, without its number.
@@ -123,10 +134,9 @@ fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadE
     }
     for (index, line) in argument_lines(args).iter().enumerate() {
         let on_command_line = |error: LoadError| match error {
-            LoadError::Config(error) => LoadError::Config(ConfigError {
-                place: format!("the command line, at option {}", index + 1),
-                ..error
-            }),
+            LoadError::Config(error) => {
+                LoadError::Config(ConfigError { place: Place::CommandLine(index + 1), ..error })
+            }
             other => other,
         };
         let parsed = parse_line(index + 1, line).map_err(|error| on_command_line(error.into()))?;
@@ -205,8 +215,24 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
         }
         return included(pattern).iter().try_for_each(|file| load_file(store, file, depth + 1));
     }
-    let refused = |reason: super::value::Refusal| ConfigError::of(directive, reason);
+    let refused = |reason: super::value::Refusal| {
+        let hint = unknown_hint(&directive.name).unwrap_or_default();
+        ConfigError::of(directive, format!("{reason}{hint}"))
+    };
     Ok(store.load(&directive.name, &directive.words).map_err(refused)?)
+}
+
+/// What to say of a directive that does not exist, with the name of an option that is much like it.
+fn unknown_hint(name: &[u8]) -> Option<String> {
+    if name == b"rename-command" || super::table::find(name).is_some() {
+        return None;
+    }
+    let name = String::from_utf8_lossy(name);
+    let hint = match super::table::nearest(&name) {
+        Some(nearest) => format!(": there is no option '{name}'; did you mean '{nearest}'?"),
+        None => format!(": there is no option '{name}'; docs/options.md lists all"),
+    };
+    Some(hint)
 }
 
 /// The files that an `include` names, in the order of their names; without wildcards the file itself,
@@ -330,11 +356,28 @@ mod tests {
         );
         fails(
             &["--port", "abc"],
-            "Reading the command line, at option 1\n>>> 'port \"abc\"'\nargument couldn't",
+            "saker-server: option 1 of the command line, 'port \"abc\"': argument couldn't be parsed into an \
+             integer. Try 'saker-server --help'.",
         );
-        fails(&["--port", "1", "--foo"], "at option 2\n>>> 'foo'\nBad directive");
+        let foo = "option 2 of the command line, 'foo': Bad directive or wrong number of arguments: there is no \
+                   option 'foo'; docs/options.md lists all. Try";
+        fails(&["--port", "1", "--foo"], foo);
+        let prot =
+            "Bad directive or wrong number of arguments: there is no option 'prot'; did you mean 'port'? Try";
+        fails(&["--prot", "1"], prot);
+        fails(&["--maxmemmory", "1"], "did you mean 'maxmemory'?");
+        fails(&["--max-memory", "1"], "did you mean 'maxmemory'?");
+        fails(&["--PORT", "x"], "argument couldn't be parsed into an integer. Try");
+        check(
+            "io-thread 1",
+            "wrong number of arguments: there is no option 'io-thread'; did you mean 'io-threads'?",
+        );
+        fails(
+            &["/no/such/7970"],
+            "No such file or directory. To listen on port 7970: saker-server --port 7970",
+        );
         fails(&["--port"], "wrong number of arguments");
-        fails(&["--port", "--hz", "7"], "'port \"--hz\" \"7\"'\nwrong number of arguments");
+        fails(&["--port", "--hz", "7"], "'port \"--hz\" \"7\"': wrong number of arguments");
         fails(&["--shutdown-on-sigint", "save nosave"], "SAVE and NOSAVE can't be used simultaneously");
         fails(&["--sentinel"], "'--sentinel' is not supported");
         fails(&["-x"], "'-x' is not supported");

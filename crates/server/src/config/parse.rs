@@ -19,31 +19,51 @@ pub struct Directive {
 /// A line that cannot be taken, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where: "the configuration file, at line 3".
-    pub place: String,
-    /// The line as written.
+    /// Where it stands.
+    pub place: Place,
+    /// The line as written, or what an argument would be as a line.
     pub line: Vec<u8>,
     /// Why.
     pub reason: String,
+}
+
+/// Where a line of the configuration stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A line of a configuration file, from 1 on.
+    FileLine(usize),
+    /// An option of the command line, from 1 on.
+    CommandLine(usize),
 }
 
 impl ConfigError {
     /// That `directive` of a configuration file cannot be taken.
     pub fn of(directive: &Directive, reason: impl Into<String>) -> Self {
         Self {
-            place: format!("the configuration file, at line {}", directive.line_number),
+            place: Place::FileLine(directive.line_number),
             line: directive.line.clone(),
             reason: reason.into(),
         }
     }
 }
 
+/// For a file the lines that Redis writes, since tools look for them; for the command line one line, with the option
+/// and the reason in the same order.
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "\n*** FATAL CONFIG FILE ERROR (Saker {}) ***", env!("CARGO_PKG_VERSION"))?;
-        writeln!(f, "Reading {}", self.place)?;
-        writeln!(f, ">>> '{}'", String::from_utf8_lossy(&self.line))?;
-        write!(f, "{}", self.reason)
+        let (line, reason) = (String::from_utf8_lossy(&self.line), &self.reason);
+        match self.place {
+            Place::FileLine(number) => {
+                writeln!(f, "\n*** FATAL CONFIG FILE ERROR (Saker {}) ***", env!("CARGO_PKG_VERSION"))?;
+                writeln!(f, "Reading the configuration file, at line {number}")?;
+                write!(f, ">>> '{line}'\n{reason}")
+            }
+            Place::CommandLine(number) => {
+                let end = if reason.ends_with(['.', '?']) { "" } else { "." };
+                write!(f, "saker-server: option {number} of the command line, '{line}': {reason}{end} ")?;
+                f.write_str("Try 'saker-server --help'.")
+            }
+        }
     }
 }
 

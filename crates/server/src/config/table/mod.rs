@@ -47,7 +47,7 @@ pub static THEMES: &[Theme] = &[
 ];
 
 /// Why options of persistence do nothing.
-const NO_PERSISTENCE: &str = "all data is in memory only so far";
+pub const NO_PERSISTENCE: &str = "all data is in memory only so far";
 /// Why options of replication do nothing.
 const NO_REPLICATION: &str = "there is no replication so far";
 /// Why options of cluster mode do nothing.
@@ -120,6 +120,15 @@ pub fn names() -> &'static [Named] {
 pub fn find(name: &[u8]) -> Option<Named> {
     let name = name.to_ascii_lowercase();
     TABLE.by_name.get(std::str::from_utf8(&name).ok()?).copied()
+}
+
+/// The name that is most like `name`, where one is so much like it that `name` may be a slip. O(names).
+pub fn nearest(name: &str) -> Option<&'static str> {
+    /// From 0, nothing in common, to 1, the same: a letter too many or two that changed places give 0.9 and more.
+    const LIKE: f64 = 0.9;
+    let shown = names().iter().filter(|named| !named.id.option().hidden);
+    let like = shown.map(|named| (strsim::jaro_winkler(name, named.name), named.name));
+    like.filter(|(like, _)| *like >= LIKE).max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
 /// The option called `name`.

@@ -1,0 +1,153 @@
+//! Why a server does not start, in words that say what to do.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use net::UNIX_PATH_LEN_MAX;
+
+/// Why a server does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    Listen {
+        /// What asks for it.
+        place: Place,
+        /// The address, or the path.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The event loop cannot be set up.
+    EventLoop(io::Error),
+    /// A thread cannot be started.
+    Thread(io::Error),
+    /// An option has no such value, or there is no such option.
+    Option {
+        /// The option.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A word of `bind` or `metrics-bind` is no address and no host's name.
+    NoAddress(String),
+    /// No TCP and no Unix socket: nobody could reach the server.
+    NowhereToListen,
+}
+
+/// What clients connect to, or scrapers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `port` and `bind`.
+    Clients(u16),
+    /// `metrics-port` and `metrics-bind`.
+    Metrics(u16),
+    /// `unixsocket`.
+    UnixSocket,
+}
+
+impl StartError {
+    /// Whether somebody else has the address.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, StartError::Listen { error, .. } if error.kind() == ErrorKind::AddrInUse)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Listen { place: Place::UnixSocket, address, error } => unix_socket(f, address, error),
+            StartError::Listen { place: Place::Clients(port), address, error } => {
+                tcp(f, ("port", "bind", *port), address, error)
+            }
+            StartError::Listen { place: Place::Metrics(port), address, error } => {
+                tcp(f, ("metrics-port", "metrics-bind", *port), address, error)
+            }
+            StartError::EventLoop(error) => write!(f, "cannot set up an event loop: {error}"),
+            StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            StartError::Option { name, reason } => write!(f, "option '{name}': {reason}"),
+            StartError::NoAddress(address) => {
+                write!(f, "cannot listen on {address}: no such address; correct --bind or --metrics-bind")
+            }
+            StartError::NowhereToListen => f.write_str(
+                "Configured to not listen anywhere, exiting. Give --port and --bind, or --unixsocket.",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Begins as Redis' line: tools look for it to try another port.
+fn tcp(
+    f: &mut fmt::Formatter<'_>,
+    (port_option, address_option, port): (&str, &str, u16),
+    address: &str,
+    error: &io::Error,
+) -> fmt::Result {
+    write!(f, "Failed listening on port {port} (tcp, option '{port_option}'), aborting: ")?;
+    match error.kind() {
+        ErrorKind::AddrInUse => write!(
+            f,
+            "{address}: Address already in use. Stop the process that listens there, or choose another port \
+             with --{port_option}."
+        ),
+        ErrorKind::PermissionDenied if port < 1024 => write!(
+            f,
+            "{address}: Permission denied. Ports below 1024 need root or CAP_NET_BIND_SERVICE: choose another \
+             with --{port_option}."
+        ),
+        ErrorKind::AddrNotAvailable => write!(
+            f,
+            "this machine does not have the address of {address}. Correct --{address_option}, or write '-' \
+             before an address that may be missing."
+        ),
+        _ => write!(f, "{address}: {error} (options '{port_option}' and '{address_option}')"),
+    }
+}
+
+fn unix_socket(f: &mut fmt::Formatter<'_>, path: &str, error: &io::Error) -> fmt::Result {
+    f.write_str("Failed opening Unix socket (option 'unixsocket'), aborting: ")?;
+    match error.kind() {
+        ErrorKind::InvalidInput if path.len() > UNIX_PATH_LEN_MAX => write!(
+            f,
+            "the path has {} bytes, at most {UNIX_PATH_LEN_MAX} are possible: {path}. Choose a shorter one with \
+             --unixsocket.",
+            path.len()
+        ),
+        ErrorKind::AddrInUse => write!(
+            f,
+            "{path}: Address already in use. A running process listens there: stop it, or choose another path \
+             with --unixsocket."
+        ),
+        ErrorKind::AlreadyExists => {
+            write!(f, "{path} exists and is no socket. Remove it, or choose another path with --unixsocket.")
+        }
+        ErrorKind::NotFound => {
+            write!(f, "{path}: {error}. Create the folder, or choose another path with --unixsocket.")
+        }
+        _ => write!(f, "{path}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(place: Place, error: ErrorKind, words: &[&str]) {
+        let error = StartError::Listen { place, address: "1.2.3.4:80".to_owned(), error: error.into() };
+        let text = error.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_line_names_the_option_and_the_remedy() {
+        check(Place::Clients(80), ErrorKind::AddrInUse, &["on port 80 (tcp", "1.2.3.4:80", "--port"]);
+        check(Place::Metrics(80), ErrorKind::AddrInUse, &["option 'metrics-port'", "--metrics-port"]);
+        check(Place::Clients(80), ErrorKind::PermissionDenied, &["below 1024"]);
+        check(Place::Metrics(80), ErrorKind::AddrNotAvailable, &["--metrics-bind"]);
+        check(Place::Clients(80), ErrorKind::OutOfMemory, &["'port'", "'bind'"]);
+        check(Place::UnixSocket, ErrorKind::AddrInUse, &["A running process", "--unixsocket"]);
+        check(Place::UnixSocket, ErrorKind::AlreadyExists, &["is no socket"]);
+    }
+}
