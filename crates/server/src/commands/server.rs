@@ -120,12 +120,13 @@ static SHUTDOWN: Command<Runner> = Command {
 };
 /// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: no reply, the connection ends with the server.
 fn shutdown(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let (mut nosave, mut save, mut abort) = (false, false, false);
+    let (mut nosave, mut save, mut abort, mut force) = (false, false, false, false);
     for option in args.from(1) {
         match option.to_ascii_lowercase().as_slice() {
             b"nosave" => nosave = true,
             b"save" => save = true,
-            b"now" | b"force" => {}
+            b"now" => {}
+            b"force" => force = true,
             b"abort" => abort = true,
             _ => return Err(CommandError::Syntax),
         }
@@ -136,7 +137,18 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandE
     if abort {
         return Err(CommandError::Line("ERR No shutdown in progress."));
     }
-    tracing::info!(client = ctx.session.id, "a client asked the server to stop");
+    tracing::info!(client = ctx.session.id, "User requested shutdown...");
+    match (save, force) {
+        (true, false) => {
+            tracing::warn!(
+                "Error trying to save the DB, can't exit: data is in memory only so far. SHUTDOWN NOSAVE exits \
+                 without it."
+            );
+            return Err(CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs."));
+        }
+        (true, true) => tracing::warn!("Error trying to save the DB: data is in memory only. Exit anyway."),
+        (false, _) => {}
+    }
     ctx.session.flow = Flow::Closing;
     ctx.session.reply_mode = ReplyMode::Off;
     ctx.shared.stop();
