@@ -44,13 +44,15 @@ pub struct Builder {
     any_port: bool,
     /// The first option that could not be taken; `start` tells.
     problem: Option<StartError>,
+    /// Who has started the process; `None` for nobody.
+    supervisor: Option<&'static str>,
 }
 
 impl Builder {
     /// A server with these options, as a configuration file and a command line give them. Port 0 means no
     /// TCP.
     pub fn from_config(store: ConfigStore) -> Self {
-        Self { store, any_port: false, problem: None }
+        Self { store, any_port: false, problem: None, supervisor: None }
     }
 
     /// Any option of the configuration by its name, its value as it stands in a configuration file
@@ -120,6 +122,12 @@ impl Builder {
         self.word("databases", count.max(1).to_string())
     }
 
+    /// The name of who has started this process and is notified of its state, for INFO.
+    pub fn supervised_by(mut self, name: &'static str) -> Self {
+        self.supervisor = Some(name);
+        self
+    }
+
     /// Starts the server: it accepts clients when this returns.
     pub fn start(mut self) -> Result<Server, StartError> {
         structures::alloc::configure();
@@ -159,7 +167,9 @@ impl Builder {
         let backend = ports[0].as_ref().map_or(Backend::Epoll, |(_, backend)| *backend);
         let mailboxes = ports.into_iter().flatten().map(|(mailbox, _)| mailbox).collect();
         let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
-        let shared = Arc::new(shared(self.store, settings, &start, (backend, listening), mailboxes));
+        let mut shared = shared(self.store, settings, &start, (backend, listening), mailboxes);
+        shared.supervisor = self.supervisor.unwrap_or("no");
+        let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         handout.give(&shared, listeners);
         let keeper = Arc::clone(&shared);
@@ -234,6 +244,7 @@ fn shared(
         started: Instant::now(),
         started_unix_s: unix_ms() / 1000,
         run_id: random_id(),
+        supervisor: "no",
         repl_id: random_id().into(),
         migrations: Connections::default(),
         backend,

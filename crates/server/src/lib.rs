@@ -54,6 +54,7 @@ pub mod slowlog;
 pub mod spikes;
 pub mod start_error;
 pub mod stats;
+pub mod supervisor;
 pub mod timing;
 pub mod tracking;
 pub mod transaction;

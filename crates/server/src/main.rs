@@ -3,18 +3,19 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use server::config::option::Acts;
 use server::config::{ConfigStore, Loaded, apply, load, table};
-use server::shared::Shared;
+use server::supervisor::Supervisor;
 use server::{Builder, Server, logging, process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+
+use crate::files::Files;
 
 mod daemon;
+mod files;
+mod signals;
 
 fn main() -> ExitCode {
     // Small servers stay small: the housekeeper allows huge pages once there is data to fill them. First of
@@ -26,22 +27,18 @@ fn main() -> ExitCode {
     if args.iter().any(|arg| arg == b"-")
         && let Err(error) = io::stdin().read_to_end(&mut input)
     {
-        eprintln!("Fatal error, can't read config from stdin: {error}");
+        say(&format!("Fatal error, can't read config from stdin: {error}"));
         return ExitCode::FAILURE;
     }
     match load::load(&args, &mut input.as_slice()) {
         Ok(Loaded::Version) => print(&version()),
         Ok(Loaded::Help) => print(&help()),
-        Ok(Loaded::Run(store)) => match run(*store, &input) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(problem) => {
-                tracing::error!("{problem}");
-                eprintln!("saker-server: {problem}");
-                ExitCode::FAILURE
-            }
-        },
+        Ok(Loaded::Run(store)) => run(*store, &input).unwrap_or_else(|problem| {
+            report(&problem);
+            ExitCode::FAILURE
+        }),
         Err(error) => {
-            eprintln!("{error}");
+            say(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -67,6 +64,7 @@ fn help() -> String {
        saker-server -h or --help
 
 Options are those of the configuration file, with two dashes: --port 7000.
+docs/options.md lists them all, and so does CONFIG GET * of a running server.
 
 Examples:
        saker-server
@@ -78,46 +76,84 @@ Examples:
 
 /// Runs a server with these options until it is told to stop; `input` is what standard input held. An
 /// error is for people.
-fn run(store: ConfigStore, input: &[u8]) -> Result<(), String> {
-    let in_background = store.flag("daemonize");
+fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
+    let supervisor = Supervisor::wanted(store.choice("supervised"));
+    // Who starts a server to watch it wants it to stay.
+    let in_background = store.flag("daemonize") && !matches!(&supervisor, Ok(found) if found.is_there());
     if in_background
-        && daemon::leave_foreground(input).map_err(|error| format!("cannot daemonize: {error}"))?
+        && let Some(code) =
+            daemon::leave_foreground(input).map_err(|error| format!("cannot daemonize: {error}"))?
     {
-        return Ok(());
+        return Ok(code);
     }
-    let logfile = Some(store.text("logfile")).filter(|path| !path.is_empty()).map(apply::path);
-    logging::set_forms(store.choice("log-format"), store.choice("log-timestamp-format"));
-    logging::start(store.choice("loglevel"), logfile.as_deref())
-        .map_err(|error| format!("Can't open the log file: {error}"))?;
-    let folder = apply::path(store.text("dir"));
-    std::env::set_current_dir(&folder)
-        .map_err(|error| format!("Can't chdir to '{}': {error}", folder.display()))?;
+    start_log(&store)?;
+    let supervisor = supervisor.unwrap_or_else(|problem| {
+        tracing::warn!("{problem}");
+        Supervisor::None
+    });
     tracing::info!("Saker version={}, just started", env!("CARGO_PKG_VERSION"));
+    let signals = signals::take_over().map_err(|error| format!("cannot handle signals: {error}"))?;
+    supervisor.loading();
     name_idle_options(&store);
-    let files = Files::of(&store, in_background);
-    let unix_socket = files.unix_socket.is_some();
-    // Before the first client, so that whoever sees the file can connect.
-    let signals =
-        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| format!("cannot handle signals: {error}"))?;
+    let mut files = Files::of(&store, in_background);
     process::load_code();
-    let server = Builder::from_config(store).start().map_err(|error| error.to_string())?;
-    files.write_pid();
-    say_ready(&server, unix_socket);
-    stop_on_signals(signals, Arc::clone(server.shared()));
+    let builder = Builder::from_config(store).supervised_by(supervisor.name());
+    let server = builder.start().map_err(|error| error.to_string())?;
+    files.begin();
+    say_ready(&server, files.has_unix_socket());
+    supervisor.ready();
+    daemon::release_foreground().map_err(|error| format!("cannot daemonize: {error}"))?;
+    signals::obey(signals, Arc::clone(server.shared()), supervisor.clone());
     server.wait();
+    supervisor.stopping();
     files.remove();
     tracing::info!("Saker is now ready to exit, bye bye...");
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Warns of options that somebody set and that do nothing.
+/// Begins the log, in the working folder of the configuration: a relative `logfile` is one there, as in Redis.
+fn start_log(store: &ConfigStore) -> Result<(), String> {
+    let folder = apply::path(store.text("dir"));
+    std::env::set_current_dir(&folder)
+        .map_err(|error| format!("Can't chdir to '{}' (option 'dir'): {error}", folder.display()))?;
+    let logfile = Some(store.text("logfile")).filter(|path| !path.is_empty()).map(apply::path);
+    logging::set_forms(store.choice("log-format"), store.choice("log-timestamp-format"));
+    logging::start(store.choice("loglevel"), logfile.as_deref()).map_err(|error| {
+        let path = logfile.unwrap_or_default();
+        format!("Can't open the log file '{}' (option 'logfile'): {error}", path.display())
+    })
+}
+
+/// Shows why the server ends: in its log, and on standard error unless the log is on standard output already.
+fn report(problem: &str) {
+    tracing::error!("{problem}");
+    if daemon::is_in_background() || !logging::shows_errors_on_stdout() {
+        say(&format!("saker-server: {problem}"));
+    }
+}
+
+/// Writes a line to standard error. Nobody may be there to read it.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Says that nothing is saved, and warns of options that somebody set and that do nothing.
 fn name_idle_options(store: &ConfigStore) {
+    let mut of_saving = Vec::new();
     for (id, option) in table::all() {
         if let Acts::Accepted(why) = option.acts
             && store.value(id) != store.default_of(id)
         {
-            tracing::warn!("Option '{}' is set and does nothing: {why}", option.name);
+            match why == table::NO_PERSISTENCE {
+                true => of_saving.push(option.name),
+                false => tracing::warn!("Option '{}' is set and does nothing: {why}", option.name),
+            }
         }
+    }
+    const IN_MEMORY: &str = "Data is in memory only and lost when the server ends: Saker cannot save it yet.";
+    match of_saving.as_slice() {
+        [] => tracing::info!("{IN_MEMORY}"),
+        names => tracing::warn!("{IN_MEMORY} These options are set and do nothing: {}", names.join(", ")),
     }
 }
 
@@ -131,65 +167,5 @@ fn say_ready(server: &Server, unix_socket: bool) {
     }
     if unix_socket {
         tracing::info!("Ready to accept connections unix");
-    }
-}
-
-/// Stops the server at the first signal; a second SIGINT, from somebody who does not want to wait, ends
-/// the process at once.
-fn stop_on_signals(mut signals: Signals, shared: Arc<Shared>) {
-    std::thread::spawn(move || {
-        let mut stopping = false;
-        // A terminal that goes away (SIGHUP) does not take the server with it.
-        for signal in signals.forever().filter(|&signal| signal != SIGHUP) {
-            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-            if stopping && signal == SIGINT {
-                tracing::warn!("You insist... exiting now.");
-                std::process::exit(1);
-            }
-            stopping = true;
-            tracing::info!("Received {name} scheduling shutdown...");
-            shared.stop();
-        }
-    });
-}
-
-/// Files that are there while the server runs.
-struct Files {
-    pid: Option<PathBuf>,
-    unix_socket: Option<PathBuf>,
-}
-
-impl Files {
-    /// The paths in the options, made absolute: the working folder may change later.
-    fn of(store: &ConfigStore, in_background: bool) -> Self {
-        const PIDFILE: &str = "/var/run/saker.pid";
-        let named = |name: &str| {
-            let text = store.text(name);
-            let path = (!text.is_empty()).then(|| apply::path(text))?;
-            Some(std::path::absolute(&path).unwrap_or(path))
-        };
-        let pid = named("pidfile").or_else(|| in_background.then(|| Path::new(PIDFILE).to_owned()));
-        Self { pid, unix_socket: named("unixsocket") }
-    }
-
-    /// Writes the process id. A server without its pidfile still serves.
-    fn write_pid(&self) {
-        let Some(path) = &self.pid else { return };
-        if let Err(error) = std::fs::write(path, format!("{}\n", std::process::id())) {
-            tracing::warn!("Failed to write PID file {}: {error}", path.display());
-        }
-    }
-
-    fn remove(&self) {
-        if let Some(path) = &self.pid {
-            tracing::info!("Removing the pid file.");
-            // It may never have been written.
-            let _ = std::fs::remove_file(path);
-        }
-        if let Some(path) = &self.unix_socket {
-            tracing::info!("Removing the unix socket file.");
-            // Somebody may have removed it already.
-            let _ = std::fs::remove_file(path);
-        }
     }
 }

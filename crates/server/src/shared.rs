@@ -231,6 +231,8 @@ pub struct Shared {
     pub errors: ErrorCounts,
     /// 40 hex digits that name this run.
     pub run_id: String,
+    /// Who has started the process, as INFO names them.
+    pub supervisor: &'static str,
     /// 40 hex digits that name the history of the data. Guarded by a lock of its own, a leaf.
     pub repl_id: Mutex<String>,
     /// Connections that MIGRATE keeps.

@@ -34,7 +34,7 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     fields.add("atomicvar_api", "rust-std");
     fields.add("gcc_version", "0.0.0");
     fields.add("process_id", std::process::id());
-    fields.add("process_supervised", "no");
+    fields.add("process_supervised", shared.supervisor);
     fields.add("run_id", &shared.run_id);
     fields.add("tcp_port", shared.tcp_port());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -19,7 +19,7 @@ pub static OPTIONS: &[Opt] = &[
         &["debug", "verbose", "notice", "warning", "nothing"],
         "The least important lines of the log.",
     ),
-    Opt::text("logfile", "", "The file of the log; empty for standard output.").at_start(),
+    Opt::text("logfile", "", "The file of the log, relative to `dir`; empty for standard output.").at_start(),
     Opt::choice("log-format", "legacy", FORMATS, "How lines of the log are written."),
     Opt::choice("log-timestamp-format", "legacy", TIME_FORMATS, "How times are written in the log, in UTC."),
     Opt::flag("syslog-enabled", "no", "Log to the system's log.").at_start().accepted(NO_SYSLOG),
@@ -36,10 +36,9 @@ pub static OPTIONS: &[Opt] = &[
         "supervised",
         "no",
         &["upstart", "systemd", "auto", "no"],
-        "Who is told when the server is ready.",
+        "Who waits for news of the server: `systemd` is notified when it is ready, reloads and stops.",
     )
-    .at_start()
-    .accepted("run it as a service of type `simple`"),
+    .at_start(),
     Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.")
         .accepted(NOTHING_TO_SAVE),
     Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.")

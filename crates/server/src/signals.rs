@@ -1,0 +1,49 @@
+//! What signals ask for: SIGTERM and SIGINT to end, SIGHUP to open the log file anew.
+
+use std::io;
+use std::sync::Arc;
+
+use server::logging;
+use server::shared::Shared;
+use server::supervisor::Supervisor;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Takes the signals over from the system, whose answer to each of them is to end the process.
+pub fn take_over() -> io::Result<Signals> {
+    Signals::new([SIGTERM, SIGINT, SIGHUP])
+}
+
+/// Stops the server at the first signal to end; a second SIGINT, from somebody who does not want to wait, ends the
+/// process at once.
+pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
+    std::thread::spawn(move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP => reload(&supervisor),
+                SIGINT if stopping => {
+                    tracing::warn!("You insist... exiting now.");
+                    std::process::exit(1);
+                }
+                _ => {
+                    let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+                    stopping = true;
+                    tracing::info!("Received {name} scheduling shutdown...");
+                    shared.stop();
+                }
+            }
+        }
+    });
+}
+
+/// Opens the log file anew. A terminal that goes away sends SIGHUP, too: without a log file nothing happens.
+fn reload(supervisor: &Supervisor) {
+    supervisor.reloading();
+    match logging::reopen() {
+        None => tracing::info!("Received SIGHUP: there is no log file to open anew."),
+        Some(Ok(())) => tracing::info!("Received SIGHUP: the log file is opened anew."),
+        Some(Err(error)) => tracing::warn!("Received SIGHUP: the log file cannot be opened: {error}"),
+    }
+    supervisor.ready();
+}

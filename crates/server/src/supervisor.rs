@@ -1,0 +1,161 @@
+//! `supervised`: sends systemd or upstart what they wait for.
+//!
+//! systemd's protocol is a datagram of `NAME=value` lines to the Unix socket that `NOTIFY_SOCKET` names, where `@`
+//! stands for the zero byte of an abstract name (sd_notify(3)). It is written here with the standard library: the
+//! crate sd-notify 0.5 takes an abstract name for a path.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+
+/// How long a notification may wait where the supervisor's socket is full.
+const SEND_LIMIT: Duration = Duration::from_secs(1);
+/// The state that is shown while the server serves.
+const READY: &str = "Ready to accept connections";
+
+/// Who has started this process and waits for news of it.
+#[derive(Clone, Debug, Default)]
+pub enum Supervisor {
+    /// Nobody.
+    #[default]
+    None,
+    /// Upstart, which waits until the process stops itself.
+    Upstart,
+    /// systemd, with the address of its socket.
+    Systemd(SocketAddr),
+}
+
+impl Supervisor {
+    /// The supervisor for a word of `supervised`, by the environment. The error says why there is none although
+    /// one was asked for.
+    pub fn wanted(word: &str) -> Result<Self, String> {
+        Self::within(word, |name| std::env::var_os(name))
+    }
+
+    fn within(word: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+        let (job, socket) = (variable("UPSTART_JOB"), variable("NOTIFY_SOCKET"));
+        match (word, job, socket) {
+            ("upstart" | "auto", Some(_), _) => Ok(Self::Upstart),
+            ("upstart", None, _) => {
+                Err("upstart supervision requested, but UPSTART_JOB not found!".to_owned())
+            }
+            ("systemd" | "auto", _, Some(socket)) => match address(&socket) {
+                Ok(address) => Ok(Self::Systemd(address)),
+                Err(error) => {
+                    Err(format!("systemd supervision error: NOTIFY_SOCKET={}: {error}", socket.display()))
+                }
+            },
+            ("systemd", _, None) => Err("systemd supervision error: NOTIFY_SOCKET not found!".to_owned()),
+            _ => Ok(Self::None),
+        }
+    }
+
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Its name in INFO.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::None => "no",
+            Self::Upstart => "upstart",
+            Self::Systemd(_) => "systemd",
+        }
+    }
+
+    /// The process has begun. For upstart it stops here until upstart lets it go on.
+    pub fn loading(&self) {
+        match self {
+            Self::None => {}
+            Self::Upstart => {
+                tracing::info!("supervised by upstart, will stop to signal readiness.");
+                if let Err(error) = kill_process(getpid(), Signal::STOP) {
+                    tracing::warn!(%error, "cannot stop for upstart");
+                }
+            }
+            Self::Systemd(_) => {
+                tracing::info!("Supervised by systemd.");
+                self.send("STATUS=Saker is loading...\n");
+            }
+        }
+    }
+
+    /// Clients can connect.
+    pub fn ready(&self) {
+        self.send(&format!("READY=1\nSTATUS={READY}\nMAINPID={}\n", std::process::id()));
+    }
+
+    /// What the signal to reload asks for begins; [`ready`](Self::ready) ends it.
+    pub fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let usec = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}\n"));
+    }
+
+    /// The server is about to end.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1\nSTATUS=Saker is shutting down...\n");
+    }
+
+    fn send(&self, state: &str) {
+        let Self::Systemd(address) = self else { return };
+        let sent = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_write_timeout(Some(SEND_LIMIT))?;
+            socket.send_to_addr(state.as_bytes(), address)
+        });
+        if let Err(error) = sent {
+            tracing::warn!(%error, "systemd cannot be notified");
+        }
+    }
+}
+
+/// The address of systemd's socket: a path, or an abstract name behind `@`.
+fn address(socket: &OsStr) -> io::Result<SocketAddr> {
+    match socket.as_bytes() {
+        #[cfg(target_os = "linux")]
+        [b'@', name @ ..] => {
+            use std::os::linux::net::SocketAddrExt as _;
+            SocketAddr::from_abstract_name(name)
+        }
+        [b'/', ..] => SocketAddr::from_pathname(socket),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a path nor an abstract name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_supervisor_is_the_one_asked_for_if_it_is_there() {
+        let check = |word: &str, job: Option<&str>, socket: Option<&str>, expected: Result<&str, &str>| {
+            let found = Supervisor::within(word, |name| match name {
+                "UPSTART_JOB" => job.map(OsString::from),
+                "NOTIFY_SOCKET" => socket.map(OsString::from),
+                _ => None,
+            });
+            match (found, expected) {
+                (Ok(found), Ok(name)) => assert_eq!(found.name(), name, "{word}"),
+                (Err(reason), Err(words)) => assert!(reason.contains(words), "{word}: {reason}"),
+                (found, expected) => panic!("{word}: {found:?}, not {expected:?}"),
+            }
+        };
+        check("no", Some("job"), Some("/run/s"), Ok("no"));
+        check("auto", None, None, Ok("no"));
+        check("auto", Some("job"), Some("/run/s"), Ok("upstart"));
+        check("auto", None, Some("/run/s"), Ok("systemd"));
+        check("systemd", Some("job"), Some("/run/s"), Ok("systemd"));
+        check("systemd", Some("job"), None, Err("NOTIFY_SOCKET not found!"));
+        check("upstart", Some("job"), Some("/run/s"), Ok("upstart"));
+        check("upstart", None, Some("/run/s"), Err("UPSTART_JOB not found!"));
+        check("systemd", None, Some("vsock:2:1234"), Err("NOTIFY_SOCKET=vsock:2:1234: neither a path"));
+        #[cfg(target_os = "linux")]
+        check("systemd", None, Some("@name"), Ok("systemd"));
+    }
+}
