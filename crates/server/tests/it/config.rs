@@ -2,17 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use server::{Server, StartError};
 use testkit::process::free_port;
 use testkit::{Client, ServerProcess, Value, saker};
 
-use crate::support::connect;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
+use crate::support::{BINARY, connect, run, signal};
 
 fn get(client: &mut Client, name: &str) -> String {
     match client.command(&["CONFIG", "GET", name]) {
@@ -117,11 +114,6 @@ fn start_with(file: &Path, options: &[&str]) -> ServerProcess {
     ServerProcess::start(&command_line, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn signal(server: &ServerProcess, signal: Signal) {
-    let pid = Pid::from_raw(server.pid().try_into().expect("a process id")).expect("not zero");
-    kill_process(pid, signal).expect("the server runs");
-}
-
 #[test]
 fn a_rewritten_file_starts_the_same_server() {
     let folder = tempfile::tempdir().expect("a scratch folder");
@@ -192,29 +184,17 @@ fn a_signal_ends_the_server_and_takes_its_files_along() {
     }
 }
 
-/// Runs the program to its end; `input` is its standard input.
-fn run(args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(BINARY)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starts");
-    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes()).expect("read");
-    child.wait_with_output().expect("ends")
-}
-
 #[test]
 fn what_cannot_be_configured_ends_with_its_line() {
     let check = |args: &[&str], input: &str, words: &str| {
         let output = run(args, input);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
-        assert!(stderr.contains(words), "{args:?}: {stderr}");
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {printed}");
+        assert_eq!(printed.matches(words).count(), 1, "{args:?}: {printed}");
     };
     let words = "*** FATAL CONFIG FILE ERROR (Saker 0.1.0) ***\nReading the configuration file, at line 2\n>>> \
-                 'foo 1'\nBad directive or wrong number of arguments\n";
+                 'foo 1'\nBad directive or wrong number of arguments: there is no option 'foo'; docs/options.md \
+                 lists all\n";
     check(&["-"], "port 0\nfoo 1\n", words);
     check(&["--port", "x"], "", "argument couldn't be parsed into an integer");
     check(&["no-such-file.conf"], "", "Fatal error, can't open config file");
@@ -222,7 +202,7 @@ fn what_cannot_be_configured_ends_with_its_line() {
     check(
         &["--bind", "192.0.2.1", "--port", "0", "--unixsocket", "/no/such/folder/s"],
         "",
-        "cannot listen on",
+        "Failed opening Unix socket (option 'unixsocket'), aborting: /no/such/folder/s: No such file",
     );
 }
 

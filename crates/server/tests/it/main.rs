@@ -25,6 +25,7 @@ mod metrics;
 mod migrate;
 mod monitor;
 mod monitoring;
+mod operating;
 mod pubsub;
 mod queue;
 mod requests;

@@ -1,8 +1,39 @@
 //! Embedded servers for the tests.
 
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
 use net::{Backend, BackendChoice};
+use rustix::process::{Pid, Signal, kill_process};
 use server::Server;
 use testkit::{Address, Client, Protocol, ServerProcess, Value, saker};
+
+/// The program.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
+
+/// Runs the program to its end; `input` is its standard input.
+pub fn run(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(BINARY)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    // It may have ended before it read this.
+    let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+    child.wait_with_output().expect("ends")
+}
+
+/// Sends a signal to a server.
+pub fn signal(server: &ServerProcess, signal: Signal) {
+    kill_process(pid(server.pid()), signal).expect("the server runs");
+}
+
+/// A process's id, as the system's calls take it.
+pub fn pid(number: u32) -> Pid {
+    Pid::from_raw(number.try_into().expect("a process id")).expect("not zero")
+}
 
 /// The version of the payloads that a server's DUMP makes, and at least that its RESTORE takes.
 pub fn payload_version(client: &mut Client) -> u16 {
@@ -37,7 +68,7 @@ pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
 pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
     for backend in ["epoll", "auto"] {
         let options = ["--io-backend", backend, "--io-threads", "2"];
-        let server = saker::start_binary(env!("CARGO_BIN_EXE_saker-server"), &options);
+        let server = saker::start_binary(BINARY, &options);
         test(&server.unwrap_or_else(|error| panic!("{error}")));
     }
 }

@@ -1,0 +1,339 @@
+//! What operators meet: the log and its rotation, supervisors, starts that fail, the end.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
+use testkit::process::free_port;
+use testkit::{Client, ServerProcess, Value, saker};
+
+use crate::support::{BINARY, info, pid, run, signal};
+
+const WITHIN: Duration = Duration::from_secs(10);
+const REFUSED_SAVE: &str = "Error trying to save the DB, can't exit";
+
+/// Waits until `condition` holds.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + WITHIN;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Makes a server write a line to its log.
+fn log_a_line(client: &mut Client) {
+    let refused = client.command(&["SHUTDOWN", "SAVE"]).to_string();
+    assert!(refused.contains("ERR Errors trying to SHUTDOWN. Check logs."), "{refused}");
+}
+
+#[test]
+fn a_rotated_log_goes_on_under_its_name() {
+    let server = saker::start_binary(BINARY, &["--logfile", "d.log"]).expect("starts");
+    let (log, old) = (server.dir().join("d.log"), server.dir().join("d.log.1"));
+    until("the start", || text(&log).contains("Ready to accept connections tcp"));
+    fs::rename(&log, &old).expect("rotated");
+    let before = text(&old);
+    log_a_line(&mut server.connect());
+    assert!(text(&log).contains(REFUSED_SAVE));
+    fs::rename(&log, server.dir().join("d.log.2")).expect("rotated");
+    signal(&server, Signal::HUP);
+    until("the file is opened by the signal", || {
+        text(&log).contains("Received SIGHUP: the log file is opened")
+    });
+    assert_eq!(text(&old), before);
+}
+
+#[test]
+fn a_log_without_a_folder_does_not_end_the_server() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let logs = folder.path().join("logs");
+    fs::create_dir(&logs).expect("made");
+    let file = logs.join("d.log");
+    let options = ["--logfile", file.to_str().expect("UTF-8")];
+    let mut server = saker::start_binary(BINARY, &options).expect("starts");
+    fs::remove_dir_all(&logs).expect("removed");
+    let mut client = server.connect();
+    log_a_line(&mut client);
+    log_a_line(&mut client);
+    signal(&server, Signal::HUP);
+    assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+    fs::create_dir(&logs).expect("made");
+    log_a_line(&mut client);
+    let logged = text(&file);
+    assert!(logged.contains("Lines of the log could not be written and are lost: "), "{logged}");
+    signal(&server, Signal::TERM);
+    assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
+}
+
+#[test]
+fn a_relative_log_file_lies_in_the_working_folder_of_the_configuration() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let options = ["--dir", folder.path().to_str().expect("UTF-8"), "--logfile", "d.log"];
+    let _server = saker::start_binary(BINARY, &options).expect("starts");
+    assert!(text(&folder.path().join("d.log")).contains("just started"));
+}
+
+#[test]
+fn a_terminal_that_goes_away_does_not_end_the_server() {
+    let port = free_port().expect("a port").to_string();
+    let mut child = Command::new(BINARY)
+        .args(["--port", &port])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert!(lines.any(|line| line.expect("read").contains("Ready to accept connections tcp")));
+    drop((lines, child.stderr.take()));
+    kill_process(pid(child.id()), Signal::HUP).expect("runs");
+    let mut client = Client::to_port(port.parse().expect("a port"));
+    log_a_line(&mut client);
+    assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+    kill_process(pid(child.id()), Signal::TERM).expect("runs");
+    assert!(child.wait().expect("ends").success());
+}
+
+/// A server that is told of `NOTIFY_SOCKET`.
+fn supervised(socket: &str, options: &[&str]) -> ServerProcess {
+    let line = ["env", &format!("NOTIFY_SOCKET={socket}"), BINARY].map(OsString::from);
+    let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+    ServerProcess::start(&line, &options).expect("starts")
+}
+
+fn received(socket: &UnixDatagram) -> String {
+    let mut bytes = [0; 4096];
+    socket.set_read_timeout(Some(WITHIN)).expect("set");
+    let len = socket.recv(&mut bytes).expect("a notification");
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+/// What systemd receives from the start of `server` to its end.
+fn check_notifications(socket: &UnixDatagram, mut server: ServerProcess, end: impl FnOnce(&ServerProcess)) {
+    let ready = format!("READY=1\nSTATUS=Ready to accept connections\nMAINPID={}\n", server.pid());
+    assert_eq!(received(socket), "STATUS=Saker is loading...\n");
+    assert_eq!(received(socket), ready);
+    let Value::Bulk(server_info) = server.connect().command(&["INFO", "server"]) else { panic!("INFO") };
+    assert!(String::from_utf8_lossy(&server_info).contains("process_supervised:systemd"));
+    signal(&server, Signal::HUP);
+    let reloading = received(socket);
+    let usec =
+        reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").and_then(|rest| rest.strip_suffix('\n'));
+    assert!(usec.is_some_and(|usec| usec.parse::<u64>().is_ok_and(|usec| usec > 0)), "{reloading}");
+    assert_eq!(received(socket), ready);
+    end(&server);
+    assert_eq!(received(socket), "STOPPING=1\nSTATUS=Saker is shutting down...\n");
+    assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
+}
+
+#[test]
+fn systemd_is_notified_of_start_reload_and_stop() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("bound");
+    let path = path.to_str().expect("UTF-8");
+    let stop_by_signal = |server: &ServerProcess| signal(server, Signal::TERM);
+    // It stays in the foreground, where systemd waits for it.
+    let server = supervised(path, &["--supervised", "systemd", "--daemonize", "yes"]);
+    check_notifications(&socket, server, stop_by_signal);
+    let by_request = |server: &ServerProcess| server.connect().send(b"SHUTDOWN NOSAVE\r\n").expect("sent");
+    check_notifications(&socket, supervised(path, &["--supervised", "auto"]), by_request);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn systemd_is_notified_at_an_abstract_name() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+    let name = format!("saker-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let socket = UnixDatagram::bind_addr(&address).expect("bound");
+    let server = supervised(&format!("@{name}"), &["--supervised", "systemd"]);
+    check_notifications(&socket, server, |server| signal(server, Signal::TERM));
+}
+
+#[test]
+fn a_supervisor_that_is_not_there_is_missed_and_no_more() {
+    let line = ["env", "-u", "NOTIFY_SOCKET", BINARY, "--supervised", "systemd"].map(OsString::from);
+    let server = ServerProcess::start(&line, &[]).expect("starts");
+    server.wait_for_log("systemd supervision error: NOTIFY_SOCKET not found!");
+    let server = supervised("/no/such/socket", &["--supervised", "systemd"]);
+    server.wait_for_log("systemd cannot be notified");
+}
+
+#[test]
+fn upstart_sees_the_process_stop_itself() {
+    let port = free_port().expect("a port").to_string();
+    let mut child = Command::new(BINARY)
+        .args(["--port", &port, "--supervised", "upstart"])
+        .env("UPSTART_JOB", "saker")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let id = pid(child.id());
+    let (_, status) = waitpid(Some(id), WaitOptions::UNTRACED).expect("waits").expect("a change");
+    assert!(status.stopped());
+    kill_process(id, Signal::CONT).expect("runs");
+    until("it serves", || std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_ok());
+    kill_process(id, Signal::TERM).expect("runs");
+    assert!(child.wait().expect("ends").success());
+}
+
+#[test]
+fn a_start_says_that_data_is_in_memory_only() {
+    const IN_MEMORY: &str = "Data is in memory only and lost when the server ends";
+    let check = |options: &[&str], names: &str| {
+        let server = saker::start_binary(BINARY, options).expect("starts");
+        server.wait_for_log("Ready to accept connections tcp");
+        let log = server.log();
+        assert_eq!(log.matches(IN_MEMORY).count(), 1, "{log}");
+        assert!(log.contains(names), "{log}");
+        assert!(!log.contains("Option '"), "{log}");
+    };
+    check(&[], "* Data is in memory only");
+    check(&["--save", "60", "1", "--appendonly", "yes"], "# Data is in memory only");
+    check(&["--save", "60", "1", "--appendonly", "yes"], "are set and do nothing: save, appendonly\n");
+}
+
+#[test]
+fn a_shutdown_that_saves_is_refused_unless_it_is_forced() {
+    let start = || saker::start_binary(BINARY, &[]).expect("starts");
+    for refused in [&["SHUTDOWN", "SAVE"][..], &["SHUTDOWN", "SAVE", "NOW"]] {
+        let server = start();
+        let mut client = server.connect();
+        let reply = client.command(refused).to_string();
+        assert!(reply.contains("ERR Errors trying to SHUTDOWN. Check logs."), "{reply}");
+        server.wait_for_log(REFUSED_SAVE);
+        assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+    }
+    for request in ["", " NOSAVE", " NOW", " FORCE", " SAVE FORCE", " NOSAVE NOW FORCE"] {
+        let mut server = start();
+        server.connect().send(format!("SHUTDOWN{request}\r\n").as_bytes()).expect("sent");
+        assert_eq!(server.wait(WITHIN).expect("ends"), Some(0), "{request}");
+    }
+}
+
+/// What the program prints until it fails.
+fn failure(args: &[&str]) -> String {
+    let output = run(args, "");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {printed}");
+    printed
+}
+
+#[test]
+fn a_taken_port_is_said_once_with_its_option() {
+    let server = saker::start_binary(BINARY, &["--logfile", "d.log"]).expect("starts");
+    let (port, other) = (server.port().to_string(), free_port().expect("a port").to_string());
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let log = folder.path().join("d.log");
+    let logfile = ["--logfile", log.to_str().expect("UTF-8")];
+    let printed = failure(&["--port", &port]);
+    assert_eq!(printed.matches("Failed listening on port").count(), 1, "{printed}");
+    assert!(printed.contains("is in use, trying again for a second"), "{printed}");
+    assert!(printed.contains(&format!("127.0.0.1:{port}: Address already in use.")), "{printed}");
+    assert!(printed.contains("another port with --port."), "{printed}");
+    let printed = failure(&[&["--port", &other, "--metrics-port", &port], &logfile[..]].concat());
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    assert!(printed.contains("another port with --metrics-port."), "{printed}");
+    assert!(
+        text(&log).contains(printed.trim().strip_prefix("saker-server: ").expect("says who")),
+        "{printed}"
+    );
+    // The process in the foreground waits for the one in the background.
+    let printed = failure(&["--port", &port, "--daemonize", "yes"]);
+    assert!(printed.contains("another port with --port."), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+}
+
+#[test]
+fn a_daemon_serves_when_its_start_has_ended() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (dir, port) = (folder.path().to_str().expect("UTF-8"), free_port().expect("a port"));
+    let options = ["--daemonize", "yes", "--dir", dir, "--pidfile", "s.pid", "--logfile", "d.log"];
+    let output = run(&[&["--port", &port.to_string()], &options[..]].concat(), "");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let mut client = Client::to_port(port);
+    assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+    let id = text(&folder.path().join("s.pid"));
+    assert_eq!(id.trim(), info(&mut client, "process_id").to_string());
+    // A daemon has no terminal: SIGHUP is for its log only.
+    kill_process(pid(id.trim().parse().expect("a number")), Signal::HUP).expect("runs");
+    until("SIGHUP is logged", || text(&folder.path().join("d.log")).contains("Received SIGHUP"));
+    client.send(b"SHUTDOWN NOSAVE\r\n").expect("sent");
+    until("it ends", || !folder.path().join("s.pid").exists());
+}
+
+#[test]
+fn a_pid_file_that_cannot_be_written_is_not_removed() {
+    let mut server = saker::start_binary(BINARY, &["--pidfile", "/no/such/folder/s.pid"]).expect("starts");
+    server.wait_for_log("Failed to write PID file /no/such/folder/s.pid");
+    server.connect().send(b"SHUTDOWN\r\n").expect("sent");
+    assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
+    assert!(!server.log().contains("Removing the pid file"), "{}", server.log());
+}
+
+#[test]
+fn a_unix_socket_belongs_to_the_server_that_listens_on_it() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let path = folder.path().join("s.sock");
+    let socket = ["--unixsocket", path.to_str().expect("UTF-8")];
+    // What a server left behind that was killed is replaced.
+    drop(UnixListener::bind(&path).expect("bound"));
+    let mut server = saker::start_binary(BINARY, &socket).expect("starts");
+    server.wait_for_log("Ready to accept connections unix");
+    let port = free_port().expect("a port").to_string();
+    let printed = failure(&[&["--port", &port], &socket[..]].concat());
+    assert!(printed.contains("A running process listens there"), "{printed}");
+    UnixStream::connect(&path).expect("the first server still has it");
+    // Somebody else's socket under the name stays.
+    fs::remove_file(&path).expect("removed");
+    let _other = UnixListener::bind(&path).expect("bound");
+    signal(&server, Signal::TERM);
+    assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
+    assert!(!server.log().contains("Removing the unix socket file"), "{}", server.log());
+    UnixStream::connect(&path).expect("still there");
+    let long = "x".repeat(120);
+    let printed = failure(&["--port", &port, "--unixsocket", &long]);
+    assert!(printed.contains("the path has 120 bytes, at most 107 are possible"), "{printed}");
+}
+
+#[test]
+fn a_killed_server_can_be_replaced_at_once() {
+    let port = free_port().expect("a port");
+    let start = || {
+        let mut child = Command::new(BINARY)
+            .args(["--port", &port.to_string(), "--io-threads", "2"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("Ready to accept connections tcp") {
+            line.clear();
+            assert_ne!(lines.read_line(&mut line).expect("read"), 0, "the server ends");
+        }
+        (child, lines)
+    };
+    for _ in 0..3 {
+        let (mut child, mut lines) = start();
+        let mut client = Client::to_port(port);
+        assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+        child.kill().expect("killed");
+        child.wait().expect("ends");
+        // To the end, so that the pipe is not what the process waits for.
+        let _ = lines.read_to_end(&mut Vec::new());
+    }
+    let (mut child, _lines) = start();
+    child.kill().expect("killed");
+    child.wait().expect("ends");
+}
