@@ -156,7 +156,8 @@ impl Bounds {
 static BITCOUNT: Command = Command {
     name: "BITCOUNT",
     summary: "Counts the set bits of the string stored at a key.",
-    history: History::since("2.6.0").changed(&[("7.0.0", "takes BYTE and BIT")]),
+    history: History::since("2.6.0")
+        .changed(&[("7.0.0", "takes BYTE and BIT"), ("8.0.0", "takes a start alone")]),
     group: Group::Bitmap,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),
@@ -170,10 +171,16 @@ static BITCOUNT: Command = Command {
             "range",
             &[
                 Arg::integer("start"),
-                Arg::integer("end"),
-                Arg::one_of("unit", &[Arg::word("byte", "BYTE"), Arg::word("bit", "BIT")])
-                    .since("7.0.0")
-                    .optional(),
+                Arg::block(
+                    "end-unit-block",
+                    &[
+                        Arg::integer("end"),
+                        Arg::one_of("unit", &[Arg::word("byte", "BYTE"), Arg::word("bit", "BIT")])
+                            .since("7.0.0")
+                            .optional(),
+                    ],
+                )
+                .optional(),
             ],
         )
         .optional(),
@@ -181,10 +188,11 @@ static BITCOUNT: Command = Command {
     subcommands: &[],
     run: bitcount,
 };
-/// BITCOUNT key [start end [BYTE | BIT]]: how many bits are set, in a range if one is given.
+/// BITCOUNT key [start [end [BYTE | BIT]]]: how many bits are set, in a range if one is given.
 fn bitcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let bounds = match args.len() {
         2 => Bounds { start: 0, end: -1, unit: Unit::Byte },
+        3 => Bounds { start: args.integer(2)?, end: -1, unit: Unit::Byte },
         4 | 5 => Bounds { start: args.integer(2)?, end: args.integer(3)?, unit: Unit::parse(args, 4)? },
         _ => return Err(CommandError::Syntax),
     };
@@ -333,7 +341,9 @@ mod tests {
             ("BITCOUNT k 0 -100", ":8|"),
             ("BITCOUNT k -100 -200", ":0|"),
             ("BITCOUNT k 0 1 WORD", "-ERR syntax error|"),
-            ("BITCOUNT k 0", "-ERR syntax error|"),
+            ("BITCOUNT k 0", ":12|"),
+            ("BITCOUNT k -1", ":4|"),
+            ("BITCOUNT k BIT", "-ERR value is not an integer or out of range|"),
             ("BITCOUNT none", ":0|"),
             ("BITPOS k 0", ":12|"),
             ("BITPOS k 1 1", ":8|"),

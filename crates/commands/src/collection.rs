@@ -108,22 +108,30 @@ pub(crate) fn not_negative(args: &Args<'_>, index: usize) -> Result<usize, Comma
     count.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
 }
 
+/// What a scan goes through, on which some of its options depend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scanned {
+    Hash,
+    Set,
+    Zset,
+}
+
 /// The options of HSCAN, SSCAN and ZSCAN.
 pub(crate) struct ScanRequest<'a> {
     cursor: u64,
     pattern: Option<&'a [u8]>,
     count: u64,
-    /// HSCAN's NOVALUES.
-    pub(crate) no_values: bool,
+    /// HSCAN's NOVALUES or ZSCAN's NOSCORES.
+    pub(crate) names_only: bool,
 }
 
 /// Buckets looked at per element asked for, before a scan of a sparse table answers with less.
 const BUCKETS_PER_COUNT: u64 = 10;
 
 impl<'a> ScanRequest<'a> {
-    /// Reads the options behind the cursor; `is_hash` says whether NOVALUES means something.
-    pub(crate) fn parse(args: &Args<'a>, cursor: u64, is_hash: bool) -> Result<Self, CommandError> {
-        let mut request = ScanRequest { cursor, pattern: None, count: 10, no_values: false };
+    /// Reads the options behind the cursor.
+    pub(crate) fn parse(args: &Args<'a>, cursor: u64, of: Scanned) -> Result<Self, CommandError> {
+        let mut request = ScanRequest { cursor, pattern: None, count: 10, names_only: false };
         let mut at = 3;
         while at < args.len() {
             let has_value = at + 1 < args.len();
@@ -135,10 +143,13 @@ impl<'a> ScanRequest<'a> {
                 request.pattern = Some(args.get(at + 1)).filter(|pattern| *pattern != b"*");
                 at += 2;
             } else if args.is(at, "NOVALUES") {
-                if !is_hash {
+                if of != Scanned::Hash {
                     return Err(CommandError::Line("ERR NOVALUES option can only be used in HSCAN"));
                 }
-                request.no_values = true;
+                request.names_only = true;
+                at += 1;
+            } else if of == Scanned::Zset && args.is(at, "NOSCORES") {
+                request.names_only = true;
                 at += 1;
             } else {
                 return Err(CommandError::Syntax);

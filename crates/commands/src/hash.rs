@@ -10,7 +10,7 @@ use stdx::number;
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::Args;
-use crate::collection::{ScanRequest, ScanStep, bulk, hash_limits, remove_emptied};
+use crate::collection::{ScanRequest, ScanStep, Scanned, bulk, hash_limits, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::random::random_elements;
@@ -581,7 +581,7 @@ fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ScanRequest::nothing(&mut ctx.reply);
         return Ok(());
     };
-    let request = ScanRequest::parse(args, cursor, true)?;
+    let request = ScanRequest::parse(args, cursor, Scanned::Hash)?;
     request.run(&mut ctx.reply, |cursor, mut reply| {
         let mut step = ScanStep::default();
         step.next = hash.live(now_ms).scan(cursor, |field, value| {
@@ -591,7 +591,7 @@ fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             {
                 bulk(reply, field);
                 step.written += 1;
-                if !request.no_values {
+                if !request.names_only {
                     bulk(reply, value);
                     step.written += 1;
                 }

@@ -5,7 +5,7 @@ mod algebra;
 use keyspace::{Key, Set};
 
 use crate::args::Args;
-use crate::collection::{ScanRequest, ScanStep, bulk, not_negative, remove_emptied, set_limits};
+use crate::collection::{ScanRequest, ScanStep, Scanned, bulk, not_negative, remove_emptied, set_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::random::random_elements;
@@ -364,7 +364,7 @@ fn sscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ScanRequest::nothing(&mut ctx.reply);
         return Ok(());
     };
-    let request = ScanRequest::parse(args, cursor, false)?;
+    let request = ScanRequest::parse(args, cursor, Scanned::Set)?;
     request.run(&mut ctx.reply, |cursor, mut reply| {
         let mut step = ScanStep::default();
         step.next = set.scan(cursor, |member| {

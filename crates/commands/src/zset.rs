@@ -12,7 +12,9 @@ use stdx::number;
 use structures::listpack::element::Element;
 
 use crate::args::Args;
-use crate::collection::{ScanRequest, ScanStep, begin_pair, begin_pairs, bulk, remove_emptied, zset_limits};
+use crate::collection::{
+    ScanRequest, ScanStep, Scanned, begin_pair, begin_pairs, bulk, remove_emptied, zset_limits,
+};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::random::random_elements;
@@ -459,7 +461,7 @@ fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZSCAN: Command = Command {
     name: "ZSCAN",
     summary: "Goes through the members of a sorted set with a cursor.",
-    history: History::since("2.8.0"),
+    history: History::since("2.8.0").changed(&[("8.0.0", "takes NOSCORES")]),
     group: Group::SortedSet,
     complexity: "O(1) for each call, O(N) for all",
     arity: Arity::AtLeast(3),
@@ -472,18 +474,19 @@ static ZSCAN: Command = Command {
         Arg::integer("cursor"),
         Arg::pattern("pattern").token("MATCH").optional(),
         Arg::integer("count").token("COUNT").optional(),
+        Arg::word("noscores", "NOSCORES").optional(),
     ],
     subcommands: &[],
     run: zscan,
 };
-/// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\]: the next cursor, members and scores.
+/// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOSCORES\]: the next cursor, members and scores.
 fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = args.cursor(2)?;
     let Some(zset) = ctx.db.read::<Zset>(args.key(1))? else {
         ScanRequest::nothing(&mut ctx.reply);
         return Ok(());
     };
-    let request = ScanRequest::parse(args, cursor, false)?;
+    let request = ScanRequest::parse(args, cursor, Scanned::Zset)?;
     let packed = zset.is_packed();
     request.run(&mut ctx.reply, |cursor, mut reply| {
         let mut step = ScanStep::default();
@@ -493,13 +496,17 @@ fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
                 && request.matches(member)
             {
                 bulk(reply, member);
+                step.written += 1;
+                if request.names_only {
+                    return;
+                }
                 // Text in both protocols; as in Redis, in other words when not packed.
                 if packed {
                     reply.bulk(number::format_f64(score, &mut [0; number::F64_TEXT_LEN_MAX]).as_bytes());
                 } else {
                     reply.bulk(number::format_f64_17_digits(score).as_bytes());
                 }
-                step.written += 2;
+                step.written += 1;
             }
         });
         step

@@ -216,6 +216,7 @@ fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), C
         ctx.changed_by(set, EventClass::HASH, "hexpire", key);
     }
     if removed > 0 {
+        ctx.db.tally().expired_fields += removed;
         ctx.changed_by(removed, EventClass::HASH, "hdel", key);
     }
     if emptied {
@@ -438,7 +439,8 @@ mod tests {
             ("HGET h b", "$-1|", "hexpired h@0"),
             ("HEXISTS h c", ":0|", "hexpired h@0,del h@0"),
         ]);
-        assert_eq!(db.tally.expired_fields, 2);
+        // Those given a time that has passed count, too.
+        assert_eq!(db.tally.expired_fields, 3);
     }
 
     #[test]

@@ -81,7 +81,10 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if changed > 0 {
         ctx.db.note_field_deadlines(key);
         let event = match expiry {
-            Expiry::At(at_ms) if at_ms <= now_ms => "hdel",
+            Expiry::At(at_ms) if at_ms <= now_ms => {
+                ctx.db.tally().expired_fields += changed;
+                "hdel"
+            }
             Expiry::At(_) => "hexpire",
             Expiry::Clear | Expiry::Keep => "hpersist",
         };
@@ -142,7 +145,7 @@ fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HSETEX: Command = Command {
     name: "HSETEX",
     summary: "Sets fields of a hash, under a condition if need be, and when they expire.",
-    history: History::since("8.0.0"),
+    history: History::since("8.0.0").changed(&[("9.1.0", "takes NX and XX")]),
     group: Group::Hash,
     complexity: "O(1) for each field",
     arity: Arity::AtLeast(6),
@@ -152,6 +155,9 @@ pub(super) static HSETEX: Command = Command {
     tips: &[],
     args: &[
         Arg::key("key", 0),
+        Arg::one_of("key-condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")])
+            .since("9.1.0")
+            .optional(),
         Arg::one_of("condition", &[Arg::word("fnx", "FNX"), Arg::word("fxx", "FXX")]).optional(),
         Arg::one_of(
             "expiration",
@@ -176,9 +182,9 @@ pub(super) static HSETEX: Command = Command {
     subcommands: &[],
     run: hsetex,
 };
-/// HSETEX key \[FNX | FXX\] \[EX s | PX ms | EXAT s | PXAT ms | KEEPTTL\] FIELDS n field value \[field value
-/// ...\]: 1 when all fields were set, 0 when the condition does not hold and none was. A time that is over
-/// removes the fields.
+/// HSETEX key \[NX | XX\] \[FNX | FXX\] \[EX s | PX ms | EXAT s | PXAT ms | KEEPTTL\] FIELDS n field value
+/// \[field value ...\]: 1 when all fields were set, 0 when a condition does not hold and none was. A time that
+/// is over removes the fields.
 fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher, now_ms) = (args.key(1), hash_limits(ctx), args.hasher(), ctx.db.now_ms());
     let request = SetRequest::parse(args, now_ms)?;
@@ -188,11 +194,13 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     let hash = ctx.db.write::<Hash>(key)?;
     let has = |field: &[u8]| hash.as_ref().is_some_and(|hash| hash.find(field, hasher).is_some());
-    let holds = match request.condition {
-        Condition::None => true,
-        Condition::NoneThere => !fields.clone().any(has),
-        Condition::AllThere => fields.clone().all(has),
-    };
+    let of_key = request.key_there.is_none_or(|wanted| wanted == hash.is_some());
+    let holds = of_key
+        && match request.condition {
+            Condition::None => true,
+            Condition::NoneThere => !fields.clone().any(has),
+            Condition::AllThere => fields.clone().all(has),
+        };
     ctx.reply.integer(holds.into());
     if !holds {
         return Ok(());
@@ -212,7 +220,7 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         hash.set_with_expiry(field, value, expiry, &limits, hasher);
         // One after another, so that fields that do not stay are never counted together.
         if over {
-            removed += usize::from(hash.remove(field, hasher));
+            removed += u64::from(hash.remove(field, hasher));
         }
     }
     let set = fields.len() as u64;
@@ -223,6 +231,7 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.changed_by(0, EventClass::HASH, "hexpire", key);
     }
     if removed > 0 {
+        ctx.db.tally().expired_fields += removed;
         ctx.changed_by(0, EventClass::HASH, "hdel", key);
     }
     if emptied {
@@ -243,6 +252,8 @@ enum Condition {
 
 /// What HSETEX is asked to do.
 struct SetRequest {
+    /// NX and XX: whether the key must exist.
+    key_there: Option<bool>,
     condition: Condition,
     /// `Clear` where nothing is said: a new value has no deadline.
     expiry: Expiry,
@@ -253,13 +264,20 @@ struct SetRequest {
 impl SetRequest {
     /// Options in any order, then FIELDS with all that is behind it. Errors are found from left to right.
     fn parse(args: &Args<'_>, now_ms: i64) -> Result<Self, CommandError> {
-        let (mut condition, mut expiry, mut at) = (Condition::None, Expiry::Clear, 2);
+        let (mut key_there, mut condition) = (None, Condition::None);
+        let (mut expiry, mut at) = (Expiry::Clear, 2);
         while at < args.len() {
             let word = args.get(at);
             match &*Upper::of(word) {
                 b"FIELDS" => {
                     let first = Self::first_of_pairs(args, at)?;
-                    return Ok(SetRequest { condition, expiry, first });
+                    return Ok(SetRequest { key_there, condition, expiry, first });
+                }
+                option @ (b"NX" | b"XX") => {
+                    let wanted = option == b"XX";
+                    if key_there.replace(wanted).is_some_and(|before| before != wanted) {
+                        return Err(CommandError::Syntax);
+                    }
                 }
                 option @ (b"FNX" | b"FXX") => {
                     if condition != Condition::None {
@@ -385,6 +403,38 @@ mod tests {
             ("HGETEX h FIELDS 1 a EX 5", mismatch),
             ("HGETDEL h FIELDS 0 a", "-ERR Number of fields must be a positive integer|"),
         ]);
+    }
+
+    #[test]
+    fn the_key_can_be_a_condition_of_its_own() {
+        check(&[
+            ("HSETEX h XX FIELDS 1 a 1", ":0|"),
+            ("EXISTS h", ":0|"),
+            ("HSETEX h NX EX 100 FIELDS 1 a 1", ":1|"),
+            ("HSETEX h EX 100 NX FIELDS 1 b 1", ":0|"),
+            ("HSETEX h XX FNX FIELDS 1 b 1", ":1|"),
+            ("HSETEX h XX FNX FIELDS 1 b 1", ":0|"),
+            ("HSETEX h XX XX FIELDS 1 b 2", ":1|"),
+            ("HSETEX h NX XX FIELDS 1 b 1", "-ERR syntax error|"),
+            ("HMGET h a b", "*2|$1|1|$1|2|"),
+            ("SET s v", "+OK|"),
+            (
+                "HSETEX s NX FIELDS 1 a 1",
+                "-WRONGTYPE Operation against a key holding the wrong kind of value|",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn fields_whose_time_has_passed_count_as_expired() {
+        let mut db = Harness::new();
+        db.line("HSETEX h PXAT 1 FIELDS 2 a 1 b 2");
+        assert_eq!(db.tally.expired_fields, 2);
+        db.line("HSET h a 1 b 2");
+        db.line("HGETEX h PXAT 1 FIELDS 2 a nope");
+        assert_eq!(db.tally.expired_fields, 3);
+        db.line("HGETEX h PX 100 FIELDS 1 b");
+        assert_eq!(db.tally.expired_fields, 3);
     }
 
     #[test]
