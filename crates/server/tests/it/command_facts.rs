@@ -46,6 +46,11 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "range/end-unit-block/unit/bit type=pure-token display_text=bit token=BIT",
         "range/unit/bit type=pure-token display_text=bit token=BIT",
     ),
+    (
+        "zscan",
+        "docs summary since=2.8.0 group=sorted-set complexity history=8.0.0 arguments",
+        "docs summary since=2.8.0 group=sorted-set complexity arguments",
+    ),
     ("zscan", "noscores type=pure-token display_text=noscores token=NOSCORES flags=optional", ""),
 ];
 
