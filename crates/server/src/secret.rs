@@ -17,6 +17,9 @@ pub fn is_secret(args: &Args<'_>, at: usize) -> bool {
     if is(0, "MIGRATE") {
         return at > 5 && (is(at - 1, "AUTH") || is(at - 1, "AUTH2") || is(at - 2, "AUTH2"));
     }
+    if is(0, "ACL") {
+        return at > 1 && ["SETUSER", "DELUSER", "GETUSER"].iter().any(|subcommand| is(1, subcommand));
+    }
     let secrets =
         ["requirepass", "masterauth", "primaryauth", "masteruser", "primaryuser", "tls-key-file-pass"];
     is(0, "CONFIG") && at > 2 && at % 2 == 1 && secrets.iter().any(|option| is(at - 1, option))

@@ -6,8 +6,10 @@ use ::commands::{Args, CommandError};
 use crate::command_table::Runner;
 use crate::context::ServerCtx;
 
+pub mod acl;
 pub mod big_keys;
 pub mod client;
+pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod connection;
@@ -17,15 +19,19 @@ pub mod hot_keys;
 pub mod latency;
 pub mod memory;
 pub mod migrate;
+pub mod module;
 pub mod pubsub;
+pub mod script;
 pub mod server;
 pub mod slowlog;
 
 /// All server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     [
+        acl::COMMANDS,
         big_keys::COMMANDS,
         client::COMMANDS,
+        cluster::COMMANDS,
         command::COMMANDS,
         config::COMMANDS,
         connection::COMMANDS,
@@ -35,7 +41,9 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         latency::COMMANDS,
         memory::COMMANDS,
         migrate::COMMANDS,
+        module::COMMANDS,
         pubsub::COMMANDS,
+        script::COMMANDS,
         server::COMMANDS,
         slowlog::COMMANDS,
         crate::monitor::COMMANDS,

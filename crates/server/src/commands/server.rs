@@ -1,4 +1,4 @@
-//! Commands about the server as a whole: INFO, ROLE, TIME, SHUTDOWN, LOLWUT.
+//! Commands about the server as a whole: INFO, LASTSAVE, LOLWUT, ROLE, SHUTDOWN, TIME.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -9,7 +9,7 @@ use crate::context::ServerCtx;
 use crate::session::{Flow, ReplyMode};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &SHUTDOWN, &TIME];
+pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LASTSAVE, &LOLWUT, &ROLE, &SHUTDOWN, &TIME];
 
 static INFO: Command<Runner> = Command {
     name: "INFO",
@@ -32,6 +32,27 @@ fn info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError
         args.from(1).map(|section| String::from_utf8_lossy(section).to_ascii_lowercase()).collect();
     let text = crate::info::text(ctx.shared, &asked);
     ctx.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+static LASTSAVE: Command<Runner> = Command {
+    name: "LASTSAVE",
+    summary: "Returns when the data was last saved.",
+    history: History::since("1.0.0"),
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::Exactly(1),
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    keys: &[],
+    tips: &["nondeterministic_output"],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(lastsave),
+};
+/// LASTSAVE: Unix seconds; of the start, where nothing was saved since.
+fn lastsave(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.integer(ctx.shared.started_unix_s as i64);
     Ok(())
 }
 

@@ -1,0 +1,328 @@
+//! CLUSTER and its kin: the answers of a server that is no node of a cluster. As in Redis with `cluster-enabled no`,
+//! each request is checked and then refused.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
+use ::commands::{Args, CommandError};
+
+use crate::command_table::Runner;
+use crate::context::ServerCtx;
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
+
+/// How subcommands behave that only tell something.
+const READ: Flags = Flags::STALE;
+/// How administrative ones behave.
+const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
+/// How those behave that change the cluster.
+const CHANGES: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
+
+/// Answers every request.
+fn disabled(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    Err(CommandError::Line("ERR This instance has cluster support disabled"))
+}
+
+static ASKING: Command<Runner> = Command {
+    name: "ASKING",
+    summary: "Lets the next request reach a hash slot that is being imported; refused outside a cluster.",
+    history: History::since("3.0.0"),
+    group: Group::Cluster,
+    complexity: "O(1)",
+    arity: Arity::Exactly(1),
+    flags: Flags::FAST,
+    acl: Acl::CONNECTION,
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Server(disabled),
+};
+
+static READONLY: Command<Runner> = Command {
+    name: "READONLY",
+    summary: "Lets the connection read from a replica of a cluster; refused outside a cluster.",
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+    ..ASKING
+};
+
+static READWRITE: Command<Runner> =
+    Command { name: "READWRITE", summary: "Ends READONLY; refused outside a cluster.", ..READONLY };
+
+static CLUSTER: Command<Runner> = Command {
+    name: "CLUSTER",
+    summary: "Commands of a cluster's nodes. All are refused: the server is not a node of a cluster.",
+    history: History::since("3.0.0"),
+    group: Group::Cluster,
+    complexity: "Depends on subcommand.",
+    arity: Arity::AtLeast(2),
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[
+        &CLUSTER_ADDSLOTS,
+        &CLUSTER_ADDSLOTSRANGE,
+        &CLUSTER_BUMPEPOCH,
+        &CLUSTER_COUNT_FAILURE_REPORTS,
+        &CLUSTER_COUNTKEYSINSLOT,
+        &CLUSTER_DELSLOTS,
+        &CLUSTER_DELSLOTSRANGE,
+        &CLUSTER_FAILOVER,
+        &CLUSTER_FLUSHSLOTS,
+        &CLUSTER_FORGET,
+        &CLUSTER_GETKEYSINSLOT,
+        &CLUSTER_HELP,
+        &CLUSTER_INFO,
+        &CLUSTER_KEYSLOT,
+        &CLUSTER_LINKS,
+        &CLUSTER_MEET,
+        &CLUSTER_MYID,
+        &CLUSTER_MYSHARDID,
+        &CLUSTER_NODES,
+        &CLUSTER_REPLICAS,
+        &CLUSTER_REPLICATE,
+        &CLUSTER_RESET,
+        &CLUSTER_SAVECONFIG,
+        &CLUSTER_SET_CONFIG_EPOCH,
+        &CLUSTER_SETSLOT,
+        &CLUSTER_SHARDS,
+        &CLUSTER_SLAVES,
+        &CLUSTER_SLOTS,
+    ],
+    run: Runner::Server(super::container),
+};
+
+/// A subcommand; the administrative ones are dangerous.
+const fn subcommand(
+    name: &'static str,
+    summary: &'static str,
+    arity: Arity,
+    flags: Flags,
+    args: &'static [Arg],
+) -> Command<Runner> {
+    Command {
+        name,
+        summary,
+        arity,
+        flags,
+        acl: if flags.contains(Flags::ADMIN) { Acl::ADMIN.union(Acl::DANGEROUS) } else { Acl::empty() },
+        args,
+        complexity: "O(1)",
+        subcommands: &[],
+        run: Runner::Server(disabled),
+        ..CLUSTER
+    }
+}
+
+/// What differs from one moment to the next.
+const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
+
+static CLUSTER_ADDSLOTS: Command<Runner> = subcommand(
+    "ADDSLOTS",
+    "Gives hash slots to the node.",
+    Arity::AtLeast(3),
+    CHANGES,
+    &[Arg::integer("slot").multiple()],
+);
+static CLUSTER_ADDSLOTSRANGE: Command<Runner> = Command {
+    history: History::since("7.0.0"),
+    ..subcommand(
+        "ADDSLOTSRANGE",
+        "Gives ranges of hash slots to the node.",
+        Arity::AtLeast(4),
+        CHANGES,
+        &[Arg::block("range", &[Arg::integer("start-slot"), Arg::integer("end-slot")]).multiple()],
+    )
+};
+static CLUSTER_BUMPEPOCH: Command<Runner> = Command {
+    tips: NONDETERMINISTIC,
+    ..subcommand("BUMPEPOCH", "Advances the epoch of the configuration.", Arity::Exactly(2), CHANGES, &[])
+};
+static CLUSTER_COUNT_FAILURE_REPORTS: Command<Runner> = Command {
+    tips: NONDETERMINISTIC,
+    ..subcommand(
+        "COUNT-FAILURE-REPORTS",
+        "Returns how many nodes report that a node fails.",
+        Arity::Exactly(3),
+        ADMIN,
+        &[Arg::string("node-id")],
+    )
+};
+static CLUSTER_COUNTKEYSINSLOT: Command<Runner> = subcommand(
+    "COUNTKEYSINSLOT",
+    "Returns the number of keys in a hash slot.",
+    Arity::Exactly(3),
+    READ,
+    &[Arg::integer("slot")],
+);
+static CLUSTER_DELSLOTS: Command<Runner> = subcommand(
+    "DELSLOTS",
+    "Takes hash slots from the node.",
+    Arity::AtLeast(3),
+    CHANGES,
+    &[Arg::integer("slot").multiple()],
+);
+static CLUSTER_DELSLOTSRANGE: Command<Runner> = Command {
+    history: History::since("7.0.0"),
+    ..subcommand(
+        "DELSLOTSRANGE",
+        "Takes ranges of hash slots from the node.",
+        Arity::AtLeast(4),
+        CHANGES,
+        &[Arg::block("range", &[Arg::integer("start-slot"), Arg::integer("end-slot")]).multiple()],
+    )
+};
+static CLUSTER_FAILOVER: Command<Runner> = subcommand(
+    "FAILOVER",
+    "Lets a replica take the place of its primary.",
+    Arity::AtLeast(2),
+    CHANGES,
+    &[Arg::one_of("options", &[Arg::word("force", "FORCE"), Arg::word("takeover", "TAKEOVER")]).optional()],
+);
+static CLUSTER_FLUSHSLOTS: Command<Runner> =
+    subcommand("FLUSHSLOTS", "Takes all hash slots from the node.", Arity::Exactly(2), CHANGES, &[]);
+static CLUSTER_FORGET: Command<Runner> = subcommand(
+    "FORGET",
+    "Removes a node from those known.",
+    Arity::Exactly(3),
+    CHANGES,
+    &[Arg::string("node-id")],
+);
+static CLUSTER_GETKEYSINSLOT: Command<Runner> = Command {
+    tips: NONDETERMINISTIC,
+    ..subcommand(
+        "GETKEYSINSLOT",
+        "Returns keys of a hash slot.",
+        Arity::Exactly(4),
+        READ,
+        &[Arg::integer("slot"), Arg::integer("count")],
+    )
+};
+static CLUSTER_HELP: Command<Runner> = Command {
+    history: History::since("5.0.0"),
+    ..subcommand("HELP", "Explains the subcommands.", Arity::Exactly(2), READ.union(Flags::LOADING), &[])
+};
+static CLUSTER_INFO: Command<Runner> = Command {
+    tips: NONDETERMINISTIC,
+    ..subcommand("INFO", "Describes the state of the cluster.", Arity::Exactly(2), READ, &[])
+};
+static CLUSTER_KEYSLOT: Command<Runner> =
+    subcommand("KEYSLOT", "Returns the hash slot of a key.", Arity::Exactly(3), READ, &[Arg::string("key")]);
+static CLUSTER_LINKS: Command<Runner> = Command {
+    history: History::since("7.0.0"),
+    tips: NONDETERMINISTIC,
+    ..subcommand("LINKS", "Returns the connections between nodes.", Arity::Exactly(2), READ, &[])
+};
+static CLUSTER_MEET: Command<Runner> = Command {
+    history: History::since("3.0.0").changed(&[("4.0.0", "takes the port of the bus")]),
+    ..subcommand(
+        "MEET",
+        "Introduces another node.",
+        Arity::AtLeast(4),
+        CHANGES,
+        &[
+            Arg::string("ip"),
+            Arg::integer("port"),
+            Arg::integer("cluster-bus-port").since("4.0.0").optional(),
+        ],
+    )
+};
+static CLUSTER_MYID: Command<Runner> =
+    subcommand("MYID", "Returns the ID of the node.", Arity::Exactly(2), READ, &[]);
+static CLUSTER_MYSHARDID: Command<Runner> = Command {
+    history: History::since("7.2.0"),
+    tips: NONDETERMINISTIC,
+    ..subcommand("MYSHARDID", "Returns the ID of the node's shard.", Arity::Exactly(2), READ, &[])
+};
+static CLUSTER_NODES: Command<Runner> = Command {
+    tips: NONDETERMINISTIC,
+    ..subcommand("NODES", "Returns the nodes of the cluster.", Arity::Exactly(2), READ, &[])
+};
+static CLUSTER_REPLICAS: Command<Runner> = Command {
+    history: History::since("5.0.0"),
+    tips: NONDETERMINISTIC,
+    ..subcommand(
+        "REPLICAS",
+        "Returns the replicas of a primary.",
+        Arity::Exactly(3),
+        ADMIN,
+        &[Arg::string("node-id")],
+    )
+};
+static CLUSTER_REPLICATE: Command<Runner> = subcommand(
+    "REPLICATE",
+    "Makes the node a replica of a primary.",
+    Arity::Exactly(3),
+    CHANGES,
+    &[Arg::string("node-id")],
+);
+static CLUSTER_RESET: Command<Runner> = subcommand(
+    "RESET",
+    "Lets the node leave the cluster.",
+    Arity::AtLeast(2),
+    ADMIN.union(Flags::NOSCRIPT),
+    &[Arg::one_of("reset-type", &[Arg::word("hard", "HARD"), Arg::word("soft", "SOFT")]).optional()],
+);
+static CLUSTER_SAVECONFIG: Command<Runner> =
+    subcommand("SAVECONFIG", "Writes the cluster's configuration to disk.", Arity::Exactly(2), CHANGES, &[]);
+static CLUSTER_SET_CONFIG_EPOCH: Command<Runner> = subcommand(
+    "SET-CONFIG-EPOCH",
+    "Sets the epoch of a new node's configuration.",
+    Arity::Exactly(3),
+    CHANGES,
+    &[Arg::integer("config-epoch")],
+);
+static CLUSTER_SETSLOT: Command<Runner> = subcommand(
+    "SETSLOT",
+    "Binds a hash slot to a node.",
+    Arity::AtLeast(4),
+    CHANGES,
+    &[
+        Arg::integer("slot"),
+        Arg::one_of(
+            "subcommand",
+            &[
+                Arg::string("importing").token("IMPORTING").shown_as("node-id"),
+                Arg::string("migrating").token("MIGRATING").shown_as("node-id"),
+                Arg::string("node").token("NODE").shown_as("node-id"),
+                Arg::word("stable", "STABLE"),
+            ],
+        ),
+    ],
+);
+static CLUSTER_SHARDS: Command<Runner> = Command {
+    history: History::since("7.0.0"),
+    tips: NONDETERMINISTIC,
+    ..subcommand(
+        "SHARDS",
+        "Returns which shard has which hash slots.",
+        Arity::Exactly(2),
+        READ.union(Flags::LOADING),
+        &[],
+    )
+};
+static CLUSTER_SLAVES: Command<Runner> = Command {
+    history: History::since("3.0.0").deprecated("5.0.0", "`CLUSTER REPLICAS`"),
+    tips: NONDETERMINISTIC,
+    ..subcommand(
+        "SLAVES",
+        "Returns the replicas of a primary.",
+        Arity::Exactly(3),
+        ADMIN,
+        &[Arg::string("node-id")],
+    )
+};
+static CLUSTER_SLOTS: Command<Runner> = Command {
+    history: History::since("3.0.0")
+        .changed(&[("4.0.0", "tells IDs of nodes"), ("7.0.0", "tells more about the network")])
+        .deprecated("7.0.0", "`CLUSTER SHARDS`"),
+    tips: NONDETERMINISTIC,
+    ..subcommand(
+        "SLOTS",
+        "Returns which node has which hash slots.",
+        Arity::Exactly(2),
+        READ.union(Flags::LOADING),
+        &[],
+    )
+};
