@@ -329,6 +329,8 @@ pub struct ValueLimits {
     pub shares_integers: bool,
     /// `rdbcompression`: whether strings are compressed in what DUMP writes.
     pub compresses_dumps: bool,
+    /// `rdb-version-check relaxed`: whether RESTORE takes payloads of versions that are not known.
+    pub takes_unknown_dumps: bool,
 }
 
 impl ValueLimits {
@@ -359,6 +361,7 @@ impl Default for ValueLimits {
             hll_sparse_max_bytes: 3000,
             shares_integers: true,
             compresses_dumps: true,
+            takes_unknown_dumps: false,
         }
     }
 }

@@ -8,7 +8,7 @@
 //! harness::check(&[("SET a 1", "+OK|"), ("GET a", "$1|1|")]); // on RESP2 and RESP3
 //! ```
 
-use keyspace::view::{Moment, Tally};
+use keyspace::view::{Moment, Overdue, Tally};
 use keyspace::{Access, Keyspace, View};
 use resp::{Protocol, Reply, Span};
 use stdx::ByteQueue;
@@ -28,6 +28,7 @@ pub(crate) struct Harness {
     pub(crate) db: usize,
     pub(crate) now_ms: i64,
     pub(crate) access: Access,
+    pub(crate) overdue: Overdue,
     pub(crate) limits: ValueLimits,
     /// All events are wanted but `new`, which every first write raises, and `keymiss`.
     pub(crate) effects: Effects,
@@ -60,6 +61,7 @@ impl Harness {
             db: 0,
             now_ms: START_MS,
             access: Access::Lru { clock_s: 0 },
+            overdue: Overdue::Removed,
             limits: ValueLimits::default(),
             effects: Effects {
                 wanted_events: EventClass::all() - EventClass::NEW - EventClass::MISSED,
@@ -107,7 +109,7 @@ impl Harness {
         if !command.runs_alone(&args) {
             for_each_key(command.keys, &args, |at, _| hashes.push(args.key(at).hash));
         }
-        let moment = Moment { now_ms: self.now_ms, touch: true, access: self.access };
+        let moment = Moment { now_ms: self.now_ms, touch: true, access: self.access, overdue: self.overdue };
         let names_patterns = command.runs_alone(&args) && command.flags.contains(Flags::PATTERN_KEYS);
         let mut locked = match names_patterns {
             true => self.keyspace.lock_all(),

@@ -130,9 +130,9 @@ static HSETNX: Command = Command {
 /// HSETNX key field value: 1 if the field was set, 0 if it was there.
 fn hsetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
-    let found = hash.look_up(args.get(2), now_ms, hasher);
+    let found = hash.look_up(args.get(2), due_ms, hasher);
     let (absent, due) = (found.live().is_none(), matches!(found, Lookup::Due));
     if absent {
         hash.set(args.get(2), args.get(3), &limits, hasher);
@@ -171,15 +171,15 @@ fn read_fields(
     args: &Args<'_>,
     mut write: impl FnMut(&mut Reply<'_>, Option<Element<'_>>),
 ) -> Result<(), CommandError> {
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let hash = ctx.db.read::<Hash>(args.key(1))?;
     let mut due = false;
     for field in args.from(2) {
-        let found = hash.map_or(Lookup::Absent, |hash| hash.look_up(field, now_ms, args.hasher()));
+        let found = hash.map_or(Lookup::Absent, |hash| hash.look_up(field, due_ms, args.hasher()));
         due |= matches!(found, Lookup::Due);
         write(&mut ctx.reply, found.live());
     }
-    if due {
+    if due && ctx.db.removes_due() {
         remove_those_due(ctx, args, args.from(2))?;
     }
     Ok(())
@@ -192,9 +192,9 @@ fn remove_those_due<'f>(
     args: &Args<'_>,
     fields: impl Iterator<Item = &'f [u8]>,
 ) -> Result<(), AccessError> {
-    let (key, now_ms) = (args.key(1), ctx.db.now_ms());
+    let (key, due_ms) = (args.key(1), ctx.db.due_ms());
     let Some(hash) = ctx.db.write::<Hash>(key)? else { return Ok(()) };
-    let removed = fields.filter(|field| hash.remove_if_due(field, now_ms, args.hasher())).count();
+    let removed = fields.filter(|field| hash.remove_if_due(field, due_ms, args.hasher())).count();
     let emptied = hash.is_empty();
     fields_expired(ctx, key, removed);
     if emptied {
@@ -208,9 +208,9 @@ pub(crate) fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), A
     if !ctx.db.may_have_due_fields(key) {
         return Ok(());
     }
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.write::<Hash>(key)? else { return Ok(()) };
-    let removed = hash.remove_all_due(now_ms);
+    let removed = hash.remove_all_due(due_ms);
     let emptied = hash.is_empty();
     fields_expired(ctx, key, removed);
     if emptied {
@@ -298,12 +298,12 @@ static HGETALL: Command = Command {
 };
 /// HGETALL key: a map, empty where the key is absent.
 fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ctx.reply.map(0);
         return Ok(());
     };
-    let fields = hash.live(now_ms);
+    let fields = hash.live(due_ms);
     ctx.reply.map(fields.count());
     for (field, value) in fields.iter() {
         bulk(&mut ctx.reply, field);
@@ -316,12 +316,12 @@ static HKEYS: Command =
     Command { name: "HKEYS", summary: "Returns all fields of a hash.", run: hkeys, ..HGETALL };
 /// HKEYS key: an array, empty where the key is absent.
 fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ctx.reply.empty_array();
         return Ok(());
     };
-    let fields = hash.live(now_ms);
+    let fields = hash.live(due_ms);
     ctx.reply.array(fields.count());
     fields.iter().for_each(|(field, _)| bulk(&mut ctx.reply, field));
     Ok(())
@@ -331,12 +331,12 @@ static HVALS: Command =
     Command { name: "HVALS", summary: "Returns all values of a hash.", run: hvals, ..HGETALL };
 /// HVALS key: an array, empty where the key is absent.
 fn hvals(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ctx.reply.empty_array();
         return Ok(());
     };
-    let fields = hash.live(now_ms);
+    let fields = hash.live(due_ms);
     ctx.reply.array(fields.count());
     fields.iter().for_each(|(_, value)| bulk(&mut ctx.reply, value));
     Ok(())
@@ -460,9 +460,9 @@ static HINCRBY: Command = Command {
 fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
     let increment = args.integer(3)?;
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
-    let found = hash.look_up(args.get(2), now_ms, hasher);
+    let found = hash.look_up(args.get(2), due_ms, hasher);
     let old = match found.live() {
         Some(value) => value.as_int().ok_or(CommandError::Line("ERR hash value is not an integer"))?,
         None => 0,
@@ -510,9 +510,9 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     if !increment.is_finite() {
         return Err(CommandError::Line("ERR value is NaN or Infinity"));
     }
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
-    let found = hash.look_up(args.get(2), now_ms, hasher);
+    let found = hash.look_up(args.get(2), due_ms, hasher);
     let old = match found.live() {
         Some(value) => LongDouble::parse(value.text(&mut IntText::new()))
             .ok_or(CommandError::Line("ERR hash value is not a float"))?,
@@ -576,7 +576,7 @@ static HSCAN: Command = Command {
 /// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next cursor, fields and values.
 fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = args.cursor(2)?;
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
         ScanRequest::nothing(&mut ctx.reply);
         return Ok(());
@@ -584,7 +584,7 @@ fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ScanRequest::parse(args, cursor, Scanned::Hash)?;
     request.run(&mut ctx.reply, |cursor, mut reply| {
         let mut step = ScanStep::default();
-        step.next = hash.live(now_ms).scan(cursor, |field, value| {
+        step.next = hash.live(due_ms).scan(cursor, |field, value| {
             step.visited += 1;
             if let Some(reply) = reply.as_deref_mut()
                 && request.matches(field)

@@ -21,6 +21,10 @@ pub(crate) trait RandomElements: ObjectType {
     fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
+    /// A copy without what counts as absent at `due_ms`, where something does that [`Self::prepare`] had to leave.
+    fn without_due(&self, _due_ms: i64) -> Option<Self> {
+        None
+    }
     /// Number of elements.
     fn element_count(&self) -> usize;
     /// An element chosen uniformly.
@@ -42,6 +46,12 @@ impl RandomElements for Hash {
 
     fn prepare(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
         crate::hash::remove_due_fields(ctx, key)
+    }
+    fn without_due(&self, due_ms: i64) -> Option<Self> {
+        self.next_deadline_ms().filter(|&at_ms| at_ms <= due_ms)?;
+        let mut copy = self.clone();
+        copy.remove_all_due(due_ms);
+        Some(copy)
     }
     fn element_count(&self) -> usize {
         self.len()
@@ -174,7 +184,11 @@ pub(crate) fn random_elements<T: RandomElements>(
     T::prepare(ctx, args.key(1))?;
     let (reply, rng) = (&mut ctx.reply, &mut *ctx.rng);
     let mut draw = || rng.u64(..);
-    let (collection, (count, in_pairs)) = match (ctx.db.read::<T>(args.key(1))?, request) {
+    let due_ms = ctx.db.due_ms();
+    let found = ctx.db.read::<T>(args.key(1))?;
+    let copy = found.and_then(|collection| collection.without_due(due_ms));
+    let found = copy.as_ref().or(found).filter(|collection| collection.element_count() > 0);
+    let (collection, (count, in_pairs)) = match (found, request) {
         (None, Request::One) => {
             reply.null();
             return Ok(());

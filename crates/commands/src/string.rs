@@ -281,7 +281,7 @@ fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Ok(());
     }
     match (options.lifetime, options.expiry("getex", ctx.db.now_ms())?) {
-        (_, Expiry::At(at_ms)) if at_ms <= ctx.db.now_ms() => delete(ctx, key),
+        (_, Expiry::At(at_ms)) if ctx.db.is_past(at_ms) => delete(ctx, key),
         (_, Expiry::At(at_ms)) => {
             ctx.db.set_expiry_ms(key, Some(at_ms));
             ctx.changed(EventClass::GENERIC, "expire", key);

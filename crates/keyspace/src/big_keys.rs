@@ -282,7 +282,12 @@ mod tests {
         ) {
             let keys = names.map(|name| self.keyspace.hasher().key(name.as_bytes()).hash);
             let mut locked = self.keyspace.lock_all_of(keys.into_iter());
-            let moment = Moment { now_ms: 0, touch: true, access: Access::Lru { clock_s: 0 } };
+            let moment = Moment {
+                now_ms: 0,
+                touch: true,
+                access: Access::Lru { clock_s: 0 },
+                overdue: crate::view::Overdue::Removed,
+            };
             let mut view = View::new(&self.keyspace, &mut locked, db, moment, &mut self.tally);
             work(&mut view, &mut self.rng);
         }

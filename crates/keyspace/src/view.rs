@@ -173,6 +173,20 @@ pub struct Expired {
     pub entry: KeyEntry,
 }
 
+/// What becomes of keys, and of fields of hashes, that are past their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// They are removed when they are found, and those that get a time that has passed at once.
+    Removed,
+    /// They are removed when they are found, but a time that has passed is stored like any other: for writes
+    /// while data is imported (`import-mode`).
+    RemovedWhenFound,
+    /// They count as absent and stay: for reads while data is imported.
+    Hidden,
+    /// They are like all others: for the client that imports.
+    Shown,
+}
+
 /// What is the same for all of a turn's commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
@@ -182,6 +196,8 @@ pub struct Moment {
     pub touch: bool,
     /// The access clock.
     pub access: Access,
+    /// What becomes of what is past its time.
+    pub overdue: Overdue,
 }
 
 /// One database, as far as its shards are locked. See the module's comment.
@@ -250,14 +266,16 @@ impl<'k> View<'k> {
     /// A key of the selected database, close to uniformly chosen. Expired ones that are drawn are removed;
     /// after a bounded number of them the answer is none. Only for commands that have locked no key.
     pub fn random_key(&mut self, mut draw: impl FnMut() -> u64) -> Option<Box<[u8]>> {
-        let now_ms = self.moment.now_ms;
-        let live = |entry: &KeyEntry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms);
+        let (due_ms, removes) = (self.due_ms(), self.removes_due());
+        let accept = |entry: &KeyEntry| match entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms) {
+            true => Some(Some(Box::from(entry.key()))),
+            false if removes => None,
+            false => Some(None),
+        };
         for _ in 0..RANDOM_DRAWS_MAX {
-            let drawn = self
-                .keyspace
-                .random_key(self.index, &mut draw, |entry| live(entry).then(|| Box::from(entry.key())));
-            match drawn {
-                Drawn::Key(key) => return Some(key),
+            match self.keyspace.random_key(self.index, &mut draw, accept) {
+                Drawn::Key(Some(key)) => return Some(key),
+                Drawn::Key(None) => {}
                 Drawn::Nothing => return None,
                 Drawn::Removed(entry) => {
                     let hash = self.keyspace.hasher().hash(entry.key());
@@ -284,6 +302,30 @@ impl<'k> View<'k> {
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.moment.now_ms
+    }
+
+    /// What has a time up to this one counts as absent: now, for a client that imports data no time at all.
+    #[inline]
+    pub fn due_ms(&self) -> i64 {
+        if self.moment.overdue == Overdue::Shown { i64::MIN } else { self.moment.now_ms }
+    }
+
+    /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
+    #[inline]
+    pub fn removes_due(&self) -> bool {
+        matches!(self.moment.overdue, Overdue::Removed | Overdue::RemovedWhenFound)
+    }
+
+    /// What gets a time up to this one is removed at once: now, while data is imported no time at all.
+    #[inline]
+    pub fn past_ms(&self) -> i64 {
+        if self.moment.overdue == Overdue::Removed { self.moment.now_ms } else { i64::MIN }
+    }
+
+    /// Whether a key or field that gets this time is removed at once.
+    #[inline]
+    pub fn is_past(&self, at_ms: i64) -> bool {
+        at_ms <= self.past_ms()
     }
 
     /// What was counted and collected so far.
@@ -331,7 +373,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Finds a key that is not expired; an expired one is removed.
+    /// Finds a key that is not expired; what becomes of an expired one, [`Overdue`] says.
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
@@ -345,10 +387,13 @@ impl<'k> View<'k> {
             self.tally.miss(self.index, key, count);
             return Ok(None);
         };
-        if expired {
-            let entry = table.remove(place);
-            let expired = Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
-            self.tally.note_expired(self.keyspace, shard, expired);
+        if expired && self.moment.overdue != Overdue::Shown {
+            if self.moment.overdue != Overdue::Hidden {
+                let entry = table.remove(place);
+                let expired =
+                    Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
+                self.tally.note_expired(self.keyspace, shard, expired);
+            }
             self.tally.miss(self.index, key, count);
             return Ok(None);
         }
@@ -517,11 +562,14 @@ impl<'k> View<'k> {
         Ok(value)
     }
 
-    /// Whether the hash at `key` may have fields that are due; notes no access. O(1).
+    /// Whether the hash at `key` may have fields to be removed because they are due; notes no access. O(1).
     #[inline]
     pub fn may_have_due_fields(&mut self, key: Key<'_>) -> bool {
-        let now_ms = self.moment.now_ms;
-        self.peek(key).is_some_and(|entry| entry.part_deadline_ms().is_some_and(|at_ms| at_ms <= now_ms))
+        let (due_ms, removes) = (self.due_ms(), self.removes_due());
+        removes
+            && self
+                .peek(key)
+                .is_some_and(|entry| entry.part_deadline_ms().is_some_and(|at_ms| at_ms <= due_ms))
     }
 
     /// Tells the database that fields of the hash at `key` got other deadlines. O(1).
@@ -836,8 +884,10 @@ mod tests {
     #[test]
     fn a_key_that_is_not_locked_is_refused_and_left_as_it_is() {
         let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
-        let (mut tally, moment) =
-            (Tally::default(), Moment { now_ms: 0, touch: true, access: Access::Lru { clock_s: 0 } });
+        let (mut tally, moment) = (
+            Tally::default(),
+            Moment { now_ms: 0, touch: true, access: Access::Lru { clock_s: 0 }, overdue: Overdue::Removed },
+        );
         let [key, other] = [&b"key"[..], b"other"].map(|name| keyspace.hasher().key(name));
         let mut all = keyspace.lock_all_of([key.hash, other.hash].into_iter());
         View::new(&keyspace, &mut all, 0, moment, &mut tally).set_string(other, b"v", Expiry::Clear);

@@ -14,7 +14,7 @@ use keyspace::Object;
 use structures::entry::View;
 
 use crate::rdb::{
-    FormatError, FormatErrorKind, Reader, Rules, Value, ValueType, Writer, is_known_version, read_value,
+    FormatError, FormatErrorKind, Reader, Rules, Value, ValueType, VersionCheck, Writer, read_value,
     write_value,
 };
 
@@ -26,7 +26,7 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 /// Why a payload is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadError {
-    /// It is too short, of an unknown version, or not what was written: its checksum is wrong.
+    /// It is too short, of a version that is not read, or not what was written: its checksum is wrong.
     Footer,
     /// It is what was written, but no value.
     Format(FormatError),
@@ -64,12 +64,12 @@ pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
 ///
 /// # Errors
 /// [`PayloadError::Footer`]
-pub fn verify(payload: &[u8]) -> Result<(&[u8], u16), PayloadError> {
+pub fn verify(payload: &[u8], versions: VersionCheck) -> Result<(&[u8], u16), PayloadError> {
     let (rest, crc) = payload.split_last_chunk::<8>().ok_or(PayloadError::Footer)?;
     let (value, version) = rest.split_last_chunk::<2>().ok_or(PayloadError::Footer)?;
     let version = u16::from_le_bytes(*version);
     // A checksum of 0 is no exception: payloads always have one.
-    if !is_known_version(version) || CRC.checksum(rest) != u64::from_le_bytes(*crc) {
+    if !versions.admits(version) || CRC.checksum(rest) != u64::from_le_bytes(*crc) {
         return Err(PayloadError::Footer);
     }
     debug_assert_eq!(payload.len(), value.len() + FOOTER_LEN_BYTES);
@@ -81,7 +81,7 @@ pub fn verify(payload: &[u8]) -> Result<(&[u8], u16), PayloadError> {
 /// # Errors
 /// What is no payload, or does not hold one valid value and nothing else.
 pub fn restore(payload: &[u8], rules: &Rules<'_>) -> Result<Value, PayloadError> {
-    let (value, version) = verify(payload)?;
+    let (value, version) = verify(payload, rules.versions)?;
     read_typed(value, version, rules).map_err(PayloadError::Format)
 }
 

@@ -5,7 +5,7 @@ use keyspace::{Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, Stre
 use structures::entry::{NewValue, View};
 
 use crate::dump::{dump, read_typed, restore};
-use crate::rdb::{REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType};
+use crate::rdb::{REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
 /// Small limits, so that short inputs are on both sides of them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
@@ -18,6 +18,7 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
         zset: pack,
         stream: StreamLimits { node_bytes_max: 100, node_entries_max: 3 },
         string_len_bytes_max: 1 << 20,
+        versions: VersionCheck::Strict,
     }
 }
 

@@ -48,7 +48,18 @@ pub const VALKEY_VERSION: u16 = 80;
 /// the configuration allows.
 pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
 
-/// Whether values of this version can be read.
-pub fn is_known_version(version: u16) -> bool {
-    version <= REDIS_VERSION_MAX || version == VALKEY_VERSION
+/// Which versions of the format are read: `rdb-version-check`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionCheck {
+    /// Those whose types are all known.
+    Strict,
+    /// All. A later version differs, where it does, by new types, which are refused by themselves.
+    Relaxed,
+}
+
+impl VersionCheck {
+    /// Whether values of this version are read.
+    pub fn admits(self, version: u16) -> bool {
+        self == VersionCheck::Relaxed || version <= REDIS_VERSION_MAX || version == VALKEY_VERSION
+    }
 }

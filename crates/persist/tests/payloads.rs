@@ -5,7 +5,7 @@ use keyspace::string::stored;
 use keyspace::{Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, Str, StreamId, StreamLimits};
 use persist::dump::{PayloadError, dump, restore, sealed};
 use persist::fuzz::{fuzz_dump_payload, fuzz_stream};
-use persist::rdb::{FormatErrorKind, Rules, Value};
+use persist::rdb::{FormatErrorKind, Rules, Value, VersionCheck};
 use proptest::prelude::*;
 use structures::entry::{NewValue, View};
 use structures::listpack::element::Element;
@@ -171,6 +171,7 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
         zset: pack,
         stream: StreamLimits { node_bytes_max: 4096, node_entries_max: 100 },
         string_len_bytes_max: 512 << 20,
+        versions: VersionCheck::Strict,
     }
 }
 
@@ -325,6 +326,26 @@ fn a_damaged_payload_is_refused() {
             assert_eq!(restore(&payload[..at], &rules(&hasher)).err(), Some(PayloadError::Footer));
         }
     }
+}
+
+#[test]
+fn unknown_versions_are_read_where_the_check_is_relaxed() {
+    let hasher = hasher();
+    let relaxed = Rules { versions: VersionCheck::Relaxed, ..rules(&hasher) };
+    let string = bytes_of("00c06400");
+    for version in [0, 1, 12, 13, 79, 80, 81, 65_535] {
+        let payload = sealed(string[..3].to_vec(), version);
+        let is_known = version <= 12 || version == 80;
+        let strict = restore(&payload, &rules(&hasher)).map(drop);
+        assert_eq!(strict, if is_known { Ok(()) } else { Err(PayloadError::Footer) }, "version {version}");
+        assert!(restore(&payload, &relaxed).is_ok(), "version {version}");
+    }
+    // A type that is not known stays refused, and so does damage.
+    let unknown = sealed(bytes_of("ff"), 90);
+    assert!(matches!(restore(&unknown, &relaxed), Err(PayloadError::Format(_))));
+    let mut damaged = sealed(string, 90);
+    damaged[1] ^= 1;
+    assert_eq!(restore(&damaged, &relaxed).err(), Some(PayloadError::Footer));
 }
 
 #[test]

@@ -118,6 +118,7 @@ impl Engine {
                 latency_ms: 0,
                 notifications: settings.notifications,
                 tracking_keys_max: settings.tracking_keys_max,
+                import_mode: settings.import_mode,
             },
             settings,
             settings_version: 0,
@@ -184,6 +185,7 @@ impl Engine {
         self.standing.latency_ms = self.settings.thresholds.latency_ms;
         self.standing.notifications = self.settings.notifications;
         self.standing.tracking_keys_max = self.settings.tracking_keys_max;
+        self.standing.import_mode = self.settings.import_mode;
         self.times_keys = self.shared.hot_keys.is_active(now_ms);
         let wanted = self.notifier().wanted();
         self.effects.wanted_events = wanted;
@@ -523,8 +525,13 @@ impl Engine {
         pass: &mut SharedPass<'_>,
     ) -> Result<(), CommandError> {
         let args = &request.args;
-        let caller =
-            Caller { db: session.db, protocol: session.protocol, touch: !session.no_touch, patience };
+        let caller = Caller {
+            db: session.db,
+            protocol: session.protocol,
+            touch: !session.no_touch,
+            overdue: self.standing.overdue(&session.info, &registered.command),
+            patience,
+        };
         let mut executor = self.executor();
         let keyspace = &executor.shared.keyspace;
         if registered.command.runs_alone(args) {
@@ -655,8 +662,12 @@ impl Engine {
     ) -> Result<(), CommandError> {
         let reply = Reply::new(out, session.protocol);
         let before = reply.mark();
-        let moment =
-            Moment { now_ms: self.standing.now_ms, touch: !session.no_touch, access: self.standing.access };
+        let moment = Moment {
+            now_ms: self.standing.now_ms,
+            touch: !session.no_touch,
+            access: self.standing.access,
+            overdue: self.standing.overdue(&session.info, &registered.command),
+        };
         let notifier = Notifier {
             shared: &self.shared,
             thread: Some(self.standing.thread),

@@ -18,10 +18,10 @@ use std::time::Instant;
 
 use commands::ctx::{DbChange, Told, Touched};
 use commands::keys::for_each_key;
-use commands::table::Flags;
+use commands::table::{Command, Flags};
 use commands::{Args, Awaited, AwaitedKey, CommandError, Ctx, Effects, Patience, ValueLimits, Wait};
 use keyspace::key::shard_of;
-use keyspace::view::{Access, Moment, Tally, View};
+use keyspace::view::{Access, Moment, Overdue, Tally, View};
 use keyspace::{Db, Hasher, Key, Locked, Shard};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
@@ -34,7 +34,7 @@ use crate::follow::{FilledKey, WaitedKey, Waiter};
 use crate::notify::{Notifications, Notifier};
 use crate::owned_args::OwnedArgs;
 use crate::push::push_reply;
-use crate::session::Session;
+use crate::session::{ClientInfo, Session};
 use crate::shared::{Delivery, Shared};
 use crate::spikes::Event;
 use crate::tracking::{Mode, OwnPushes, Place, Reader, Writer};
@@ -83,6 +83,34 @@ pub struct Standing {
     pub notifications: Notifications,
     /// `tracking-table-max-keys`.
     pub tracking_keys_max: usize,
+    /// `import-mode`.
+    pub import_mode: bool,
+}
+
+impl Standing {
+    /// What becomes of keys past their time when this command of this client finds them.
+    #[inline]
+    pub fn overdue(&self, client: &ClientInfo, command: &Command<Runner>) -> Overdue {
+        if self.import_mode { overdue_while_importing(client, command) } else { Overdue::Removed }
+    }
+
+    /// A watched key with a time up to this one counts as absent for this client.
+    #[inline]
+    pub fn due_ms(&self, client: &ClientInfo) -> i64 {
+        if self.import_mode && client.import_source.load(Relaxed) { i64::MIN } else { self.now_ms }
+    }
+}
+
+/// While data is imported, only what writes without being the import itself removes what is past its time.
+#[cold]
+fn overdue_while_importing(client: &ClientInfo, command: &Command<Runner>) -> Overdue {
+    if client.import_source.load(Relaxed) {
+        Overdue::Shown
+    } else if command.flags.contains(Flags::WRITE) {
+        Overdue::RemovedWhenFound
+    } else {
+        Overdue::Hidden
+    }
 }
 
 /// On whose behalf a command runs.
@@ -94,6 +122,8 @@ pub struct Caller {
     pub protocol: Protocol,
     /// Whether reads note accesses.
     pub touch: bool,
+    /// What becomes of keys past their time.
+    pub overdue: Overdue,
     /// Whether it may wait.
     pub patience: Patience,
 }
@@ -205,8 +235,12 @@ impl<'e> Executor<'e> {
         args: &Args<'_>,
         out: &mut ByteQueue,
     ) -> Result<(), CommandError> {
-        let moment =
-            Moment { now_ms: self.standing.now_ms, touch: caller.touch, access: self.standing.access };
+        let moment = Moment {
+            now_ms: self.standing.now_ms,
+            touch: caller.touch,
+            access: self.standing.access,
+            overdue: caller.overdue,
+        };
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
         // A scope rather than a drop, which would move the context to its end.
@@ -408,6 +442,7 @@ impl<'e> Executor<'e> {
             db: session.db,
             protocol: session.protocol,
             touch: !session.no_touch,
+            overdue: self.standing.overdue(&session.info, &registered.command),
             registered,
             empty: wait.empty,
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.standing.uptime_ms.saturating_add(timeout_ms)),
@@ -486,7 +521,13 @@ impl<'e> Executor<'e> {
 
     /// What the key holds of what clients wait for, by [`Awaited::ALL`]. Its shard is locked.
     fn met_by(&mut self, locked: &mut Locked<'_>, key: &Touched) -> [bool; Awaited::ALL.len()] {
-        let moment = Moment { now_ms: self.standing.now_ms, touch: false, access: self.standing.access };
+        let moment = Moment {
+            now_ms: self.standing.now_ms,
+            touch: false,
+            access: self.standing.access,
+            // While data is imported, the client's own request decides.
+            overdue: if self.standing.import_mode { Overdue::Shown } else { Overdue::Removed },
+        };
         let mut view = View::new(&self.shared.keyspace, locked, key.db, moment, self.tally);
         let entry = view.peek(Key { bytes: &key.key, hash: key.hash });
         let object = entry.as_ref().and_then(|entry| match entry.view() {
@@ -503,6 +544,7 @@ impl<'e> Executor<'e> {
             db: waiter.db,
             protocol: waiter.protocol,
             touch: waiter.touch,
+            overdue: waiter.overdue,
             patience: Patience::StillWaits,
         };
         let since = Instant::now();

@@ -28,6 +28,7 @@ use commands::ctx::{Told, Touched};
 use commands::{Awaited, EmptyReply};
 use keyspace::Key;
 use keyspace::key::{SHARD_COUNT, shard_of};
+use keyspace::view::Overdue;
 use net::ConnId;
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
@@ -58,6 +59,8 @@ pub struct Waiter {
     pub protocol: Protocol,
     /// Whether reads note accesses.
     pub touch: bool,
+    /// What becomes of keys past their time.
+    pub overdue: Overdue,
     /// The command that waits.
     pub registered: &'static Registered,
     /// The reply when time is over.
@@ -474,6 +477,7 @@ mod tests {
             db: 0,
             protocol: Protocol::Resp2,
             touch: true,
+            overdue: Overdue::Removed,
             registered,
             empty: EmptyReply::NullArray,
             deadline_ms: None,

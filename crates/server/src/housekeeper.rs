@@ -97,7 +97,7 @@ impl Housekeeper {
 
     /// A slice of active expiry, if one is due; when the next one is.
     fn expire(&mut self, shared: &Shared) -> Option<Instant> {
-        if !shared.active_expire.load(Relaxed) {
+        if !shared.active_expire.load(Relaxed) || shared.settings.get().import_mode {
             return None;
         }
         if self.expiry.next_slice()? <= Instant::now() {

@@ -79,6 +79,8 @@ pub struct Settings {
     pub tracking_keys_max: usize,
     /// `turn-budget-us`.
     pub turn_budget: Duration,
+    /// `import-mode`: nothing expires or is evicted by itself.
+    pub import_mode: bool,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,
     /// `slowlog-*`, `commandlog-*` and `latency-tracking`.
@@ -119,6 +121,7 @@ impl Default for Settings {
             pubsub_output_limit: OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
             tracking_keys_max: 1_000_000,
             turn_budget: Duration::from_micros(500),
+            import_mode: false,
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
             key_sampling: Sampling::default(),

@@ -21,6 +21,7 @@ use commands::{Args, CommandError, Patience};
 use hashbrown::HashTable;
 use keyspace::gate::SharedPass;
 use keyspace::key::shard_of;
+use keyspace::view::Overdue;
 use keyspace::{Hasher, Key, Locked};
 use resp::Reply;
 use smallvec::SmallVec;
@@ -288,10 +289,10 @@ impl Watch {
     }
 
     /// Whether a watched key changed. Their shards are locked.
-    fn is_stale(&self, locked: &mut Locked<'_>, now_ms: i64) -> bool {
+    fn is_stale(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         // Relaxed: set under the locks that are held here.
         self.client.watch_dirty.load(Relaxed)
-            || self.keys.iter().any(|key| key.existed && !key.exists(locked, now_ms))
+            || self.keys.iter().any(|key| key.existed && !key.exists(locked, due_ms))
     }
 }
 
@@ -395,7 +396,7 @@ impl Engine {
             }
             let mut locked = shared.keyspace.lock_one(key.hash);
             let shard = locked.shard_of_mut(key.hash).expect("its shard was locked above");
-            let existed = is_live(shard, session.db, key, self.standing.now_ms);
+            let existed = is_live(shard, session.db, key, self.standing.due_ms(&session.info));
             shard.add_follower();
             shared.follows.add_watcher(session.db, key.bytes, key.hash, &watch.client);
             let watched = WatchedKey { db: session.db, key: key.bytes.into(), hash: key.hash, existed };
@@ -453,8 +454,8 @@ impl Engine {
         if locked.is_followed() {
             locked = Self::lock_reach_of(shared, locked, transaction);
         }
-        let now_ms = self.standing.now_ms;
-        if session.watch.as_ref().is_some_and(|watch| watch.is_stale(&mut locked, now_ms)) {
+        let due_ms = self.standing.due_ms(&session.info);
+        if session.watch.as_ref().is_some_and(|watch| watch.is_stale(&mut locked, due_ms)) {
             return false;
         }
         Reply::new(out, session.protocol).array(transaction.queue.len());
@@ -462,10 +463,13 @@ impl Engine {
             db: session.db,
             protocol: session.protocol,
             touch: !session.no_touch,
+            overdue: Overdue::Removed,
             patience: Patience::None,
         };
         for queued in &transaction.queue {
             let Runner::Data(handler) = queued.registered.command.run else { continue };
+            let overdue = self.standing.overdue(&session.info, &queued.registered.command);
+            let caller = Caller { overdue, ..caller };
             let (since, replied) = (Instant::now(), out.len_bytes());
             self.counters(queued.registered).calls.add(1);
             let args = queued.args.args(hasher);
@@ -517,7 +521,7 @@ impl Engine {
         if let Some(watch) = &session.watch {
             let hashes = watch.keys.iter().map(|key| key.hash);
             let mut locked = shared.keyspace.lock_all_of(hashes);
-            if watch.is_stale(&mut locked, self.standing.now_ms) {
+            if watch.is_stale(&mut locked, self.standing.due_ms(&session.info)) {
                 return false;
             }
         }

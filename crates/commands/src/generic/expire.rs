@@ -76,7 +76,8 @@ fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -
     let reply = match ctx.db.look(args.key(1)).map(|entry| entry.expiry_ms()) {
         None => -2,
         Some(None) => -1,
-        Some(Some(at_ms)) => at_ms.saturating_sub(since_ms).saturating_add(unit_ms / 2) / unit_ms,
+        // Below zero only where it is past its time and shown all the same.
+        Some(Some(at_ms)) => at_ms.saturating_sub(since_ms).max(0).saturating_add(unit_ms / 2) / unit_ms,
     };
     ctx.reply.integer(reply);
     Ok(())
@@ -176,7 +177,7 @@ fn set_time(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), Comman
 }
 
 fn set_or_delete(ctx: &mut Ctx<'_>, key: Key<'_>, at_ms: i64) {
-    if at_ms > ctx.db.now_ms() {
+    if !ctx.db.is_past(at_ms) {
         ctx.db.set_expiry_ms(key, Some(at_ms));
         ctx.changed(EventClass::GENERIC, "expire", key);
     } else if let Some(entry) = ctx.db.remove(key) {

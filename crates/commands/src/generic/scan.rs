@@ -40,15 +40,16 @@ pub(super) static SCAN: Command = Command {
 /// more than `count`. Keys whose time is over are removed if the pattern fits them.
 fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let number = args.cursor(1)?;
-    let filter = Filter::parse(args, ctx.db.now_ms())?;
-    let (keyspace, db) = (ctx.db.keyspace(), ctx.db.index());
+    let filter = Filter::parse(args, ctx.db.due_ms())?;
+    let (keyspace, db, removes) = (ctx.db.keyspace(), ctx.db.index(), ctx.db.removes_due());
     let mut cursor = ScanCursor::from_number(number);
     let mut keys: Vec<Box<[u8]>> = Vec::new();
     let mut due: Vec<Box<[u8]>> = Vec::new();
     for _ in 0..filter.count.saturating_mul(BUCKETS_PER_COUNT) {
         cursor = keyspace.scan_step(db, cursor, |entry| match filter.verdict(entry) {
             Verdict::Passes => keys.push(entry.key().into()),
-            Verdict::Due => due.push(entry.key().into()),
+            Verdict::Due if removes => due.push(entry.key().into()),
+            Verdict::Due => {}
             Verdict::Other => {}
         });
         due.drain(..).for_each(|key| ctx.db.remove_due(&key));
@@ -78,15 +79,15 @@ enum Verdict {
 
 /// Which keys are returned. Expired ones never are.
 struct Filter<'a> {
-    now_ms: i64,
+    due_ms: i64,
     pattern: Option<&'a [u8]>,
     type_name: Option<&'a [u8]>,
     count: usize,
 }
 
 impl<'a> Filter<'a> {
-    fn parse(args: &Args<'a>, now_ms: i64) -> Result<Self, CommandError> {
-        let mut filter = Filter { now_ms, pattern: None, type_name: None, count: COUNT_DEFAULT };
+    fn parse(args: &Args<'a>, due_ms: i64) -> Result<Self, CommandError> {
+        let mut filter = Filter { due_ms, pattern: None, type_name: None, count: COUNT_DEFAULT };
         for at in (2..args.len()).step_by(2) {
             let value = args.try_get(at + 1).ok_or(CommandError::Syntax)?;
             if args.is(at, "MATCH") {
@@ -106,7 +107,7 @@ impl<'a> Filter<'a> {
     fn verdict(&self, entry: &KeyEntry) -> Verdict {
         if !self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), false)) {
             Verdict::Other
-        } else if entry.expiry_ms().is_some_and(|at_ms| at_ms <= self.now_ms) {
+        } else if entry.expiry_ms().is_some_and(|at_ms| at_ms <= self.due_ms) {
             Verdict::Due
         } else if self.type_name.is_none_or(|name| name.eq_ignore_ascii_case(type_name(entry).as_bytes())) {
             Verdict::Passes
@@ -133,7 +134,7 @@ pub(super) static KEYS: Command = Command {
 };
 /// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for keyspaces of any size.
 fn list_keys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let filter = Filter { now_ms: ctx.db.now_ms(), pattern: Some(args.get(1)), type_name: None, count: 0 };
+    let filter = Filter { due_ms: ctx.db.due_ms(), pattern: Some(args.get(1)), type_name: None, count: 0 };
     let (keyspace, db) = (ctx.db.keyspace(), ctx.db.index());
     let begun = ctx.reply.begin_array();
     let mut count = 0;

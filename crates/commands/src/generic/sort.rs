@@ -73,9 +73,9 @@ impl<'a> Pattern<'a> {
         let name = [*before, element, *behind].concat();
         let (key, mut scratch) = (args.hasher().key(&name), IntText::new());
         if let Some(field) = field {
-            let now_ms = db.now_ms();
+            let due_ms = db.due_ms();
             let hash = db.read::<Hash>(key).ok().flatten();
-            let value = hash.and_then(|hash| hash.look_up(field, now_ms, args.hasher()).live());
+            let value = hash.and_then(|hash| hash.look_up(field, due_ms, args.hasher()).live());
             return visit(value.map(|value| value.text(&mut scratch)));
         }
         let mut scratch = keyspace::string::IntText::new();

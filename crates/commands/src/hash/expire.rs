@@ -178,7 +178,7 @@ impl Condition {
 }
 
 fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), CommandError> {
-    let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
+    let (key, hasher, past_ms) = (args.key(1), args.hasher(), ctx.db.past_ms());
     // Another type is told before what is wrong with the arguments.
     let hash = ctx.db.write::<Hash>(key)?;
     let at_ms = time.parse(args, 2)?;
@@ -198,7 +198,7 @@ fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), C
         reply.integer(match hash.find(field, hasher) {
             None => NO_FIELD,
             Some((_, current_ms)) if !condition.holds(current_ms, at_ms) => 0,
-            Some(_) if at_ms <= now_ms => {
+            Some(_) if at_ms <= past_ms => {
                 hash.remove(field, hasher);
                 removed += 1;
                 2
@@ -293,7 +293,7 @@ fn reply_deadlines(
     unit_ms: i64,
     since_ms: i64,
 ) -> Result<(), CommandError> {
-    let now_ms = ctx.db.now_ms();
+    let due_ms = ctx.db.due_ms();
     let hash = ctx.db.read::<Hash>(args.key(1))?;
     let fields = parse_fields(args, 2, NOT_POSITIVE)?;
     ctx.reply.array(fields.len());
@@ -301,8 +301,9 @@ fn reply_deadlines(
         ctx.reply.integer(match hash.and_then(|hash| hash.find(field, args.hasher())) {
             None => NO_FIELD,
             Some((_, None)) => NO_DEADLINE,
-            Some((_, Some(at_ms))) if at_ms <= now_ms => NO_FIELD,
-            Some((_, Some(at_ms))) => (at_ms - since_ms + unit_ms - 1) / unit_ms,
+            Some((_, Some(at_ms))) if at_ms <= due_ms => NO_FIELD,
+            // Below zero only where it is past its time and shown all the same.
+            Some((_, Some(at_ms))) => ((at_ms - since_ms).max(0) + unit_ms - 1) / unit_ms,
         });
     }
     Ok(())
@@ -329,7 +330,7 @@ pub(super) static HPERSIST: Command = Command {
 /// HPERSIST key FIELDS n field \[field ...\]: for each field 1 when it would have expired, -1 when it would
 /// not, -2 when there is no such field.
 fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
+    let (key, hasher, due_ms) = (args.key(1), args.hasher(), ctx.db.due_ms());
     let mut hash = ctx.db.write::<Hash>(key)?;
     let fields = parse_fields(args, 2, NOT_POSITIVE)?;
     ctx.reply.array(fields.len());
@@ -340,7 +341,7 @@ fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.reply.integer(match (deadline_ms, hash.as_mut()) {
             (None, _) | (_, None) => NO_FIELD,
             (Some(None), _) => NO_DEADLINE,
-            (Some(Some(at_ms)), _) if at_ms <= now_ms => NO_FIELD,
+            (Some(Some(at_ms)), _) if at_ms <= due_ms => NO_FIELD,
             (Some(Some(_)), Some(hash)) => {
                 hash.set_deadline_ms(field, None, hasher);
                 persisted += 1;

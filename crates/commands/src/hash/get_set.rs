@@ -54,6 +54,7 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         (Expiry::Keep, 2)
     };
     let fields = parse_fields(args, fields_at, NOT_POSITIVE)?;
+    let is_past = matches!(expiry, Expiry::At(at_ms) if ctx.db.is_past(at_ms));
     if ctx.db.may_have_due_fields(key) {
         remove_those_due(ctx, args, fields.clone())?;
     }
@@ -73,7 +74,7 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             (None, _) | (_, Expiry::Keep) => false,
             (Some((_, None)), Expiry::Clear) => false,
             (Some(_), Expiry::Clear) => hash.set_deadline_ms(field, None, hasher),
-            (Some(_), Expiry::At(at_ms)) if at_ms <= now_ms => hash.remove(field, hasher),
+            (Some(_), Expiry::At(_)) if is_past => hash.remove(field, hasher),
             (Some(_), Expiry::At(at_ms)) => hash.set_deadline_ms(field, Some(at_ms), hasher),
         });
     }
@@ -81,7 +82,7 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if changed > 0 {
         ctx.db.note_field_deadlines(key);
         let event = match expiry {
-            Expiry::At(at_ms) if at_ms <= now_ms => {
+            Expiry::At(_) if is_past => {
                 ctx.db.tally().expired_fields += changed;
                 "hdel"
             }
@@ -205,12 +206,10 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !holds {
         return Ok(());
     }
+    let over = matches!(request.expiry, Expiry::At(at_ms) if ctx.db.is_past(at_ms));
+    let expiry = if over { Expiry::Clear } else { request.expiry };
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
     hash.expect(fields.len(), &limits, hasher);
-    let (expiry, over) = match request.expiry {
-        Expiry::At(at_ms) if at_ms <= now_ms => (Expiry::Clear, true),
-        expiry => (expiry, false),
-    };
     if let Expiry::At(_) = request.expiry {
         hash.expect_deadlines();
     }

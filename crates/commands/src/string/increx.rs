@@ -262,7 +262,7 @@ fn apply(
     let key = args.key(1);
     let expires = ctx.db.expiry_ms(key).flatten().is_some();
     let expiry = if request.only_new && expires { Expiry::Keep } else { expiry };
-    if matches!(expiry, Expiry::At(at_ms) if at_ms <= ctx.db.now_ms()) {
+    if matches!(expiry, Expiry::At(at_ms) if ctx.db.is_past(at_ms)) {
         delete(ctx, key);
         return;
     }

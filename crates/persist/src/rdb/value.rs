@@ -9,7 +9,7 @@ use super::error::{FormatError, FormatErrorKind};
 use super::hash::Deadlines;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::{VALKEY_VERSION, hash, list, set, stream, zset};
+use super::{VALKEY_VERSION, VersionCheck, hash, list, set, stream, zset};
 
 /// Numbers of the types in the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +152,8 @@ pub struct Rules<'a> {
     pub stream: StreamLimits,
     /// The longest string.
     pub string_len_bytes_max: u64,
+    /// Which versions are read.
+    pub versions: VersionCheck,
 }
 
 /// A value that was read.

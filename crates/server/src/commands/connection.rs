@@ -153,7 +153,8 @@ fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
     }
     switch_protocol(ctx, protocol);
     ctx.reply.set_protocol(protocol);
-    ctx.reply.map(7);
+    let zone = ctx.shared.config().text("availability-zone").to_vec();
+    ctx.reply.map(if zone.is_empty() { 7 } else { 8 });
     ctx.reply.bulk(b"server");
     ctx.reply.bulk(b"redis");
     ctx.reply.bulk(b"version");
@@ -168,6 +169,10 @@ fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
     ctx.reply.bulk(b"master");
     ctx.reply.bulk(b"modules");
     ctx.reply.empty_array();
+    if !zone.is_empty() {
+        ctx.reply.bulk(b"availability_zone");
+        ctx.reply.bulk(&zone);
+    }
     Ok(())
 }
 

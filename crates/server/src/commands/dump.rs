@@ -8,7 +8,7 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlag
 use ::commands::{Args, CommandError, Ctx, EventClass, ValueLimits};
 use keyspace::{Access, Expiry, Hasher, Key, PackLimits, SetLimits, StreamLimits};
 use persist::dump::{self, PayloadError};
-use persist::rdb::{Rules, Value};
+use persist::rdb::{Rules, Value, VersionCheck};
 
 use crate::command_table::Runner;
 
@@ -94,7 +94,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         (at_ms, true) => Some(at_ms),
         (ttl_ms, false) => Some(ttl_ms.saturating_add(now_ms)),
     };
-    if expiry_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+    if expiry_ms.is_some_and(|at_ms| ctx.db.is_past(at_ms)) {
         if let Some(old) = ctx.db.remove(key) {
             ctx.effects.discard(old);
             ctx.changed(EventClass::GENERIC, "del", key);
@@ -155,6 +155,7 @@ pub(super) fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
             node_entries_max: limits.stream_node_max_entries,
         },
         string_len_bytes_max: limits.string_len_bytes_max,
+        versions: if limits.takes_unknown_dumps { VersionCheck::Relaxed } else { VersionCheck::Strict },
     }
 }
 

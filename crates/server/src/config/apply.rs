@@ -127,6 +127,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
         shares_integers: store.memory("maxmemory") == 0
             || !["-lru", "-lfu"].iter().any(|end| store.choice("maxmemory-policy").ends_with(end)),
         compresses_dumps: store.flag("rdbcompression"),
+        takes_unknown_dumps: store.choice("rdb-version-check") == "relaxed",
         hll_sparse_max_bytes: bytes("hll-sparse-max-bytes"),
     };
     Settings {
@@ -139,7 +140,8 @@ pub fn settings(store: &ConfigStore) -> Settings {
         maxmemory_bytes: store.memory("maxmemory"),
         maxmemory_policy: store.choice("maxmemory-policy"),
         lfu: store.choice("maxmemory-policy").ends_with("-lfu"),
-        eviction: keyspace::Policy::named(store.choice("maxmemory-policy")),
+        eviction: keyspace::Policy::named(store.choice("maxmemory-policy"))
+            .filter(|_| !store.flag("import-mode")),
         maxmemory_samples: size("maxmemory-samples"),
         eviction_time: crate::memory_limit::time_limit(small("maxmemory-eviction-tenacity")),
         lfu_log_factor: small("lfu-log-factor"),
@@ -155,6 +157,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
             keys => usize::try_from(keys).unwrap_or(usize::MAX),
         },
         turn_budget: Duration::from_micros(store.integer("turn-budget-us") as u64),
+        import_mode: store.flag("import-mode"),
         active_expire_effort: small("active-expire-effort"),
         thresholds: thresholds(store),
         key_sampling: Sampling {

@@ -50,6 +50,8 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
     fields.add("config_file", file);
     fields.add("io_threads_active", u8::from(shared.threads.len() > 1));
+    let zone = String::from_utf8_lossy(shared.config().text("availability-zone")).into_owned();
+    fields.add("availability_zone", zone);
     for (index, listener) in listeners(&shared.listening()).iter().enumerate() {
         fields.add(&format!("listener{index}"), listener);
     }
@@ -101,6 +103,15 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     fields.add("total_watched_keys", watched);
     fields.add("total_blocking_keys", follows.waited_keys());
     fields.add("total_blocking_keys_on_nokey", follows.group_keys());
+    let paused_ms = shared.pause.until_ms.load(Relaxed).saturating_sub(unix_ms()).max(0);
+    let actions = match shared.pause.all.load(Relaxed) {
+        _ if paused_ms == 0 => "none",
+        true => "all",
+        false => "write",
+    };
+    fields.add("paused_reason", if paused_ms == 0 { "none" } else { "client_pause" });
+    fields.add("paused_actions", actions);
+    fields.add("paused_timeout_milliseconds", paused_ms);
 }
 
 /// The Persistence section.

@@ -14,6 +14,7 @@ mod fairness;
 mod held_back;
 mod hostile;
 mod hotkeys;
+mod import;
 mod info;
 mod keysizes;
 mod latency;

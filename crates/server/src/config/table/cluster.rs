@@ -1,7 +1,7 @@
 //! Options about cluster mode.
 
 use super::NO_CLUSTER;
-use crate::config::option::{ANY, INT, Opt, PORT, POSITIVE_INT};
+use crate::config::option::{ANY, BYTES, INT, Opt, PORT, POSITIVE_INT};
 use crate::config::value::Kind;
 use crate::config::words;
 
@@ -58,6 +58,39 @@ pub static OPTIONS: &[Opt] = &[
     Opt::integer("cluster-announce-port", "0", PORT, "The port a node gives itself.").accepted(NO_CLUSTER),
     Opt::integer("cluster-announce-tls-port", "0", PORT, "The TLS port a node gives itself.")
         .accepted(NO_CLUSTER),
+    Opt::integer("cluster-announce-client-port", "0", PORT, "The port a node gives itself for clients.")
+        .accepted(NO_CLUSTER),
+    Opt::integer(
+        "cluster-announce-client-tls-port",
+        "0",
+        PORT,
+        "The TLS port a node gives itself for clients.",
+    )
+    .accepted(NO_CLUSTER),
+    Opt::choice(
+        "cluster-config-save-behavior",
+        "sync",
+        &["sync", "best-effort"],
+        "Whether a node goes on that cannot write the cluster's configuration.",
+    )
+    .accepted(NO_CLUSTER),
+    Opt::integer("cluster-databases", "1", POSITIVE_INT, "Number of databases of a node.")
+        .at_start()
+        .accepted(NO_CLUSTER),
+    Opt::integer(
+        "cluster-slot-migration-log-max-len",
+        "1000",
+        ANY,
+        "Ended migrations of slots that are kept.",
+    )
+    .accepted(NO_CLUSTER),
+    Opt::memory(
+        "slot-migration-max-failover-repl-bytes",
+        "0",
+        BYTES,
+        "Unsent changes with which a slot may change its node.",
+    )
+    .accepted(NO_CLUSTER),
     Opt::integer("cluster-announce-bus-port", "0", PORT, "The bus port a node gives itself.")
         .accepted(NO_CLUSTER),
     Opt::new(

@@ -106,14 +106,18 @@ pub static OPTIONS: &[Opt] = &[
     Opt::integer("rdma-completion-vector", "-1", (-1, 1024), "The completion vector of RDMA connections.")
         .at_start()
         .accepted(NO_RDMA),
+    Opt::flag("mptcp", "no", "Listen for Multipath TCP.").at_start().accepted(NO_MPTCP),
     Opt::text(
         "availability-zone",
         "",
-        "Where the server runs, told to clients that want the nearest replica.",
-    )
-    .accepted("nothing tells clients so far"),
+        "Where the server runs: HELLO and INFO show it to clients that look for the nearest one.",
+    ),
     Opt::integer("databases", "16", POSITIVE_INT, "Number of databases.").at_start(),
+    Opt::text("hash-seed", "", "What the hash of keys begins with.")
+        .at_start()
+        .accepted("each start draws its own"),
     Opt::flag("always-show-logo", "no", "Print a logo at the start.").at_start().accepted(OTHER_DESIGN),
 ];
 
+const NO_MPTCP: &str = "connections use plain TCP";
 const NO_RDMA: &str = "there is no RDMA";

@@ -25,8 +25,12 @@ pub static OPTIONS: &[Opt] = &[
     .accepted(NO_PERSISTENCE),
     Opt::flag("rdbcompression", "yes", "Compress strings in what DUMP writes."),
     Opt::flag("rdbchecksum", "yes", "End snapshots with a checksum.").at_start().accepted(NO_PERSISTENCE),
-    Opt::choice("rdb-version-check", "strict", &["strict", "relaxed"], "Whether newer snapshots are refused.")
-        .accepted(NO_PERSISTENCE),
+    Opt::choice(
+        "rdb-version-check",
+        "strict",
+        &["strict", "relaxed"],
+        "Whether RESTORE refuses values of versions of the format that are not known; relaxed tries to read them.",
+    ),
     Opt::choice(
         "sanitize-dump-payload",
         "no",

@@ -56,6 +56,9 @@ pub static OPTIONS: &[Opt] = &[
         .accepted(NO_REPLICATION),
     Opt::integer("repl-backlog-ttl", "3600", ANY, "Seconds that they are kept without a replica.")
         .accepted(NO_REPLICATION),
+    Opt::flag("repl-mptcp", "no", "Connect to the primary with Multipath TCP.")
+        .at_start()
+        .accepted(NO_REPLICATION),
     Opt::flag("repl-disable-tcp-nodelay", "no", "Send to replicas in larger, later packets.")
         .accepted(NO_REPLICATION),
     Opt::choice(
@@ -78,7 +81,12 @@ pub static OPTIONS: &[Opt] = &[
         .accepted(NO_REPLICATION),
     Opt::flag("dual-channel-replication-enabled", "no", "Send snapshot and stream on two connections.")
         .accepted(NO_REPLICATION),
-    Opt::flag("import-mode", "no", "Keep expired keys while data is imported.").accepted(NO_REPLICATION),
+    Opt::flag(
+        "import-mode",
+        "no",
+        "Neither expire nor evict keys while data is imported: CLIENT IMPORT-SOURCE marks the connection that imports \
+         and sees expired keys, for others they count as absent.",
+    ),
     Opt::choice(
         "propagation-error-behavior",
         "ignore",

@@ -23,6 +23,20 @@ pub static OPTIONS: &[Opt] = &[
         "Whether clients must show a certificate.",
     )
     .accepted(NO_TLS),
+    Opt::choice(
+        "tls-auth-clients-user",
+        "off",
+        &["CN", "URI", "off"],
+        "The field of a client's certificate that names its user.",
+    )
+    .accepted(NO_TLS),
+    Opt::integer(
+        "tls-auto-reload-interval",
+        "0",
+        INT,
+        "Seconds after which certificates are read again; 0 for never.",
+    )
+    .accepted(NO_TLS),
     Opt::flag("tls-replication", "no", "Encrypt connections to the primary.").accepted(NO_TLS),
     Opt::flag("tls-cluster", "no", "Encrypt the cluster's bus.").accepted(NO_TLS),
     Opt::text("tls-protocols", "", "Permitted versions of TLS.").accepted(NO_TLS),

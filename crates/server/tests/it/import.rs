@@ -1,0 +1,177 @@
+//! `import-mode`: what is past its time stays for the client that imports, and counts as absent for all others. As
+//! Valkey 9.1 does it.
+
+use std::time::{Duration, Instant};
+
+use testkit::{Client, Value, notation};
+
+use crate::support::{connect, info, on_each_back_end};
+
+/// Longer than the housekeeper takes to come by.
+const COMES_BY: Duration = Duration::from_millis(300);
+
+/// A reply in one line, in the notation of scripts.
+fn ask(client: &mut Client, line: &str) -> String {
+    notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
+}
+
+fn check(client: &mut Client, steps: &[(&str, &str)]) {
+    for (line, expected) in steps {
+        assert_eq!(ask(client, line), *expected, "{line}");
+    }
+}
+
+#[test]
+fn keys_past_their_time_are_seen_by_the_import_source_alone() {
+    on_each_back_end(|server| {
+        let (mut client, mut source) = (connect(server), connect(server));
+        check(&mut source, &[("CLIENT IMPORT-SOURCE ON", "-ERR Server is not in import mode")]);
+        check(&mut client, &[("CONFIG SET import-mode yes", "+OK")]);
+        check(&mut source, &[("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        check(
+            &mut client,
+            &[
+                ("SET k v PXAT 1000", "+OK"),
+                ("SET k2 v", "+OK"),
+                ("EXPIRE k2 -1", ":1"),
+                ("GETEX k2 PXAT 5", "_"),
+                ("SET k2 v", "+OK"),
+                ("GETEX k2 PXAT 1000", "\"v\""),
+                ("GET k", "_"),
+                ("EXISTS k k2", ":0"),
+                ("TTL k", ":-2"),
+                ("TYPE k", "+none"),
+                ("KEYS *", "*0"),
+                ("SCAN 0", "*2 \"0\" *0"),
+                ("RANDOMKEY", "_"),
+                ("DUMP k", "_"),
+                ("DBSIZE", ":2"),
+            ],
+        );
+        check(
+            &mut source,
+            &[
+                ("GET k", "\"v\""),
+                ("EXISTS k k2", ":2"),
+                ("TTL k", ":0"),
+                ("PTTL k", ":0"),
+                ("PEXPIRETIME k", ":1000"),
+                ("TYPE k", "+string"),
+                ("APPEND k x", ":2"),
+                ("RENAME k k3", "+OK"),
+                ("COPY k3 k4", ":1"),
+                ("GETEX k3 PXAT 5", "\"vx\""),
+                ("EXPIRE k3 -5", ":1"),
+                ("GET k3", "\"vx\""),
+                ("PERSIST k3", ":1"),
+                ("TTL k3", ":-1"),
+                ("DEL k3 k4", ":2"),
+                ("RANDOMKEY", "\"k2\""),
+                ("KEYS *", "*1 \"k2\""),
+                ("SCAN 0", "*2 \"0\" *1 \"k2\""),
+                ("WATCH k2", "+OK"),
+                ("MULTI", "+OK"),
+                ("GET k2", "+QUEUED"),
+                ("EXEC", "*1 \"v\""),
+            ],
+        );
+        // Writes of others find nothing, and what they find past its time goes.
+        check(
+            &mut client,
+            &[
+                ("APPEND k2 new", ":3"),
+                ("GET k2", "\"new\""),
+                ("SET d v PXAT 1000", "+OK"),
+                ("SETNX d w", ":1"),
+                ("TTL d", ":-1"),
+                ("SET d v PXAT 1000", "+OK"),
+                ("RENAME d e", "-ERR no such key"),
+                ("FLUSHALL", "+OK"),
+            ],
+        );
+    });
+}
+
+#[test]
+fn fields_past_their_time_are_seen_by_the_import_source_alone() {
+    on_each_back_end(|server| {
+        let (mut client, mut source) = (connect(server), connect(server));
+        check(&mut client, &[("CONFIG SET import-mode yes", "+OK")]);
+        check(&mut source, &[("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        check(
+            &mut client,
+            &[
+                ("HSET h a 1 b 2 z 1", ":3"),
+                ("HPEXPIREAT h 1000 FIELDS 1 a", "*1 :1"),
+                ("HSETEX h PXAT 1000 FIELDS 1 q 1", ":1"),
+                ("HGETEX h PXAT 1000 FIELDS 1 b", "*1 \"2\""),
+                ("HGET h a", "_"),
+                ("HMGET h a b q z", "*4 _ _ _ \"1\""),
+                ("HKEYS h", "*1 \"z\""),
+                ("HEXISTS h b", ":0"),
+                ("HEXPIRETIME h FIELDS 1 a", "*1 :-2"),
+                ("HRANDFIELD h -3", "*3 \"z\" \"z\" \"z\""),
+                ("HRANDFIELD h 3", "*1 \"z\""),
+                ("HSCAN h 0 NOVALUES", "*2 \"0\" *1 \"z\""),
+                ("HLEN h", ":4"),
+            ],
+        );
+        check(
+            &mut source,
+            &[
+                ("HMGET h a b q z", "*4 \"1\" \"2\" \"1\" \"1\""),
+                ("HTTL h FIELDS 2 a z", "*2 :0 :-1"),
+                ("HINCRBY h a 5", ":6"),
+                ("HPERSIST h FIELDS 1 a", "*1 :1"),
+                ("HGETDEL h FIELDS 1 q", "*1 \"1\""),
+                ("HPEXPIREAT h 1000 FIELDS 1 z", "*1 :1"),
+                ("HLEN h", ":3"),
+            ],
+        );
+        check(&mut client, &[("HGET h a", "\"6\""), ("HGET h z", "_"), ("DEL h", ":1")]);
+        check(&mut source, &[("HSETEX h PXAT 1000 FIELDS 1 a 1", ":1"), ("EXISTS h", ":1")]);
+        check(&mut client, &[("HRANDFIELD h", "_"), ("HRANDFIELD h 2", "*0")]);
+    });
+}
+
+#[test]
+fn nothing_expires_or_is_evicted_by_itself_until_the_import_is_over() {
+    on_each_back_end(|server| {
+        let (mut client, mut source) = (connect(server), connect(server));
+        check(&mut client, &[("CONFIG SET import-mode yes", "+OK")]);
+        check(&mut source, &[("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        for key in 0..20 {
+            check(&mut client, &[(&format!("SET key{key} v PXAT 1000"), "+OK")]);
+        }
+        // Nothing can be waited for: what would be wrong happens within this time.
+        std::thread::sleep(COMES_BY);
+        check(&mut client, &[("DBSIZE", ":20"), ("CONFIG SET maxmemory-policy allkeys-lru", "+OK")]);
+        check(&mut client, &[("CONFIG SET maxmemory 1", "+OK")]);
+        let refused = "-OOM command not allowed when used memory > 'maxmemory'.";
+        check(&mut client, &[("SET x 1", refused), ("DBSIZE", ":20")]);
+        check(&mut source, &[("SET x 1", refused), ("CONFIG SET maxmemory 0", "+OK"), ("GET key3", "\"v\"")]);
+        assert_eq!((info(&mut client, "expired_keys"), info(&mut client, "evicted_keys")), (0, 0));
+        check(&mut client, &[("CONFIG SET import-mode no", "+OK")]);
+        let since = Instant::now();
+        while client.command(&["DBSIZE"]) != Value::Integer(0) {
+            assert!(since.elapsed() < Duration::from_secs(60), "the keys expire when the import is over");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // The mark stays and means nothing.
+        check(&mut source, &[("SET k v PXAT 1000", "+OK"), ("GET k", "_")]);
+        assert!(ask(&mut source, "CLIENT INFO").contains(" flags=I "));
+    });
+}
+
+#[test]
+fn restore_keeps_the_time_that_a_value_comes_with() {
+    on_each_back_end(|server| {
+        let mut source = connect(server);
+        check(&mut source, &[("CONFIG SET import-mode yes", "+OK"), ("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        check(&mut source, &[("SET k v", "+OK")]);
+        let Value::Bulk(payload) = source.command(&["DUMP", "k"]) else { panic!("a payload") };
+        let restore: [&[u8]; 5] = [b"RESTORE", b"old", b"1000", &payload, b"ABSTTL"];
+        assert_eq!(notation::one_line(&source.command(&restore)), "+OK");
+        check(&mut source, &[("GET old", "\"v\""), ("PEXPIRETIME old", ":1000")]);
+    });
+}
