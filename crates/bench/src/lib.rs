@@ -14,6 +14,7 @@
 pub mod cli;
 pub mod compare;
 pub mod output;
+pub mod program;
 pub mod report;
 pub mod results;
 pub mod spec;

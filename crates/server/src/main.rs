@@ -15,13 +15,18 @@ use crate::files::Files;
 
 mod daemon;
 mod files;
+mod healthcheck;
 mod signals;
 
 fn main() -> ExitCode {
     // Small servers stay small: the housekeeper allows huge pages once there is data to fill them. First of
     // all, because what the allocator touches from here on would be of pages of 2 MiB.
     process::allow_huge_pages(false);
-    let args: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
+    let mut args: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
+    let asks_for_health = args.first().is_some_and(|arg| arg == healthcheck::FLAG);
+    if asks_for_health {
+        args.remove(0);
+    }
     // Read here and not by `load`, because a process that goes to the background hands it on.
     let mut input = Vec::new();
     if args.iter().any(|arg| arg == b"-")
@@ -33,6 +38,7 @@ fn main() -> ExitCode {
     match load::load(&args, &mut input.as_slice()) {
         Ok(Loaded::Version) => print(&version()),
         Ok(Loaded::Help) => print(&help()),
+        Ok(Loaded::Run(store)) if asks_for_health => healthcheck::run(&store),
         Ok(Loaded::Run(store)) => run(*store, &input).unwrap_or_else(|problem| {
             report(&problem);
             ExitCode::FAILURE
@@ -62,6 +68,7 @@ fn help() -> String {
        saker-server - (read the configuration from standard input)
        saker-server -v or --version
        saker-server -h or --help
+       saker-server --healthcheck [/path/to/saker.conf] [options] (ask a running server for PONG)
 
 Options are those of the configuration file, with two dashes: --port 7000.
 docs/options.md lists them all, and so does CONFIG GET * of a running server.

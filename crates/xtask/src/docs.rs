@@ -1,6 +1,6 @@
-//! The pages that are written from records: docs/commands and the options.
+//! The pages that are written from records: docs/commands, the options, packaging/saker.conf.
 //!
-//! What a record says only the server crate knows, so an example of that crate writes the pages; building
+//! What a record says only the server crate knows, so examples of that crate write the pages; building
 //! the server is not a cost of every other task this way.
 
 use std::process::Command;
@@ -11,22 +11,27 @@ use anyhow::Result;
 use crate::progress::{Outcome, Session};
 use crate::{programs, shell};
 
+/// The annotated configuration file.
+const CONF: &[&str] = &["conf", "packaging/saker.conf"];
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// `cargo xtask docs`: writes the pages.
 pub fn write(session: &Session) -> Result<bool> {
-    shell::run_shown(&mut writer(session)?)?;
+    shell::run_shown(writer(session, "write_docs")?.arg("docs"))?;
+    shell::run_shown(writer(session, "package_files")?.args(CONF))?;
     Ok(true)
 }
 
 /// The step of CI: the pages are what the records say.
 pub fn check(session: &Session) -> Result<Outcome> {
-    shell::run_logged(session, "docs", writer(session)?.arg("--check"), LIMIT)?;
+    shell::run_logged(session, "docs", writer(session, "write_docs")?.args(["docs", "--check"]), LIMIT)?;
+    shell::run_logged(session, "docs", writer(session, "package_files")?.args(CONF).arg("--check"), LIMIT)?;
     Ok(Outcome::Passed(String::new()))
 }
 
-fn writer(session: &Session) -> Result<Command> {
-    let mut command = Command::new(programs::built(session, "examples/write_docs")?);
-    command.current_dir(&session.root).arg("docs");
+/// An example of the server crate that writes pages.
+fn writer(session: &Session, example: &str) -> Result<Command> {
+    let mut command = Command::new(programs::built(session, &format!("examples/{example}"))?);
+    command.current_dir(&session.root);
     Ok(command)
 }

@@ -94,7 +94,7 @@ pub fn rewrite(old: &[u8], store: &ConfigStore, added: Added) -> Vec<u8> {
 }
 
 /// The lines that give an option its value.
-fn lines(name: &str, id: OptId, value: &Value) -> Vec<Vec<u8>> {
+pub fn lines(name: &str, id: OptId, value: &Value) -> Vec<Vec<u8>> {
     let line = |value: Vec<u8>| [name.as_bytes(), b" ", &value].concat();
     match (value, id.option().kind) {
         (Value::Words(words), _) if words.is_empty() => vec![line(b"\"\"".to_vec())],

@@ -27,6 +27,7 @@ mod migrate;
 mod monitor;
 mod monitoring;
 mod operating;
+mod package;
 mod pubsub;
 mod queue;
 mod requests;

@@ -1,0 +1,36 @@
+//! The program `saker-bench`: its command line as a whole.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::cli::{self, RunArguments};
+use crate::compare::{self, CompareArguments};
+
+/// Measures servers that speak the Redis protocol.
+#[derive(Debug, Parser)]
+#[command(name = "saker-bench", version, propagate_version = true)]
+pub struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Sends load to one server and measures it.
+    Run(Box<RunArguments>),
+    /// Compares servers in interleaved rounds and writes reports.
+    Compare(CompareArguments),
+}
+
+/// Does what the process' arguments ask for.
+pub fn main() -> ExitCode {
+    let arguments = match Program::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return cli::refuse(&error),
+    };
+    cli::exit_code(match arguments.command {
+        Command::Run(arguments) => cli::main(&arguments),
+        Command::Compare(arguments) => compare::main(&arguments).map(|()| ExitCode::SUCCESS),
+    })
+}

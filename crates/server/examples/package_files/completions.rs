@@ -1,0 +1,63 @@
+//! Completions of saker-server's command line for bash, zsh and fish.
+//!
+//! The server reads its options from the table and not with clap; a clap command that is made from the
+//! table gets clap's completions.
+
+use std::io;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, Command, ValueHint};
+use clap_complete::{Shell, generate_to};
+use server::config::option::Opt;
+use server::config::table;
+use server::config::value::Kind;
+
+use super::described;
+
+const PROGRAM: &str = "saker-server";
+/// Options whose value is a file or a folder.
+const FILES: &[&str] = &["aclfile", "logfile", "pidfile", "unixsocket"];
+const FOLDERS: &[&str] = &["dir", "tls-ca-cert-dir"];
+
+/// Writes the three files into `folder`.
+pub fn write(folder: &Path) -> io::Result<()> {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        generate_to(shell, &mut command(), PROGRAM, folder)?;
+    }
+    Ok(())
+}
+
+fn command() -> Command {
+    let file = Arg::new("configuration file").value_hint(ValueHint::FilePath);
+    let flag = |name: &'static str, about: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(about)
+    };
+    let shown = table::all().map(|(_, option)| option).filter(|option| !option.hidden);
+    Command::new(PROGRAM)
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .arg(file)
+        .arg(flag("help", "Print how it is used").short('h'))
+        .arg(flag("version", "Print the version").short('v'))
+        .arg(flag("healthcheck", "Ask the running server whether it answers"))
+        .args(shown.map(argument))
+}
+
+fn argument(option: &'static Opt) -> Arg {
+    let argument = Arg::new(option.name).long(option.name).help(first_sentence(&described::summary(option)));
+    match option.kind {
+        Kind::Flag => argument.value_parser(["yes", "no"]),
+        Kind::Choice(words) => argument.value_parser(words.to_vec()),
+        _ if FOLDERS.contains(&option.name) => argument.value_hint(ValueHint::DirPath),
+        _ if FILES.contains(&option.name) || option.name.ends_with("-file") => {
+            argument.value_hint(ValueHint::FilePath)
+        }
+        _ => argument.value_hint(ValueHint::Other),
+    }
+}
+
+/// What fits beside a name in a list.
+fn first_sentence(text: &str) -> String {
+    let end = text.find(['.', ';', ':']).unwrap_or(text.len());
+    text[..end].to_owned()
+}

@@ -1,0 +1,104 @@
+//! The annotated configuration file: every option, described, as a comment with its default; what a
+//! package sets is set.
+
+use server::config::option::Opt;
+use server::config::table::{self, THEMES};
+use server::config::{ConfigStore, rewrite};
+
+use super::described;
+
+/// What the package sets.
+const PACKAGED: &[(&str, &str)] = &[
+    ("dir", "/var/lib/saker"),
+    ("logfile", "/var/log/saker/saker-server.log"),
+    ("pidfile", "/run/saker/saker-server.pid"),
+];
+
+/// Options whose default is no useful example, and what is shown in its place.
+const EXAMPLES: &[(&str, &str)] =
+    &[("io-threads", "4"), ("unixsocket", "/run/saker/saker-server.sock"), ("unixsocketperm", "770")];
+
+/// Characters of a line.
+const WIDTH: usize = 100;
+
+const HEAD: &str = "\
+# Configuration of saker-server, read with `saker-server /etc/saker/saker.conf`.
+#
+# A line is the name of an option and its value. Lines that begin with a number sign are comments: a
+# description has a space behind the sign, a default that can be uncommented has none. Values with blanks
+# stand in double quotes. Sizes take the units k, kb, m, mb, g and gb (1k is 1000 bytes, 1kb is 1024).
+# `include FILE` reads another file in its place, and later lines win. Options on the command line
+# (`--port 7000`) win over this file. CONFIG SET changes options at run time, CONFIG REWRITE writes them
+# into this file.
+#
+# Options of Redis and Valkey that have no effect in Saker are accepted, so that their configuration
+# files load; they stand at the end of each section, with the reason. See saker.conf(5).
+#
+# Written by `cargo xtask docs` from the options table.
+";
+
+/// The file.
+pub fn text() -> String {
+    let mut text = HEAD.to_owned();
+    for theme in THEMES {
+        let title = format!(" {} ", theme.title.to_uppercase());
+        text.push_str(&format!("\n{title:#^WIDTH$}\n"));
+        for group in described::groups(theme.options) {
+            if let Some(why) = group.idle {
+                text.push_str(&format!("\n# ==> Without effect: {why}.\n"));
+            }
+            group.options.iter().for_each(|option| text.push_str(&entry(option)));
+        }
+    }
+    text
+}
+
+/// An option's description and its line.
+fn entry(option: &Opt) -> String {
+    let value_in = |table: &[(&str, &'static str)]| {
+        table.iter().find(|(name, _)| *name == option.name).map(|(_, value)| *value)
+    };
+    let (packaged, example) = (value_in(PACKAGED), value_in(EXAMPLES));
+    let mut facts = described::summary(option);
+    let values = described::values(option);
+    if !values.is_empty() {
+        facts.push_str(&format!(" Values: {values}."));
+    }
+    if packaged.or(example).is_some() {
+        let default = if option.name == "io-threads" { "the usable cores" } else { option.default };
+        facts.push_str(&format!(" Default: {}.", if default.is_empty() { "none" } else { default }));
+    }
+    facts.push(' ');
+    facts.push_str(described::change(option));
+    let mut entry = format!("\n{}", comment(&facts));
+    match packaged.or(example) {
+        Some(value) => {
+            let sign = if packaged.is_some() { "" } else { "#" };
+            entry.push_str(&format!("{sign}{} {value}\n", option.name));
+        }
+        None => default_lines(option).iter().for_each(|line| entry.push_str(&format!("#{line}\n"))),
+    }
+    entry
+}
+
+/// The lines that set the default, as CONFIG REWRITE would write them.
+fn default_lines(option: &Opt) -> Vec<String> {
+    let id = table::known(option.name);
+    let lines = rewrite::lines(option.name, id, ConfigStore::new().default_of(id));
+    lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+}
+
+/// `text` as lines of a comment.
+fn comment(text: &str) -> String {
+    let mut lines = vec![String::from("#")];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("# {word}"));
+        } else {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
+}

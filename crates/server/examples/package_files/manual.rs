@@ -1,0 +1,86 @@
+//! saker.conf(5): the configuration file's syntax and its options.
+
+use roff::{Inline, Roff, bold, italic, roman};
+use server::config::option::Opt;
+use server::config::table::THEMES;
+
+use super::described;
+
+/// What stands before the options, paragraph by paragraph.
+const SYNTAX: &[&str] = &[
+    "The file consists of lines with the name of an option and its value, separated by blanks. Blank lines \
+     and lines that begin with # are ignored. A value with blanks stands in double quotes, where \\n, \\r, \
+     \\t, \\xHH and a backslash before a quote mean what they mean in C, or in single quotes. Names are case \
+     insensitive.",
+    "Sizes take a unit: k, m and g are powers of 1000, kb, mb and gb powers of 1024.",
+    "Every option is also one of the command line, with two dashes before its name; the command line wins \
+     over the file. CONFIG GET shows options, CONFIG SET changes them at run time where that is possible, and \
+     CONFIG REWRITE writes the changed ones into the file.",
+    "Configuration files of Redis and Valkey load: their options are all known, and those that have no \
+     effect are accepted, with a warning in the log where the value differs from the default.",
+];
+
+/// Lines that are no options.
+const DIRECTIVES: &[(&str, &str, &str)] = &[
+    ("include", "file", "Reads another file in this place. The name may contain the wildcards * and ?."),
+    (
+        "rename-command",
+        "name new-name",
+        "Gives a command another name. With an empty new name (\"\") the command is disabled.",
+    ),
+];
+
+/// The page.
+pub fn page() -> String {
+    let mut page = Roff::new();
+    page.control("TH", ["saker.conf", "5", "", concat!("Saker ", env!("CARGO_PKG_VERSION")), "File formats"]);
+    page.control("SH", ["NAME"]).text([roman("saker.conf - configuration file of saker-server")]);
+    page.control("SH", ["SYNOPSIS"]).text([bold("/etc/saker/saker.conf")]);
+    page.control("SH", ["DESCRIPTION"]);
+    for (at, paragraph) in SYNTAX.iter().enumerate() {
+        if at > 0 {
+            page.control("PP", []);
+        }
+        page.text([roman(*paragraph)]);
+    }
+    page.control("SH", ["DIRECTIVES"]);
+    for (name, value, about) in DIRECTIVES {
+        tagged(&mut page, [bold(*name), roman(" "), italic(*value)], &[(*about).into()]);
+    }
+    for theme in THEMES {
+        page.control("SH", [theme.title.to_uppercase().as_str()]);
+        for group in described::groups(theme.options) {
+            if let Some(why) = group.idle {
+                let title = format!("Without effect: {why}");
+                page.control("SS", [title.as_str()]);
+            }
+            group.options.iter().for_each(|option| entry(&mut page, option));
+        }
+    }
+    page.control("SH", ["SEE ALSO"]);
+    page.text([bold("saker-server"), roman("(1)")]);
+    page.to_roff()
+}
+
+fn entry(page: &mut Roff, option: &Opt) {
+    let default = if option.default.is_empty() { "\"\"" } else { option.default };
+    let mut facts = vec![described::summary(option)];
+    let values = described::values(option);
+    if !values.is_empty() {
+        facts.push(format!("Values: {values}."));
+    }
+    if !option.aliases.is_empty() {
+        facts.push(format!("Also called {}.", option.aliases.join(", ")));
+    }
+    facts.push(described::change(option).to_owned());
+    tagged(page, [bold(option.name), roman(" "), roman(default)], &facts);
+}
+
+/// A paragraph with a tag before it, each sentence group on a line of the source.
+fn tagged(page: &mut Roff, tag: [Inline; 3], text: &[String]) {
+    page.control("TP", []);
+    page.text(tag);
+    text.iter().for_each(|line| {
+        page.text([roman(line.as_str())]);
+    });
+}

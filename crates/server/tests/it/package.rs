@@ -1,0 +1,128 @@
+//! What the package contains: the annotated configuration file, the health check.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use server::config::{ConfigStore, Loaded, load, parse_config, table};
+use testkit::ServerProcess;
+use testkit::process::free_port;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
+/// What the package sets.
+const PACKAGED: &[&str] = &["dir", "logfile", "pidfile"];
+/// Options that the file shows with an example in the place of the default.
+const EXAMPLES: &[&str] = &["io-threads", "unixsocket", "unixsocketperm"];
+
+fn conf() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/saker.conf"))
+}
+
+fn loaded(file: &str) -> ConfigStore {
+    match load::load(&[file.as_bytes().to_vec()], &mut std::io::empty()) {
+        Ok(Loaded::Run(store)) => *store,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The options of `store` that differ from their defaults.
+fn changed(store: &ConfigStore) -> Vec<&'static str> {
+    let differs = table::all().filter(|&(id, _)| store.value(id) != store.default_of(id));
+    differs.map(|(_, option)| option.name).collect()
+}
+
+#[test]
+fn the_packaged_configuration_sets_only_what_the_package_needs() {
+    let store = loaded(conf().to_str().expect("UTF-8"));
+    let mut changed = changed(&store);
+    changed.sort_unstable();
+    assert_eq!(changed, PACKAGED);
+}
+
+#[test]
+fn every_default_of_the_packaged_configuration_can_be_uncommented() {
+    let text = fs::read_to_string(conf()).expect("packaging/saker.conf");
+    let uncommented = |line: &str| match line.strip_prefix('#') {
+        Some(setting) if setting.starts_with(|first: char| first.is_ascii_lowercase()) => setting.to_owned(),
+        _ => line.to_owned(),
+    };
+    let text: Vec<String> = text.lines().map(uncommented).collect();
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = folder.path().join("all.conf");
+    fs::write(&file, text.join("\n")).expect("written");
+    let mut changed = changed(&loaded(file.to_str().expect("UTF-8")));
+    changed.retain(|name| !PACKAGED.contains(name) && !EXAMPLES.contains(name));
+    assert_eq!(changed, Vec::<&str>::new());
+    let directives = parse_config(text.join("\n").as_bytes()).expect("well formed");
+    for (_, option) in table::all().filter(|(_, option)| !option.hidden) {
+        assert!(directives.iter().any(|line| line.name == option.name.as_bytes()), "{}", option.name);
+    }
+}
+
+#[test]
+fn a_server_starts_with_the_packaged_configuration() {
+    let options = ["--dir", ".", "--logfile", "", "--pidfile", ""].map(str::to_owned);
+    let server = ServerProcess::start(&[BINARY.into(), conf().into()], &options).expect("starts");
+    assert_eq!(server.connect().command(&["PING"]).to_string(), "PONG");
+    let log = server.log();
+    assert!(!log.contains("does nothing"), "{log}");
+}
+
+fn healthcheck(arguments: &[&str], password: Option<&str>) -> Output {
+    let mut command = Command::new(BINARY);
+    command.arg("--healthcheck").args(arguments).env_remove("REDISCLI_AUTH");
+    command.envs(password.map(|password| ("REDISCLI_AUTH", password)));
+    command.output().expect("runs")
+}
+
+fn is_healthy(arguments: &[&str], password: Option<&str>) -> bool {
+    let output = healthcheck(arguments, password);
+    assert_eq!(output.status.success(), output.stdout == b"PONG\n", "{output:?}");
+    output.status.success()
+}
+
+#[test]
+fn a_health_check_tells_a_server_that_answers_from_one_that_does_not() {
+    let server = ServerProcess::start(&[BINARY.into()], &[]).expect("starts");
+    let port = server.port().to_string();
+    assert!(is_healthy(&["--port", &port], None));
+    assert!(is_healthy(&["--port", &port, "--bind", "*"], None));
+    let free = free_port().expect("a port").to_string();
+    let refused = healthcheck(&["--port", &free, "--bind", "127.0.0.1"], None);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && error.contains(&format!("127.0.0.1:{free}: Connection refused")),
+        "{error}"
+    );
+    assert!(!is_healthy(&["--port", "0"], None));
+}
+
+#[test]
+fn a_health_check_uses_the_password_that_it_has() {
+    let options = ["--requirepass", "a b"].map(str::to_owned);
+    let server = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
+    let port = server.port().to_string();
+    assert!(is_healthy(&["--port", &port], None), "a server that asks for a password answers");
+    assert!(is_healthy(&["--port", &port], Some("a b")));
+    assert!(is_healthy(&["--port", &port, "--requirepass", "a b"], None));
+    assert!(!is_healthy(&["--port", &port], Some("wrong")));
+    assert!(!is_healthy(&["--port", &port, "--requirepass", "wrong"], None));
+}
+
+#[test]
+fn a_health_check_takes_the_unix_socket_where_there_is_no_port() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let path = folder.path().to_str().expect("UTF-8").to_owned();
+    let options = ["--unixsocket", "s.sock", "--dir", &path].map(str::to_owned);
+    let server = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
+    assert!(is_healthy(&["--port", "0", "--unixsocket", "s.sock", "--dir", &path], None));
+    drop(server);
+    // One that accepts and says nothing, and a file that is no socket.
+    let silent = UnixListener::bind(folder.path().join("silent.sock")).expect("listens");
+    let closes = std::thread::spawn(move || drop(silent.accept()));
+    assert!(!is_healthy(&["--port", "0", "--unixsocket", "silent.sock", "--dir", &path], None));
+    closes.join().expect("ends");
+    File::create(folder.path().join("file")).expect("made");
+    assert!(!is_healthy(&["--port", "0", "--unixsocket", "file", "--dir", &path], None));
+}
