@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod docs;
+mod package;
 mod programs;
 mod progress;
 mod redis_suite;
@@ -38,6 +39,8 @@ enum Task {
     Bench(bench::BenchArguments),
     /// Write the command and option pages from the records.
     Docs,
+    /// Build a Debian package of the release binaries, in target/package.
+    Package,
     /// Run fuzz targets, keeping what they learn below the target folder.
     Fuzz(FuzzArguments),
     /// Run Redis' own test suite against Saker; tests/redis-suite/skip.toml says what of it.
@@ -94,6 +97,7 @@ fn run(arguments: Arguments) -> Result<bool> {
         }
         Task::RedisSuite(arguments) => redis_suite::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Docs => docs::write(&Session::new(root, fresh_seed())),
+        Task::Package => package::run(&Session::new(root, fresh_seed())),
         Task::Bench(arguments) => bench::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Tidy => {
             let findings = tidy::check(&root)?;

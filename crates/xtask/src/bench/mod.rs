@@ -138,7 +138,7 @@ fn row(test: String, contenders: &[Contender], figures: Vec<Vec<Figures>>) -> Ro
 /// Saker and the peers there are, as (name, command line).
 fn servers(session: &Session, arguments: &BenchArguments) -> Result<Vec<(String, Vec<OsString>)>> {
     eprintln!("building the release server");
-    let mut servers = vec![("saker".to_owned(), vec![release::build(session)?.into()])];
+    let mut servers = vec![("saker".to_owned(), vec![release::build(session)?.server.into()])];
     for name in PEERS {
         match shell::find(name) {
             Some(program) => servers.push((versioned(name, &program), vec![program.into()])),

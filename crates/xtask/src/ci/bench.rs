@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{peer, release};
 use crate::progress::{Outcome, Session};
-use crate::{programs, shell};
+use crate::shell;
 
 /// The study takes a few seconds.
 const STUDY_LIMIT: Duration = Duration::from_secs(90);
@@ -49,14 +49,14 @@ tests = ['set', 'get', 'lpush', 'lrange_100']
 
 /// The step.
 pub fn step(session: &Session) -> Result<Outcome> {
-    let server = release::build(session)?;
+    let release::Programs { server, bench } = release::build(session)?;
     let peer = peer::find(session)?;
     let peer_line = peer.as_deref().unwrap_or("redis-server");
     let folder = session.target.join("bench-report");
     fs::create_dir_all(&folder)?;
     let study = folder.join("study.toml");
     fs::write(&study, STUDY.replace("@SAKER", &server.to_string_lossy()).replace("@PEER", peer_line))?;
-    let mut compare = Command::new(programs::built(session, "saker-bench")?);
+    let mut compare = Command::new(bench);
     compare.arg("compare").arg(&study).arg("--out").arg(&folder);
     if peer.is_err() {
         compare.args(["--engines", "saker"]);

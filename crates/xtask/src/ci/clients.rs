@@ -86,7 +86,7 @@ pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
         run(&["-s", &unix, "-n", "2000"], 20)?;
         run(&["-s", &unix, "-n", "5000", "-d", "20000", "-t", "set,get"], 2)
     })?;
-    let server = server::start(&release::build(session)?, &["--requirepass", PASSWORD])?;
+    let server = server::start(&release::build(session)?.server, &["--requirepass", PASSWORD])?;
     let (port, unix) =
         (server.port().to_string(), server::unix_socket(&server).to_string_lossy().into_owned());
     run(&["-p", &port, "-a", PASSWORD, "-n", "2000"], 20)?;
@@ -111,7 +111,7 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
         drive(&["--unix", &server::unix_socket(server).to_string_lossy()])?;
         Ok(())
     })?;
-    let server = server::start(&release::build(session)?, &["--requirepass", PASSWORD])?;
+    let server = server::start(&release::build(session)?.server, &["--requirepass", PASSWORD])?;
     drive(&["--port", &server.port().to_string(), "--password", PASSWORD])?;
     server::stop(server)?;
     Ok(Outcome::Passed(String::new()))
@@ -143,7 +143,7 @@ fn job_queue(session: &Session, log: &str, script: &str) -> Result<Outcome> {
 
 /// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
 pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
-    let program = release::build(session)?;
+    let program = release::build(session)?.server;
     let mut refused = Vec::new();
     for back_end in BACK_ENDS {
         let server = server::start(&program, &["--io-backend", back_end, "--enable-debug-command", "yes"])?;

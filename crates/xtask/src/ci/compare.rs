@@ -42,7 +42,7 @@ pub fn differential(session: &Session) -> Result<Outcome> {
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
     let runner = programs::built(session, "differential")?;
-    let server = server::start(&release::build(session)?, &[])?;
+    let server = server::start(&release::build(session)?.server, &[])?;
     let mut command = Command::new(runner);
     command.env("SAKER_PEER", peer).args(["--b", &server.port().to_string()]);
     command.args(["--seconds", &DIFFERENTIAL_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
@@ -55,7 +55,7 @@ pub fn differential(session: &Session) -> Result<Outcome> {
 /// Clients that check every reply beside others that misbehave, against release servers.
 pub fn soak(session: &Session) -> Result<Outcome> {
     let mut command = Command::new(programs::built(session, "soak")?);
-    command.arg("--server").arg(release::build(session)?);
+    command.arg("--server").arg(release::build(session)?.server);
     command.args(["--seconds", &SOAK_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
     shell::run_logged(session, "soak", &mut command, Duration::from_secs(SOAK_SECONDS) + SLACK)?;
     Ok(Outcome::Passed(String::new()))

@@ -6,6 +6,7 @@ mod clients;
 mod compare;
 pub mod fuzz;
 mod libraries;
+mod package;
 mod peer;
 mod prometheus;
 pub mod release;
@@ -70,9 +71,15 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "release",
-        about: "the release server builds; its size",
+        about: "the release binaries build; their sizes",
         remedy: "`cargo build --release` shows the same",
         run: release::step,
+    },
+    Step {
+        name: "package",
+        about: "the Debian package: lintian, its server with its saker.conf, manual pages, completions",
+        remedy: "`cargo xtask package` builds it; `lintian -i target/package/*.deb` explains a tag",
+        run: package::step,
     },
     Step {
         name: "prometheus",

@@ -91,7 +91,7 @@ fn recording_rules(dashboard: &str) -> Result<String> {
 
 /// Gives a server's metrics to promtool, once for each value of `metrics-per-command`; the most samples.
 fn check_metrics(session: &Session, promtool: &Path) -> Result<usize> {
-    let program = release::build(session)?;
+    let program = release::build(session)?.server;
     let port = free_port()?;
     let server = server::start(&program, &["--metrics-port", &port.to_string()])?;
     let mut client = server.connect();

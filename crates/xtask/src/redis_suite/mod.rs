@@ -138,7 +138,7 @@ fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Re
     let units = list.units(&arguments.only)?;
     let program = match &arguments.server {
         Some(program) => fs::canonicalize(program).with_context(|| format!("{}", program.display()))?,
-        None => release::build(session)?,
+        None => release::build(session)?.server,
     };
     let begun = Instant::now();
     let run = Run { session, suite, arguments, list: &list, program: &program, end: begun + LIMIT };

@@ -1,0 +1,144 @@
+//! The Debian package as its users get it: lintian has nothing to say, the server starts with the packaged
+//! configuration and answers its own health check, manual pages and completions are well formed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::ServerProcess;
+
+use crate::progress::{Outcome, Session};
+use crate::{package, server, shell};
+
+/// Each of the programs takes seconds.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The step.
+pub fn step(session: &Session) -> Result<Outcome> {
+    let deb = package::build(session)?;
+    let root = session.target.join("package/installed");
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    logged(session, Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&root))?;
+    serve(session, &root)?;
+    let mut missing = Vec::new();
+    for check in [lint, manual_pages, completions, unit] {
+        if let Err(why) = check(session, &deb, &root)? {
+            missing.push(why);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(Outcome::Passed(String::new()));
+    }
+    Ok(Outcome::Passed(format!("without what is not here: {}", missing.join("; "))))
+}
+
+/// A check; the inner error says which program it lacks.
+type Checked = Result<Result<(), String>>;
+
+fn logged(session: &Session, command: &mut Command) -> Result<String> {
+    shell::run_logged(session, "package", command, LIMIT)
+}
+
+/// Starts the packaged server with the packaged configuration, its folders moved to a scratch folder.
+fn serve(session: &Session, root: &Path) -> Result<()> {
+    let (program, conf) = (root.join("usr/bin/saker-server"), root.join("etc/saker/saker.conf"));
+    let options = ["--dir", ".", "--logfile", "", "--pidfile", "", "--supervised", "systemd"];
+    let options = [&options[..], &["--daemonize", "no"]].concat().into_iter().map(str::to_owned);
+    let command_line = [program.clone().into(), conf.into()];
+    let running = ServerProcess::start(&command_line, &options.collect::<Vec<_>>())?;
+    let port = running.port().to_string();
+    let asked = logged(session, Command::new(&program).args(["--healthcheck", "--port", &port]))?;
+    ensure!(asked.lines().any(|line| line == "PONG"), "the health check printed no PONG");
+    let bench = root.join("usr/bin/saker-bench");
+    logged(session, Command::new(bench).args(["run", "-p", &port, "-n", "1000", "-t", "set"]))?;
+    server::stop(running)?;
+    let refused = Command::new(&program).args(["--healthcheck", "--port", &port]).output()?;
+    ensure!(!refused.status.success(), "the health check of a server that is gone succeeded");
+    Ok(())
+}
+
+/// No error and no warning; lintian-overrides has the exceptions, each with its reason.
+fn lint(session: &Session, deb: &Path, _root: &Path) -> Checked {
+    let lintian = match shell::ensure(session, "lintian", "lintian") {
+        Ok(lintian) => lintian,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    logged(session, Command::new(lintian).args(["--fail-on", "error,warning"]).arg(deb))?;
+    Ok(Ok(()))
+}
+
+/// Every manual page is what mandoc takes without a warning.
+fn manual_pages(session: &Session, _deb: &Path, root: &Path) -> Checked {
+    let mandoc = match shell::ensure(session, "mandoc", "mandoc") {
+        Ok(mandoc) => mandoc,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    let mut count = 0;
+    for section in ["man1", "man5"] {
+        for page in fs::read_dir(root.join("usr/share/man").join(section))? {
+            let linted = Command::new(&mandoc).args(["-Tlint", "-Wwarning"]).arg(page?.path()).output()?;
+            let findings = String::from_utf8_lossy(&linted.stdout).into_owned();
+            // The pages have a version in the place of a date.
+            let finding = findings.lines().find(|line| !line.ends_with(": TH") && !line.contains(" date, "));
+            ensure!(finding.is_none(), "{}", finding.unwrap_or_default());
+            count += 1;
+        }
+    }
+    ensure!(count > 0, "the package has no manual page");
+    Ok(Ok(()))
+}
+
+/// bash completes an option of each program; zsh and fish take their files, where they are installed.
+fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
+    let bash = root.join("usr/share/bash-completion/completions");
+    for (program, begun, wanted) in
+        [("saker-server", "--maxmem", "--maxmemory-policy"), ("saker-bench", "comp", "compare")]
+    {
+        // As readline does it: the words of the line, then the function that the file registered.
+        let script = format!(
+            "source {} && COMP_WORDS=({program} {begun}) COMP_CWORD=1 && f=$(complete -p {program} | \
+             sed 's/.*-F \\([^ ]*\\).*/\\1/') && $f {program} {begun} {program} && echo \"${{COMPREPLY[@]}}\"",
+            bash.join(program).display()
+        );
+        let offered = shell::output(Command::new("bash").args(["-ec", &script]))?;
+        ensure!(offered.contains(wanted), "bash offers {:?} for {begun}", offered.trim());
+    }
+    for (shell, folder) in [("zsh", "zsh/vendor-completions"), ("fish", "fish/vendor_completions.d")] {
+        let Some(program) = shell::find(shell) else { continue };
+        for file in fs::read_dir(root.join("usr/share").join(folder))? {
+            logged(session, Command::new(&program).arg("-n").arg(file?.path()))?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// systemd knows every setting of the unit, and the sandbox stays as tight as it is.
+fn unit(session: &Session, _deb: &Path, root: &Path) -> Checked {
+    /// Of 100, times ten as systemd counts: below is what it calls "OK".
+    const EXPOSURE_MAX: &str = "20";
+    let Some(analyze) = shell::find("systemd-analyze") else {
+        return Ok(Err("systemd-analyze is missing: install the package systemd".into()));
+    };
+    let unit = root.join("usr/lib/systemd/system/saker-server.service");
+    // The programs that the unit names are looked for in the scratch root.
+    let text = fs::read_to_string(&unit)?;
+    let program = root.join("usr/bin/saker-server");
+    let here = session.target.join("package/saker-server.service");
+    let program = program.to_str().context("a path in UTF-8")?;
+    let text = text.replace("ExecStart=/usr/bin/saker-server", &format!("ExecStart={program}"));
+    fs::write(
+        &here,
+        text.lines()
+            .filter(|line| !line.starts_with("Documentation="))
+            .fold(String::new(), |text, line| text + line + "\n"),
+    )?;
+    logged(session, Command::new(&analyze).args(["verify", "--man=no"]).arg(&here))?;
+    let mut security = Command::new(&analyze);
+    security.args(["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX]);
+    logged(session, security.arg(&here))?;
+    Ok(Ok(()))
+}

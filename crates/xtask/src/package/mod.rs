@@ -1,0 +1,237 @@
+//! `cargo xtask package`: a Debian package of the release binaries, in target/package.
+//!
+//! The tree is laid out here and packed by `dpkg-deb`. That program is wherever Debian packages are made or
+//! installed, and takes a second; cargo-deb would be compiled for minutes in each fresh CI, and writing the
+//! archive with crates would add those to every build of xtask. `dpkg-shlibdeps` says which libraries of which
+//! versions the binaries need. Packages of the same commit are the same, byte for byte, on the same system:
+//! all times are those of the commit.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::ci::release;
+use crate::progress::Session;
+use crate::shell;
+
+mod notices;
+
+/// What the package is called.
+const NAME: &str = "saker-server";
+/// What the programs of this module are, and Debian's packages that have them.
+const TOOLS: &[(&str, &str)] = &[
+    ("dpkg-deb", "dpkg"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("dpkg-parsechangelog", "dpkg-dev"),
+    ("strip", "binutils"),
+    ("gzip", "gzip"),
+];
+/// Building the examples that write the pages takes a fraction of this.
+const PAGES_LIMIT: Duration = Duration::from_secs(600);
+const PACK_LIMIT: Duration = Duration::from_secs(120);
+
+/// Files of the repository and where they are installed.
+const COPIED: &[(&str, &str)] = &[
+    ("packaging/saker.conf", "etc/saker/saker.conf"),
+    ("packaging/debian/logrotate", "etc/logrotate.d/saker-server"),
+    ("packaging/debian/saker-server.service", "usr/lib/systemd/system/saker-server.service"),
+    ("packaging/debian/lintian-overrides", "usr/share/lintian/overrides/saker-server"),
+    ("packaging/debian/copyright", "usr/share/doc/saker-server/copyright"),
+    ("packaging/debian/changelog", "usr/share/doc/saker-server/changelog.Debian"),
+    ("packaging/saker-server.1", "usr/share/man/man1/saker-server.1"),
+    ("CHANGELOG.md", "usr/share/doc/saker-server/changelog"),
+    ("README.md", "usr/share/doc/saker-server/README.md"),
+    ("docs/operations.md", "usr/share/doc/saker-server/operations.md"),
+    ("docs/installation.md", "usr/share/doc/saker-server/installation.md"),
+    ("docs/compatibility.md", "usr/share/doc/saker-server/compatibility.md"),
+    ("docs/migration.md", "usr/share/doc/saker-server/migration.md"),
+    ("docs/options.md", "usr/share/doc/saker-server/options.md"),
+];
+/// Generated pages and where they are installed.
+const PAGES: &[(&str, &str)] = &[
+    ("saker.conf.5", "usr/share/man/man5/saker.conf.5"),
+    ("saker-bench.1", "usr/share/man/man1/saker-bench.1"),
+    ("saker-bench-run.1", "usr/share/man/man1/saker-bench-run.1"),
+    ("saker-bench-compare.1", "usr/share/man/man1/saker-bench-compare.1"),
+    ("saker-server.bash", "usr/share/bash-completion/completions/saker-server"),
+    ("saker-bench.bash", "usr/share/bash-completion/completions/saker-bench"),
+    ("_saker-server", "usr/share/zsh/vendor-completions/_saker-server"),
+    ("_saker-bench", "usr/share/zsh/vendor-completions/_saker-bench"),
+    ("saker-server.fish", "usr/share/fish/vendor_completions.d/saker-server.fish"),
+    ("saker-bench.fish", "usr/share/fish/vendor_completions.d/saker-bench.fish"),
+];
+/// Control files beside `control` itself, with their permissions.
+const CONTROL: &[(&str, u32)] =
+    &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
+/// Folders below usr/share whose files are compressed, as Debian's policy has it.
+const COMPRESSED: &[&str] = &["usr/share/man", "usr/share/doc/saker-server"];
+/// Files in those that are not: the policy wants `copyright` readable, and short texts gain nothing.
+const UNCOMPRESSED_LEN_BYTES_MAX: u64 = 4096;
+
+/// The task: builds the package and says where it is.
+pub fn run(session: &Session) -> Result<bool> {
+    let package = build(session)?;
+    let len_bytes = fs::metadata(&package)?.len();
+    println!("{} ({:.1} MB)", package.display(), len_bytes as f64 / 1e6);
+    Ok(true)
+}
+
+/// Builds the package from the release binaries; its path.
+pub fn build(session: &Session) -> Result<PathBuf> {
+    for (program, package) in TOOLS {
+        shell::ensure(session, program, package).map_err(|missing| anyhow!(missing))?;
+    }
+    let version = version(session)?;
+    let programs = release::build(session)?;
+    let pages = write_pages(session)?;
+    let folder = session.target.join("package");
+    let root = folder.join("root");
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    for (program, name) in [(&programs.server, "saker-server"), (&programs.bench, "saker-bench")] {
+        let installed = root.join("usr/bin").join(name);
+        install(program, &installed, 0o755)?;
+        logged(session, Command::new("strip").arg("--strip-unneeded").arg(&installed))?;
+    }
+    for (from, to) in COPIED {
+        install(&session.root.join(from), &root.join(to), 0o644)?;
+    }
+    for (from, to) in PAGES {
+        install(&pages.join(from), &root.join(to), 0o644)?;
+    }
+    let doc = root.join("usr/share/doc").join(NAME);
+    fs::write(doc.join("third-party-notices"), notices::text(session)?)?;
+    COMPRESSED.iter().try_for_each(|folder| compress(session, &root.join(folder)))?;
+    write_control(session, &root, &version)?;
+    let architecture = shell::output(Command::new("dpkg").arg("--print-architecture"))?;
+    let package = folder.join(format!("{NAME}_{version}_{}.deb", architecture.trim()));
+    let mut pack = Command::new("dpkg-deb");
+    pack.args(["--root-owner-group", "-Zxz", "--build"]).arg(&root).arg(&package);
+    if let Ok(time) = shell::output(Command::new("git").args(["log", "-1", "--format=%ct"])) {
+        pack.env("SOURCE_DATE_EPOCH", time.trim());
+    }
+    logged(session, &mut pack)?;
+    Ok(package)
+}
+
+/// The package's version, from Debian's changelog; it must be one of this version of Saker.
+fn version(session: &Session) -> Result<String> {
+    let changelog = session.root.join("packaging/debian/changelog");
+    let mut parse = Command::new("dpkg-parsechangelog");
+    let version = shell::output(parse.args(["-S", "Version", "-l"]).arg(&changelog))?;
+    let upstream = env!("CARGO_PKG_VERSION");
+    ensure!(
+        version.trim().rsplit_once('-').is_some_and(|(version, _)| version == upstream),
+        "{} begins with version {}, but Saker has version {upstream}: add an entry",
+        changelog.display(),
+        version.trim()
+    );
+    Ok(version.trim().to_owned())
+}
+
+/// Has the crates that know options and arguments write manual pages and completions; the folder.
+fn write_pages(session: &Session) -> Result<PathBuf> {
+    let folder = session.target.join("package/pages");
+    for arguments in [
+        &["server", "--example", "package_files", "--", "pages"][..],
+        &["bench", "--example", "bench_pages", "--"],
+    ] {
+        let mut command = shell::cargo(session);
+        command.args(["run", "--quiet", "--locked", "-p"]).args(arguments).arg(&folder);
+        shell::run_logged(session, "package", &mut command, PAGES_LIMIT)?;
+    }
+    Ok(folder)
+}
+
+fn logged(session: &Session, command: &mut Command) -> Result<String> {
+    shell::run_logged(session, "package", command, PACK_LIMIT)
+}
+
+/// Copies `from` to `to`, making folders.
+fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file in the root")?)?;
+    fs::copy(from, to).with_context(|| format!("cannot install {}", from.display()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+/// Compresses the files below `folder` without a time stamp.
+fn compress(session: &Session, folder: &Path) -> Result<()> {
+    let is_manual = folder.ends_with("man");
+    for file in files(folder)? {
+        let is_log = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("changelog"));
+        let is_long = fs::metadata(&file)?.len() > UNCOMPRESSED_LEN_BYTES_MAX;
+        if is_manual || is_log || (is_long && !file.ends_with("copyright")) {
+            logged(session, Command::new("gzip").args(["-9n"]).arg(&file))?;
+        }
+    }
+    Ok(())
+}
+
+/// The files below `folder`, sorted.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let entry = entry?;
+            let list = if entry.file_type()?.is_dir() { &mut folders } else { &mut found };
+            list.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Writes DEBIAN/: control, checksums, scripts.
+fn write_control(session: &Session, root: &Path, version: &str) -> Result<()> {
+    let installed = files(root)?;
+    let folder = root.join("DEBIAN");
+    fs::create_dir_all(&folder)?;
+    for (name, mode) in CONTROL {
+        install(&session.root.join("packaging/debian").join(name), &folder.join(name), *mode)?;
+    }
+    let mut checksums = String::new();
+    let mut len_bytes = 0;
+    for file in &installed {
+        let name = file.strip_prefix(root)?;
+        len_bytes += fs::metadata(file)?.len().next_multiple_of(1024);
+        if !name.starts_with("etc") {
+            checksums += &shell::output(Command::new("md5sum").arg(name).current_dir(root))?;
+        }
+    }
+    fs::write(folder.join("md5sums"), checksums)?;
+    let architecture = shell::output(Command::new("dpkg").arg("--print-architecture"))?;
+    let control = fs::read_to_string(session.root.join("packaging/debian/control"))?;
+    let control = control
+        .replace("@VERSION@", version)
+        .replace("@ARCHITECTURE@", architecture.trim())
+        .replace("@INSTALLED_SIZE@", &(len_bytes / 1024).to_string())
+        .replace("@DEPENDS@", &shared_libraries(session, root)?);
+    fs::write(folder.join("control"), control)?;
+    Ok(())
+}
+
+/// The packages of the shared libraries that the programs need.
+fn shared_libraries(session: &Session, root: &Path) -> Result<String> {
+    // dpkg-shlibdeps wants to be run in a source package.
+    let source = session.target.join("package/source");
+    fs::create_dir_all(source.join("debian"))?;
+    fs::write(
+        source.join("debian/control"),
+        format!("Source: {NAME}\n\nPackage: {NAME}\nArchitecture: any\n"),
+    )?;
+    let mut command = Command::new("dpkg-shlibdeps");
+    command.arg("-O").current_dir(&source);
+    for program in ["saker-server", "saker-bench"] {
+        command.arg(root.join("usr/bin").join(program));
+    }
+    let output = shell::output(&mut command)?;
+    let depends = output.trim().strip_prefix("shlibs:Depends=").context("what dpkg-shlibdeps found")?;
+    Ok(depends.to_owned())
+}

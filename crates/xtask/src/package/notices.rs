@@ -1,0 +1,86 @@
+//! The licenses of the libraries that are linked into the binaries: most ask for their notices in every copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::progress::Session;
+use crate::shell;
+
+/// Beginnings of the names of files with licenses and notices, in capitals.
+const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Library>,
+}
+
+#[derive(Deserialize)]
+struct Library {
+    name: String,
+    version: String,
+    license: Option<String>,
+    repository: Option<String>,
+    manifest_path: PathBuf,
+    source: Option<String>,
+}
+
+/// All libraries with their licenses, then each text once, with the libraries it comes from.
+pub fn text(session: &Session) -> Result<String> {
+    let linked = linked(session)?;
+    let metadata =
+        shell::output(shell::cargo(session).args(["metadata", "--format-version", "1", "--locked"]))?;
+    let metadata: Metadata = serde_json::from_str(&metadata).context("what cargo metadata printed")?;
+    let mut list = String::from("Libraries that are linked into saker-server and saker-bench\n\n");
+    let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for library in metadata.packages.iter().filter(|library| library.source.is_some()) {
+        let name = format!("{} v{}", library.name, library.version);
+        if !linked.contains(&name) {
+            continue;
+        }
+        let license = library.license.as_deref().unwrap_or("see its text");
+        let repository = library.repository.as_deref().unwrap_or_default();
+        let _ = writeln!(list, "{name}: {license}  {repository}");
+        for file in license_files(library.manifest_path.parent().context("a manifest's folder")?) {
+            let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
+            texts.entry(text.trim().to_owned()).or_default().insert(name.clone());
+        }
+    }
+    for (text, libraries) in texts {
+        let libraries: Vec<String> = libraries.into_iter().collect();
+        let _ = write!(list, "\n{:=<78}\n{}\n{:-<78}\n{text}\n", "", libraries.join(", "), "");
+    }
+    Ok(list)
+}
+
+/// Libraries in the binaries, as `name vVERSION`; macros and build scripts leave nothing of theirs there.
+fn linked(session: &Session) -> Result<BTreeSet<String>> {
+    let mut tree = shell::cargo(session);
+    tree.args(["tree", "--locked", "-p", "server", "-p", "bench", "-e", "normal,no-proc-macro"]);
+    let tree = shell::output(tree.args(["--prefix", "none", "--format", "{p}"]))?;
+    let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    Ok(tree.lines().map(words).collect())
+}
+
+/// Files with a license or a notice in `folder` and below: libraries in C are kept in folders of their own.
+fn license_files(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().to_uppercase();
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder {
+                folders.push(entry.path());
+            } else if NAMES.iter().any(|known| name.starts_with(known)) {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
+}
