@@ -1,8 +1,9 @@
 //! What the package contains: the annotated configuration file, the health check.
 
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use server::config::{ConfigStore, Loaded, load, parse_config, table};
@@ -15,12 +16,23 @@ const PACKAGED: &[&str] = &["dir", "logfile", "pidfile"];
 /// Options that the file shows with an example in the place of the default.
 const EXAMPLES: &[&str] = &["io-threads", "unixsocket", "unixsocketperm"];
 
-fn conf() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/saker.conf"))
+/// The packaged file; its folder, which must exist, is `folder`.
+fn conf(folder: &Path) -> String {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/saker.conf");
+    let text = fs::read_to_string(file).expect("packaging/saker.conf");
+    assert!(text.contains("\ndir /var/lib/saker\n"));
+    text.replace("/var/lib/saker", folder.to_str().expect("UTF-8"))
 }
 
-fn loaded(file: &str) -> ConfigStore {
-    match load::load(&[file.as_bytes().to_vec()], &mut std::io::empty()) {
+/// Writes `text` into `folder` and gives the file's path.
+fn written(folder: &Path, text: &str) -> PathBuf {
+    let file = folder.join("saker.conf");
+    fs::write(&file, text).expect("written");
+    file
+}
+
+fn loaded(file: PathBuf) -> ConfigStore {
+    match load::load(&[file.into_os_string().into_vec()], &mut std::io::empty()) {
         Ok(Loaded::Run(store)) => *store,
         other => panic!("{other:?}"),
     }
@@ -34,27 +46,25 @@ fn changed(store: &ConfigStore) -> Vec<&'static str> {
 
 #[test]
 fn the_packaged_configuration_sets_only_what_the_package_needs() {
-    let store = loaded(conf().to_str().expect("UTF-8"));
-    let mut changed = changed(&store);
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let mut changed = changed(&loaded(written(folder.path(), &conf(folder.path()))));
     changed.sort_unstable();
     assert_eq!(changed, PACKAGED);
 }
 
 #[test]
 fn every_default_of_the_packaged_configuration_can_be_uncommented() {
-    let text = fs::read_to_string(conf()).expect("packaging/saker.conf");
+    let folder = tempfile::tempdir().expect("a scratch folder");
     let uncommented = |line: &str| match line.strip_prefix('#') {
         Some(setting) if setting.starts_with(|first: char| first.is_ascii_lowercase()) => setting.to_owned(),
         _ => line.to_owned(),
     };
-    let text: Vec<String> = text.lines().map(uncommented).collect();
-    let folder = tempfile::tempdir().expect("a scratch folder");
-    let file = folder.path().join("all.conf");
-    fs::write(&file, text.join("\n")).expect("written");
-    let mut changed = changed(&loaded(file.to_str().expect("UTF-8")));
+    let text: Vec<String> = conf(folder.path()).lines().map(uncommented).collect();
+    let text = text.join("\n");
+    let mut changed = changed(&loaded(written(folder.path(), &text)));
     changed.retain(|name| !PACKAGED.contains(name) && !EXAMPLES.contains(name));
     assert_eq!(changed, Vec::<&str>::new());
-    let directives = parse_config(text.join("\n").as_bytes()).expect("well formed");
+    let directives = parse_config(text.as_bytes()).expect("well formed");
     for (_, option) in table::all().filter(|(_, option)| !option.hidden) {
         assert!(directives.iter().any(|line| line.name == option.name.as_bytes()), "{}", option.name);
     }
@@ -62,8 +72,10 @@ fn every_default_of_the_packaged_configuration_can_be_uncommented() {
 
 #[test]
 fn a_server_starts_with_the_packaged_configuration() {
-    let options = ["--dir", ".", "--logfile", "", "--pidfile", ""].map(str::to_owned);
-    let server = ServerProcess::start(&[BINARY.into(), conf().into()], &options).expect("starts");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = written(folder.path(), &conf(folder.path()));
+    let options = ["--logfile", "", "--pidfile", ""].map(str::to_owned);
+    let server = ServerProcess::start(&[BINARY.into(), file.into()], &options).expect("starts");
     assert_eq!(server.connect().command(&["PING"]).to_string(), "PONG");
     let log = server.log();
     assert!(!log.contains("does nothing"), "{log}");

@@ -45,11 +45,26 @@ fn logged(session: &Session, command: &mut Command) -> Result<String> {
 
 /// Starts the packaged server with the packaged configuration, its folders moved to a scratch folder.
 fn serve(session: &Session, root: &Path) -> Result<()> {
-    let (program, conf) = (root.join("usr/bin/saker-server"), root.join("etc/saker/saker.conf"));
-    let options = ["--dir", ".", "--logfile", "", "--pidfile", "", "--supervised", "systemd"];
-    let options = [&options[..], &["--daemonize", "no"]].concat().into_iter().map(str::to_owned);
-    let command_line = [program.clone().into(), conf.into()];
-    let running = ServerProcess::start(&command_line, &options.collect::<Vec<_>>())?;
+    let program = root.join("usr/bin/saker-server");
+    // The folders of the package are made by its installation; here they are in the scratch root.
+    let conf = fs::read_to_string(root.join("etc/saker/saker.conf"))?;
+    let folder = root.join("var/lib/saker");
+    fs::create_dir_all(&folder)?;
+    let mut here = conf.clone();
+    for path in ["/var/lib/saker", "/var/log/saker", "/run/saker"] {
+        ensure!(conf.contains(path), "saker.conf does not name {path}");
+        fs::create_dir_all(root.join(&path[1..]))?;
+        here = here.replace(path, &root.join(&path[1..]).to_string_lossy());
+    }
+    let file = folder.join("saker.conf");
+    fs::write(&file, here)?;
+    // As the unit starts it.
+    let options = ["--supervised", "systemd", "--daemonize", "no"].map(str::to_owned);
+    let running = ServerProcess::start(&[program.clone().into(), file.into()], &options)?;
+    let log = fs::read_to_string(root.join("var/log/saker/saker-server.log"))?;
+    ensure!(log.contains("just started"), "the packaged configuration's log says {log:?}");
+    let pidfile = fs::read_to_string(root.join("run/saker/saker-server.pid")).context("the pidfile")?;
+    ensure!(pidfile.trim() == running.pid().to_string(), "the pidfile says {pidfile:?}");
     let port = running.port().to_string();
     let asked = logged(session, Command::new(&program).args(["--healthcheck", "--port", &port]))?;
     ensure!(asked.lines().any(|line| line == "PONG"), "the health check printed no PONG");
