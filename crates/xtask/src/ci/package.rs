@@ -133,7 +133,7 @@ fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
 
 /// systemd knows every setting of the unit, and the sandbox stays as tight as it is.
 fn unit(session: &Session, _deb: &Path, root: &Path) -> Checked {
-    /// Of 100, times ten as systemd counts: below is what it calls "OK".
+    /// Ten times the exposure that `systemd-analyze security` shows: 0 is best, 100 worst.
     const EXPOSURE_MAX: &str = "20";
     let Some(analyze) = shell::find("systemd-analyze") else {
         return Ok(Err("systemd-analyze is missing: install the package systemd".into()));
