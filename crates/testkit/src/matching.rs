@@ -71,6 +71,67 @@ fn list_matches<E, A>(expected: &[E], actual: &[A], unordered: bool, one: impl F
     })
 }
 
+/// Whether the parts of `actual` are of the kinds that `expected` shows, whatever their values; maps have at
+/// least the names shown, and arrays may be longer or shorter.
+pub fn same_kinds(expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
+    as_sent(expected, protocol).is_some_and(|expected| alike(&expected, actual))
+}
+
+fn alike(expected: &Value, actual: &Value) -> bool {
+    match (expected, actual) {
+        (Value::Array(expected), Value::Array(actual))
+        | (Value::Set(expected), Value::Set(actual))
+        | (Value::Push(expected), Value::Push(actual)) => {
+            expected.iter().zip(actual).all(|(expected, actual)| alike(expected, actual))
+        }
+        (Value::Map(expected), Value::Map(actual)) => expected.iter().all(|(key, value)| {
+            let same =
+                |known: &Value| if let Value::Bulk(_) = key { known == key } else { alike(key, known) };
+            actual.iter().any(|(known, actual)| same(known) && alike(value, actual))
+        }),
+        _ => std::mem::discriminant(expected) == std::mem::discriminant(actual),
+    }
+}
+
+/// What `expected` is in `protocol`, unless it has patterns.
+pub fn as_sent(expected: &Expected, protocol: Protocol) -> Option<Value> {
+    let all =
+        |parts: &[Expected]| parts.iter().map(|part| as_sent(part, protocol)).collect::<Option<Vec<_>>>();
+    let resp3 = protocol == Protocol::Resp3;
+    Some(match expected {
+        Expected::Glob(_) => return None,
+        Expected::Scalar(value) => scalar_as_sent(value, resp3),
+        Expected::Set(parts) if resp3 => Value::Set(all(parts)?),
+        Expected::Push(parts) if resp3 => Value::Push(all(parts)?),
+        Expected::Array(parts) | Expected::Set(parts) | Expected::Push(parts) => Value::Array(all(parts)?),
+        Expected::Map(pairs) => {
+            let pair = |(key, value): &(_, _)| Some((as_sent(key, protocol)?, as_sent(value, protocol)?));
+            let pairs: Vec<_> = pairs.iter().map(pair).collect::<Option<_>>()?;
+            if resp3 {
+                Value::Map(pairs)
+            } else {
+                Value::Array(pairs.into_iter().flat_map(|(key, value)| [key, value]).collect())
+            }
+        }
+    })
+}
+
+fn scalar_as_sent(value: &Value, resp3: bool) -> Value {
+    match value {
+        Value::NullArray if resp3 => Value::Null,
+        Value::Boolean(value) if !resp3 => Value::Integer(i64::from(*value)),
+        Value::Double(text)
+        | Value::BigNumber(text)
+        | Value::BulkError(text)
+        | Value::Verbatim { text, .. }
+            if !resp3 =>
+        {
+            Value::Bulk(text.clone())
+        }
+        _ => value.clone(),
+    }
+}
+
 /// `value` as an expectation of exactly that.
 pub fn exactly(value: &Value) -> Expected {
     match value {
@@ -143,6 +204,16 @@ mod tests {
         check(&["=txt:\"a\""], bulk("a"), Resp2, true);
         check(&["?:*1"], Value::Integer(-11), Resp2, true);
         check(&["*1", "?\"*\""], Value::Array(vec![Value::Integer(1)]), Resp2, false);
+    }
+
+    #[test]
+    fn kinds_are_compared_without_values() {
+        let (expected, _) = parse(&["%2", "\"id\"", ":3", "\"modules\"", "*0"]).unwrap();
+        let pairs = |id| vec![(bulk("modules"), Value::Array(vec![bulk("m")])), (bulk("id"), id)];
+        assert!(same_kinds(&expected, &Value::Map(pairs(Value::Integer(7))), Protocol::Resp3));
+        assert!(!same_kinds(&expected, &Value::Map(pairs(bulk("7"))), Protocol::Resp3));
+        let flat = vec![bulk("id"), Value::Integer(9), bulk("modules"), Value::Array(Vec::new())];
+        assert!(same_kinds(&expected, &Value::Array(flat), Protocol::Resp2));
     }
 
     #[test]

@@ -22,7 +22,25 @@
 //! - `@unordered`: arrays in this reply match in any order;
 //! - `@resp2`, `@resp3`, `@small`, `@large`, alone or two on a line: the reply below them holds in
 //!   that protocol or encoding; several such blocks may follow each other, the first that fits counts;
-//! - `@none`: nothing is answered; `@closed`: the server closes the connection without an answer.
+//! - `@varies`: the values differ from run to run: only the kinds of the reply's parts are compared;
+//! - `@none`: nothing is answered, or not yet; `@closed`: the server closes the connection without an answer.
+//!
+//! `b<` instead of a command waits for what connection `b` is sent: a message, or a reply that was not
+//! there before (`@none`). Nothing says when a request with `@none` arrives: what follows must come out the
+//! same before and after it.
+//!
+//! Behind the commands stand the examples of docs/commands:
+//!
+//! ```text
+//! @example A leaderboard
+//! > ZADD leaderboard 120 ann 95 bob
+//! @reply how many members were added
+//! :2
+//! ```
+//!
+//! Each begins with `@example` and its title, and runs on an emptied server and new connections, so that
+//! its reader sees all that it needs; one that begins with `@resp3` is of that protocol alone. `@reply` says what a reply means: the documentation lists it among the
+//! command's replies with the kind of value that it is; alone it stands at a reply that says all by itself, as `+OK`. [`Script::examples`] gives them.
 //!
 //! The replies are recorded from a real Redis ([`record`]), so a script is what Redis does.
 
@@ -34,13 +52,16 @@ use std::path::{Path, PathBuf};
 use resp::{Protocol, Value};
 use stdx::quoted::split_quoted;
 
+use crate::matching::{matches, same_kinds};
 use crate::notation::{self, Expected};
 
 mod events;
+mod example;
 mod record;
 mod run;
 
 pub use events::events_of;
+pub use example::{Answer, Example, Exchange};
 pub use record::{Recorded, record};
 pub use run::{Report, run, run_all};
 
@@ -151,8 +172,12 @@ struct Step {
     reply_lines: Range<usize>,
     /// The connection it goes to; empty for the main one.
     client: String,
+    /// Empty to wait for what the connection is sent.
     args: Vec<Vec<u8>>,
     unordered: bool,
+    varies: bool,
+    /// What its reply means, for the documentation.
+    note: Option<String>,
     wanted: Wanted,
 }
 
@@ -166,6 +191,15 @@ impl Step {
             _ => true,
         }
     }
+
+    /// Whether `actual` is the reply `expected`, as strictly as this step wants it.
+    fn accepts(&self, expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
+        if self.varies {
+            same_kinds(expected, actual, protocol)
+        } else {
+            matches(expected, actual, protocol, self.unordered)
+        }
+    }
 }
 
 /// A parsed script.
@@ -176,6 +210,17 @@ pub struct Script {
     each_encoding: bool,
     config: Vec<(String, String)>,
     steps: Vec<Step>,
+    examples: Vec<ExampleStart>,
+}
+
+/// The beginning of an example.
+#[derive(Debug)]
+struct ExampleStart {
+    title: String,
+    /// Its first step. It lasts up to the next example.
+    first: usize,
+    /// Whether it is of RESP3 alone.
+    resp3_only: bool,
 }
 
 /// A script that cannot be read.
@@ -220,6 +265,7 @@ impl Script {
             each_encoding: false,
             config: Vec::new(),
             steps: Vec::new(),
+            examples: Vec::new(),
             lines: lines.clone(),
         };
         let mut at = 0;
@@ -235,11 +281,45 @@ impl Script {
                 at += 1;
             }
         }
+        if script.begins_example(script.steps.len()) {
+            return Err((lines.len(), "the last example has no command".into()));
+        }
         Ok(script)
     }
 
-    /// Takes a directive that stands ahead of the first command.
+    /// Whether the step at `at` is the first of an example.
+    fn begins_example(&self, at: usize) -> bool {
+        self.examples.iter().any(|example| example.first == at)
+    }
+
+    /// Whether the step at `at` is left out in `protocol`.
+    fn skips(&self, at: usize, protocol: Protocol) -> bool {
+        let example = self.examples.iter().rfind(|example| example.first <= at);
+        protocol != Protocol::Resp3 && example.is_some_and(|example| example.resp3_only)
+    }
+
+    /// The steps ahead of the examples.
+    fn body(&self) -> &[Step] {
+        &self.steps[..self.examples.first().map_or(self.steps.len(), |example| example.first)]
+    }
+
+    /// Takes a directive: the beginning of an example, or one that stands ahead of the first command.
     fn directive(&mut self, line: &str) -> Result<(), String> {
+        if let Some(title) = line.strip_prefix("@example ") {
+            if self.begins_example(self.steps.len()) {
+                return Err("the example ahead of this one has no command".into());
+            }
+            let start =
+                ExampleStart { title: title.trim().into(), first: self.steps.len(), resp3_only: false };
+            self.examples.push(start);
+            return Ok(());
+        }
+        if line.trim() == "@resp3" && self.begins_example(self.steps.len()) {
+            self.examples
+                .iter_mut()
+                .for_each(|example| example.resp3_only |= example.first == self.steps.len());
+            return Ok(());
+        }
         if !self.steps.is_empty() {
             return Err("not a command, and not a reply to one".into());
         }
@@ -265,23 +345,33 @@ fn is_blank(line: &str) -> bool {
     line.is_empty() || line == "#" || line.starts_with("# ")
 }
 
-/// The connection and the rest of a line that is a command.
+/// The connection and the rest of a line that is a command, or an empty rest for one that waits (`b<`).
 fn split_command(line: &str) -> Option<(&str, &str)> {
-    let (client, command) = line.split_once("> ")?;
+    let waits = || line.trim_end().strip_suffix('<').map(|client| (client, ""));
+    let (client, command) = line.split_once("> ").or_else(waits)?;
     client.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some((client, command))
 }
 
 /// The step whose command is at line `at`, with all lines of its reply.
 fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<Step, (usize, String)> {
+    let waits = !lines[at].contains('>');
     let args = split_quoted(without_comment(command).as_bytes())
-        .filter(|args| !args.is_empty())
+        .filter(|args| args.is_empty() == waits)
         .ok_or_else(|| (at, "unbalanced quotes, or no command".to_string()))?;
+    let (mut unordered, mut varies, mut note) = (false, false, None);
     let mut here = at + 1;
-    let unordered = lines.get(here).is_some_and(|line| line.trim() == "@unordered");
-    here += usize::from(unordered);
+    while let Some(line) = lines.get(here).map(|line| line.trim()) {
+        match line.strip_prefix("@reply") {
+            Some(text) => note = Some(text.trim().to_string()),
+            None if line == "@unordered" => unordered = true,
+            None if line == "@varies" => varies = true,
+            None => break,
+        }
+        here += 1;
+    }
     let start = here;
     let mut wanted = Wanted::Unrecorded;
-    while let Some(&line) = lines.get(here).filter(|line| !is_blank(line) && split_command(line).is_none()) {
+    while let Some(&line) = lines.get(here).filter(|line| !ends_reply(line)) {
         if let special @ ("@none" | "@closed") = line.trim() {
             wanted = if special == "@none" { Wanted::NoReply } else { Wanted::Closed };
             here += 1;
@@ -300,7 +390,13 @@ fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<
             break;
         }
     }
-    Ok(Step { line: at, reply_lines: start..here, client: client.into(), args, unordered, wanted })
+    let reply_lines = start..here;
+    Ok(Step { line: at, reply_lines, client: client.into(), args, unordered, varies, note, wanted })
+}
+
+/// Whether a line is no more of a reply.
+fn ends_reply(line: &str) -> bool {
+    is_blank(line) || split_command(line).is_some() || line.starts_with("@example ")
 }
 
 /// A command's line up to ` #`, unless that is inside quotes.

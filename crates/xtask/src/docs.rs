@@ -1,4 +1,4 @@
-//! The pages that are written from records: docs/commands, the options, packaging/saker.conf.
+//! The pages that are written from records and examples: docs/commands, options and metrics, packaging/saker.conf.
 //!
 //! What a record says only the server crate knows, so examples of that crate write the pages; building
 //! the server is not a cost of every other task this way.
@@ -22,7 +22,7 @@ pub fn write(session: &Session) -> Result<bool> {
     Ok(true)
 }
 
-/// The step of CI: the pages are what the records say.
+/// The step of CI: the pages are what the records say, and no command is without an example.
 pub fn check(session: &Session) -> Result<Outcome> {
     shell::run_logged(session, "docs", writer(session, "write_docs")?.args(["docs", "--check"]), LIMIT)?;
     shell::run_logged(session, "docs", writer(session, "package_files")?.args(CONF).arg("--check"), LIMIT)?;

@@ -1,6 +1,6 @@
 //! Which keyspace events the commands of a script raise.
 //!
-//! A script runs once, while a listener is subscribed to all channels of events; behind each command a message
+//! A script runs once, without its examples, while a listener is subscribed to all channels of events; behind each command a message
 //! of our own marks the end of what it raised. Replies are not looked at. The result is text:
 //!
 //! ```text
@@ -51,7 +51,7 @@ pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Op
     let mut connections = Connections::new(connect, variant.protocol);
     let mut text = String::new();
     let mut sent = String::new();
-    for step in &script.steps {
+    for step in script.body() {
         let mut line = command_line(&step.args);
         if line.len() > COMMAND_LEN_MAX {
             line.truncate((0..=COMMAND_LEN_MAX).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0));

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use resp::{Protocol, Value};
 
-use super::run::{Connections, prepare, restore};
+use super::run::{Connections, prepare, restore, start_anew};
 use super::{Encodings, Script, ScriptError, Selector, Step, Variant, Wanted};
 use crate::client::Client;
-use crate::matching::{matches, merge};
+use crate::matching::{exactly, matches, merge, same_kinds};
 use crate::notation;
 
 /// What recording did to a script.
@@ -34,7 +34,13 @@ pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Recor
         let mut control = connect(Protocol::Resp2);
         let saved = prepare(&script, variant, &mut control).map_err(|what| fail(0, what))?;
         let mut connections = Connections::new(connect, variant.protocol);
-        for (step, replies) in script.steps.iter().zip(&mut replies) {
+        for (at, (step, replies)) in script.steps.iter().zip(&mut replies).enumerate() {
+            if script.skips(at, variant.protocol) {
+                continue;
+            }
+            if script.begins_example(at) {
+                start_anew(&mut connections).map_err(|what| fail(step.line, what))?;
+            }
             if let Some(value) = ask(step, &mut connections).map_err(|what| fail(step.line, what))? {
                 replies.push((variant, value));
             }
@@ -56,7 +62,10 @@ pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Recor
         }
         recorded.replies += 1;
         push_lines(&mut text, &script.lines[copied..step.reply_lines.start]);
-        push_lines(&mut text, &statement(replies, step.unordered));
+        push_lines(
+            &mut text,
+            &if step.varies { loose_statement(replies) } else { statement(replies, step.unordered) },
+        );
         copied = step.reply_lines.end;
     }
     push_lines(&mut text, &script.lines[copied..]);
@@ -88,6 +97,7 @@ fn ask(step: &Step, connections: &mut Connections<'_>) -> Result<Option<Value>, 
             connections.forget(&step.client);
             reply.map_or(Ok(None), |reply| Err(format!("not closed, but answered {reply}")))
         }
+        _ if step.args.is_empty() => client.read().map(Some).map_err(|error| error.to_string()),
         _ => client.request(&step.args).map(Some).map_err(|error| error.to_string()),
     }
 }
@@ -99,12 +109,24 @@ fn holds(step: &Step, replies: &[(Variant, Value)]) -> bool {
     };
     replies.iter().all(|(variant, actual)| {
         let fitting = stated.iter().find(|(selector, _)| selector.holds_in(*variant));
-        fitting.is_some_and(|(_, expected)| matches(expected, actual, variant.protocol, step.unordered))
+        fitting.is_some_and(|(_, expected)| step.accepts(expected, actual, variant.protocol))
     })
 }
 
 fn has_pattern(step: &Step) -> bool {
     matches!(&step.wanted, Wanted::Replies(stated) if stated.iter().any(|(_, expected)| expected.has_glob()))
+}
+
+/// The lines that state replies whose values vary: one value if all are of its kinds, else one per protocol.
+fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
+    let first =
+        |wanted| replies.iter().find(|(variant, _)| variant.protocol == wanted).map(|(_, value)| value);
+    let Some(resp3) = first(Protocol::Resp3) else { return Vec::new() };
+    let Some(resp2) = first(Protocol::Resp2) else { return notation::lines(resp3) };
+    if same_kinds(&exactly(resp3), resp2, Protocol::Resp2) {
+        return notation::lines(resp3);
+    }
+    [vec!["@resp2".into()], notation::lines(resp2), vec!["@resp3".into()], notation::lines(resp3)].concat()
 }
 
 /// The lines that state `replies`: one value if one is true of all variants, else one per encoding,
@@ -119,7 +141,7 @@ fn statement(replies: &[(Variant, Value)], unordered: bool) -> Vec<String> {
             (Some(only), None) | (None, Some(only)) => only.clone(),
             (None, None) => return None,
         };
-        let expected = crate::matching::exactly(&value);
+        let expected = exactly(&value);
         let all = fitting.iter().all(|(v, actual)| matches(&expected, actual, v.protocol, unordered));
         all.then_some((selector, value))
     };

@@ -9,7 +9,6 @@ use resp::{Protocol, Value};
 
 use super::{Script, Step, Variant, Wanted};
 use crate::client::{Client, ClientError};
-use crate::matching::matches;
 use crate::notation::{self, Expected};
 
 /// Failures told per script; the rest is counted.
@@ -105,10 +104,7 @@ pub(super) fn prepare(
     control: &mut Client,
 ) -> Result<SavedOptions, String> {
     let mut saved = Vec::new();
-    let reply = control.request(&["FLUSHALL"]).map_err(|error| error.to_string())?;
-    if reply.is_error() {
-        return Err(format!("FLUSHALL answered {reply}"));
-    }
+    empty(control)?;
     for (name, value) in script.options(variant) {
         let old = control.request(&["CONFIG", "GET", name]).map_err(|error| error.to_string())?;
         let old = match old {
@@ -123,6 +119,18 @@ pub(super) fn prepare(
         saved.push((name.to_string(), old));
     }
     Ok(SavedOptions(saved))
+}
+
+fn empty(control: &mut Client) -> Result<(), String> {
+    let reply = control.request(&["FLUSHALL"]).map_err(|error| error.to_string())?;
+    if reply.is_error() { Err(format!("FLUSHALL answered {reply}")) } else { Ok(()) }
+}
+
+/// The beginning of an example: an emptied server, and new connections.
+pub(super) fn start_anew(connections: &mut Connections<'_>) -> Result<(), String> {
+    connections.open.clear();
+    // The script may have closed any connection but this new one.
+    empty(&mut (connections.connect)(Protocol::Resp2))
 }
 
 /// Puts back what [`prepare`] changed, on a connection of its own: the script may have closed any.
@@ -166,7 +174,15 @@ fn run_variant(script: &Script, variant: Variant, connect: &dyn Fn(Protocol) -> 
         }
     };
     let mut connections = Connections::new(connect, variant.protocol);
-    for step in &script.steps {
+    for (at, step) in script.steps.iter().enumerate() {
+        if script.skips(at, variant.protocol) {
+            continue;
+        }
+        if script.begins_example(at)
+            && let Err(what) = start_anew(&mut connections)
+        {
+            report.fail(script, step, variant, &what);
+        }
         report.steps += 1;
         if let Err(what) = run_step(step, variant, &mut connections) {
             report.fail(script, step, variant, &what);
@@ -184,6 +200,7 @@ fn run_step(step: &Step, variant: Variant, connections: &mut Connections<'_>) ->
             resp::encode_request(&step.args, &mut bytes);
             client.send(&bytes).map(|()| None)
         }
+        _ if step.args.is_empty() => client.read().map(Some),
         _ => client.request(&step.args).map(Some),
     };
     match (&step.wanted, result) {
@@ -204,7 +221,7 @@ fn run_step(step: &Step, variant: Variant, connections: &mut Connections<'_>) ->
             let Some((_, expected)) = fitting else {
                 return Err(format!("    no reply is stated for this variant, got {}", shown(Some(actual))));
             };
-            if matches(expected, &actual, variant.protocol, step.unordered) {
+            if step.accepts(expected, &actual, variant.protocol) {
                 return Ok(());
             }
             Err(difference(expected, &actual))

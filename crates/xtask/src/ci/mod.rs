@@ -47,8 +47,8 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "docs",
-        about: "the command and option pages are what the records say",
-        remedy: "run `cargo xtask docs` and commit what it changes",
+        about: "the command and option pages are what the records say, and every command has an example",
+        remedy: "run `cargo xtask docs`, append the examples that it misses to tests/cmd, commit what changes",
         run: docs::check,
     },
     Step {

@@ -1,0 +1,163 @@
+//! docs/commands: the index and one page per group, from the command records and the examples.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use commands::table::{Arg, ArgKind, Arity, Command, category_names, flag_names};
+use server::command_table::{CommandTable, Registered, Runner};
+
+use crate::Pages;
+use crate::examples::Examples;
+use crate::{session, shape};
+
+/// How to read the examples, at the top of each page.
+const HOW_TO_READ: &str = "\
+The examples are sessions of redis-cli, each on an empty server; CI runs them all. Where a reply of RESP3 differs
+from that of RESP2 it is shown beside it. `w>` is another connection, and `w<` what that is sent while it waits.";
+
+/// One page per group, and the index.
+pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
+    let mut groups: BTreeMap<&str, Vec<&Registered>> = BTreeMap::new();
+    for registered in table.iter() {
+        groups.entry(registered.command.group.name()).or_default().push(registered);
+    }
+    let mut pages = Pages::new();
+    let mut index = String::from(
+        "# Commands\n\nEvery command there is, by group, with its replies and examples. Written by `cargo xtask docs`\n\
+         from the records and from the scripts of tests/cmd.\n",
+    );
+    for (group, members) in &mut groups {
+        members.sort_by_key(|member| member.full_name);
+        let _ = write!(index, "\n## [{group}]({group}.md)\n\n| command | what it does |\n|---|---|\n");
+        let mut page = format!(
+            "# {group} commands\n\nWritten by `cargo xtask docs` from the records and the scripts of tests/cmd.\n\n{}\n\n{HOW_TO_READ}\n",
+            members.iter().map(|member| link(member, "")).collect::<Vec<_>>().join(" · ")
+        );
+        for member in members {
+            index_rows(&mut index, member, group);
+            section(&mut page, member, &Shown { table, examples }, "##");
+        }
+        pages.insert(PathBuf::from(format!("commands/{group}.md")), page);
+    }
+    pages.insert(PathBuf::from("commands/README.md"), index);
+    pages
+}
+
+/// What sections are written from beside the records.
+struct Shown<'a> {
+    table: &'a CommandTable,
+    examples: &'a Examples<'a>,
+}
+
+/// `CLIENT LIST`.
+fn name(registered: &Registered) -> String {
+    registered.full_name.replace('|', " ").to_ascii_uppercase()
+}
+
+/// A link to the command's section on `page`.
+fn link(registered: &Registered, page: &str) -> String {
+    let name = name(registered);
+    format!("[{name}]({page}#{})", name.to_ascii_lowercase().replace(' ', "-"))
+}
+
+/// A command's row of the index, and those of its subcommands.
+fn index_rows(index: &mut String, registered: &Registered, group: &str) {
+    let _ =
+        writeln!(index, "| {} | {} |", link(registered, &format!("{group}.md")), registered.command.summary);
+    registered.subcommands.iter().for_each(|subcommand| index_rows(index, subcommand, group));
+}
+
+/// A command's section, and those of its subcommands below it.
+fn section(page: &mut String, registered: &Registered, shown: &Shown<'_>, heading: &str) {
+    let command = &registered.command;
+    let name = name(registered);
+    let _ = write!(
+        page,
+        "\n{heading} {name}\n\n```text\n{name}{}\n```\n\n{}\n\n",
+        syntax(command.args),
+        command.summary
+    );
+    let _ = writeln!(page, "- Since Redis {}; {}", command.history.since, command.complexity);
+    for (version, change) in command.history.changes {
+        let _ = writeln!(page, "- Since {version} it {change}");
+    }
+    if let Some(deprecated) = &command.history.deprecated {
+        let _ = writeln!(page, "- Deprecated since {}: use {}", deprecated.since, deprecated.replaced_by);
+    }
+    let _ = writeln!(
+        page,
+        "- Arguments, the name included: {}; flags: {}; categories: {}",
+        arity(command),
+        listed(flag_names(command.flags)),
+        listed(category_names(command.categories()))
+    );
+    replies_and_examples(page, registered, shown);
+    for subcommand in &registered.subcommands {
+        section(page, subcommand, shown, "###");
+    }
+}
+
+/// What it replies, and its examples.
+fn replies_and_examples(page: &mut String, registered: &Registered, shown: &Shown<'_>) {
+    let mut replies: Vec<String> = Vec::new();
+    for meaning in shown.examples.meanings(shown.table, registered) {
+        let colon = if meaning.text.is_empty() { "" } else { ": " };
+        let reply = format!("- {}{colon}{}", shape::of_both(meaning.resp2, meaning.resp3), meaning.text);
+        if !replies.contains(&reply) {
+            replies.push(reply);
+        }
+    }
+    replies.extend(Examples::stated_reply(registered).map(|reply| format!("- {reply}")));
+    if !replies.is_empty() {
+        let _ = write!(page, "\n**Replies**\n\n{}\n", replies.join("\n"));
+    }
+    for (at, example) in shown.examples.of(registered).enumerate() {
+        if at == 0 {
+            page.push_str("\n**Examples**\n");
+        }
+        let protocol = if example.resp3_only { " (RESP3)" } else { "" };
+        let colon = if example.title.ends_with(['?', '!']) { "" } else { ":" };
+        let _ =
+            write!(page, "\n{}{protocol}{colon}\n\n```text\n{}```\n", example.title, session::text(example));
+    }
+}
+fn listed(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+fn arity(command: &Command<Runner>) -> String {
+    match command.arity {
+        Arity::Exactly(count) => count.to_string(),
+        Arity::AtLeast(count) => format!("{count} or more"),
+    }
+}
+
+/// Arguments as a syntax line writes them, each with a blank before it.
+fn syntax(args: &[Arg]) -> String {
+    args.iter().fold(String::new(), |line, arg| line + " " + &term(arg))
+}
+
+/// One argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`.
+fn term(arg: &Arg) -> String {
+    let parts = |separator: &str| arg.args.iter().map(term).collect::<Vec<_>>().join(separator);
+    let value = match arg.kind {
+        ArgKind::PureToken => String::new(),
+        ArgKind::OneOf if arg.optional && !arg.multiple && arg.token.is_none() => parts(" | "),
+        ArgKind::OneOf => format!("<{}>", parts(" | ")),
+        ArgKind::Block => parts(" "),
+        _ => arg.shown_as.unwrap_or(arg.name).to_owned(),
+    };
+    let with_token = |value: &str| match arg.token {
+        Some(token) if value.is_empty() => token.to_owned(),
+        Some(token) => format!("{token} {value}"),
+        None => value.to_owned(),
+    };
+    let text = match (arg.multiple, arg.multiple_token) {
+        (false, _) => with_token(&value),
+        (true, false) => with_token(&format!("{value} [{value} ...]")),
+        (true, true) => format!("{0} [{0} ...]", with_token(&value)),
+    };
+    if arg.optional { format!("[{text}]") } else { text }
+}

@@ -1,0 +1,255 @@
+//! Which examples of tests/cmd show which command, and which commands have none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use server::command_table::{CommandTable, Registered};
+use testkit::Value;
+use testkit::script::{Answer, Example, Exchange, Script};
+
+/// Commands whose replies no example can show, or not in full, with what they reply.
+const STATED_REPLIES: &[(&str, &str)] = &[
+    (
+        "config|rewrite",
+        "Simple string `OK`: the file was written. An error if the server was started without a file.",
+    ),
+    ("acl|load", NO_USERS_FILE),
+    ("acl|save", NO_USERS_FILE),
+    ("acl|setuser", "An error: the only user is `default`, whose password is `requirepass`."),
+    ("asking", NO_CLUSTER),
+    ("command", "Array of arrays: what COMMAND INFO says, for every command."),
+    ("debug", "Simple string `OK`, or what the subcommand is for: DEBUG HELP lists them."),
+    ("readonly", NO_CLUSTER),
+    ("readwrite", NO_CLUSTER),
+    ("script|kill", "An error (`NOTBUSY`): no script is running."),
+    ("shutdown", "Nothing: the connection is closed when the server stops. An error if it does not stop."),
+];
+
+const NO_USERS_FILE: &str = "An error: there is no file of users.";
+const NO_CLUSTER: &str = "An error: the server is no node of a cluster.";
+
+/// What HELP replies, for whatever command.
+const HELP_REPLY: &str = "Array of simple strings: the subcommands with their arguments and what they do.";
+
+/// A parsed script and its name, which is that of a command.
+pub struct Named {
+    name: String,
+    script: Script,
+}
+
+/// The scripts of `folder`.
+pub fn scripts(folder: &Path) -> Result<Vec<Named>, Box<dyn std::error::Error>> {
+    let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = entries.collect::<Result<Vec<PathBuf>, _>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "resp"));
+    paths.sort();
+    let load = |path: PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Script::load(&path).map(|script| Named { name, script })
+    };
+    Ok(paths.into_iter().map(load).collect::<Result<_, _>>()?)
+}
+
+/// What a reply of a command means, and the reply.
+pub struct Meaning<'s> {
+    /// In a few words.
+    pub text: &'s str,
+    /// In RESP2.
+    pub resp2: &'s Value,
+    /// In RESP3.
+    pub resp3: &'s Value,
+}
+
+/// The examples of all scripts, by the commands that they show.
+pub struct Examples<'s> {
+    all: Vec<Example<'s>>,
+    /// By a command's full name: indexes into `all`.
+    shown_with: BTreeMap<&'static str, Vec<usize>>,
+    /// By a command's full name: the kinds of its replies in its script, as [`Script::reply_kinds`] has them.
+    kinds: BTreeMap<&'static str, BTreeSet<char>>,
+}
+
+impl<'s> Examples<'s> {
+    /// Looks through the scripts. An example is shown with the commands that it says the replies of; one that says
+    /// none with the command that its script is named after, or with that of its last request.
+    pub fn gather(table: &CommandTable, scripts: &'s [Named]) -> Result<Self, String> {
+        let mut examples = Self { all: Vec::new(), shown_with: BTreeMap::new(), kinds: BTreeMap::new() };
+        for Named { name, script } in scripts {
+            let of_script = table.find(name.as_bytes()).filter(|found| found.subcommands.is_empty());
+            for example in script.examples()? {
+                let noted = (0..example.exchanges.len()).filter(|at| example.exchanges[*at].note.is_some());
+                let mut shown: Vec<_> = noted.filter_map(|at| command_of(table, &example, at)).collect();
+                if shown.is_empty() {
+                    let last = example.exchanges.len() - 1;
+                    shown.extend(of_script.or_else(|| command_of(table, &example, last)));
+                }
+                shown.dedup_by_key(|registered| registered.full_name);
+                for registered in shown {
+                    let places = examples.shown_with.entry(registered.full_name).or_default();
+                    if !places.contains(&examples.all.len()) {
+                        places.push(examples.all.len());
+                    }
+                }
+                examples.all.push(example);
+            }
+            for (args, kind) in script.reply_kinds() {
+                if let Some(registered) = called(table, args).filter(|found| script_of(found) == name) {
+                    examples.kinds.entry(registered.full_name).or_default().insert(kind);
+                }
+            }
+        }
+        Ok(examples)
+    }
+
+    /// The examples that show `registered`.
+    pub fn of(&self, registered: &Registered) -> impl Iterator<Item = &Example<'s>> {
+        self.shown_with.get(registered.full_name).into_iter().flatten().map(|at| &self.all[*at])
+    }
+
+    /// What the replies of `registered` mean, in the order of the examples.
+    pub fn meanings(&self, table: &CommandTable, registered: &Registered) -> Vec<Meaning<'_>> {
+        let mut meanings = Vec::new();
+        for example in self.of(registered) {
+            for (at, exchange) in example.exchanges.iter().enumerate() {
+                let (Some(text), Answer::Reply(resp2), Answer::Reply(resp3)) =
+                    (exchange.note, &exchange.resp2, &exchange.resp3)
+                else {
+                    continue;
+                };
+                if command_of(table, example, at).is_some_and(|found| found.full_name == registered.full_name)
+                {
+                    meanings.push(Meaning { text, resp2, resp3 });
+                }
+            }
+        }
+        meanings
+    }
+
+    /// What stands in the place of a reply's meaning where no example can show it in full.
+    pub fn stated_reply(registered: &Registered) -> Option<&'static str> {
+        let stated = STATED_REPLIES.iter().find(|(name, _)| *name == registered.full_name);
+        let of_kind = || match registered.full_name {
+            name if name.starts_with("cluster|") => Some(NO_CLUSTER),
+            name if name.ends_with("|help") => Some(HELP_REPLY),
+            _ => None,
+        };
+        stated.map(|(_, reply)| *reply).or_else(of_kind)
+    }
+
+    /// One line for each command without an example or without a word on one of its kinds of replies.
+    pub fn missing(&self, table: &CommandTable) -> Vec<String> {
+        let mut missing = Vec::new();
+        for top in table.iter() {
+            let leaves = if top.subcommands.is_empty() { vec![top] } else { top.subcommands.clone() };
+            missing.extend(leaves.into_iter().filter_map(|leaf| self.missing_of(table, leaf)));
+        }
+        missing.sort();
+        missing
+    }
+
+    fn missing_of(&self, table: &CommandTable, registered: &Registered) -> Option<String> {
+        if Self::stated_reply(registered).is_some() {
+            return None;
+        }
+        let name = registered.full_name.replace('|', " ").to_ascii_uppercase();
+        let script = script_of(registered);
+        let meanings = self.meanings(table, registered);
+        if meanings.is_empty() {
+            return Some(format!(
+                "{name} has no example: append one to tests/cmd/{script}.resp, with `@example TITLE` ahead of its \
+                 commands and `@reply MEANING` below that of {name} (testkit's script.rs describes them)"
+            ));
+        }
+        let said: BTreeSet<char> = meanings.iter().map(|meaning| kind_of(meaning.resp3)).collect();
+        let unsaid = self.kinds.get(registered.full_name)?.difference(&said).map(|kind| named(*kind));
+        let unsaid: Vec<&str> = unsaid.collect();
+        (!unsaid.is_empty()).then(|| {
+            format!(
+                "{name} replies with {}, too, in tests/cmd/{script}.resp: show that in an example there, with `@reply MEANING` \
+                 below the request",
+                unsaid.join(" and ")
+            )
+        })
+    }
+}
+
+/// The name of the script about a command: that of its container.
+fn script_of(registered: &Registered) -> &'static str {
+    registered.full_name.split('|').next().unwrap_or_default()
+}
+
+/// The command that request `at` of `example` calls; where the connection only waits there, the last one that it
+/// called before.
+fn command_of(table: &CommandTable, example: &Example<'_>, at: usize) -> Option<&'static Registered> {
+    let client = example.exchanges[at].client;
+    let mut earlier = example.exchanges[..=at].iter().rev();
+    let request =
+        earlier.find(|exchange: &&Exchange<'_>| exchange.client == client && !exchange.args.is_empty())?;
+    called(table, request.args)
+}
+
+fn called(table: &CommandTable, args: &[Vec<u8>]) -> Option<&'static Registered> {
+    let found = table.find(args.first()?)?;
+    Some(args.get(1).and_then(|name| found.subcommand(name)).unwrap_or(found))
+}
+
+/// The kind of a reply in RESP3, as [`Script::reply_kinds`] has it.
+fn kind_of(value: &Value) -> char {
+    match value {
+        Value::NullArray => '_',
+        _ => testkit::notation::one_line(value).chars().next().unwrap_or_default(),
+    }
+}
+
+fn named(kind: char) -> &'static str {
+    match kind {
+        '+' => "a simple string",
+        ':' => "an integer",
+        '"' => "a bulk string",
+        '_' => "null",
+        ',' => "a double",
+        '#' => "a boolean",
+        '(' => "a big number",
+        '=' => "a verbatim string",
+        '*' => "an array",
+        '%' => "a map",
+        '~' => "a set",
+        '>' => "a push",
+        _ => "something else",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is missing about PING where its script has this text.
+    fn missing(text: &str) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        fs::write(folder.path().join("ping.resp"), text).expect("it can be written");
+        let scripts = scripts(folder.path()).expect("the script is valid");
+        let table = CommandTable::new();
+        let examples = Examples::gather(&table, &scripts).expect("its examples are complete");
+        examples.missing(&table).into_iter().filter(|line| line.starts_with("PING ")).collect()
+    }
+
+    #[test]
+    fn a_command_needs_an_example_that_says_what_each_kind_of_reply_means() {
+        let none = missing("> PING\n+PONG\n");
+        assert!(none[0].starts_with("PING has no example: append one to tests/cmd/ping.resp"), "{none:?}");
+        let one = "@example Are you there?\n> PING\n@reply\n+PONG\n";
+        assert_eq!(missing(one), [""; 0]);
+        let two = missing(&format!("> PING a\n\"a\"\n> PING\n?+*\n{one}"));
+        assert!(
+            two[0].starts_with("PING replies with a bulk string, too, in tests/cmd/ping.resp"),
+            "{two:?}"
+        );
+    }
+
+    #[test]
+    fn a_waiting_connection_says_the_reply_of_its_last_command() {
+        let script = "@example Waiting\n> PING\n@none\n<\n@reply later\n+PONG\n";
+        assert_eq!(missing(script), [""; 0]);
+    }
+}

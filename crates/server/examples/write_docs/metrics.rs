@@ -1,0 +1,35 @@
+//! docs/metrics.md from the catalog of metrics.
+
+use std::fmt::Write;
+
+use server::metrics::catalog;
+
+/// docs/metrics.md: every metric by name, and the numbers of INFO without one.
+pub fn page() -> String {
+    let mut page = String::from(
+        "# Metrics\n\n\
+         Every metric of the metrics endpoint; [operations.md](operations.md#metrics) says how to scrape it, and has\n\
+         a dashboard and alerts. A counter grows until CONFIG RESETSTAT or a restart. A histogram has the series\n\
+         `_bucket`, `_count` and `_sum`. Written by `cargo xtask docs` from the catalog.\n\n\
+         | metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    let mut metrics: Vec<&catalog::Metric> = catalog::all().collect();
+    metrics.sort_by_key(|metric| metric.query_name());
+    for metric in metrics {
+        let extra = match metric.kind {
+            catalog::Kind::Histogram => Some("le"),
+            catalog::Kind::Summary => Some("quantile"),
+            _ => None,
+        };
+        let labels: Vec<String> =
+            metric.labels.iter().copied().chain(extra).map(|label| format!("`{label}`")).collect();
+        let (name, kind) = (metric.query_name(), metric.kind.name());
+        let _ = writeln!(page, "| `{name}` | {kind} | {} | {} |", labels.join(", "), metric.help);
+    }
+    page += "\n## Numbers of INFO without a metric\n\n| why | fields |\n|---|---|\n";
+    for (reason, fields) in catalog::LEFT_OUT {
+        let fields: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
+        let _ = writeln!(page, "| {reason} | {} |", fields.join(", "));
+    }
+    page
+}

@@ -1,0 +1,101 @@
+//! docs/options.md, from the options table.
+
+use std::fmt::Write;
+
+use server::config::option::{Acts, Change, Opt};
+use server::config::table::{THEMES, Theme};
+use server::config::value::Kind;
+
+/// docs/options.md: by theme, what acts before what is only accepted.
+pub fn page() -> String {
+    let mut page = String::from(
+        "# Options\n\n\
+         Set in a configuration file (`name value`), on the command line (`--name value`) or with CONFIG SET.\n\
+         All options of Redis 8.0 and Valkey 8.1 are known, so that their configuration files load. Those that\n\
+         have no effect yet are checked, stored and shown, and stand below the others of their theme with the\n\
+         reason. Written by `cargo xtask docs` from the options table.\n",
+    );
+    for theme in THEMES {
+        theme_section(&mut page, theme);
+    }
+    page
+}
+
+fn theme_section(page: &mut String, theme: &Theme) {
+    let _ = writeln!(page, "\n## {}", theme.title);
+    let shown = || theme.options.iter().filter(|option| !option.hidden);
+    let acting: Vec<&Opt> = shown().filter(|option| option.acts == Acts::Now).collect();
+    if !acting.is_empty() {
+        page.push_str("\n| option | default | values | what it does |\n|---|---|---|---|\n");
+    }
+    for option in acting {
+        let changes = match option.change {
+            Change::Live => "",
+            Change::AtStart => " Set at the start only.",
+            Change::Protected => " Changed at run time only where `enable-protected-configs` permits it.",
+        };
+        let _ = writeln!(
+            page,
+            "| {} | {} {}{changes} |",
+            names(option),
+            default_and_values(option),
+            cell(option.summary)
+        );
+    }
+    let accepted = shown().filter_map(|option| match option.acts {
+        Acts::Accepted(why) => Some((option, why)),
+        Acts::Now => None,
+    });
+    let accepted: Vec<(&Opt, &str)> = accepted.collect();
+    if !accepted.is_empty() {
+        page.push_str("\nWithout effect so far:\n\n");
+        page.push_str(
+            "| option | default | values | what it is for | why it does nothing |\n|---|---|---|---|---|\n",
+        );
+    }
+    for (option, why) in accepted {
+        let summary = cell(option.summary);
+        let _ = writeln!(page, "| {} | {} {summary} | {why} |", names(option), default_and_values(option));
+    }
+}
+
+/// The option's name, and its older ones.
+fn names(option: &Opt) -> String {
+    let mut text = format!("`{}`", option.name);
+    for alias in option.aliases {
+        let _ = write!(text, "<br>also `{alias}`");
+    }
+    text
+}
+
+/// Two cells: the default, and what values there are.
+fn default_and_values(option: &Opt) -> String {
+    let default =
+        if option.default.is_empty() { String::new() } else { format!("`{}`", cell(option.default)) };
+    let values = match option.kind {
+        Kind::Flag => "`yes`, `no`".to_owned(),
+        Kind::Integer { min, max } | Kind::Clamped { min, max } => range(min, max),
+        Kind::Octal => "octal".to_owned(),
+        Kind::Memory { .. } => "memory".to_owned(),
+        Kind::MemoryOrPercent => "memory or percent".to_owned(),
+        Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::Text | Kind::Checked(_) | Kind::EventLetters => "text".to_owned(),
+        Kind::Words(_) => "words".to_owned(),
+    };
+    format!("{default} | {values} |")
+}
+
+/// A range of whole numbers; an end as wide as the type is no end to a reader.
+fn range(min: i64, max: i64) -> String {
+    const WIDE: i64 = i32::MAX as i64;
+    match (min, max) {
+        (min, max) if min <= -WIDE && max >= WIDE => "integer".to_owned(),
+        (min, max) if max >= WIDE => format!("{min} or more"),
+        (min, max) => format!("{min} to {max}"),
+    }
+}
+
+/// Text that may stand in a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,167 @@
+//! The examples of scripts, as the documentation shows them.
+
+use resp::{Protocol, Value};
+
+use super::{Encodings, Script, Step, Variant, Wanted};
+use crate::matching::as_sent;
+use crate::notation::{Expected, expected_lines};
+
+/// One example: commands with their replies.
+#[derive(Debug)]
+pub struct Example<'s> {
+    /// What it shows, in a few words.
+    pub title: &'s str,
+    /// Whether it is of RESP3 alone: the answers given for RESP2 are the same then.
+    pub resp3_only: bool,
+    /// Its commands, in order.
+    pub exchanges: Vec<Exchange<'s>>,
+}
+
+/// A command and what it is answered in either protocol.
+#[derive(Debug)]
+pub struct Exchange<'s> {
+    /// The connection that sends it; empty for the main one.
+    pub client: &'s str,
+    /// The command. Empty where the connection waits for what it is sent.
+    pub args: &'s [Vec<u8>],
+    /// What the reply means, where the script says it. Empty where it says all by itself.
+    pub note: Option<&'s str>,
+    /// The answer in RESP2.
+    pub resp2: Answer,
+    /// The answer in RESP3.
+    pub resp3: Answer,
+}
+
+/// What a command is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Nothing, or nothing yet.
+    Nothing,
+    /// The connection is closed.
+    Closed,
+    /// This reply.
+    Reply(Value),
+}
+
+impl Script {
+    /// The examples of the script.
+    ///
+    /// # Errors
+    /// `file:line` and what is missing, for a reply that is not recorded or that is a pattern.
+    pub fn examples(&self) -> Result<Vec<Example<'_>>, String> {
+        let ends = self.examples.iter().skip(1).map(|example| example.first).chain([self.steps.len()]);
+        let mut examples = Vec::new();
+        for (start, end) in self.examples.iter().zip(ends) {
+            let exchanges =
+                self.steps[start.first..end].iter().map(|step| self.exchange(step, start.resp3_only));
+            let exchanges = exchanges.collect::<Result<_, _>>()?;
+            examples.push(Example { title: &start.title, resp3_only: start.resp3_only, exchanges });
+        }
+        Ok(examples)
+    }
+
+    /// Each command of the script with the kind of each reply that it has in RESP3: the character by which the
+    /// notation marks it, `_` for any null. Errors and what is queued in transactions are left out.
+    pub fn reply_kinds(&self) -> Vec<(&[Vec<u8>], char)> {
+        let mut kinds = Vec::new();
+        for step in &self.steps {
+            let Wanted::Replies(replies) = &step.wanted else { continue };
+            for (selector, expected) in replies {
+                if selector.protocol != Some(Protocol::Resp2) {
+                    kinds.extend(kind(expected).map(|kind| (&step.args[..], kind)));
+                }
+            }
+        }
+        kinds
+    }
+
+    fn exchange<'s>(&self, step: &'s Step, resp3_only: bool) -> Result<Exchange<'s>, String> {
+        let place = format!("{}:{}", self.path.display(), step.line + 1);
+        let answer = |protocol| {
+            answer(step, protocol).ok_or_else(|| {
+                format!("{place}: an example states its replies, without patterns (see @varies)")
+            })
+        };
+        if step.note.is_some() && matches!(answer(Protocol::Resp3)?, Answer::Reply(Value::Error(_))) {
+            return Err(format!("{place}: an error says by itself what it means: no @reply"));
+        }
+        Ok(Exchange {
+            client: &step.client,
+            args: &step.args,
+            note: step.note.as_deref(),
+            resp2: answer(if resp3_only { Protocol::Resp3 } else { Protocol::Resp2 })?,
+            resp3: answer(Protocol::Resp3)?,
+        })
+    }
+}
+
+/// The character by which the notation marks replies like `expected`, unless a pattern leaves it open.
+fn kind(expected: &Expected) -> Option<char> {
+    let line = match expected {
+        Expected::Glob(pattern) => match pattern[..] {
+            [b'\\', kind, ..] => char::from(kind).to_string(),
+            [b'*' | b'?' | b'[', ..] => return None,
+            _ => String::from_utf8_lossy(pattern).into_owned(),
+        },
+        _ => expected_lines(expected).swap_remove(0),
+    };
+    match &line[..] {
+        "*-1" => Some('_'),
+        "+QUEUED" => None,
+        _ => line.chars().next().filter(|kind| !matches!(kind, '-' | '!')),
+    }
+}
+
+/// What `step` is answered in `protocol`, if the script says it exactly.
+fn answer(step: &Step, protocol: Protocol) -> Option<Answer> {
+    let variant = Variant { protocol, encodings: Encodings::Small };
+    match &step.wanted {
+        Wanted::Unrecorded => None,
+        Wanted::NoReply => Some(Answer::Nothing),
+        Wanted::Closed => Some(Answer::Closed),
+        Wanted::Replies(replies) => {
+            let (_, expected) = replies.iter().find(|(selector, _)| selector.holds_in(variant))?;
+            as_sent(expected, protocol).map(Answer::Reply)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn parse(text: &str) -> Script {
+        Script::parse(Path::new("x.resp"), text).unwrap()
+    }
+
+    #[test]
+    fn examples_stand_behind_the_commands() {
+        let script = parse(
+            "> PING\n?*\n@example A map\n> HGETALL h\n@unordered\n@reply the fields\n%1\n  \"f\"\n  ,1\n\
+             @example Waiting\nb> BLPOP q 0\n@none\nb<\n*-1\n",
+        );
+        assert_eq!(script.body().len(), 1);
+        let [map, waiting] = &script.examples().unwrap()[..] else { panic!() };
+        assert_eq!((map.title, waiting.title), ("A map", "Waiting"));
+        let [hgetall] = &map.exchanges[..] else { panic!() };
+        assert_eq!(hgetall.note, Some("the fields"));
+        let bulk = |text: &str| Value::Bulk(text.as_bytes().to_vec());
+        assert_eq!(hgetall.resp2, Answer::Reply(Value::Array(vec![bulk("f"), bulk("1")])));
+        let double = Value::Double(b"1".to_vec());
+        assert_eq!(hgetall.resp3, Answer::Reply(Value::Map(vec![(bulk("f"), double)])));
+        let [blpop, later] = &waiting.exchanges[..] else { panic!() };
+        assert_eq!((blpop.client, &blpop.resp2), ("b", &Answer::Nothing));
+        assert!(later.args.is_empty());
+        assert_eq!(later.resp2, Answer::Reply(Value::NullArray));
+        assert_eq!(later.resp3, Answer::Reply(Value::Null));
+    }
+
+    #[test]
+    fn an_example_is_exact() {
+        let error = parse("@example Time\n> TIME\n?*\n").examples().unwrap_err();
+        assert!(error.starts_with("x.resp:2: "), "{error}");
+        assert!(parse("@example Time\n> TIME\n").examples().is_err());
+    }
+}
