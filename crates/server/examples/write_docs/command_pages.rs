@@ -78,7 +78,8 @@ fn section(page: &mut String, registered: &Registered, shown: &Shown<'_>, headin
         syntax(command.args),
         command.summary
     );
-    let _ = writeln!(page, "- Since Redis {}; {}", command.history.since, command.complexity);
+    let cost = if command.complexity.is_empty() { "" } else { "; " };
+    let _ = writeln!(page, "- Since Redis {}{cost}{}", command.history.since, command.complexity);
     for (version, change) in command.history.changes {
         let _ = writeln!(page, "- Since {version} it {change}");
     }
