@@ -159,7 +159,31 @@ mod tests {
     }
 
     #[test]
+    fn an_example_of_resp3_alone_is_left_out_in_resp2() {
+        let script =
+            parse("@example Push\n@resp3\n> PING\n+PONG\n<\n>1\n  :1\n\n@example Ping\n> PING\n+PONG\n");
+        let skipped = |protocol| (0..3).map(|at| script.skips(at, protocol)).collect::<Vec<_>>();
+        assert_eq!(skipped(Protocol::Resp2), [true, true, false]);
+        assert_eq!(skipped(Protocol::Resp3), [false, false, false]);
+        let examples = script.examples().unwrap();
+        assert!(examples[0].resp3_only && !examples[1].resp3_only);
+        assert!(matches!(examples[0].exchanges[1].resp2, Answer::Reply(Value::Push(_))));
+    }
+
+    #[test]
+    fn kinds_of_replies_are_those_of_resp3() {
+        let script = parse(
+            "> A\n@resp2\n*0\n@resp3\n%0\n> B\n?:[0-9]*\n> C\n?\\*2 *\n> D\n?*\n> E\n-ERR no\n> F\n*-1\n> G\n\
+             +QUEUED\n",
+        );
+        let kinds: Vec<_> = script.reply_kinds().into_iter().map(|(args, kind)| (args[0][0], kind)).collect();
+        assert_eq!(kinds, [(b'A', '%'), (b'B', ':'), (b'C', '*'), (b'F', '_')]);
+    }
+
+    #[test]
     fn an_example_is_exact() {
+        let error = parse("@example Error\n> TIME\n@reply what is wrong\n-ERR no\n").examples().unwrap_err();
+        assert!(error.starts_with("x.resp:2: an error says by itself"), "{error}");
         let error = parse("@example Time\n> TIME\n?*\n").examples().unwrap_err();
         assert!(error.starts_with("x.resp:2: "), "{error}");
         assert!(parse("@example Time\n> TIME\n").examples().is_err());
