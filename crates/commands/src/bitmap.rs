@@ -342,7 +342,7 @@ mod tests {
             ("BITCOUNT k -100 -200", ":0|"),
             ("BITCOUNT k 0 1 WORD", "-ERR syntax error|"),
             ("BITCOUNT k 0", ":12|"),
-            ("BITCOUNT k -1", ":4|"),
+            ("BITCOUNT k -2", ":4|"),
             ("BITCOUNT k BIT", "-ERR value is not an integer or out of range|"),
             ("BITCOUNT none", ":0|"),
             ("BITPOS k 0", ":12|"),

@@ -52,7 +52,7 @@ static LASTSAVE: Command<Runner> = Command {
 };
 /// LASTSAVE: Unix seconds; of the start, where nothing was saved since.
 fn lastsave(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.integer(ctx.shared.started_unix_s as i64);
+    ctx.reply.integer(ctx.shared.started_unix_s);
     Ok(())
 }
 
