@@ -29,7 +29,8 @@ const HEAD: &str = "\
 # stand in double quotes. Sizes take the units k, kb, m, mb, g and gb (1k is 1000 bytes, 1kb is 1024).
 # `include FILE` reads another file in its place, and later lines win. Options on the command line
 # (`--port 7000`) win over this file. CONFIG SET changes options at run time, CONFIG REWRITE writes them
-# into this file.
+# into this file. `rename-command NAME NEW-NAME` gives a command another name, and an empty one
+# disables it.
 #
 # Options of Redis and Valkey that have no effect in Saker are accepted, so that their configuration
 # files load; they stand at the end of each section, with the reason. See saker.conf(5).
@@ -65,7 +66,11 @@ fn entry(option: &Opt) -> String {
         facts.push_str(&format!(" Values: {values}."));
     }
     if packaged.or(example).is_some() {
-        let default = if option.name == "io-threads" { "the usable cores" } else { option.default };
+        let default = match option.name {
+            "io-threads" => "the usable cores",
+            "dir" => "the folder that the server is started in",
+            _ => option.default,
+        };
         facts.push_str(&format!(" Default: {}.", if default.is_empty() { "none" } else { default }));
     }
     facts.push(' ');
