@@ -122,6 +122,12 @@ pub const FIELDS: &[Field] = &[
         "The most unsent replies of a connected client. It grows when a client does not read.",
     ),
     gauge("blocked_clients", "blocked_clients", "Clients that wait for a key, or for CLIENT PAUSE to end."),
+    gauge(
+        "paused_timeout_milliseconds",
+        "pause_left_seconds",
+        "How long CLIENT PAUSE still holds clients back.",
+    )
+    .per(1e3),
     gauge("tracking_clients", "tracking_clients", "Clients with client-side caching switched on."),
     gauge("pubsub_clients", "pubsub_clients", "Clients that are subscribed to something."),
     gauge("watching_clients", "watching_clients", "Clients that watch a key for a transaction."),
