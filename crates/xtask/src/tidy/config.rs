@@ -20,6 +20,8 @@ pub struct Config {
     pub long_function: Vec<LongFunction>,
     /// Files over the line limit.
     pub long_file: Vec<LongFile>,
+    /// Circles of modules over the limit.
+    pub module_cycle: Vec<ModuleCycle>,
     /// Words that no file may hold.
     pub banned_word: Vec<BannedWord>,
 }
@@ -71,6 +73,19 @@ pub struct LongFile {
     /// The file.
     pub path: String,
     /// Why it is that long.
+    #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
+    pub reason: String,
+}
+
+/// Modules that import each other in a circle, and may not become more.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModuleCycle {
+    /// The module that they are in, such as `server::config`; a crate's name for its own modules.
+    pub within: String,
+    /// How many they are now.
+    pub modules: usize,
+    /// Why they are that many.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }

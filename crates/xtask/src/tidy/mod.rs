@@ -5,6 +5,7 @@
 mod config;
 mod crates;
 mod docs;
+mod modules;
 mod records;
 mod shape;
 mod source;
@@ -52,6 +53,7 @@ const RULES: &[Rule] = &[
     docs::files_say_what_they_are,
     docs::changelog_has_unreleased,
     docs::links_lead_somewhere,
+    modules::cycles_are_small,
     records::every_command_has_a_script,
     shape::functions_fit_a_screen,
     shape::files_stay_short,

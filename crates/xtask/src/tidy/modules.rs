@@ -1,0 +1,203 @@
+//! Arrows between the modules of a crate: what imports each other in a circle is one module in several files.
+//!
+//! The modules that stand side by side in one parent are the nodes. There is an arrow from one to another where
+//! code in the first, or below it, names a path that leads into the second. Tests do not count, nor does what a
+//! module takes from the modules around it (`super::Finding`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Finding;
+use super::source::{Source, Token};
+use super::tree::Tree;
+
+/// Modules that may be in one circle. Two or three that are read together are bearable, more are a knot.
+const CYCLE_MODULES_MAX: usize = 3;
+
+/// A module's path from its crate on, such as `server::commands::client`.
+type ModulePath = Vec<String>;
+/// Whom the modules of one parent name, by name.
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+/// No circle of modules is over the limit, or over what tidy.toml lists for it with a reason. An entry may only
+/// get smaller.
+pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut used = vec![false; tree.config.module_cycle.len()];
+    for (parent, arrows) in arrows(tree) {
+        let Some(cycle) = largest_cycle(&arrows) else { continue };
+        let within = parent.join("::");
+        let entry = tree.config.module_cycle.iter().position(|entry| entry.within == within);
+        if let Some(at) = entry {
+            used[at] = true;
+        }
+        let allowed = entry.map_or(CYCLE_MODULES_MAX, |at| tree.config.module_cycle[at].modules);
+        let message = if cycle.len() > allowed {
+            let names: Vec<_> = cycle.iter().map(String::as_str).collect();
+            format!("{} modules of {within} import each other in a circle: {}", cycle.len(), names.join(", "))
+        } else if entry.is_some() && cycle.len() < allowed {
+            format!("the circle in {within} shrank: lower its entry to {}", cycle.len())
+        } else {
+            continue;
+        };
+        findings.push(Finding::new("tidy.toml", 1, message));
+    }
+    for (entry, _) in tree.config.module_cycle.iter().zip(used).filter(|(_, used)| !used) {
+        let message = format!("there is no circle in {} any more: drop its entry", entry.within);
+        findings.push(Finding::new("tidy.toml", 1, message));
+    }
+    findings
+}
+
+/// The arrows between modules, by their parent.
+fn arrows(tree: &Tree) -> BTreeMap<ModulePath, Arrows> {
+    let placed: Vec<_> =
+        tree.sources.iter().filter_map(|source| Some((module_of(source)?, source))).collect();
+    let known: BTreeSet<&ModulePath> = placed.iter().map(|(module, _)| module).collect();
+    let mut arrows: BTreeMap<ModulePath, Arrows> = BTreeMap::new();
+    for (module, source) in &placed {
+        for named in named_paths(module, source) {
+            let Some(target) =
+                (1..=named.len()).rev().map(|len| named[..len].to_vec()).find(|it| known.contains(it))
+            else {
+                continue;
+            };
+            let shared = module.iter().zip(&target).take_while(|(a, b)| a == b).count();
+            if let (Some(from), Some(to)) = (module.get(shared), target.get(shared)) {
+                let siblings = arrows.entry(module[..shared].to_vec()).or_default();
+                siblings.entry(from.clone()).or_default().insert(to.clone());
+            }
+        }
+    }
+    arrows
+}
+
+/// The module that a shipped file is: `crates/server/src/config/load.rs` is `server::config::load`. Programs beside
+/// the library (`main.rs`, `src/bin`) have roots of their own, and no arrow leads to them.
+fn module_of(source: &Source) -> Option<ModulePath> {
+    let (krate, file) = source.path.strip_prefix("crates/")?.split_once("/src/")?;
+    let mut path: ModulePath =
+        std::iter::once(krate).chain(file.strip_suffix(".rs")?.split('/')).map(str::to_owned).collect();
+    if path.last().is_some_and(|last| last == "mod" || (path.len() == 2 && last == "lib")) {
+        path.pop();
+    }
+    Some(path)
+}
+
+/// The paths that begin with `crate`, `self` or `super` in `source`, from the crate on.
+fn named_paths(module: &ModulePath, source: &Source) -> Vec<ModulePath> {
+    let starts = source.tokens.iter().enumerate().filter(|(at, token)| {
+        matches!(token.text.as_str(), "crate" | "self" | "super")
+            && !source.is_test(token.line)
+            && (*at == 0 || source.tokens[at - 1].text != ":")
+    });
+    starts.filter_map(|(at, _)| resolved(module, &source.tokens[at..])).collect()
+}
+
+/// The path that `tokens` begin with, as seen from `module`. Nothing where it leaves the crate.
+fn resolved(module: &ModulePath, tokens: &[Token]) -> Option<ModulePath> {
+    let mut path = module.clone();
+    for (at, step) in steps(tokens).enumerate() {
+        match step {
+            "crate" if at == 0 => path.truncate(1),
+            "self" if at == 0 => {}
+            "super" => {
+                path.pop()?;
+            }
+            name => path.push(name.to_owned()),
+        }
+    }
+    (!path.is_empty()).then_some(path)
+}
+
+/// The names of a path, `a`, `b` and `c` of `a::b::c`.
+fn steps(tokens: &[Token]) -> impl Iterator<Item = &str> {
+    let is_joined = |at: usize| at == 0 || (tokens[at - 1].text == ":" && tokens[at - 2].text == ":");
+    let ats = (0..tokens.len()).step_by(3);
+    ats.take_while(move |&at| is_joined(at)).map(|at| tokens[at].text.as_str())
+}
+
+/// The largest set of modules of which each leads to each other; nothing where no two do.
+fn largest_cycle(arrows: &Arrows) -> Option<BTreeSet<String>> {
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        arrows.keys().map(|from| (from, reachable(arrows, from))).collect();
+    let cycle_of = |from: &String| {
+        let leads_back = |to: &&String| reached.get(to).is_some_and(|back| back.contains(from));
+        reached[from].iter().filter(leads_back).cloned().collect::<BTreeSet<_>>()
+    };
+    arrows.keys().map(cycle_of).filter(|cycle| cycle.len() > 1).max_by_key(BTreeSet::len)
+}
+
+/// All that `from` leads to.
+fn reachable(arrows: &Arrows, from: &String) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(next) = open.pop() {
+        for to in arrows.get(next).into_iter().flatten() {
+            if found.insert(to.clone()) {
+                open.push(to);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(files: &[(&str, &str)]) -> Vec<String> {
+        cycles_are_small(&Tree::sample(files)).into_iter().map(|finding| finding.message).collect()
+    }
+
+    const KNOT: &[(&str, &str)] = &[
+        ("crates/k/src/lib.rs", "mod a; mod b; mod c; mod d; mod e;"),
+        ("crates/k/src/a.rs", "use crate::{b, e::E};"),
+        ("crates/k/src/b.rs", "fn f() { super::c::g() }"),
+        ("crates/k/src/c.rs", "mod inner; use crate::e;"),
+        ("crates/k/src/c/inner.rs", "use crate::d::D; use super::G;"),
+        ("crates/k/src/d.rs", "use crate::a::A;"),
+        ("crates/k/src/e.rs", ""),
+    ];
+
+    #[test]
+    fn four_modules_in_a_circle_are_a_finding() {
+        assert_eq!(messages(KNOT), ["4 modules of k import each other in a circle: a, b, c, d"]);
+    }
+
+    #[test]
+    fn a_listed_circle_may_shrink_and_not_grow() {
+        let listed = |modules: usize| {
+            let entry = format!("[[module_cycle]]\nwithin = \"k\"\nmodules = {modules}\nreason = \"old\"\n");
+            let mut files = KNOT.to_vec();
+            files.push(("tidy.toml", &entry));
+            messages(&files)
+        };
+        assert_eq!(listed(4), Vec::<String>::new());
+        assert_eq!(listed(5), ["the circle in k shrank: lower its entry to 4"]);
+        assert_eq!(listed(3).len(), 1);
+    }
+
+    #[test]
+    fn three_in_a_circle_tests_and_parents_are_no_finding() {
+        let files = [
+            ("crates/k/src/lib.rs", "use crate::a::A;"),
+            ("crates/k/src/a.rs", "use crate::b::B; use crate::Root;"),
+            ("crates/k/src/b.rs", "use crate::c::C;"),
+            ("crates/k/src/c.rs", "use crate::a::A; #[cfg(test)] mod tests { use crate::d::D; }"),
+            ("crates/k/src/d.rs", "use crate::a::A;"),
+        ];
+        assert_eq!(messages(&files), Vec::<String>::new());
+    }
+
+    #[test]
+    fn modules_of_one_folder_are_looked_at_by_themselves() {
+        let entry = "[[module_cycle]]\nwithin = \"k::p\"\nmodules = 4\nreason = \"old\"\n";
+        let files = [
+            ("crates/k/src/p/mod.rs", ""),
+            ("crates/k/src/p/a.rs", "use super::b::B;"),
+            ("crates/k/src/p/b.rs", "use crate::p::a::A;"),
+            ("tidy.toml", entry),
+        ];
+        assert_eq!(messages(&files), ["the circle in k::p shrank: lower its entry to 2"]);
+    }
+}
