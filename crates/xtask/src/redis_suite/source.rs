@@ -66,7 +66,8 @@ const ADAPTATIONS: &[Adaptation] = &[
         file: "tests/unit/introspection.tcl",
         from: "            socket-mark-id\n        }",
         to: "            socket-mark-id\n            metrics-port metrics-bind io-backend unixsocketgroup rdma-bind rdma-rx-size\n            \
-             rdma-completion-vector server-cpulist bio-cpulist aof-rewrite-cpulist bgsave-cpulist\n        }",
+             rdma-completion-vector server-cpulist bio-cpulist aof-rewrite-cpulist bgsave-cpulist\n            \
+             cluster-databases hash-seed mptcp repl-mptcp\n        }",
     },
     // Clients live on several threads here: what one sent may run after what another sent later.
     Adaptation {
