@@ -422,7 +422,7 @@ impl<'k> View<'k> {
         self.found(key, Count::Yes).map(Found::entry)
     }
 
-    /// As [`View::look`], but nobody is told that the key is missed: for commands about the value's make. O(1).
+    /// As [`View::look`], but without the keymiss event: for commands about how a value is stored. O(1).
     pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
@@ -497,8 +497,7 @@ impl<'k> View<'k> {
     /// The string at `key` as an earlier [`View::string`] found it, without counting or noting anything: so
     /// strings of several keys can be looked at together, each after a `string` of its own.
     pub fn string_again(&self, key: Key<'_>) -> Option<Str<'_>> {
-        let table = &self.locked.get(key.shard())?.db(self.index)?.table;
-        Str::of(table.get(key.position(), key.bytes)?.view())
+        Str::of(self.live_entry(key)?)
     }
 
     /// The object of type `T` at `key`, counted as a read.
@@ -516,11 +515,18 @@ impl<'k> View<'k> {
     /// The object of type `T` at `key` as an earlier [`View::read`] found it, without counting or noting
     /// anything: so objects of several keys can be looked at together, each after a `read` of its own.
     pub fn read_again<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
-        let table = &self.locked.get(key.shard())?.db(self.index)?.table;
-        match table.get(key.position(), key.bytes)?.view() {
+        match self.live_entry(key)? {
             EntryView::Object(object) => T::of(object),
             EntryView::Bytes(_) | EntryView::Int(_) => None,
         }
+    }
+
+    /// The value at `key`, unless it has expired: an earlier look need not have removed it ([`Overdue::Hidden`]).
+    #[inline]
+    fn live_entry(&self, key: Key<'_>) -> Option<EntryView<'_, Object>> {
+        let table = &self.locked.get(key.shard())?.db(self.index)?.table;
+        let entry = table.get(key.position(), key.bytes)?;
+        entry.expiry_ms().is_none_or(|at_ms| at_ms > self.due_ms()).then(|| entry.view())
     }
 
     /// The object of type `T` at `key`, to change; `None` where the key is absent.
@@ -718,8 +724,8 @@ impl<'k> View<'k> {
         Some(entry)
     }
 
-    /// As [`View::remove`], but a key whose time is over is taken out like any other: where a result that is empty
-    /// is stored, what was there goes in any case. O(1).
+    /// As [`View::remove`], but removes an expired key like any other: storing an empty result deletes the
+    /// destination, expired or not. O(1).
     pub fn remove_due_too(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {

@@ -93,6 +93,64 @@ fn keys_past_their_time_are_seen_by_the_import_source_alone() {
 }
 
 #[test]
+fn reads_of_several_keys_find_no_key_past_its_time() {
+    on_each_back_end(|server| {
+        let (mut client, mut source) = (connect(server), connect(server));
+        check(&mut source, &[("CONFIG SET import-mode yes", "+OK"), ("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        check(
+            &mut client,
+            &[
+                ("SADD set 1 2 3", ":3"),
+                ("SADD live 2 3", ":2"),
+                ("ZADD zset 1 a 2 b", ":2"),
+                ("ZADD zlive 2 b", ":1"),
+                ("PFADD hll a b", ":1"),
+                ("PFADD hlive b", ":1"),
+                ("SET string abc", "+OK"),
+                ("SET slive bcd", "+OK"),
+            ],
+        );
+        for key in ["set", "zset", "hll", "string"] {
+            check(&mut client, &[(&format!("PEXPIREAT {key} 1000"), ":1")]);
+        }
+        let reads = [
+            ("SINTER set live", "*0", "*2 \"2\" \"3\""),
+            ("SINTERCARD 2 live set", ":0", ":2"),
+            ("SUNION set live", "*2 \"2\" \"3\"", "*3 \"1\" \"2\" \"3\""),
+            ("SDIFF set live", "*0", "*1 \"1\""),
+            ("SDIFF live set", "*2 \"2\" \"3\"", "*0"),
+            ("ZINTER 2 zset zlive", "*0", "*1 \"b\""),
+            ("ZINTER 2 set live", "*0", "*2 \"2\" \"3\""),
+            ("ZINTERCARD 2 zlive zset", ":0", ":1"),
+            ("ZUNION 2 zset zlive", "*1 \"b\"", "*2 \"a\" \"b\""),
+            ("ZDIFF 2 zset zlive", "*0", "*1 \"a\""),
+            ("ZDIFF 2 zlive zset", "*1 \"b\"", "*0"),
+            ("PFCOUNT hll hlive", ":1", ":2"),
+            ("MGET string slive", "*2 _ \"bcd\"", "*2 \"abc\" \"bcd\""),
+            ("LCS string slive", "\"\"", "\"bc\""),
+            ("EXISTS set live zset zlive", ":2", ":4"),
+            ("TOUCH set live zset zlive", ":2", ":4"),
+        ];
+        for (line, others, importer) in reads {
+            check(&mut client, &[(line, others)]);
+            check(&mut source, &[(line, importer)]);
+        }
+        check(&mut source, &[("EXISTS set zset hll string", ":4")]);
+        // To write is to remove what is found past its time: the results are of what is left.
+        check(
+            &mut client,
+            &[
+                ("SINTERSTORE to set live", ":0"),
+                ("ZUNIONSTORE to 2 zset zlive", ":1"),
+                ("BITOP OR to string slive", ":3"),
+                ("GET to", "\"bcd\""),
+            ],
+        );
+        check(&mut source, &[("EXISTS set zset hll string", ":1")]);
+    });
+}
+
+#[test]
 fn fields_past_their_time_are_seen_by_the_import_source_alone() {
     on_each_back_end(|server| {
         let (mut client, mut source) = (connect(server), connect(server));
