@@ -91,7 +91,18 @@ impl Standing {
     /// What becomes of keys past their time when this command of this client finds them.
     #[inline]
     pub fn overdue(&self, client: &ClientInfo, command: &Command<Runner>) -> Overdue {
-        if self.import_mode { overdue_while_importing(client, command) } else { Overdue::Removed }
+        match self.import_mode {
+            true => overdue_while_importing(client.import_source.load(Relaxed), command),
+            false => Overdue::Removed,
+        }
+    }
+
+    /// As [`Standing::overdue`], for a client that waited for a key and is served now.
+    fn overdue_for(&self, waiter: &Waiter) -> Overdue {
+        match self.import_mode {
+            true => overdue_while_importing(waiter.is_import_source, &waiter.registered.command),
+            false => Overdue::Removed,
+        }
     }
 
     /// A watched key with a time up to this one counts as absent for this client.
@@ -103,8 +114,8 @@ impl Standing {
 
 /// While data is imported, only what writes without being the import itself removes what is past its time.
 #[cold]
-fn overdue_while_importing(client: &ClientInfo, command: &Command<Runner>) -> Overdue {
-    if client.import_source.load(Relaxed) {
+fn overdue_while_importing(is_import_source: bool, command: &Command<Runner>) -> Overdue {
+    if is_import_source {
         Overdue::Shown
     } else if command.flags.contains(Flags::WRITE) {
         Overdue::RemovedWhenFound
@@ -442,7 +453,7 @@ impl<'e> Executor<'e> {
             db: session.db,
             protocol: session.protocol,
             touch: !session.no_touch,
-            overdue: self.standing.overdue(&session.info, &registered.command),
+            is_import_source: session.info.import_source.load(Relaxed),
             registered,
             empty: wait.empty,
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.standing.uptime_ms.saturating_add(timeout_ms)),
@@ -544,7 +555,7 @@ impl<'e> Executor<'e> {
             db: waiter.db,
             protocol: waiter.protocol,
             touch: waiter.touch,
-            overdue: waiter.overdue,
+            overdue: self.standing.overdue_for(waiter),
             patience: Patience::StillWaits,
         };
         let since = Instant::now();

@@ -28,7 +28,6 @@ use commands::ctx::{Told, Touched};
 use commands::{Awaited, EmptyReply};
 use keyspace::Key;
 use keyspace::key::{SHARD_COUNT, shard_of};
-use keyspace::view::Overdue;
 use net::ConnId;
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
@@ -59,8 +58,9 @@ pub struct Waiter {
     pub protocol: Protocol,
     /// Whether reads note accesses.
     pub touch: bool,
-    /// What becomes of keys past their time.
-    pub overdue: Overdue,
+    /// Whether it imports data (CLIENT IMPORT-SOURCE). What becomes of expired keys is decided when it is served:
+    /// `import-mode` may change while it waits.
+    pub is_import_source: bool,
     /// The command that waits.
     pub registered: &'static Registered,
     /// The reply when time is over.
@@ -477,7 +477,7 @@ mod tests {
             db: 0,
             protocol: Protocol::Resp2,
             touch: true,
-            overdue: Overdue::Removed,
+            is_import_source: false,
             registered,
             empty: EmptyReply::NullArray,
             deadline_ms: None,

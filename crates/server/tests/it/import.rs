@@ -151,6 +151,40 @@ fn reads_of_several_keys_find_no_key_past_its_time() {
 }
 
 #[test]
+fn a_client_that_waited_before_the_import_began_leaves_imported_keys() {
+    on_each_back_end(|server| {
+        let (mut reader, mut source) = (connect(server), connect(server));
+        reader.send(b"XREAD BLOCK 0 STREAMS stream $\r\n").expect("sent");
+        until_one_waits(&mut source);
+        check(&mut source, &[("CONFIG SET import-mode yes", "+OK"), ("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        check(
+            &mut source,
+            &[
+                ("MULTI", "+OK"),
+                ("XADD stream 5-1 f v", "+QUEUED"),
+                ("PEXPIREAT stream 1000", "+QUEUED"),
+                ("EXEC", "*2 \"5-1\" :1"),
+                ("EXISTS stream", ":1"),
+                ("PERSIST stream", ":1"),
+                ("XADD stream 5-2 f v", "\"5-2\""),
+            ],
+        );
+        // It went on waiting: others see the stream only now.
+        let served = notation::one_line(&reader.read().expect("a reply"));
+        assert!(served.starts_with("*1 *2 \"stream\" "), "{served}");
+    });
+}
+
+/// Returns when a client waits.
+fn until_one_waits(client: &mut Client) {
+    let since = Instant::now();
+    while info(client, "blocked_clients") != 1 {
+        assert!(since.elapsed() < Duration::from_secs(60), "a client waits");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn fields_past_their_time_are_seen_by_the_import_source_alone() {
     on_each_back_end(|server| {
         let (mut client, mut source) = (connect(server), connect(server));
