@@ -275,6 +275,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandErr
     session.no_touch = false;
     session.info.no_touch.store(false, Relaxed);
     session.info.no_evict.store(false, Relaxed);
+    session.info.import_source.store(false, Relaxed);
     let mut names = session.info.names();
     *names = ClientNames {
         user: b"default".to_vec(),

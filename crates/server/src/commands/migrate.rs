@@ -9,7 +9,7 @@
 //!   2. outside of the gate, without a lock: all values are sent, the answers are awaited
 //!   3. under its lock again: a key that still has this value is removed
 //!   4. for keys that changed meanwhile: alone in the gate, as Redis always is, steps 1 to 3 once more, in the
-//!      place of the copy that the target just took; a key that is gone here is deleted there
+//!      place of the copy that the target just took; a key that is gone or has expired here is deleted there
 //! ```
 //! So a key is on one of the two servers at any time, never with less than what clients were told was
 //! written, and it leaves here exactly as the target has it. Step 4 holds everybody up for one answer of the
@@ -87,6 +87,9 @@ fn migrate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
+    // Only a client that imports data finds expired keys. They stay here, as in Valkey.
+    let now_ms = ctx.data.now_ms();
+    parcels.retain(|parcel| !parcel.has_expired(now_ms));
     let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
     if !order.copy {
         parcels =
@@ -187,6 +190,11 @@ impl<'a> Parcel<'a> {
         })
     }
 
+    /// Whether the key had expired at this time.
+    fn has_expired(&self, now_ms: i64) -> bool {
+        self.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
     /// Whether this is what the key holds.
     fn is_of(&self, entry: &KeyEntry) -> bool {
         entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), true) == self.payload
@@ -234,8 +242,8 @@ fn settle(
     let mut again = Vec::new();
     for parcel in changed {
         match Parcel::pack(data, keyspace, db, parcel.key) {
-            Some(parcel) => again.push(parcel),
-            None => gone.push(parcel.key.bytes),
+            Some(parcel) if !parcel.has_expired(data.now_ms()) => again.push(parcel),
+            Some(_) | None => gone.push(parcel.key.bytes),
         }
     }
     let mut link = match Link::open(connections, order) {

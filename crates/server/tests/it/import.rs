@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use net::BackendChoice;
 use testkit::{Client, Value, notation};
 
-use crate::support::{connect, info, on_each_back_end};
+use crate::support::{connect, info, on_each_back_end, start};
 
 /// Longer than the housekeeper takes to come by.
 const COMES_BY: Duration = Duration::from_millis(300);
@@ -182,6 +183,39 @@ fn until_one_waits(client: &mut Client) {
         assert!(since.elapsed() < Duration::from_secs(60), "a client waits");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn the_import_source_keeps_keys_past_their_time_when_it_migrates() {
+    on_each_back_end(|server| {
+        let target = start(BackendChoice::Auto);
+        let (mut source, mut there) = (connect(server), connect(&target));
+        check(&mut source, &[("CONFIG SET import-mode yes", "+OK"), ("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        check(&mut source, &[("SET k v", "+OK"), ("SET live v", "+OK"), ("PEXPIREAT k 1000", ":1")]);
+        let port = target.port().to_string();
+        let mut migrate = |rest: &[&str]| {
+            let words = [&["MIGRATE", "127.0.0.1", &port][..], rest].concat();
+            notation::one_line(&source.command(&words))
+        };
+        assert_eq!(migrate(&["k", "0", "5000"]), "+OK");
+        assert_eq!(migrate(&["k", "0", "5000", "COPY", "REPLACE"]), "+OK");
+        check(&mut there, &[("DBSIZE", ":0")]);
+        assert_eq!(migrate(&["", "0", "5000", "KEYS", "k", "live", "none"]), "+OK");
+        assert_eq!(migrate(&["none", "0", "5000"]), "+NOKEY");
+        check(&mut there, &[("KEYS *", "*1 \"live\"")]);
+        check(&mut source, &[("KEYS *", "*1 \"k\""), ("PEXPIRETIME k", ":1000")]);
+    });
+}
+
+#[test]
+fn reset_ends_the_import_of_a_connection() {
+    on_each_back_end(|server| {
+        let mut source = connect(server);
+        check(&mut source, &[("CONFIG SET import-mode yes", "+OK"), ("CLIENT IMPORT-SOURCE ON", "+OK")]);
+        check(&mut source, &[("SET k v PXAT 1000", "+OK"), ("GET k", "\"v\""), ("RESET", "+RESET")]);
+        assert!(ask(&mut source, "CLIENT INFO").contains(" flags=N "));
+        check(&mut source, &[("GET k", "_")]);
+    });
 }
 
 #[test]
