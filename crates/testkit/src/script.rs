@@ -11,7 +11,7 @@
 //!
 //! A line `> …` is a command, quoted as redis-cli does; what follows is its reply in the notation of
 //! [`crate::notation`]. `b> …` sends on a second connection called `b`. A comment is a line that
-//! starts with `# `, or what follows ` #` on a command's line: the name of the case.
+//! starts with `# `, or what follows ` # ` on a command's line: the name of the case.
 //! A script runs on RESP2 and on RESP3, each time on an emptied server and new connections.
 //!
 //! Ahead of the first command:
@@ -39,8 +39,9 @@
 //! ```
 //!
 //! Each begins with `@example` and its title, and runs on an emptied server and new connections, so that
-//! its reader sees all that it needs; one that begins with `@resp3` is of that protocol alone. `@reply` says what a reply means: the documentation lists it among the
-//! command's replies with the kind of value that it is; alone it stands at a reply that says all by itself, as `+OK`. [`Script::examples`] gives them.
+//! its reader sees all that it needs; one that begins with `@resp3` is of that protocol alone. `@reply` says what
+//! a reply means: the documentation lists it among the command's replies with its kind of value. Without words it
+//! marks a reply that needs none, such as `+OK`. [`Script::examples`] gives them.
 //!
 //! The replies are recorded from a real Redis ([`record`]), so a script is what Redis does.
 
@@ -399,9 +400,10 @@ fn ends_reply(line: &str) -> bool {
     is_blank(line) || split_command(line).is_some() || line.starts_with("@example ")
 }
 
-/// A command's line up to ` #`, unless that is inside quotes.
+/// A command's line up to a comment: a hash with a blank on both sides, outside of quotes. `#2` is an argument.
 fn without_comment(line: &str) -> &str {
     let bytes = line.as_bytes();
+    let is_blank_at = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_whitespace);
     let mut quote = None;
     let mut at = 0;
     while at < bytes.len() {
@@ -409,7 +411,7 @@ fn without_comment(line: &str) -> &str {
             (Some(_), b'\\') => at += 1,
             (Some(open), byte) if byte == open => quote = None,
             (None, byte @ (b'"' | b'\'')) => quote = Some(byte),
-            (None, b'#') if at > 0 && bytes[at - 1].is_ascii_whitespace() => return &line[..at],
+            (None, b'#') if is_blank_at(at.wrapping_sub(1)) && is_blank_at(at + 1) => return &line[..at],
             _ => {}
         }
         at += 1;
@@ -423,6 +425,20 @@ mod tests {
 
     fn parse(text: &str) -> Result<Script, (usize, String)> {
         Script::parse(Path::new("x.resp"), text)
+    }
+
+    #[test]
+    fn a_comment_begins_with_a_hash_between_blanks() {
+        for (line, command) in [
+            ("> SETBIT k #1 1", "> SETBIT k #1 1"),
+            ("> GET k #1 # the second", "> GET k #1 "),
+            ("> GET ##", "> GET ##"),
+            ("> GET #", "> GET #"),
+            ("> GET k\t#\tcomment", "> GET k\t"),
+            ("> SET k ' # ' # comment", "> SET k ' # ' "),
+        ] {
+            assert_eq!(without_comment(line), command);
+        }
     }
 
     #[test]
