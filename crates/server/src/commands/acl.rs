@@ -95,9 +95,7 @@ fn acl_cat(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
     let category = category.ok_or_else(|| CommandError::quoting("ERR Unknown category '", name, "'"))?;
     let table = &ctx.shared.table;
     let all = (0..table.id_count()).map(|id| table.by_id(id));
-    // A container's own categories are those of no subcommand.
-    let is_in = |it: &&Registered| it.subcommands.is_empty() && it.command.categories().intersects(category);
-    let found: Vec<&Registered> = all.filter(is_in).collect();
+    let found: Vec<&Registered> = all.filter(|it| it.command.categories().intersects(category)).collect();
     ctx.reply.array(found.len());
     found.iter().for_each(|registered| ctx.reply.bulk(registered.full_name.as_bytes()));
     Ok(())
@@ -153,7 +151,7 @@ fn acl_dryrun(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
 
 static ACL_GENPASS: Command<Runner> = Command {
     name: "GENPASS",
-    summary: "Returns a password that nobody can guess.",
+    summary: "Returns a random password from a secure generator.",
     complexity: "O(1)",
     arity: Arity::AtLeast(2),
     flags: ANYBODYS,
@@ -214,7 +212,7 @@ static ACL_GETUSER: Command<Runner> = Command {
     name: "GETUSER",
     summary: "Describes a user: flags, passwords, and what it may do.",
     history: History::since("6.0.0")
-        .changed(&[("6.2.0", "tells channels"), ("7.0.0", "tells selectors, and patterns as rules")]),
+        .changed(&[("6.2.0", "returns channels"), ("7.0.0", "returns selectors, and patterns as rules")]),
     complexity: "O(1)",
     arity: Arity::Exactly(3),
     args: &[Arg::string("username")],
@@ -288,7 +286,7 @@ fn no_file(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Command
 static ACL_LOG: Command<Runner> = Command {
     name: "LOG",
     summary: "Returns what access control refused: nothing so far.",
-    history: History::since("6.0.0").changed(&[("7.2.0", "tells ID and times of an entry")]),
+    history: History::since("6.0.0").changed(&[("7.2.0", "returns the ID and times of an entry")]),
     complexity: "O(1)",
     arity: Arity::AtLeast(2),
     args: &[Arg::one_of("operation", &[Arg::integer("count"), Arg::word("reset", "RESET")]).optional()],

@@ -222,3 +222,35 @@ fn the_record_is_what_redis_tells() {
     std::fs::write(&path, page).expect("the target folder takes files");
     assert!(told == recorded(), "command_facts.txt is not what the peer tells; {path} is");
 }
+
+#[test]
+fn acl_cat_lists_the_commands_whose_info_has_the_category() {
+    support::on_each_back_end(|server| {
+        let mut client = support::connect(server);
+        let mut of_category: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        collect_categories(&client.command(&["COMMAND"]), &mut of_category);
+        let categories = parts(&client.command(&["ACL", "CAT"])).iter().map(text).collect::<Vec<_>>();
+        assert_eq!(categories.len(), 21, "as many as Redis has without modules");
+        for category in categories {
+            let listed = client.command(&["ACL", "CAT", &category]);
+            let mut listed: Vec<String> = parts(&listed).iter().map(text).collect();
+            let mut expected = of_category.remove(&format!("@{category}")).unwrap_or_default();
+            listed.sort();
+            expected.sort();
+            assert_eq!(listed, expected, "{category}");
+            // Containers have the categories of their own records.
+            assert_eq!(listed.contains(&"config".to_owned()), category == "slow", "{category}");
+        }
+    });
+}
+
+/// The names of commands, those of subcommands included, by category.
+fn collect_categories(commands: &Value, of_category: &mut BTreeMap<String, Vec<String>>) {
+    for command in parts(commands) {
+        let fields = parts(command);
+        for category in parts(&fields[6]) {
+            of_category.entry(text(category)).or_default().push(text(&fields[0]));
+        }
+        collect_categories(&fields[9], of_category);
+    }
+}
