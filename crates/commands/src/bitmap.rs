@@ -157,7 +157,8 @@ static BITCOUNT: Command = Command {
     name: "BITCOUNT",
     summary: "Counts the set bits of the string stored at a key.",
     history: History::since("2.6.0")
-        .changed(&[("7.0.0", "takes BYTE and BIT"), ("8.0.0", "takes a start alone")]),
+        .changed(&[("7.0.0", "takes BYTE and BIT")])
+        .changed_by_valkey(&[("8.0.0", "takes a start alone")]),
     group: Group::Bitmap,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),

@@ -160,27 +160,72 @@ impl Arity {
     }
 }
 
-/// A command's life in versions of Redis. Of most commands there is only a first version to tell:
+/// The server whose version numbers a version belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Redis.
+    Redis,
+    /// Valkey.
+    Valkey,
+    /// Saker: neither of them has it.
+    Saker,
+}
+
+impl Origin {
+    /// As documents write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Origin::Redis => "Redis",
+            Origin::Valkey => "Valkey",
+            Origin::Saker => "Saker",
+        }
+    }
+}
+
+/// A version, and what it changed in a few words.
+pub type Change = (&'static str, &'static str);
+
+/// A command's life in versions of Redis and Valkey. Most commands have a first version only:
 /// `History::since("1.0.0")`.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
     /// The first version that has it.
     pub since: &'static str,
-    /// The versions that changed what it takes, tells or does, oldest first, each with the change in a few
-    /// words.
-    pub changes: &'static [(&'static str, &'static str)],
+    /// Whose version that is.
+    pub origin: Origin,
+    /// The versions of Redis that changed what it takes, replies or does, oldest first.
+    pub changes: &'static [Change],
+    /// The same of Valkey.
+    pub valkey_changes: &'static [Change],
     /// Since when it is deprecated, and what replaces it.
     pub deprecated: Option<Deprecated>,
 }
 
 impl History {
-    /// There since this version.
+    /// There since this version of Redis.
     pub const fn since(version: &'static str) -> Self {
-        History { since: version, changes: &[], deprecated: None }
+        History { since: version, origin: Origin::Redis, changes: &[], valkey_changes: &[], deprecated: None }
     }
-    /// Changed by these versions. The words follow a pattern: `takes GET`, `takes several keys`, `tells user`.
-    pub const fn changed(self, changes: &'static [(&'static str, &'static str)]) -> Self {
+    /// There since this version of Valkey.
+    pub const fn since_valkey(version: &'static str) -> Self {
+        History { origin: Origin::Valkey, ..Self::since(version) }
+    }
+    /// Neither Redis nor Valkey has it. COMMAND DOCS says 8.0.0, the version of Redis that Saker reports.
+    pub const fn only_here() -> Self {
+        History { origin: Origin::Saker, ..Self::since("8.0.0") }
+    }
+    /// Changed by these versions of Redis. The words follow a pattern: `takes GET`, `takes several keys`, `returns user`.
+    pub const fn changed(self, changes: &'static [Change]) -> Self {
         History { changes, ..self }
+    }
+    /// Changed by these versions of Valkey.
+    pub const fn changed_by_valkey(self, valkey_changes: &'static [Change]) -> Self {
+        History { valkey_changes, ..self }
+    }
+    /// All changes, those of Redis first, each with whose version it is.
+    pub fn all_changes(&self) -> impl Iterator<Item = (Origin, Change)> {
+        let of = |origin| move |change: &Change| (origin, *change);
+        self.changes.iter().map(of(Origin::Redis)).chain(self.valkey_changes.iter().map(of(Origin::Valkey)))
     }
     /// Deprecated since this version in favour of something else, worded as COMMAND DOCS does.
     pub const fn deprecated(self, since: &'static str, replaced_by: &'static str) -> Self {

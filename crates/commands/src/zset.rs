@@ -461,7 +461,7 @@ fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 static ZSCAN: Command = Command {
     name: "ZSCAN",
     summary: "Goes through the members of a sorted set with a cursor.",
-    history: History::since("2.8.0").changed(&[("8.0.0", "takes NOSCORES")]),
+    history: History::since("2.8.0").changed_by_valkey(&[("8.0.0", "takes NOSCORES")]),
     group: Group::SortedSet,
     complexity: "O(1) for each call, O(N) for all",
     arity: Arity::AtLeast(3),

@@ -279,6 +279,8 @@ fn flatten<'a>(args: &'a [Arg], surely: bool, flat: &mut Vec<(&'a Arg, bool)>) {
 
 #[cfg(test)]
 mod tests {
+    use commands::table::Origin;
+
     use super::*;
 
     #[test]
@@ -354,13 +356,22 @@ mod tests {
             let (name, history) = (registered.full_name, &registered.command.history);
             let first = version(history.since);
             assert!(history.deprecated.is_none_or(|it| version(it.since) >= first), "{name}");
-            let changes = history.changes;
-            assert!(changes.is_sorted_by_key(|(since, _)| version(since)), "{name}: oldest first");
-            for (at, (since, change)) in changes.iter().enumerate() {
-                version(since);
+            for of_one in [history.changes, history.valkey_changes] {
+                assert!(of_one.is_sorted_by_key(|(since, _)| version(since)), "{name}: oldest first");
+            }
+            // Redis has no 8.1 and no 9; Valkey forked from Redis 7.2.4.
+            let is_possible = |origin, number: &[u32]| match origin {
+                Origin::Redis => !number.starts_with(&[8, 1]) && number < &[9][..],
+                Origin::Valkey => number > &[7, 2, 4][..],
+                Origin::Saker => true,
+            };
+            assert!(is_possible(history.origin, &first), "{name}: since {}", history.since);
+            let changes: Vec<_> = history.all_changes().collect();
+            for (at, (origin, (since, change))) in changes.iter().enumerate() {
+                assert!(is_possible(*origin, &version(since)), "{name}: {since} {change}");
                 let is_sentence = change.ends_with('.') || !change.starts_with(|c: char| c.is_lowercase());
                 assert!(!is_sentence, "{name}: the change is told as a verb and what follows it: {change}");
-                assert!(changes[..at].iter().all(|(_, earlier)| earlier != change), "{name}: {change}");
+                assert!(changes[..at].iter().all(|(_, (_, earlier))| earlier != change), "{name}: {change}");
             }
         }
     }

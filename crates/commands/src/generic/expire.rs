@@ -14,7 +14,7 @@ const MILLISECOND: i64 = 1;
 pub(super) static TTL: Command = Command {
     name: "TTL",
     summary: "Returns how many seconds a key has left.",
-    history: History::since("1.0.0").changed(&[("2.8.0", "tells an absent key by -2")]),
+    history: History::since("1.0.0").changed(&[("2.8.0", "returns -2 for a key that does not exist")]),
     group: Group::Generic,
     complexity: "O(1)",
     arity: Arity::Exactly(2),
@@ -35,7 +35,7 @@ fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static PTTL: Command = Command {
     name: "PTTL",
     summary: "Returns how many milliseconds a key has left.",
-    history: History::since("2.6.0").changed(&[("2.8.0", "tells an absent key by -2")]),
+    history: History::since("2.6.0").changed(&[("2.8.0", "returns -2 for a key that does not exist")]),
     run: pttl,
     ..TTL
 };

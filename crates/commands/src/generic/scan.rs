@@ -49,8 +49,7 @@ fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         cursor = keyspace.scan_step(db, cursor, |entry| match filter.verdict(entry) {
             Verdict::Passes => keys.push(entry.key().into()),
             Verdict::Due if removes => due.push(entry.key().into()),
-            Verdict::Due => {}
-            Verdict::Other => {}
+            Verdict::Due | Verdict::Other => {}
         });
         due.drain(..).for_each(|key| ctx.db.remove_due(&key));
         if cursor == ScanCursor::START || keys.len() >= filter.count {

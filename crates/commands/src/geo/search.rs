@@ -427,7 +427,8 @@ pub(super) static GEOSEARCH: Command = Command {
     name: "GEOSEARCH",
     summary: "Returns the places inside a circle, a box or a polygon.",
     history: History::since("6.2.0")
-        .changed(&[("7.0.0", "takes units in capitals"), ("9.0.0", "takes BYPOLYGON")]),
+        .changed(&[("7.0.0", "takes units in capitals")])
+        .changed_by_valkey(&[("9.0.0", "takes BYPOLYGON")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
     arity: Arity::AtLeast(7),
@@ -450,7 +451,8 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
     name: "GEOSEARCHSTORE",
     summary: "Stores the places inside a circle, a box or a polygon at another key.",
     history: History::since("6.2.0")
-        .changed(&[("7.0.0", "takes units in capitals"), ("9.0.0", "takes BYPOLYGON")]),
+        .changed(&[("7.0.0", "takes units in capitals")])
+        .changed_by_valkey(&[("9.0.0", "takes BYPOLYGON")]),
     group: Group::Geo,
     complexity: "O(N+log(M)), N places in the cells around the shape, M in the sorted set",
     arity: Arity::AtLeast(8),

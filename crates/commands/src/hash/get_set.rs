@@ -41,7 +41,7 @@ pub(super) static HGETEX: Command = Command {
     run: hgetex,
 };
 /// HGETEX key \[EX s | PX ms | EXAT s | PXAT ms | PERSIST\] FIELDS n field \[field ...\]: an array of values and
-/// nulls. A time that is over removes the fields.
+/// nulls. A time in the past removes the fields.
 fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
     // Another type is told before what is wrong with the arguments.
@@ -146,7 +146,7 @@ fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static HSETEX: Command = Command {
     name: "HSETEX",
     summary: "Sets fields of a hash, under a condition if need be, and when they expire.",
-    history: History::since("8.0.0").changed(&[("9.1.0", "takes NX and XX")]),
+    history: History::since("8.0.0").changed_by_valkey(&[("9.1.0", "takes NX and XX")]),
     group: Group::Hash,
     complexity: "O(1) for each field",
     arity: Arity::AtLeast(6),
@@ -184,8 +184,8 @@ pub(super) static HSETEX: Command = Command {
     run: hsetex,
 };
 /// HSETEX key \[NX | XX\] \[FNX | FXX\] \[EX s | PX ms | EXAT s | PXAT ms | KEEPTTL\] FIELDS n field value
-/// \[field value ...\]: 1 when all fields were set, 0 when a condition does not hold and none was. A time that
-/// is over removes the fields.
+/// \[field value ...\]: 1 when all fields were set, 0 when a condition does not hold and none was. A time in
+/// the past removes the fields.
 fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher, now_ms) = (args.key(1), hash_limits(ctx), args.hasher(), ctx.db.now_ms());
     let request = SetRequest::parse(args, now_ms)?;

@@ -35,8 +35,11 @@ static XINFO_STREAM: Command = Command {
     summary: "Describes a stream.",
     history: History::since("5.0.0").changed(&[
         ("6.0.0", "takes FULL"),
-        ("7.0.0", "tells max-deleted-entry-id, recorded-first-entry-id, entries-added, entries-read and lag"),
-        ("7.2.0", "tells active-time; seen-time is that of any attempt"),
+        (
+            "7.0.0",
+            "returns max-deleted-entry-id, recorded-first-entry-id, entries-added, entries-read and lag",
+        ),
+        ("7.2.0", "returns active-time; seen-time is that of any attempt"),
     ]),
     group: Group::Stream,
     complexity: "O(1)",
@@ -193,7 +196,7 @@ impl FullOption {
 static XINFO_GROUPS: Command = Command {
     name: "GROUPS",
     summary: "Describes the consumer groups of a stream.",
-    history: History::since("5.0.0").changed(&[("7.0.0", "tells entries-read and lag")]),
+    history: History::since("5.0.0").changed(&[("7.0.0", "returns entries-read and lag")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::Exactly(3),
@@ -226,7 +229,7 @@ fn xinfo_groups(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
 static XINFO_CONSUMERS: Command = Command {
     name: "CONSUMERS",
     summary: "Describes the consumers of a consumer group.",
-    history: History::since("5.0.0").changed(&[("7.2.0", "tells inactive; idle is since any attempt")]),
+    history: History::since("5.0.0").changed(&[("7.2.0", "returns inactive; idle is since any attempt")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::Exactly(4),

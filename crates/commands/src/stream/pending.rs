@@ -324,7 +324,7 @@ pub(super) static XAUTOCLAIM: Command = Command {
     name: "XAUTOCLAIM",
     summary: "Gives the pending entries of a consumer group to a consumer, one after the other.",
     history: History::since("6.2.0")
-        .changed(&[("7.0.0", "tells which deleted entries it removed from the pending ones")]),
+        .changed(&[("7.0.0", "returns the deleted entries that it removed from the pending ones")]),
     group: Group::Stream,
     complexity: "O(1)",
     arity: Arity::AtLeast(6),

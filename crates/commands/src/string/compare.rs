@@ -135,7 +135,7 @@ fn delex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 pub(super) static DELIFEQ: Command = Command {
     name: "DELIFEQ",
     summary: "Deletes a key if it holds this string.",
-    history: History::since("9.0.0"),
+    history: History::since_valkey("9.0.0"),
     group: Group::String,
     complexity: "O(1)",
     arity: Arity::Exactly(3),

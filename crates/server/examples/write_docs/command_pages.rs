@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use commands::table::{Arg, ArgKind, Arity, Command, category_names, flag_names};
+use commands::table::{Arg, ArgKind, Arity, Command, Origin, category_names, flag_names};
 use server::command_table::{CommandTable, Registered, Runner};
 
 use crate::Pages;
@@ -79,9 +79,15 @@ fn section(page: &mut String, registered: &Registered, shown: &Shown<'_>, headin
         command.summary
     );
     let cost = if command.complexity.is_empty() { "" } else { "; " };
-    let _ = writeln!(page, "- Since Redis {}{cost}{}", command.history.since, command.complexity);
-    for (version, change) in command.history.changes {
-        let _ = writeln!(page, "- Since {version} it {change}");
+    let _ = match command.history.origin {
+        Origin::Saker => writeln!(page, "- Only in Saker{cost}{}", command.complexity),
+        origin => {
+            let since = command.history.since;
+            writeln!(page, "- Since {} {since}{cost}{}", origin.name(), command.complexity)
+        }
+    };
+    for (origin, (version, change)) in command.history.all_changes() {
+        let _ = writeln!(page, "- Since {} {version} it {change}", origin.name());
     }
     if let Some(deprecated) = &command.history.deprecated {
         let _ = writeln!(page, "- Deprecated since {}: use {}", deprecated.since, deprecated.replaced_by);

@@ -60,7 +60,7 @@ static CLIENT: Command<Runner> = Command {
 static CLIENT_CAPA: Command<Runner> = Command {
     name: "CAPA",
     summary: "Tells the server what the client is able to do.",
-    history: History::since("8.0.0"),
+    history: History::since_valkey("8.0.0"),
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
@@ -84,7 +84,7 @@ fn client_capa(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
     name: "IMPORT-SOURCE",
     summary: "Marks the connection as one that imports data.",
-    history: History::since("8.1.0"),
+    history: History::since_valkey("8.1.0"),
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::Exactly(3),

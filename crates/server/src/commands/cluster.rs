@@ -315,7 +315,7 @@ static CLUSTER_SLAVES: Command<Runner> = Command {
 };
 static CLUSTER_SLOTS: Command<Runner> = Command {
     history: History::since("3.0.0")
-        .changed(&[("4.0.0", "tells IDs of nodes"), ("7.0.0", "tells more about the network")])
+        .changed(&[("4.0.0", "returns IDs of nodes"), ("7.0.0", "returns more about the network")])
         .deprecated("7.0.0", "`CLUSTER SHARDS`"),
     tips: NONDETERMINISTIC,
     ..subcommand(

@@ -261,11 +261,12 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
             [("deprecated_since", Some(deprecated.since)), ("replaced_by", Some(deprecated.replaced_by))];
         pairs += write_texts(reply, &texts);
     }
-    if !history.changes.is_empty() {
+    let changes = history.changes.len() + history.valkey_changes.len();
+    if changes > 0 {
         pairs += 1;
         reply.bulk(b"history");
-        reply.set(history.changes.len());
-        for (version, change) in history.changes {
+        reply.set(changes);
+        for (_, (version, change)) in history.all_changes() {
             reply.array(2);
             reply.bulk(version.as_bytes());
             reply.bulk(change.as_bytes());

@@ -105,7 +105,7 @@ static LATENCY_END_TO_END: Command<Runner> = Command {
     name: "END-TO-END",
     summary: "Returns how many calls of commands took how long from the arrival of the request to the sending of \
               the reply.",
-    history: History::since("8.0.0"),
+    history: History::only_here(),
     run: Runner::Server(latency_end_to_end),
     ..LATENCY_HISTOGRAM
 };

@@ -24,7 +24,7 @@ const TYPE: Arg =
 static COMMANDLOG: Command<Runner> = Command {
     name: "COMMANDLOG",
     summary: "Commands about the logs of slow commands, large requests and large replies.",
-    history: History::since("8.1.0"),
+    history: History::since_valkey("8.1.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
@@ -79,7 +79,7 @@ fn show(ctx: &mut ServerCtx<'_, '_>, kind: Kind, count: usize) {
 static COMMANDLOG_GET: Command<Runner> = Command {
     name: "GET",
     summary: "Returns the newest entries of a log.",
-    history: History::since("8.1.0"),
+    history: History::since_valkey("8.1.0"),
     group: Group::Server,
     complexity: "O(N)",
     arity: Arity::Exactly(4),
@@ -101,7 +101,7 @@ fn commandlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
 static COMMANDLOG_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Lists the subcommands.",
-    history: History::since("8.1.0"),
+    history: History::since_valkey("8.1.0"),
     group: Group::Server,
     complexity: "O(1)",
     arity: Arity::Exactly(2),
@@ -137,7 +137,7 @@ fn commandlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), 
 static COMMANDLOG_LEN: Command<Runner> = Command {
     name: "LEN",
     summary: "Returns the number of entries of a log.",
-    history: History::since("8.1.0"),
+    history: History::since_valkey("8.1.0"),
     group: Group::Server,
     complexity: "O(1)",
     arity: Arity::Exactly(3),
@@ -159,7 +159,7 @@ fn commandlog_len(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
 static COMMANDLOG_RESET: Command<Runner> = Command {
     name: "RESET",
     summary: "Forgets the entries of a log.",
-    history: History::since("8.1.0"),
+    history: History::since_valkey("8.1.0"),
     group: Group::Server,
     complexity: "O(N)",
     arity: Arity::Exactly(3),
@@ -196,7 +196,7 @@ static SLOWLOG: Command<Runner> = Command {
 
 static SLOWLOG_GET: Command<Runner> = Command {
     summary: "Returns the newest slow commands.",
-    history: History::since("2.2.12").changed(&[("4.0.0", "tells address and name of the client")]),
+    history: History::since("2.2.12").changed(&[("4.0.0", "returns address and name of the client")]),
     arity: Arity::AtLeast(2),
     args: &[Arg::integer("count").optional()],
     run: Runner::Server(slowlog_get),

@@ -15,19 +15,25 @@ use crate::tracking::Mode;
 pub(super) static CLIENT_LIST: Command<Runner> = Command {
     name: "LIST",
     summary: "Describes all connections, or those asked for.",
-    history: History::since("2.4.0").changed(&[
-        ("2.8.12", "tells id"),
-        ("5.0.0", "takes TYPE"),
-        ("6.0.0", "tells user"),
-        ("6.2.0", "takes ID; tells laddr, redir, argv-mem and tot-mem"),
-        ("7.0.0", "tells resp, multi-mem, rbs and rbp"),
-        ("7.0.3", "tells ssub"),
-        ("7.2.0", "tells lib-name and lib-ver"),
-        ("7.4.0", "tells watch"),
-        ("8.0.0", "tells io-thread"),
-        ("8.1.0", "takes USER, ADDR, LADDR, SKIPME and MAXAGE"),
-        ("9.0.0", "takes NAME, IDLE, FLAGS, LIB-NAME, LIB-VER, DB, CAPA and IP, and NOT- before a filter"),
-    ]),
+    history: History::since("2.4.0")
+        .changed(&[
+            ("2.8.12", "returns id"),
+            ("5.0.0", "takes TYPE"),
+            ("6.0.0", "returns user"),
+            ("6.2.0", "takes ID; returns laddr, redir, argv-mem and tot-mem"),
+            ("7.0.0", "returns resp, multi-mem, rbs and rbp"),
+            ("7.0.3", "returns ssub"),
+            ("7.2.0", "returns lib-name and lib-ver"),
+            ("7.4.0", "returns watch"),
+            ("8.0.0", "returns io-thread"),
+        ])
+        .changed_by_valkey(&[
+            ("8.1.0", "takes USER, ADDR, LADDR, SKIPME and MAXAGE"),
+            (
+                "9.0.0",
+                "takes NAME, IDLE, FLAGS, LIB-NAME, LIB-VER, DB, CAPA and IP, and NOT- before a filter",
+            ),
+        ]),
     group: Group::Connection,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),
@@ -183,15 +189,19 @@ pub(super) fn address_text(address: &Address) -> String {
 pub(super) static CLIENT_KILL: Command<Runner> = Command {
     name: "KILL",
     summary: "Closes connections.",
-    history: History::since("2.4.0").changed(&[
-        ("2.8.12", "takes filters instead of an address"),
-        ("2.8.12", "takes ID"),
-        ("3.2.0", "takes master as TYPE"),
-        ("5.0.0", "takes replica as TYPE; slave means the same"),
-        ("6.2.0", "takes LADDR"),
-        ("7.4.0", "takes MAXAGE"),
-        ("9.0.0", "takes NAME, IDLE, FLAGS, LIB-NAME, LIB-VER, DB, CAPA and IP, and NOT- before a filter"),
-    ]),
+    history: History::since("2.4.0")
+        .changed(&[
+            ("2.8.12", "takes filters instead of an address"),
+            ("2.8.12", "takes ID"),
+            ("3.2.0", "takes master as TYPE"),
+            ("5.0.0", "takes replica as TYPE; slave means the same"),
+            ("6.2.0", "takes LADDR"),
+            ("7.4.0", "takes MAXAGE"),
+        ])
+        .changed_by_valkey(&[(
+            "9.0.0",
+            "takes NAME, IDLE, FLAGS, LIB-NAME, LIB-VER, DB, CAPA and IP, and NOT- before a filter",
+        )]),
     group: Group::Connection,
     complexity: "O(N)",
     arity: Arity::AtLeast(3),
