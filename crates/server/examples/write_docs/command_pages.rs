@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use commands::table::{Arg, ArgKind, Arity, Command, Origin, category_names, flag_names};
+use commands::table::{Arg, ArgKind, Arity, Command, Group, Origin, category_names, flag_names};
 use server::command_table::{CommandTable, Registered, Runner};
 
 use crate::Pages;
@@ -15,6 +15,11 @@ use crate::{session, shape};
 const HOW_TO_READ: &str = "\
 The examples are sessions of redis-cli, each on an empty server; CI runs them all. Where a reply of RESP3 differs
 from that of RESP2 it is shown beside it. `w>` is another connection, and `w<` what that is sent while it waits.";
+
+/// What holds for all commands of the cluster.
+const NO_CLUSTER: &str = "\
+There is no cluster yet: the server refuses all commands of this group with the error of a Redis that runs without
+cluster support.";
 
 /// One page per group, and the index.
 pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
@@ -29,11 +34,16 @@ pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
     );
     for (group, members) in &mut groups {
         members.sort_by_key(|member| member.full_name);
-        let _ = write!(index, "\n## [{group}]({group}.md)\n\n| command | what it does |\n|---|---|\n");
+        let _ = write!(index, "\n## [{group}]({group}.md)\n");
         let mut page = format!(
             "# {group} commands\n\nWritten by `cargo xtask docs` from the records and the scripts of tests/cmd.\n\n{}\n\n{HOW_TO_READ}\n",
             members.iter().map(|member| link(member, "")).collect::<Vec<_>>().join(" · ")
         );
+        if *group == Group::Cluster.name() {
+            let _ = write!(index, "\n{NO_CLUSTER}\n");
+            let _ = write!(page, "\n{NO_CLUSTER}\n");
+        }
+        index.push_str("\n| command | what it does |\n|---|---|\n");
         for member in members {
             index_rows(&mut index, member, group);
             section(&mut page, member, &Shown { table, examples }, "##");
@@ -74,8 +84,8 @@ fn section(page: &mut String, registered: &Registered, shown: &Shown<'_>, headin
     let name = name(registered);
     let _ = write!(
         page,
-        "\n{heading} {name}\n\n```text\n{name}{}\n```\n\n{}\n\n",
-        syntax(command.args),
+        "\n{heading} {name}\n\n```text\n{}```\n\n{}\n\n",
+        syntax(&name, command.args),
         command.summary
     );
     let cost = if command.complexity.is_empty() { "" } else { "; " };
@@ -141,30 +151,69 @@ fn arity(command: &Command<Runner>) -> String {
     }
 }
 
-/// Arguments as a syntax line writes them, each with a blank before it.
-fn syntax(args: &[Arg]) -> String {
-    args.iter().fold(String::new(), |line, arg| line + " " + &term(arg))
+/// The longest term that is written twice to say that it may be repeated.
+const REPEATED_LEN_MAX: usize = 60;
+
+/// A command's syntax: a line, and below it the forms of what it names because it is long and repeated.
+fn syntax(name: &str, args: &[Arg]) -> String {
+    let mut forms = Forms::default();
+    let terms: Vec<String> = args.iter().map(|arg| forms.term(arg, arg.name)).collect();
+    let mut text = name.to_owned();
+    terms.iter().for_each(|term| text.extend([" ", term]));
+    text.push('\n');
+    for (name, forms) in &forms.0 {
+        let _ = writeln!(text, "\n{name}:");
+        forms.iter().for_each(|form| text.extend(["  ", form, "\n"]));
+    }
+    text
 }
 
-/// One argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`.
-fn term(arg: &Arg) -> String {
-    let parts = |separator: &str| arg.args.iter().map(term).collect::<Vec<_>>().join(separator);
-    let value = match arg.kind {
-        ArgKind::PureToken => String::new(),
-        ArgKind::OneOf if arg.optional && !arg.multiple && arg.token.is_none() => parts(" | "),
-        ArgKind::OneOf => format!("<{}>", parts(" | ")),
-        ArgKind::Block => parts(" "),
-        _ => arg.shown_as.unwrap_or(arg.name).to_owned(),
-    };
-    let with_token = |value: &str| match arg.token {
-        Some(token) if value.is_empty() => token.to_owned(),
-        Some(token) => format!("{token} {value}"),
-        None => value.to_owned(),
-    };
-    let text = match (arg.multiple, arg.multiple_token) {
-        (false, _) => with_token(&value),
-        (true, false) => with_token(&format!("{value} [{value} ...]")),
-        (true, true) => format!("{0} [{0} ...]", with_token(&value)),
-    };
-    if arg.optional { format!("[{text}]") } else { text }
+/// Names of a syntax line that stand for one of several forms.
+#[derive(Default)]
+struct Forms(Vec<(String, Vec<String>)>);
+
+impl Forms {
+    /// One argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`. `name` stands for it where it is
+    /// long and repeated.
+    fn term(&mut self, arg: &Arg, name: &str) -> String {
+        let text = self.required(arg, name);
+        if arg.optional { format!("[{text}]") } else { text }
+    }
+
+    /// As [`Forms::term`], without the brackets of an optional argument.
+    fn required(&mut self, arg: &Arg, name: &str) -> String {
+        let value = match arg.kind {
+            ArgKind::PureToken => String::new(),
+            ArgKind::OneOf => {
+                // One of them is taken: none of them is optional by itself.
+                let members: Vec<String> =
+                    arg.args.iter().map(|member| self.required(member, arg.name)).collect();
+                let text = members.join(" | ");
+                if arg.multiple && text.len() > REPEATED_LEN_MAX {
+                    self.0.push((name.to_owned(), members));
+                    name.to_owned()
+                } else if arg.optional && !arg.multiple && arg.token.is_none() {
+                    text
+                } else {
+                    format!("<{text}>")
+                }
+            }
+            ArgKind::Block => {
+                let terms: Vec<String> = arg.args.iter().map(|part| self.term(part, part.name)).collect();
+                terms.join(" ")
+            }
+            _ => arg.shown_as.unwrap_or(arg.name).to_owned(),
+        };
+        let with_token = |value: &str| match arg.token {
+            Some("") => "\"\"".to_owned(),
+            Some(token) if value.is_empty() => token.to_owned(),
+            Some(token) => format!("{token} {value}"),
+            None => value.to_owned(),
+        };
+        match (arg.multiple, arg.multiple_token) {
+            (false, _) => with_token(&value),
+            (true, false) => with_token(&format!("{value} [{value} ...]")),
+            (true, true) => format!("{0} [{0} ...]", with_token(&value)),
+        }
+    }
 }
