@@ -4,7 +4,7 @@
 //! installed, and takes a second; cargo-deb would be compiled for minutes in each fresh CI, and writing the
 //! archive with crates would add those to every build of xtask. `dpkg-shlibdeps` says which libraries of which
 //! versions the binaries need. Packages of the same commit are the same, byte for byte, on the same system:
-//! all times are those of the commit.
+//! all times are those of the commit, and permissions do not depend on the umask.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -108,6 +108,7 @@ pub fn build(session: &Session) -> Result<PathBuf> {
     fs::write(doc.join("third-party-notices"), notices::text(session)?)?;
     COMPRESSED.iter().try_for_each(|folder| compress(session, &root.join(folder)))?;
     write_control(session, &root, &version)?;
+    set_modes(&root)?;
     let architecture = shell::output(Command::new("dpkg").arg("--print-architecture"))?;
     let package = folder.join(format!("{NAME}_{version}_{}.deb", architecture.trim()));
     let mut pack = Command::new("dpkg-deb");
@@ -168,6 +169,23 @@ fn compress(session: &Session, folder: &Path) -> Result<()> {
         let is_long = fs::metadata(&file)?.len() > UNCOMPRESSED_LEN_BYTES_MAX;
         if is_manual || is_log || (is_long && !file.ends_with("copyright")) {
             logged(session, Command::new("gzip").args(["-9n"]).arg(&file))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives folders 0755, programs and scripts 0755 and other files 0644, whatever the umask was.
+fn set_modes(root: &Path) -> Result<()> {
+    let mut paths = vec![root.to_owned()];
+    while let Some(path) = paths.pop() {
+        let metadata = fs::symlink_metadata(&path)?;
+        let is_executable = metadata.is_dir() || metadata.permissions().mode() & 0o100 != 0;
+        let mode = if is_executable { 0o755 } else { 0o644 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        if metadata.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                paths.push(entry?.path());
+            }
         }
     }
     Ok(())
@@ -234,4 +252,26 @@ fn shared_libraries(session: &Session, root: &Path) -> Result<String> {
     let output = shell::output(&mut command)?;
     let depends = output.trim().strip_prefix("shlibs:Depends=").context("what dpkg-shlibdeps found")?;
     Ok(depends.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_in_the_package_do_not_depend_on_the_umask() {
+        for umask in ["002", "022", "077"] {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("root");
+            let script = format!(
+                "umask {umask} && mkdir -p root/usr/bin root/etc && cd root && echo 1 > usr/bin/program && \
+                 echo 2 > etc/conf && chmod u+x usr/bin/program && chmod g+s etc"
+            );
+            shell::output(Command::new("sh").args(["-c", &script]).current_dir(folder.path())).unwrap();
+            set_modes(&root).unwrap();
+            let modes = ["", "etc", "etc/conf", "usr", "usr/bin", "usr/bin/program"]
+                .map(|path| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777);
+            assert_eq!(modes, [0o755, 0o755, 0o644, 0o755, 0o755, 0o755], "umask {umask}");
+        }
+    }
 }
