@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
@@ -93,7 +93,8 @@ impl Write for &LogFile {
 }
 
 fn open(path: &Path) -> io::Result<(File, Identity)> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    // The group may read the log, whatever the umask leaves it: writing is for the server.
+    let file = OpenOptions::new().create(true).append(true).mode(0o644).open(path)?;
     let identity = identity(&file.metadata()?);
     Ok((file, identity))
 }
