@@ -1,11 +1,14 @@
-//! What the package contains: the annotated configuration file, the health check.
+//! What the package and the image contain: the annotated configuration file, the health check, the entrypoint.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use server::config::value::Value;
 use server::config::{ConfigStore, Loaded, load, parse_config, table};
 use testkit::ServerProcess;
 use testkit::process::free_port;
@@ -137,4 +140,62 @@ fn a_health_check_takes_the_unix_socket_where_there_is_no_port() {
     closes.join().expect("ends");
     File::create(folder.path().join("file")).expect("made");
     assert!(!is_healthy(&["--port", "0", "--unixsocket", "file", "--dir", &path], None));
+}
+
+/// `bind`, `protected-mode` and `port` of the server that the container's entrypoint starts with `arguments` and
+/// `input`.
+fn in_container(arguments: &[&str], input: &str) -> String {
+    let entrypoint = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/container-entrypoint.sh");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    // Prints its arguments and its standard input.
+    let program = folder.path().join("saker-server");
+    fs::write(&program, "#!/bin/sh\nprintf '%s\\0' \"$@\"\nprintf '\\0'\ncat\n").expect("written");
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("made executable");
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let mut command = Command::new("sh");
+    command.arg(entrypoint).args(arguments).env("PATH", path);
+    let mut started =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    started.stdin.take().expect("piped").write_all(input.as_bytes()).expect("written");
+    let output = started.wait_with_output().expect("ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let (options, input) = text.split_once("\0\0").expect("arguments, then standard input");
+    let options: Vec<Vec<u8>> = options.split('\0').map(|option| option.as_bytes().to_vec()).collect();
+    match load::load(&options, &mut input.as_bytes()) {
+        Ok(Loaded::Run(store)) => {
+            let mode = table::all().find(|(_, option)| option.name == "protected-mode").expect("an option").0;
+            let is_protected = matches!(store.value(mode), Value::Flag(true));
+            let bind = String::from_utf8_lossy(&store.words("bind").join(&b' ')).into_owned();
+            format!("{bind}, {}, {}", if is_protected { "yes" } else { "no" }, store.integer("port"))
+        }
+        other => panic!("{options:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn in_a_container_the_defaults_lose_to_options_standard_input_and_the_file() {
+    assert_eq!(in_container(&["--port", "7"], ""), "* -::*, no, 7");
+    assert_eq!(in_container(&["saker-server", "--bind", "::1", "--port", "7"], ""), "::1, no, 7");
+    assert_eq!(in_container(&["-"], "port 7"), "* -::*, no, 7");
+    assert_eq!(in_container(&["-", "--port", "8"], "bind ::1\nport 7"), "::1, no, 8");
+    assert_eq!(in_container(&["--port", "8", "-"], "protected-mode yes\nport 7"), "* -::*, yes, 8");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = written(folder.path(), "bind ::1\nport 7\n");
+    let file = file.to_str().expect("UTF-8");
+    assert_eq!(in_container(&[file], ""), "::1, no, 7");
+    assert_eq!(in_container(&[file, "-", "--port", "9"], "port 8"), "::1, no, 9");
+    assert_eq!(in_container(&[file, "-"], "bind ::2\nprotected-mode yes"), "::2, yes, 7");
+}
+
+#[test]
+fn only_the_owner_may_write_to_the_log() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let log = folder.path().join("server.log");
+    // The unit's umask, with which a file would be writable for its group.
+    let line = ["sh", "-c", "umask 0007; exec \"$@\"", "sh", BINARY].map(Into::into);
+    let options = ["--logfile", log.to_str().expect("UTF-8")].map(str::to_owned);
+    let server = ServerProcess::start(&line, &options).expect("starts");
+    assert_eq!(fs::metadata(&log).expect("the log").permissions().mode() & 0o777, 0o640);
+    drop(server);
 }
