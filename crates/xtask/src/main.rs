@@ -41,6 +41,12 @@ enum Task {
     Docs,
     /// Build a Debian package of the release binaries, in target/package.
     Package,
+    /// Print the licenses and notices of the libraries that are linked into programs.
+    Notices {
+        /// The programs' crates: server, bench.
+        #[arg(required = true)]
+        programs: Vec<String>,
+    },
     /// Run fuzz targets, keeping what they learn below the target folder.
     Fuzz(FuzzArguments),
     /// Run Redis' own test suite against Saker; tests/redis-suite/skip.toml says what of it.
@@ -98,6 +104,7 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::RedisSuite(arguments) => redis_suite::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Docs => docs::write(&Session::new(root, fresh_seed())),
         Task::Package => package::run(&Session::new(root, fresh_seed())),
+        Task::Notices { programs } => package::notices::print(&Session::new(root, fresh_seed()), &programs),
         Task::Bench(arguments) => bench::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Tidy => {
             let findings = tidy::check(&root)?;

@@ -18,7 +18,8 @@ use crate::ci::release;
 use crate::progress::Session;
 use crate::shell;
 
-mod notices;
+mod links;
+pub mod notices;
 
 /// What the package is called.
 const NAME: &str = "saker-server";
@@ -50,6 +51,10 @@ const COPIED: &[(&str, &str)] = &[
     ("docs/compatibility.md", "usr/share/doc/saker-server/compatibility.md"),
     ("docs/migration.md", "usr/share/doc/saker-server/migration.md"),
     ("docs/options.md", "usr/share/doc/saker-server/options.md"),
+    ("docs/metrics.md", "usr/share/doc/saker-server/metrics.md"),
+    ("packaging/grafana/saker.json", "usr/share/doc/saker-server/examples/saker.json"),
+    ("packaging/prometheus/alerts.yml", "usr/share/doc/saker-server/examples/alerts.yml"),
+    ("packaging/prometheus/alerts_test.yml", "usr/share/doc/saker-server/examples/alerts_test.yml"),
 ];
 /// Generated pages and where they are installed.
 const PAGES: &[(&str, &str)] = &[
@@ -64,12 +69,15 @@ const PAGES: &[(&str, &str)] = &[
     ("saker-server.fish", "usr/share/fish/vendor_completions.d/saker-server.fish"),
     ("saker-bench.fish", "usr/share/fish/vendor_completions.d/saker-bench.fish"),
 ];
+/// The crates of the programs.
+const PROGRAMS: &[&str] = &["server", "bench"];
 /// Control files beside `control` itself, with their permissions.
 const CONTROL: &[(&str, u32)] =
     &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
 /// Folders below usr/share whose files are compressed, as Debian's policy has it.
 const COMPRESSED: &[&str] = &["usr/share/man", "usr/share/doc/saker-server"];
-/// Files in those that are not: the policy wants `copyright` readable, and short texts gain nothing.
+/// Files in those that are not: the policy wants `copyright` readable, documents link one another, examples are
+/// used as they are, and short texts gain nothing.
 const UNCOMPRESSED_LEN_BYTES_MAX: u64 = 4096;
 
 /// The task: builds the package and says where it is.
@@ -100,12 +108,16 @@ pub fn build(session: &Session) -> Result<PathBuf> {
     }
     for (from, to) in COPIED {
         install(&session.root.join(from), &root.join(to), 0o644)?;
+        if to.ends_with(".md") {
+            let text = fs::read_to_string(root.join(to))?;
+            fs::write(root.join(to), links::relinked(&text, from, to, COPIED))?;
+        }
     }
     for (from, to) in PAGES {
         install(&pages.join(from), &root.join(to), 0o644)?;
     }
     let doc = root.join("usr/share/doc").join(NAME);
-    fs::write(doc.join("third-party-notices"), notices::text(session)?)?;
+    fs::write(doc.join("third-party-notices"), notices::text(session, PROGRAMS)?)?;
     COMPRESSED.iter().try_for_each(|folder| compress(session, &root.join(folder)))?;
     write_control(session, &root, &version)?;
     set_modes(&root)?;
@@ -167,7 +179,10 @@ fn compress(session: &Session, folder: &Path) -> Result<()> {
     for file in files(folder)? {
         let is_log = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("changelog"));
         let is_long = fs::metadata(&file)?.len() > UNCOMPRESSED_LEN_BYTES_MAX;
-        if is_manual || is_log || (is_long && !file.ends_with("copyright")) {
+        let is_plain = file.ends_with("copyright")
+            || file.extension().is_some_and(|extension| extension == "md")
+            || file.parent().is_some_and(|folder| folder.ends_with("examples"));
+        if is_manual || is_log || (is_long && !is_plain) {
             logged(session, Command::new("gzip").args(["-9n"]).arg(&file))?;
         }
     }

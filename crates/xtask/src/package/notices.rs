@@ -29,13 +29,21 @@ struct Library {
     source: Option<String>,
 }
 
-/// All libraries with their licenses, then each text once, with the libraries it comes from.
-pub fn text(session: &Session) -> Result<String> {
-    let linked = linked(session)?;
+/// The task: prints what `text` returns.
+pub fn print(session: &Session, programs: &[String]) -> Result<bool> {
+    print!("{}", text(session, &programs.iter().map(String::as_str).collect::<Vec<_>>())?);
+    Ok(true)
+}
+
+/// All libraries linked into the crates `programs` with their licenses, then each text once, with the libraries it
+/// comes from.
+pub fn text(session: &Session, programs: &[&str]) -> Result<String> {
+    let linked = linked(session, programs)?;
     let metadata =
         shell::output(shell::cargo(session).args(["metadata", "--format-version", "1", "--locked"]))?;
     let metadata: Metadata = serde_json::from_str(&metadata).context("what cargo metadata printed")?;
-    let mut list = String::from("Libraries that are linked into saker-server and saker-bench\n\n");
+    let names: Vec<String> = programs.iter().map(|program| format!("saker-{program}")).collect();
+    let mut list = format!("Libraries that are linked into {}\n\n", names.join(" and "));
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for library in metadata.packages.iter().filter(|library| library.source.is_some()) {
         let name = format!("{} v{}", library.name, library.version);
@@ -59,9 +67,10 @@ pub fn text(session: &Session) -> Result<String> {
 }
 
 /// Libraries in the binaries, as `name vVERSION`; macros and build scripts leave nothing of theirs there.
-fn linked(session: &Session) -> Result<BTreeSet<String>> {
+fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     let mut tree = shell::cargo(session);
-    tree.args(["tree", "--locked", "-p", "server", "-p", "bench", "-e", "normal,no-proc-macro"]);
+    tree.args(["tree", "--locked", "-e", "normal,no-proc-macro"]);
+    tree.args(programs.iter().flat_map(|program| ["-p", program]));
     let tree = shell::output(tree.args(["--prefix", "none", "--format", "{p}"]))?;
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     Ok(tree.lines().map(words).collect())
