@@ -106,11 +106,13 @@ pub fn build(session: &Session) -> Result<PathBuf> {
         install(program, &installed, 0o755)?;
         logged(session, Command::new("strip").arg("--strip-unneeded").arg(&installed))?;
     }
+    // The changelog is compressed: a link to it would not open.
+    let linked: Vec<_> = COPIED.iter().copied().filter(|(_, to)| !to.contains("/changelog")).collect();
     for (from, to) in COPIED {
         install(&session.root.join(from), &root.join(to), 0o644)?;
         if to.ends_with(".md") {
             let text = fs::read_to_string(root.join(to))?;
-            fs::write(root.join(to), links::relinked(&text, from, to, COPIED))?;
+            fs::write(root.join(to), links::relinked(&text, from, to, &linked))?;
         }
     }
     for (from, to) in PAGES {
