@@ -30,6 +30,7 @@ mod output;
 mod send;
 mod slab;
 mod socket;
+mod socket_file;
 #[allow(unsafe_code)]
 mod sys;
 #[cfg(target_os = "linux")]
@@ -45,4 +46,5 @@ pub use listener::{Listener, UNIX_PATH_LEN_MAX};
 pub use options::{Backend, BackendChoice, LoopOptions};
 pub use output::Outputs;
 pub use socket::Socket;
+pub use socket_file::SocketFile;
 pub use waker::Waker;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
 
+use crate::socket_file::{PathLock, SocketFile};
 use crate::{Address, Socket};
 
 /// The most bytes that the path of a Unix socket may have: the kernel's field for it ends with a zero.
@@ -22,6 +23,7 @@ pub const UNIX_PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else {
 pub struct Listener {
     socket: RawSocket,
     local: Address,
+    file: Option<SocketFile>,
 }
 
 impl Listener {
@@ -38,15 +40,17 @@ impl Listener {
         socket.bind(&address.into())?;
         listen(&socket, backlog)?;
         let local = socket.local_addr()?.as_socket().unwrap_or(address);
-        Ok(Self { socket, local: Address::Tcp(local) })
+        Ok(Self { socket, local: Address::Tcp(local), file: None })
     }
 
     /// Listens on a Unix socket at `path`, replacing a socket file that is there and that nobody
-    /// listens on any more. Where somebody does, the error is `AddrInUse`; another kind of file is left
-    /// alone, too (`AlreadyExists`); a path of more than [`UNIX_PATH_LEN_MAX`] bytes is `InvalidInput`.
+    /// listens on any more. Where somebody does, or another process is taking the path at this moment, the error
+    /// is `AddrInUse`; another kind of file is left alone, too (`AlreadyExists`); a path of more than
+    /// [`UNIX_PATH_LEN_MAX`] bytes is `InvalidInput`. An error leaves no file behind.
     /// `mode` sets the file's permission bits; `None` leaves what the process's umask gives.
     pub fn unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
         let address = SockAddr::unix(path)?;
+        let _lock = PathLock::of(path)?;
         match fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {
                 refuse_live(&address)?;
@@ -58,11 +62,27 @@ impl Listener {
         }
         let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&address)?;
-        if let Some(mode) = mode {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        let made = || {
+            let file = SocketFile::just_bound(path)?;
+            if let Some(mode) = mode {
+                fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+            }
+            listen(&socket, backlog)?;
+            Ok(file)
+        };
+        match made() {
+            Ok(file) => Ok(Self { socket, local: Address::Unix(Arc::from(path)), file: Some(file) }),
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = fs::remove_file(path);
+                Err(error)
+            }
         }
-        listen(&socket, backlog)?;
-        Ok(Self { socket, local: Address::Unix(Arc::from(path)) })
+    }
+
+    /// The file of a Unix socket, for whoever is to remove it.
+    pub fn socket_file(&self) -> Option<&SocketFile> {
+        self.file.as_ref()
     }
 
     /// The address that clients connect to.

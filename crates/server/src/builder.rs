@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use keyspace::Keyspace;
 use keyspace::gate::Gate;
-use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions};
+use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions, SocketFile};
 use stdx::mailbox::Mailbox;
 
 use structures::inbox::Inbox;
@@ -148,6 +148,24 @@ impl Builder {
         if let Some(port) = port {
             self.store.put(table::known("port"), Value::Integer(port.into()));
         }
+        let socket_file = listeners.iter().find_map(Listener::socket_file).cloned();
+        let started = self.start_threads(start, settings, &options, listeners);
+        if started.is_err()
+            && let Some(Err(error)) = socket_file.map(|file| file.remove())
+        {
+            tracing::warn!(%error, "The Unix socket's file cannot be removed");
+        }
+        started
+    }
+
+    /// Starts what serves `listeners`.
+    fn start_threads(
+        self,
+        start: StartOptions,
+        settings: Settings,
+        options: &LoopOptions,
+        listeners: Vec<Listener>,
+    ) -> Result<Server, StartError> {
         let metrics = listen_for_scrapes(&start)?;
         let (ready_sender, ready) = mpsc::channel();
         let (handout, mut threads) = (Handout::new(start.io_threads), Vec::new());
@@ -166,6 +184,7 @@ impl Builder {
         }
         let backend = ports[0].as_ref().map_or(Backend::Epoll, |(_, backend)| *backend);
         let mailboxes = ports.into_iter().flatten().map(|(mailbox, _)| mailbox).collect();
+        let socket_file = listeners.iter().find_map(Listener::socket_file).cloned();
         let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
         let mut shared = shared(self.store, settings, &start, (backend, listening), mailboxes);
         shared.supervisor = self.supervisor.unwrap_or("no");
@@ -179,7 +198,7 @@ impl Builder {
         if !metrics.is_empty() {
             threads.push(metrics::start(metrics, Arc::clone(&shared)).map_err(StartError::Thread)?);
         }
-        Ok(Server { shared, threads, backend })
+        Ok(Server { shared, threads, backend, socket_file })
     }
 }
 
@@ -346,6 +365,7 @@ pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     backend: Backend,
+    socket_file: Option<SocketFile>,
 }
 
 impl Server {
@@ -362,6 +382,11 @@ impl Server {
     /// The way to the kernel it uses.
     pub fn backend(&self) -> Backend {
         self.backend
+    }
+
+    /// The file of its Unix socket. It stays when the server stops, unless the caller removes it.
+    pub fn socket_file(&self) -> Option<&SocketFile> {
+        self.socket_file.as_ref()
     }
 
     /// What its threads share.

@@ -1,10 +1,9 @@
 //! Files that are there while the server runs: the process id, and the Unix socket.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use net::SocketFile;
 use server::config::{ConfigStore, apply};
 
 /// The file of the process id where the server runs in the background and `pidfile` does not say.
@@ -12,79 +11,56 @@ const PIDFILE: &str = "/var/run/saker.pid";
 
 /// The files of a server, removed at its end.
 pub struct Files {
-    /// Absolute, as the other: the working folder may change later.
+    /// Absolute: the working folder may change later.
     pid: Option<PathBuf>,
-    unix_socket: Option<PathBuf>,
-    /// What the server has made, of the above.
-    made: Made,
-}
-
-#[derive(Default)]
-struct Made {
-    pid: bool,
-    /// The device and the number of the socket's file.
-    unix_socket: Option<(u64, u64)>,
+    /// Whether the server has written the above.
+    wrote_pid: bool,
+    unix_socket: Option<SocketFile>,
 }
 
 impl Files {
     /// The files that the options name.
     pub fn of(store: &ConfigStore, in_background: bool) -> Self {
-        let named = |name: &str| {
-            let text = store.text(name);
-            let path = (!text.is_empty()).then(|| apply::path(text))?;
-            Some(std::path::absolute(&path).unwrap_or(path))
-        };
-        let pid = named("pidfile").or_else(|| in_background.then(|| Path::new(PIDFILE).to_owned()));
-        Self { pid, unix_socket: named("unixsocket"), made: Made::default() }
+        let text = store.text("pidfile");
+        let named = (!text.is_empty()).then(|| apply::path(text));
+        let named = named.map(|path| std::path::absolute(&path).unwrap_or(path));
+        let pid = named.or_else(|| in_background.then(|| Path::new(PIDFILE).to_owned()));
+        Self { pid, wrote_pid: false, unix_socket: None }
     }
 
-    /// Whether there is a Unix socket.
-    pub fn has_unix_socket(&self) -> bool {
-        self.unix_socket.is_some()
-    }
-
-    /// Writes the process id, and notes which file the socket is, once the server listens. A server without its
+    /// Writes the process id, and takes over the file of the socket, once the server listens. A server without its
     /// pidfile still serves.
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self, unix_socket: Option<SocketFile>) {
         if let Some(path) = &self.pid {
             match fs::write(path, own_id()) {
-                Ok(()) => self.made.pid = true,
+                Ok(()) => self.wrote_pid = true,
                 Err(error) => tracing::warn!("Failed to write PID file {}: {error}", path.display()),
             }
         }
-        self.made.unix_socket = self.unix_socket.as_deref().and_then(|path| identity(path).ok());
+        self.unix_socket = unix_socket;
     }
 
     /// Removes what this server has made and nobody has replaced.
     pub fn remove(&self) {
         if let Some(path) = &self.pid
-            && self.made.pid
+            && self.wrote_pid
             && fs::read_to_string(path).is_ok_and(|found| found == own_id())
         {
             tracing::info!("Removing the pid file.");
-            remove(path);
+            if let Err(error) = fs::remove_file(path) {
+                tracing::warn!("Cannot remove {}: {error}", path.display());
+            }
         }
-        if let Some(path) = &self.unix_socket
-            && self.made.unix_socket.is_some()
-            && self.made.unix_socket == identity(path).ok()
-        {
-            tracing::info!("Removing the unix socket file.");
-            remove(path);
+        match self.unix_socket.as_ref().map(|file| (file, file.remove())) {
+            None | Some((_, Ok(false))) => {}
+            Some((_, Ok(true))) => tracing::info!("Removing the unix socket file."),
+            Some((file, Err(error))) => {
+                tracing::warn!("Cannot remove {}: {error}", file.path().display());
+            }
         }
     }
 }
 
 fn own_id() -> String {
     format!("{}\n", std::process::id())
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
-fn remove(path: &Path) {
-    if let Err(error) = fs::remove_file(path) {
-        tracing::warn!("Cannot remove {}: {error}", path.display());
-    }
 }

@@ -106,10 +106,13 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
     process::load_code();
     let builder = Builder::from_config(store).supervised_by(supervisor.name());
     let server = builder.start().map_err(|error| error.to_string())?;
-    files.begin();
-    say_ready(&server, files.has_unix_socket());
+    files.begin(server.socket_file().cloned());
+    say_ready(&server);
     supervisor.ready();
-    daemon::release_foreground().map_err(|error| format!("cannot daemonize: {error}"))?;
+    if let Err(error) = daemon::release_foreground() {
+        files.remove();
+        return Err(format!("cannot daemonize: {error}"));
+    }
     signals::obey(signals, Arc::clone(server.shared()), supervisor.clone());
     server.wait();
     supervisor.stopping();
@@ -164,7 +167,7 @@ fn name_idle_options(store: &ConfigStore) {
     }
 }
 
-fn say_ready(server: &Server, unix_socket: bool) {
+fn say_ready(server: &Server) {
     let threads = server.shared().threads.len();
     let backend = server.backend().name();
     let port = server.port();
@@ -172,7 +175,7 @@ fn say_ready(server: &Server, unix_socket: bool) {
     if port != 0 {
         tracing::info!("Ready to accept connections tcp");
     }
-    if unix_socket {
+    if server.socket_file().is_some() {
         tracing::info!("Ready to accept connections unix");
     }
 }

@@ -302,6 +302,13 @@ fn a_unix_socket_belongs_to_the_server_that_listens_on_it() {
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
     assert!(!server.log().contains("Removing the unix socket file"), "{}", server.log());
     UnixStream::connect(&path).expect("still there");
+    // A start that fails later on removes the socket that it made.
+    let (own, taken) = (folder.path().join("own.sock"), free_port().expect("a port"));
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", taken)).expect("bound");
+    let own_socket = ["--unixsocket", own.to_str().expect("UTF-8")];
+    let taken = ["--port", "0", "--metrics-port", &taken.to_string()].map(str::to_owned);
+    let printed = failure(&[&taken.each_ref().map(String::as_str), &own_socket[..]].concat());
+    assert!(printed.contains("--metrics-port") && !own.exists(), "{printed}");
     let long = "x".repeat(120);
     let printed = failure(&["--port", &port, "--unixsocket", &long]);
     assert!(printed.contains("the path has 120 bytes, at most 107 are possible"), "{printed}");
