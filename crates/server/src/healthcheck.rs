@@ -4,21 +4,30 @@
 //! File and options are those that the server runs with: they say where it listens. The password is that of
 //! the environment variable `REDISCLI_AUTH`, else `requirepass`. With a password the reply must be PONG;
 //! without one a server that asks for it is healthy as well, so that the check needs no secret.
+//!
+//! Places are asked in order, loopback first: the next one when a place fails, or after [`NEXT_AFTER`] beside those
+//! that have not answered yet. One healthy answer is enough. Each place has a thread of its own, because connecting
+//! to a Unix socket and resolving a name have no limit in time; the process ends without waiting for them.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use server::config::{ConfigStore, apply};
 
 /// The flag, the first of the arguments.
 pub const FLAG: &[u8] = b"--healthcheck";
 
-/// Longest wait for a connection, and for a reply.
-const TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest time of the whole check.
+const TIME_MAX: Duration = Duration::from_secs(3);
+/// How long one place is given before the next is asked as well.
+const NEXT_AFTER: Duration = Duration::from_millis(500);
 /// Bytes of the longest reply: a status or an error.
 const REPLY_LEN_BYTES_MAX: u64 = 1024;
 
@@ -26,45 +35,57 @@ const REPLY_LEN_BYTES_MAX: u64 = 1024;
 pub fn run(store: &ConfigStore) -> ExitCode {
     let password = std::env::var_os("REDISCLI_AUTH").map(OsStringExt::into_vec);
     let password = password.unwrap_or_else(|| store.text("requirepass").to_vec());
-    match check(store, &password) {
+    match check(places(store), &password, TIME_MAX) {
         Ok(()) => super::print("PONG"),
         Err(problem) => {
-            eprintln!("saker-server: not healthy: {problem}");
+            super::say(&format!("saker-server: not healthy: {problem}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn check(store: &ConfigStore, password: &[u8]) -> Result<(), String> {
-    let (socket, folder) = (apply::path(store.text("unixsocket")), apply::path(store.text("dir")));
-    let port = store.integer("port") as u16;
-    if port == 0 && socket.as_os_str().is_empty() {
-        return Err("the options name neither a port nor a Unix socket".into());
-    }
-    if port == 0 {
-        let socket = folder.join(socket);
-        let failed = |error: io::Error| format!("{}: {error}", socket.display());
-        let stream = UnixStream::connect(&socket).map_err(failed)?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-        stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
-        return judge(&ping(stream, password).map_err(failed)?, password);
-    }
-    let bound =
-        apply::bind_addresses(store.words("bind")).map_err(|error| format!("no address: {}", error.0))?;
-    let mut problem = "the option 'bind' names no address".to_owned();
-    for address in bound {
-        let address = SocketAddr::new(reachable(address.ip), port);
-        let asked = TcpStream::connect_timeout(&address, TIMEOUT).and_then(|stream| {
-            stream.set_read_timeout(Some(TIMEOUT))?;
-            stream.set_write_timeout(Some(TIMEOUT))?;
-            ping(stream, password)
-        });
-        match asked {
-            Ok(reply) => return judge(&reply, password),
-            Err(error) => problem = format!("{address}: {error}"),
+/// Where a server may listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// A word of `bind` and the port.
+    Tcp(Vec<u8>, u16),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Tcp(word, port) => match literal(word) {
+                Some(ip) => SocketAddr::new(ip, *port).fmt(f),
+                None => write!(f, "{}:{port}", word.escape_ascii()),
+            },
+            Place::Unix(path) => path.display().fmt(f),
         }
     }
-    Err(problem)
+}
+
+/// The places of the options, in the order in which they are asked.
+fn places(store: &ConfigStore) -> Vec<Place> {
+    let port = store.integer("port") as u16;
+    let words = if port == 0 { &[][..] } else { store.words("bind") };
+    let mut words: Vec<&Vec<u8>> = words.iter().filter(|word| !word.is_empty()).collect();
+    words.sort_by_key(|word| !literal(word).is_some_and(|ip| ip.is_loopback()));
+    let mut places: Vec<Place> = words.into_iter().map(|word| Place::Tcp(word.clone(), port)).collect();
+    let socket = store.text("unixsocket");
+    if !socket.is_empty() {
+        places.push(Place::Unix(apply::path(store.text("dir")).join(apply::path(socket))));
+    }
+    places
+}
+
+/// The address to connect to for a word of `bind` that is no name.
+fn literal(word: &[u8]) -> Option<IpAddr> {
+    let word = std::str::from_utf8(word.strip_prefix(b"-").unwrap_or(word)).ok()?;
+    match word {
+        "*" => Some(Ipv4Addr::LOCALHOST.into()),
+        "::*" => Some(Ipv6Addr::LOCALHOST.into()),
+        word => word.parse().ok().map(reachable),
+    }
 }
 
 /// The address to connect to where a server listens on `ip`.
@@ -76,8 +97,67 @@ fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Sends PING, behind AUTH where there is a password; the reply to PING.
-fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<String> {
+/// Asks the places until one is healthy. An error has all problems in one line.
+fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), String> {
+    if places.is_empty() {
+        return Err("the options name neither a TCP address nor a Unix socket".into());
+    }
+    let deadline = Instant::now() + time_max;
+    let (sender, answers) = mpsc::channel();
+    let (mut to_ask, mut asked, mut problems) = (places.into_iter(), Vec::new(), Vec::new());
+    loop {
+        match to_ask.next() {
+            Some(place) => {
+                asked.push(place.clone());
+                let (sender, password) = (sender.clone(), password.to_vec());
+                let ask = move || {
+                    let answer = place.ask(&password);
+                    // The check may be over.
+                    let _ = sender.send((place, answer));
+                };
+                let thread = std::thread::Builder::new().spawn(ask);
+                thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+            }
+            None if asked.is_empty() => return Err(problems.join("; ")),
+            None => {}
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let patience = if to_ask.len() > 0 { left.min(NEXT_AFTER) } else { left };
+        match answers.recv_timeout(patience) {
+            Ok((_, Ok(()))) => return Ok(()),
+            Ok((place, Err(problem))) => {
+                problems.push(format!("{place}: {problem}"));
+                asked.retain(|other| *other != place);
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+            Err(_) => {
+                let silent = |place| format!("{place}: no answer within {} s", time_max.as_secs_f32());
+                problems.extend(asked.iter().map(silent));
+                return Err(problems.join("; "));
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Whether a server answers here as a healthy one does. Waits without a limit.
+    fn ask(&self, password: &[u8]) -> Result<(), String> {
+        let words = |error: io::Error| error.to_string();
+        let reply = match self {
+            Place::Unix(path) => UnixStream::connect(path).and_then(|stream| ping(stream, password)),
+            Place::Tcp(word, port) => {
+                let bound = apply::bind_addresses(std::slice::from_ref(word));
+                let address = bound.ok().and_then(|bound| bound.first().copied()).ok_or("no such address")?;
+                let address = SocketAddr::new(reachable(address.ip), *port);
+                TcpStream::connect(address).and_then(|stream| ping(stream, password))
+            }
+        };
+        judge(&reply.map_err(words)?, password)
+    }
+}
+
+/// Sends PING, behind AUTH where there is a password; the line that answers PING.
+fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
     let mut requests = Vec::new();
     if !password.is_empty() {
         resp::encode_request(&[b"AUTH".as_slice(), password], &mut requests);
@@ -85,22 +165,93 @@ fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<String> {
     resp::encode_request(&[b"PING".as_slice()], &mut requests);
     stream.write_all(&requests)?;
     let mut replies = BufReader::new(stream.take(2 * REPLY_LEN_BYTES_MAX));
-    let mut reply = String::new();
+    let mut reply = Vec::new();
     if !password.is_empty() {
         // Whether the password was right shows in the reply to PING.
-        replies.read_line(&mut reply)?;
+        replies.read_until(b'\n', &mut reply)?;
         reply.clear();
     }
-    match replies.read_line(&mut reply)? {
+    match replies.read_until(b'\n', &mut reply)? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => Ok(reply.trim_end().to_owned()),
+        _ => Ok(reply),
     }
 }
 
-fn judge(reply: &str, password: &[u8]) -> Result<(), String> {
-    match reply {
-        "+PONG" => Ok(()),
-        reply if password.is_empty() && reply.starts_with("-NOAUTH") => Ok(()),
-        reply => Err(format!("PING was answered with {reply}")),
+/// Whether a line is the answer of a healthy server. The words for one that is not have no byte that a terminal
+/// would obey.
+fn judge(line: &[u8], password: &[u8]) -> Result<(), String> {
+    match line.strip_suffix(b"\r\n") {
+        Some(b"+PONG") => Ok(()),
+        Some(reply) if password.is_empty() && reply.starts_with(b"-NOAUTH") => Ok(()),
+        Some(reply) => Err(format!("PING was answered with {}", reply.escape_ascii())),
+        None => Err(format!("PING was answered with an incomplete line: {}", line.escape_ascii())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_whole_line() {
+        let check = |line: &[u8], password: &[u8], expected: Result<(), &str>| {
+            assert_eq!(judge(line, password), expected.map_err(str::to_owned));
+        };
+        check(b"+PONG\r\n", b"", Ok(()));
+        check(b"-NOAUTH Authentication required.\r\n", b"", Ok(()));
+        check(b"-NOAUTH x\r\n", b"a", Err("PING was answered with -NOAUTH x"));
+        check(b"+PONG", b"", Err("PING was answered with an incomplete line: +PONG"));
+        check(b"-ERR \x1b[31m\xff\r\n", b"", Err("PING was answered with -ERR \\x1b[31m\\xff"));
+    }
+
+    #[test]
+    fn loopback_is_first_and_the_unix_socket_last() {
+        let check = |bind: &[&str], port: &str, expected: &[&str]| {
+            let mut store = ConfigStore::new();
+            let words: Vec<Vec<u8>> = bind.iter().map(|word| word.as_bytes().to_vec()).collect();
+            store.load(b"bind", &words).expect("fits");
+            for (name, value) in [("port", port), ("unixsocket", "s"), ("dir", "/")] {
+                store.load(name.as_bytes(), &[value.into()]).expect("fits");
+            }
+            assert_eq!(places(&store).iter().map(Place::to_string).collect::<Vec<_>>(), expected);
+        };
+        check(&["10.0.0.1", "h.example", "-::1"], "7", &["[::1]:7", "10.0.0.1:7", "h.example:7", "/s"]);
+        check(&["10.0.0.1", "*"], "7", &["127.0.0.1:7", "10.0.0.1:7", "/s"]);
+        check(&[""], "7", &["/s"]);
+        check(&["*"], "0", &["/s"]);
+    }
+
+    /// A place that gives each connection `answer` and closes it.
+    fn answering(answer: &'static [u8]) -> Place {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 64]).and_then(|_| stream.write_all(answer));
+            }
+        });
+        Place::Tcp(b"127.0.0.1".to_vec(), port)
+    }
+
+    #[test]
+    fn one_healthy_place_is_enough_and_the_whole_check_has_a_limit() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("s");
+        // Nobody accepts: the connections of the kernel's queue get no answer, and once it is full connecting waits.
+        let _silent = UnixListener::bind(&path).expect("bound");
+        let silent = Place::Unix(path.clone());
+        let limit = Duration::from_millis(50);
+        let (denied, healthy) = (answering(b"-DENIED x\r\n"), answering(b"+PONG\r\n"));
+        assert_eq!(check(vec![denied.clone(), healthy.clone()], b"", TIME_MAX), Ok(()));
+        assert_eq!(check(vec![silent.clone(), healthy], b"", TIME_MAX), Ok(()));
+        let problem = check(vec![denied.clone(), silent], b"", limit).expect_err("not healthy");
+        let expected = format!(
+            "{denied}: PING was answered with -DENIED x; {}: no answer within 0.05 s",
+            path.display()
+        );
+        assert_eq!(problem, expected);
     }
 }

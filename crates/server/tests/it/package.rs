@@ -138,6 +138,15 @@ fn a_health_check_takes_the_unix_socket_where_there_is_no_port() {
     let closes = std::thread::spawn(move || drop(silent.accept()));
     assert!(!is_healthy(&["--port", "0", "--unixsocket", "silent.sock", "--dir", &path], None));
     closes.join().expect("ends");
+    // No TCP because `bind` is empty, whatever the port; nobody reads the words of a failure.
+    let server = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
+    let socket = ["--unixsocket", "s.sock", "--dir", &path];
+    assert!(is_healthy(&[&["--bind", ""], &socket[..]].concat(), None));
+    drop(server);
+    let full = File::options().write(true).open("/dev/full").expect("there");
+    let mut command = Command::new(BINARY);
+    let status = command.args(["--healthcheck", "--port", "0"]).stderr(full).status().expect("runs");
+    assert_eq!(status.code(), Some(1));
     File::create(folder.path().join("file")).expect("made");
     assert!(!is_healthy(&["--port", "0", "--unixsocket", "file", "--dir", &path], None));
 }
