@@ -126,6 +126,11 @@ pub fn find(name: &[u8]) -> Option<Named> {
 pub fn nearest(name: &str) -> Option<&'static str> {
     /// From 0, nothing in common, to 1, the same: a letter too many or two that changed places give 0.9 and more.
     const LIKE: f64 = 0.9;
+    /// No option's name is nearly as long, and the comparison takes time by the square of the length.
+    const LEN_BYTES_MAX: usize = 64;
+    if name.len() > LEN_BYTES_MAX {
+        return None;
+    }
     let shown = names().iter().filter(|named| !named.id.option().hidden);
     let like = shown.map(|named| (strsim::jaro_winkler(name, named.name), named.name));
     like.filter(|(like, _)| *like >= LIKE).max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
@@ -165,5 +170,13 @@ mod tests {
         assert_eq!(old.id.option().name, "hash-max-listpack-entries");
         assert!(find(b"nonsense").is_none());
         assert!(find(b"\xff").is_none());
+    }
+
+    #[test]
+    fn a_slip_is_recognized_and_a_long_name_is_not_compared() {
+        assert_eq!(nearest("maxmemroy"), Some("maxmemory"));
+        // Compared with every name it would take minutes.
+        assert_eq!(nearest(&"maxmemory-policy".repeat(1 << 18)), None);
+        assert!(names().iter().all(|named| named.name.len() < 60));
     }
 }
