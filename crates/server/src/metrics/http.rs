@@ -1,9 +1,9 @@
 //! As much HTTP as a scraper needs: one GET per connection, answered and closed.
 //!
-//! One thread serves all visitors by polling, so a slow one keeps nobody waiting. What a visitor may take is
-//! limited on each side: [`REQUEST_BYTES_MAX`] of request, [`VISIT_TIME_MAX`] from its first byte to our
-//! last, and one of [`VISITS_MAX`] places, of which a newcomer takes the oldest when all are taken: whoever
-//! fills all places by standing still does not lock a scraper out.
+//! One thread serves all connections by polling, so a slow one delays no other. Each connection is limited:
+//! [`REQUEST_BYTES_MAX`] of request, [`VISIT_TIME_MAX`] from accepting to closing, and [`VISITS_MAX`] connections at
+//! once. When a connection arrives at that limit, one that has its answer already is closed, else the oldest:
+//! idle connections do not lock a scraper out.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ const HEADERS_MAX: usize = 64;
 /// From accepting to the end of a visit.
 const VISIT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Connections at once.
-const VISITS_MAX: usize = 16;
+const VISITS_MAX: usize = 64;
 /// Bytes that are read and thrown away after the answer, so that closing does not take the answer back.
 const REST_BYTES_MAX: usize = 64 * 1024;
 /// Between two looks at whether to stop.
@@ -44,6 +44,8 @@ pub fn serve(
             tracing::warn!(%error, "waiting for requests of metrics failed");
             std::thread::sleep(RETRY);
         }
+        // Requests that have arrived are answered before a new connection can close their connection.
+        visits.retain_mut(|visit| visit.goes_on(&mut page));
         for listener in listeners {
             accept(listener, &mut visits);
         }
@@ -51,7 +53,7 @@ pub fn serve(
     }
 }
 
-/// Sleeps until somebody comes or goes on, or until it is time to look whether to stop.
+/// Sleeps until a connection arrives or can proceed, or until it is time to look whether to stop.
 fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
     let mut fds: Vec<PollFd<'_>> =
         listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
@@ -62,27 +64,33 @@ fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
     }
 }
 
-/// Takes in at most as many newcomers as there are places, so that those who are here get on.
+/// Accepts at most [`VISITS_MAX`] connections, so that the open ones are served in between.
 fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
     for _ in 0..VISITS_MAX {
         match listener.accept() {
             Ok((stream, _)) => {
-                // A stream that cannot be made non-blocking would hold up everybody: it is dropped.
+                // A blocking stream would delay all others: it is closed.
                 if stream.set_nonblocking(true).is_ok() {
-                    if visits.len() == VISITS_MAX {
-                        visits.pop_front();
-                    }
+                    make_room(visits);
                     visits.push_back(Visit::new(stream));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => {
-                // Out of files, say: the visitor stays in the queue, and polling would return at once.
+                // Out of files, say: the connection stays in the queue, and polling would return at once.
                 tracing::debug!(%error, "a request for metrics cannot be accepted");
                 std::thread::sleep(RETRY);
                 return;
             }
         }
+    }
+}
+
+/// Closes a connection if there are [`VISITS_MAX`]: the oldest that has its answer, else the oldest.
+fn make_room(visits: &mut VecDeque<Visit>) {
+    if visits.len() >= VISITS_MAX {
+        let answered = visits.iter().position(|visit| matches!(visit.stage, Stage::Leaving(_)));
+        visits.remove(answered.unwrap_or(0));
     }
 }
 
@@ -92,7 +100,7 @@ enum Stage {
     Asking(Vec<u8>),
     /// The answer, and how much of it is sent.
     Answering(Vec<u8>, usize),
-    /// The answer is out; what still comes is thrown away, so many bytes up to now.
+    /// The answer is sent. Further input is discarded; the number of bytes discarded so far.
     Leaving(usize),
 }
 
@@ -173,8 +181,7 @@ fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Ve
         }
         Err(error) => return refused("400 Bad Request", "", &format!("{error}\n"), true),
     }
-    let path = parsed.path.unwrap_or_default();
-    let path = path.split('?').next().unwrap_or_default();
+    let path = path_of(parsed.path.unwrap_or_default());
     match (parsed.method.unwrap_or_default(), path) {
         (method @ ("GET" | "HEAD"), "/metrics") => {
             let accept = values(parsed.headers, "Accept");
@@ -193,6 +200,17 @@ fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Ve
         }
         _ => refused("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET only\n", true),
     }
+}
+
+/// The path of a request's target, which may be absolute, `http://host/path` (RFC 9112, 3.2.2).
+fn path_of(target: &str) -> &str {
+    let path = match target.split_at_checked("http://".len()) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http://") => {
+            rest.find(['/', '?']).map_or("/", |at| &rest[at..])
+        }
+        _ => target,
+    };
+    path.split('?').next().unwrap_or_default()
 }
 
 /// All values of a header, as one list; none without the header.
@@ -252,6 +270,62 @@ mod tests {
             let head = ask(address, b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n");
             assert!(head.contains("Content-Length: 11\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         });
+    }
+
+    #[test]
+    fn a_target_may_be_absolute() {
+        let check = |target: &str, path: &str| assert_eq!(path_of(target), path, "{target}");
+        check("/metrics?a=/b", "/metrics");
+        check("http://localhost:9121/metrics", "/metrics");
+        check("HTTP://[::1]/metrics?a", "/metrics");
+        check("http://localhost", "/");
+        check("http://localhost?a", "");
+        check("ftp://localhost/metrics", "ftp://localhost/metrics");
+        with_endpoint("saker_up 1\n", |address| {
+            let text = ask(address, b"GET http://x/metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        });
+    }
+
+    #[test]
+    fn scrapers_that_come_together_are_all_answered() {
+        with_endpoint("saker_up 1\n", |address| {
+            let connect = |_| TcpStream::connect(address).expect("it listens");
+            let mut streams: Vec<TcpStream> = (0..VISITS_MAX).map(connect).collect();
+            // Newest first: the answer to the newest shows that all are accepted.
+            for stream in streams.iter_mut().rev() {
+                stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it is open");
+                let mut text = String::new();
+                stream.read_to_string(&mut text).expect("an answer and the end");
+                assert!(text.ends_with("saker_up 1\n"), "{text}");
+            }
+        });
+    }
+
+    #[test]
+    fn answered_connections_are_closed_first() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut clients = Vec::new();
+        let mut visits: VecDeque<Visit> = (0..VISITS_MAX)
+            .map(|_| {
+                clients.push(TcpStream::connect(address).expect("it listens"));
+                Visit::new(listener.accept().expect("a client").0)
+            })
+            .collect();
+        let ports = |visits: &VecDeque<Visit>| -> Vec<u16> {
+            visits.iter().map(|visit| visit.stream.peer_addr().expect("open").port()).collect()
+        };
+        let mut expected = ports(&visits);
+        visits[7].stage = Stage::Leaving(0);
+        make_room(&mut visits);
+        expected.remove(7);
+        assert_eq!(ports(&visits), expected);
+        make_room(&mut visits);
+        assert_eq!(ports(&visits), expected);
+        visits.push_back(Visit::new(TcpStream::connect(address).expect("it listens")));
+        make_room(&mut visits);
+        assert_eq!(ports(&visits)[..VISITS_MAX - 2], expected[1..]);
     }
 
     #[test]
