@@ -3,7 +3,7 @@
 //! Redis opens and closes its log file for each line. Here it stays open, and a line costs a `stat` of the name
 //! beside its `write`. Where the name leads to another file, or to none, it is opened anew and created. While that
 //! fails (no folder, no permission, no space) lines are lost: the server goes on, and the log says how many were
-//! lost as soon as it can.
+//! lost as soon as it can. Where only a part of a line could be written, the next one begins on a new line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -26,6 +26,8 @@ struct Open {
     /// `None` while the file cannot be opened.
     file: Option<(File, Identity)>,
     lost_lines: u64,
+    /// The file that ends with a part of a line.
+    torn: Option<Identity>,
 }
 
 /// The device and the number of a file. It is of no other file while the file is open.
@@ -36,7 +38,7 @@ impl LogFile {
     /// were lost.
     pub fn open(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let open = Open { file: Some(open(&path)?), lost_lines: 0 };
+        let open = Open { file: Some(open(&path)?), lost_lines: 0, torn: None };
         Ok(Self { path, loss, open: Mutex::new(open) })
     }
 
@@ -61,17 +63,27 @@ impl LogFile {
     }
 
     fn try_write(&self, open: &mut Open, line: &[u8]) -> io::Result<()> {
-        let named = fs::metadata(&self.path).ok().map(|found| identity(&found));
+        let found = fs::metadata(&self.path).ok();
+        let named = found.as_ref().map(identity);
         if named.is_none() || open.file.as_ref().map(|(_, identity)| *identity) != named {
             open.file = None;
             open.file = Some(self::open(&self.path)?);
         }
-        let Some((file, _)) = &mut open.file else { unreachable!("opened above") };
+        let Some((file, identity)) = &mut open.file else { unreachable!("opened above") };
+        // A file that was cut meanwhile is empty and needs no new line.
+        if open.torn == Some(*identity) && found.is_some_and(|found| found.len() > 0) {
+            file.write_all(b"\n")?;
+        }
+        let mut write = |line: &[u8]| {
+            let (is_torn, result) = write_line(file, line);
+            open.torn = is_torn.then_some(*identity);
+            result
+        };
         if open.lost_lines > 0 {
-            file.write_all((self.loss)(open.lost_lines).as_bytes())?;
+            write((self.loss)(open.lost_lines).as_bytes())?;
             open.lost_lines = 0;
         }
-        file.write_all(line)
+        write(line)
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -90,6 +102,20 @@ impl Write for &LogFile {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Writes a line. The first of the result is whether an error left a part of the line in the file.
+fn write_line(file: &mut File, line: &[u8]) -> (bool, io::Result<()>) {
+    let mut written = 0;
+    while written < line.len() {
+        match file.write(&line[written..]) {
+            Ok(0) => return (written > 0, Err(io::ErrorKind::WriteZero.into())),
+            Ok(len_bytes) => written += len_bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written > 0, Err(error)),
+        }
+    }
+    (false, Ok(()))
 }
 
 fn open(path: &Path) -> io::Result<(File, Identity)> {

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+#[cfg(target_os = "linux")]
+use rustix::process::{Resource, Rlimit, prlimit};
 use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
 use testkit::process::free_port;
 use testkit::{Client, ServerProcess, Value, saker};
@@ -73,6 +75,34 @@ fn a_log_without_a_folder_does_not_end_the_server() {
     assert!(logged.contains("Lines of the log could not be written and are lost: "), "{logged}");
     signal(&server, Signal::TERM);
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
+}
+
+/// With a limit of the file's size, `write` writes what fits and fails the next time, as on a full disk.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_line_behind_a_torn_one_begins_anew() {
+    let line = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\"", BINARY].map(OsString::from);
+    let options = ["--logfile", "d.log"].map(str::to_owned);
+    let server = ServerProcess::start(&line, &options).expect("starts");
+    let log = server.dir().join("d.log");
+    until("the start", || text(&log).contains("Ready to accept connections tcp"));
+    let limit = |bytes: Option<u64>| {
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(pid(server.pid())), Resource::Fsize, limit).expect("the limit is set");
+    };
+    let mut client = server.connect();
+    limit(Some(text(&log).len() as u64 + 10));
+    log_a_line(&mut client);
+    log_a_line(&mut client);
+    limit(None);
+    log_a_line(&mut client);
+    let logged = text(&log);
+    assert!(logged.contains("Lines of the log could not be written and are lost: "), "{logged}");
+    let begin = format!("{}:M ", server.pid());
+    let torn: Vec<&str> = logged.lines().filter(|line| line.len() < 20).collect();
+    assert_eq!(torn.len(), 1, "{logged}");
+    let whole = |line: &str| line.starts_with(&begin) && line.matches(&begin).count() == 1;
+    assert!(logged.lines().filter(|line| line.len() >= 20).all(whole), "{logged}");
 }
 
 #[test]
