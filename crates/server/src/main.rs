@@ -87,6 +87,13 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
     let supervisor = Supervisor::wanted(store.choice("supervised"));
     // Who starts a server to watch it wants it to stay.
     let in_background = store.flag("daemonize") && !matches!(&supervisor, Ok(found) if found.is_there());
+    if in_background && let Some(file) = store.unrepeatable_file() {
+        return Err(format!(
+            "cannot daemonize: {} cannot be read a second time, by the process in the background. Name a regular \
+             file, or pipe the configuration to 'saker-server -'.",
+            file.display()
+        ));
+    }
     if in_background
         && let Some(code) =
             daemon::leave_foreground(input).map_err(|error| format!("cannot daemonize: {error}"))?

@@ -187,7 +187,16 @@ fn split_words(directive: &mut Directive) {
 
 fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), LoadError> {
     let text = fs::read(file).map_err(|error| LoadError::File { path: file.to_owned(), error })?;
+    if is_unrepeatable(file) {
+        store.set_unrepeatable_file(file.to_owned());
+    }
     load_text(store, &text, depth)
+}
+
+/// Whether a file cannot be read again by another process: a pipe, or a name such as /dev/stdin, which means
+/// another file there.
+fn is_unrepeatable(file: &Path) -> bool {
+    file.starts_with("/dev") || file.starts_with("/proc") || !file.is_file()
 }
 
 fn load_text(store: &mut ConfigStore, text: &[u8], depth: usize) -> Result<(), LoadError> {

@@ -22,6 +22,8 @@ pub struct ConfigStore {
     begun: HashSet<OptId>,
     /// The configuration file, as an absolute path.
     file: Option<PathBuf>,
+    /// A file of the configuration that another process cannot read again.
+    unrepeatable: Option<PathBuf>,
     /// What `rename-command` asks for.
     renames: Renames,
 }
@@ -71,6 +73,7 @@ impl ConfigStore {
             defaults,
             begun: HashSet::new(),
             file: None,
+            unrepeatable: None,
             renames: Renames::default(),
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(IO_THREADS_MAX);
@@ -101,6 +104,16 @@ impl ConfigStore {
     /// Notes the configuration file.
     pub fn set_file(&mut self, path: PathBuf) {
         self.file = Some(path);
+    }
+
+    /// A file of the configuration that another process cannot read again, such as a pipe.
+    pub fn unrepeatable_file(&self) -> Option<&Path> {
+        self.unrepeatable.as_deref()
+    }
+
+    /// Notes a file of the configuration that another process cannot read again.
+    pub fn set_unrepeatable_file(&mut self, path: PathBuf) {
+        self.unrepeatable = Some(path);
     }
 
     /// Which commands have other names.

@@ -304,6 +304,34 @@ fn a_daemon_serves_when_its_start_has_ended() {
 }
 
 #[test]
+fn a_daemon_needs_a_configuration_that_can_be_read_twice() {
+    let port = free_port().expect("a port");
+    let config = format!("port {port}\ndaemonize yes\n");
+    let check = |args: &[&str], input: &str, name: &str| {
+        let output = run(args, input);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), printed.lines().count()), (Some(1), 1), "{args:?}: {printed}");
+        assert!(
+            printed.contains(&format!("cannot daemonize: {name} cannot be read a second time")),
+            "{printed}"
+        );
+    };
+    check(&["/dev/stdin"], &config, "/dev/stdin");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = folder.path().join("a.conf");
+    fs::write(&file, "include /dev/stdin").expect("written");
+    check(&[file.to_str().expect("UTF-8")], &config, "/dev/stdin");
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("runs").success());
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs::write(&fifo, &config).expect("somebody reads"));
+        let fifo = fifo.to_str().expect("UTF-8");
+        check(&[fifo], "", fifo);
+    });
+    std::net::TcpStream::connect(("127.0.0.1", port)).expect_err("no server was started");
+}
+
+#[test]
 fn a_pid_file_that_cannot_be_written_is_not_removed() {
     let mut server = saker::start_binary(BINARY, &["--pidfile", "/no/such/folder/s.pid"]).expect("starts");
     server.wait_for_log("Failed to write PID file /no/such/folder/s.pid");
