@@ -105,7 +105,8 @@ impl Monitors {
         line.push(b']');
         for (index, arg) in args.from(0).enumerate() {
             line.push(b' ');
-            quote(if is_secret(args, index) { b"(redacted)" } else { arg }, &mut line);
+            let hidden = is_secret(registered.full_name, args, index);
+            quote(if hidden { b"(redacted)" } else { arg }, &mut line);
         }
         line.extend_from_slice(b"\r\n");
         let line: Arc<[u8]> = line.into();

@@ -2,25 +2,28 @@
 
 use commands::Args;
 
-/// Whether argument `at` is one that neither a log nor MONITOR may show. O(1).
-pub fn is_secret(args: &Args<'_>, at: usize) -> bool {
+/// Whether argument `at` is one that neither a log nor MONITOR may show. `full_name` is the command's name as the
+/// table has it, `container|sub` for a subcommand: the request may use one that `rename-command` gave. O(1).
+pub fn is_secret(full_name: &str, args: &Args<'_>, at: usize) -> bool {
+    let name = full_name.split('|').next().unwrap_or_default();
+    let runs = |command: &str| name.eq_ignore_ascii_case(command);
     let is = |at: usize, word: &str| args.get(at).eq_ignore_ascii_case(word.as_bytes());
     if at == 0 {
         return false;
     }
-    if is(0, "AUTH") {
+    if runs("AUTH") {
         return true;
     }
-    if is(0, "HELLO") {
+    if runs("HELLO") {
         return at > 2 && ((is(at - 1, "AUTH")) || (at > 3 && is(at - 2, "AUTH")));
     }
-    if is(0, "MIGRATE") {
+    if runs("MIGRATE") {
         return at > 5 && (is(at - 1, "AUTH") || is(at - 1, "AUTH2") || is(at - 2, "AUTH2"));
     }
-    if is(0, "ACL") {
+    if runs("ACL") {
         return at > 1 && ["SETUSER", "DELUSER", "GETUSER"].iter().any(|subcommand| is(1, subcommand));
     }
     let secrets =
         ["requirepass", "masterauth", "primaryauth", "masteruser", "primaryuser", "tls-key-file-pass"];
-    is(0, "CONFIG") && at > 2 && at % 2 == 1 && secrets.iter().any(|option| is(at - 1, option))
+    runs("CONFIG") && at > 2 && at % 2 == 1 && secrets.iter().any(|option| is(at - 1, option))
 }

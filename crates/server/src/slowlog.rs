@@ -88,12 +88,12 @@ impl CommandLogs {
 }
 
 /// A copy of a request's arguments, cut to what an entry keeps. What Redis hides, the words behind AUTH and
-/// the values of CONFIG SET that are secret, is hidden.
-pub fn kept_args(args: &Args<'_>) -> Vec<Vec<u8>> {
+/// the values of CONFIG SET that are secret, is hidden. `full_name` is the command's, whatever the request calls it.
+pub fn kept_args(full_name: &str, args: &Args<'_>) -> Vec<Vec<u8>> {
     let len = args.len();
     let shown = if len > ARGS_MAX { ARGS_MAX - 1 } else { len };
     let mut kept: Vec<Vec<u8>> = (0..shown)
-        .map(|at| if is_secret(args, at) { b"(redacted)".to_vec() } else { cut(args.get(at)) })
+        .map(|at| if is_secret(full_name, args, at) { b"(redacted)".to_vec() } else { cut(args.get(at)) })
         .collect();
     if shown < len {
         kept.push(format!("... ({} more arguments)", len - shown).into_bytes());
@@ -119,7 +119,7 @@ mod tests {
     fn kept(words: &[&str]) -> Vec<String> {
         let owned = OwnedArgs::new(words.iter().map(|word| word.as_bytes()));
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
-        let kept = kept_args(&owned.args(&hasher));
+        let kept = kept_args(&words[0].to_ascii_lowercase(), &owned.args(&hasher));
         kept.into_iter().map(|arg| String::from_utf8_lossy(&arg).into_owned()).collect()
     }
 

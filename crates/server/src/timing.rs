@@ -287,7 +287,7 @@ impl Engine {
             if values[at] < self.settings.thresholds.from[at] {
                 continue;
             }
-            let mut args = kept_args(ran.args);
+            let mut args = kept_args(ran.registered.full_name, ran.args);
             if kind == Kind::Slow && ran.calls > 1 {
                 args.push(format!("... (the last of {} pipelined calls)", ran.calls).into_bytes());
             }

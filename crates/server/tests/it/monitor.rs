@@ -1,8 +1,8 @@
 //! MONITOR: all commands of all connections, in the order in which they ran.
 
-use testkit::{Client, Value};
+use testkit::{Client, Value, saker};
 
-use crate::support::{connect, on_each_back_end};
+use crate::support::{BINARY, connect, on_each_back_end};
 
 /// The next line behind its time and address: the arguments.
 fn line(monitor: &mut Client) -> String {
@@ -71,6 +71,34 @@ fn transactions_are_told_when_they_run_and_secrets_are_not() {
             assert_eq!(line(&mut monitor), words);
         }
     });
+}
+
+#[test]
+fn secrets_are_not_told_under_another_name_of_the_command() {
+    let renames = ["AUTH", "HELLO", "CONFIG", "ACL", "MIGRATE"];
+    let renames = renames.map(|name| ["--rename-command".to_owned(), name.to_owned(), format!("my{name}")]);
+    let mut options: Vec<&str> = renames.iter().flatten().map(String::as_str).collect();
+    options.extend(["--slowlog-log-slower-than", "0", "--commandlog-reply-larger-than", "1"]);
+    let server = saker::start_binary(BINARY, &options).expect("starts");
+    let (mut monitor, mut client) = (server.connect(), server.connect());
+    monitor.command(&["MONITOR"]);
+    client.command(&["MYCONFIG", "SET", "masterauth", "secret"]);
+    client.command(&["MYACL", "GETUSER", "secret"]);
+    client.command(&["MYAUTH", "default", "secret"]);
+    client.command(&["MYHELLO", "2", "AUTH", "default", "secret"]);
+    client.command(&["MYMIGRATE", "127.0.0.1", "1", "none", "0", "9", "AUTH", "secret"]);
+    client.command(&["PING"]);
+    loop {
+        let told = line(&mut monitor);
+        assert!(!told.contains("secret"), "{told}");
+        if told.contains("PING") {
+            break;
+        }
+    }
+    for log in [&["SLOWLOG", "GET", "-1"][..], &["COMMANDLOG", "GET", "-1", "large-reply"]] {
+        let entries = client.command(log).to_string();
+        assert!(entries.contains("(redacted)") && !entries.contains("secret"), "{entries}");
+    }
 }
 
 #[test]
