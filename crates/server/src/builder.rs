@@ -17,7 +17,7 @@ use structures::inbox::Inbox;
 
 use crate::command_table::CommandTable;
 use crate::commands::migrate::Connections;
-use crate::config::apply::{self, NoAddress, StartOptions};
+use crate::config::apply::{self, StartOptions};
 use crate::config::value::Value;
 use crate::config::{ConfigStore, table};
 use crate::errors::ErrorCounts;
@@ -134,8 +134,7 @@ impl Builder {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
-        let start = apply::start_options(&self.store, self.any_port)
-            .map_err(|NoAddress(address)| StartError::NoAddress(address))?;
+        let start = apply::start_options(&self.store, self.any_port)?;
         fit_maxclients(&mut self.store, start.io_threads);
         let settings = apply::settings(&self.store);
         let options = LoopOptions {

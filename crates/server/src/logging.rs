@@ -87,7 +87,7 @@ pub fn shows_errors_on_stdout() -> bool {
     matches!(TARGET.get(), Some(Target::StandardOutput)) && filter.is_some_and(|level| level >= Level::ERROR)
 }
 
-/// The line for so many lines that were lost.
+/// The line that reports how many lines were lost.
 fn loss(lines: u64) -> String {
     let mut line = Line::now(Level::WARN);
     line.message = format!("Lines of the log could not be written and are lost: {lines}");
@@ -142,7 +142,7 @@ where
 }
 
 /// The value of an event's field.
-enum Worth {
+enum FieldValue {
     /// A number or a truth value: it stands without quotes.
     Plain(String),
     /// Bytes that somebody may have chosen: quoted wherever the form has quotes.
@@ -156,28 +156,28 @@ struct Line {
     level: Level,
     unix_ms: u64,
     message: String,
-    fields: Vec<(&'static str, Worth)>,
+    fields: Vec<(&'static str, FieldValue)>,
 }
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.take(field, Worth::Shown(format!("{value:?}")));
+        self.take(field, FieldValue::Shown(format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, Worth::Text(value.to_owned()));
+        self.take(field, FieldValue::Text(value.to_owned()));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.take(field, Worth::Plain(value.to_string()));
+        self.take(field, FieldValue::Plain(value.to_string()));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.take(field, Worth::Plain(value.to_string()));
+        self.take(field, FieldValue::Plain(value.to_string()));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.take(field, Worth::Plain(value.to_string()));
+        self.take(field, FieldValue::Plain(value.to_string()));
     }
 }
 
@@ -191,9 +191,11 @@ impl Line {
         Self { level, unix_ms, message: String::new(), fields: Vec::new() }
     }
 
-    fn take(&mut self, field: &Field, value: Worth) {
+    fn take(&mut self, field: &Field, value: FieldValue) {
         match value {
-            Worth::Plain(text) | Worth::Text(text) | Worth::Shown(text) if field.name() == "message" => {
+            FieldValue::Plain(text) | FieldValue::Text(text) | FieldValue::Shown(text)
+                if field.name() == "message" =>
+            {
                 self.message = text;
             }
             value => self.fields.push((field.name(), value)),
@@ -231,8 +233,8 @@ impl Line {
         for (name, value) in &self.fields {
             // Writing to a String cannot fail, here and below.
             let _ = match value {
-                Worth::Text(text) => write!(line, " {name}={text:?}"),
-                Worth::Plain(text) | Worth::Shown(text) => write!(line, " {name}={text}"),
+                FieldValue::Text(text) => write!(line, " {name}={text:?}"),
+                FieldValue::Plain(text) | FieldValue::Shown(text) => write!(line, " {name}={text}"),
             };
         }
         line
@@ -244,7 +246,7 @@ impl Line {
         push_quoted(&mut line, &self.message);
         for (name, value) in &self.fields {
             let _ = write!(line, " {name}=");
-            push_worth(&mut line, value);
+            push_field_value(&mut line, value);
         }
         line
     }
@@ -260,7 +262,7 @@ impl Line {
         push_quoted(&mut line, &self.message);
         for (name, value) in &self.fields {
             let _ = write!(line, ",\"{name}\":");
-            push_worth(&mut line, value);
+            push_field_value(&mut line, value);
         }
         line.push('}');
         line
@@ -277,10 +279,10 @@ impl Line {
     }
 }
 
-fn push_worth(line: &mut String, value: &Worth) {
+fn push_field_value(line: &mut String, value: &FieldValue) {
     match value {
-        Worth::Plain(text) => line.push_str(text),
-        Worth::Text(text) | Worth::Shown(text) => push_quoted(line, text),
+        FieldValue::Plain(text) => line.push_str(text),
+        FieldValue::Text(text) | FieldValue::Shown(text) => push_quoted(line, text),
     }
 }
 
@@ -380,9 +382,9 @@ mod tests {
         let mut line = Line::new(Level::WARN, 1_795_223_226_209);
         line.message = "a \"quoted\"\nmessage".to_owned();
         line.fields = vec![
-            ("reason", Worth::Shown("no space".to_owned())),
-            ("name", Worth::Text("a b\u{1}".to_owned())),
-            ("thread", Worth::Plain("3".to_owned())),
+            ("reason", FieldValue::Shown("no space".to_owned())),
+            ("name", FieldValue::Text("a b\u{1}".to_owned())),
+            ("thread", FieldValue::Plain("3".to_owned())),
         ];
         let check = |format: &str, time_format: &str, expected: &str| {
             let expected = expected.replace("PID", &std::process::id().to_string());

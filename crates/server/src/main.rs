@@ -71,7 +71,7 @@ fn help() -> String {
        saker-server --healthcheck [/path/to/saker.conf] [options] (ask a running server for PONG)
 
 Options are those of the configuration file, with two dashes: --port 7000.
-docs/options.md lists them all, and so does CONFIG GET * of a running server.
+'man saker.conf' and docs/options.md list them all, and so does CONFIG GET * of a running server.
 
 Examples:
        saker-server

@@ -28,8 +28,13 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
-    /// A word of `bind` or `metrics-bind` is no address and no host's name.
-    NoAddress(String),
+    /// A word of `bind` or `metrics-bind` is neither an address nor a known host name.
+    NoAddress {
+        /// The option.
+        option: &'static str,
+        /// The word.
+        address: String,
+    },
     /// No TCP and no Unix socket: nobody could reach the server.
     NowhereToListen,
 }
@@ -65,9 +70,11 @@ impl fmt::Display for StartError {
             StartError::EventLoop(error) => write!(f, "cannot set up an event loop: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Option { name, reason } => write!(f, "option '{name}': {reason}"),
-            StartError::NoAddress(address) => {
-                write!(f, "cannot listen on {address}: no such address; correct --bind or --metrics-bind")
-            }
+            StartError::NoAddress { option, address } => write!(
+                f,
+                "cannot listen on {address} (option '{option}'): neither an address nor a known host name. Correct \
+                 --{option}."
+            ),
             StartError::NowhereToListen => f.write_str(
                 "Configured to not listen anywhere, exiting. Give --port and --bind, or --unixsocket.",
             ),
@@ -149,5 +156,8 @@ mod tests {
         check(Place::Clients(80), ErrorKind::OutOfMemory, &["'port'", "'bind'"]);
         check(Place::UnixSocket, ErrorKind::AddrInUse, &["A running process", "--unixsocket"]);
         check(Place::UnixSocket, ErrorKind::AlreadyExists, &["is no socket"]);
+        let no_address =
+            StartError::NoAddress { option: "metrics-bind", address: "x".to_owned() }.to_string();
+        assert!(no_address.contains("listen on x (option 'metrics-bind')"), "{no_address}");
     }
 }

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use net::UNIX_PATH_LEN_MAX;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -31,8 +32,8 @@ pub enum Supervisor {
 }
 
 impl Supervisor {
-    /// The supervisor for a word of `supervised`, by the environment. The error says why there is none although
-    /// one was asked for.
+    /// The supervisor for a word of `supervised`, by the environment. The error says why the requested supervisor
+    /// cannot be notified.
     pub fn wanted(word: &str) -> Result<Self, String> {
         Self::within(word, |name| std::env::var_os(name))
     }
@@ -117,6 +118,12 @@ impl Supervisor {
 
 /// The address of systemd's socket: a path, or an abstract name behind `@`.
 fn address(socket: &OsStr) -> io::Result<SocketAddr> {
+    // Without the `@`, which stands for a byte, an abstract name has the same limit as a path.
+    let len_bytes = socket.as_bytes().strip_prefix(b"@").map_or(socket.len(), <[u8]>::len);
+    if len_bytes > UNIX_PATH_LEN_MAX {
+        let problem = format!("the name has {len_bytes} bytes, at most {UNIX_PATH_LEN_MAX} are possible");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
     match socket.as_bytes() {
         #[cfg(target_os = "linux")]
         [b'@', name @ ..] => {
@@ -155,7 +162,15 @@ mod tests {
         check("upstart", Some("job"), Some("/run/s"), Ok("upstart"));
         check("upstart", None, Some("/run/s"), Err("UPSTART_JOB not found!"));
         check("systemd", None, Some("vsock:2:1234"), Err("NOTIFY_SOCKET=vsock:2:1234: neither a path"));
+        let long = "/".repeat(UNIX_PATH_LEN_MAX + 1);
+        check("systemd", None, Some(&long[1..]), Ok("systemd"));
+        let problem = format!("has {} bytes, at most {UNIX_PATH_LEN_MAX}", long.len());
+        check("systemd", None, Some(&long), Err(&problem));
         #[cfg(target_os = "linux")]
-        check("systemd", None, Some("@name"), Ok("systemd"));
+        {
+            check("systemd", None, Some("@name"), Ok("systemd"));
+            check("systemd", None, Some(&long.replacen('/', "@", 1)), Ok("systemd"));
+            check("systemd", None, Some(&format!("@{long}")), Err(&problem));
+        }
     }
 }

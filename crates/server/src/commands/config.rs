@@ -10,7 +10,6 @@ use net::Address;
 
 use crate::command_table::Runner;
 use crate::commands::help;
-use crate::config::apply::NoAddress;
 use crate::config::option::Acts;
 use crate::config::rewrite::Added;
 use crate::config::store::{ConfigStore, Permission, SetError};
@@ -18,6 +17,7 @@ use crate::config::table::OptId;
 use crate::config::{apply, rewrite};
 use crate::context::ServerCtx;
 use crate::shared::{Message, Shared};
+use crate::start_error::StartError;
 use crate::stats::Counter;
 use crate::{client_eviction, limits, listen, logging};
 
@@ -184,8 +184,10 @@ fn take_effect(
 }
 
 fn listen_as_configured(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
-    let start = apply::start_options(config, false)
-        .map_err(|NoAddress(address)| format!("{address} is no address"))?;
+    let start = apply::start_options(config, false).map_err(|error| match error {
+        StartError::NoAddress { address, .. } => format!("{address} is no address"),
+        other => other.to_string(),
+    })?;
     listen::listen_elsewhere(shared, &start.addresses, start.port, start.tcp_backlog)
         .map_err(|error| error.to_string())
 }

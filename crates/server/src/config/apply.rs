@@ -16,6 +16,7 @@ use super::value::Value;
 use crate::hot_keys::Sampling;
 use crate::notify::Notifications;
 use crate::settings::{OutputLimit, Settings};
+use crate::start_error::StartError;
 use crate::timing::Thresholds;
 
 /// What is decided when a server starts.
@@ -50,7 +51,7 @@ pub struct BindAddress {
     pub optional: bool,
 }
 
-/// A word of `bind` that names no address.
+/// A word of `bind` or `metrics-bind` that names no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoAddress(pub String);
 
@@ -78,15 +79,19 @@ pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, NoAddress> 
 }
 
 /// What a server starts with. `any_port` makes port 0 mean "any" instead of "none".
-pub fn start_options(store: &ConfigStore, any_port: bool) -> Result<StartOptions, NoAddress> {
+pub fn start_options(store: &ConfigStore, any_port: bool) -> Result<StartOptions, StartError> {
+    let addresses = |option: &'static str| {
+        let failed = |NoAddress(address)| StartError::NoAddress { option, address };
+        bind_addresses(store.words(option)).map_err(failed)
+    };
     let port = store.integer("port") as u16;
     let socket = store.text("unixsocket");
     let mode = Some(store.octal("unixsocketperm")).filter(|&bits| bits != 0);
     Ok(StartOptions {
         port: (port != 0 || any_port).then_some(port),
-        addresses: bind_addresses(store.words("bind"))?,
+        addresses: addresses("bind")?,
         metrics_port: Some(store.integer("metrics-port") as u16).filter(|&port| port != 0),
-        metrics_addresses: bind_addresses(store.words("metrics-bind"))?,
+        metrics_addresses: addresses("metrics-bind")?,
         unix_socket: (!socket.is_empty()).then(|| (path(socket), mode)),
         tcp_backlog: store.integer("tcp-backlog") as u32,
         io_threads: store.integer("io-threads") as usize,

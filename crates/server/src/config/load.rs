@@ -239,7 +239,7 @@ fn unknown_hint(name: &[u8]) -> Option<String> {
     let name = String::from_utf8_lossy(name);
     let hint = match super::table::nearest(&name) {
         Some(nearest) => format!(": there is no option '{name}'; did you mean '{nearest}'?"),
-        None => format!(": there is no option '{name}'; docs/options.md lists all"),
+        None => format!(": there is no option '{name}'; 'man saker.conf' and docs/options.md list all"),
     };
     Some(hint)
 }
@@ -369,7 +369,7 @@ mod tests {
              integer. Try 'saker-server --help'.",
         );
         let foo = "option 2 of the command line, 'foo': Bad directive or wrong number of arguments: there is no \
-                   option 'foo'; docs/options.md lists all. Try";
+                   option 'foo'; 'man saker.conf' and docs/options.md list all. Try";
         fails(&["--port", "1", "--foo"], foo);
         let prot =
             "Bad directive or wrong number of arguments: there is no option 'prot'; did you mean 'port'? Try";

@@ -71,7 +71,7 @@ fn ranges(header: Option<&str>) -> impl Iterator<Item = Range<'_>> {
     })
 }
 
-/// A weight from 0 to 1; what is none is 0.
+/// A weight from 0 to 1, in thousandths; 0 if the text is not such a number.
 fn thousandths(text: &str) -> u32 {
     let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
     number.map_or(0, |number| (number * 1000.0).round() as u32)

@@ -75,7 +75,7 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     page
 }
 
-/// Adds INFO's number in the metric's unit; what is no number has no sample.
+/// Adds INFO's number in the metric's unit, and no sample where the value is not a number.
 fn add(page: &mut Page, field: &'static Field, labels: &[(&str, &str)], value: &str) {
     let Ok(number) = value.parse::<f64>() else { return };
     let scaled = (number / field.per_unit).to_string();

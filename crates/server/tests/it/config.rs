@@ -193,8 +193,8 @@ fn what_cannot_be_configured_ends_with_its_line() {
         assert_eq!(printed.matches(words).count(), 1, "{args:?}: {printed}");
     };
     let words = "*** FATAL CONFIG FILE ERROR (Saker 0.1.0) ***\nReading the configuration file, at line 2\n>>> \
-                 'foo 1'\nBad directive or wrong number of arguments: there is no option 'foo'; docs/options.md \
-                 lists all\n";
+                 'foo 1'\nBad directive or wrong number of arguments: there is no option 'foo'; 'man \
+                 saker.conf' and docs/options.md list all\n";
     check(&["-"], "port 0\nfoo 1\n", words);
     check(&["--port", "x"], "", "argument couldn't be parsed into an integer");
     check(&["no-such-file.conf"], "", "Fatal error, can't open config file");
