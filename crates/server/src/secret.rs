@@ -2,6 +2,17 @@
 
 use commands::Args;
 
+/// Options whose values are secret, by all their names.
+const SECRET_OPTIONS: &[&str] = &[
+    "requirepass",
+    "masterauth",
+    "primaryauth",
+    "masteruser",
+    "primaryuser",
+    "tls-key-file-pass",
+    "tls-client-key-file-pass",
+];
+
 /// Whether argument `at` is one that neither a log nor MONITOR may show. `full_name` is the command's name as the
 /// table has it, `container|sub` for a subcommand: the request may use one that `rename-command` gave. O(1).
 pub fn is_secret(full_name: &str, args: &Args<'_>, at: usize) -> bool {
@@ -23,7 +34,20 @@ pub fn is_secret(full_name: &str, args: &Args<'_>, at: usize) -> bool {
     if runs("ACL") {
         return at > 1 && ["SETUSER", "DELUSER", "GETUSER"].iter().any(|subcommand| is(1, subcommand));
     }
-    let secrets =
-        ["requirepass", "masterauth", "primaryauth", "masteruser", "primaryuser", "tls-key-file-pass"];
-    runs("CONFIG") && at > 2 && at % 2 == 1 && secrets.iter().any(|option| is(at - 1, option))
+    runs("CONFIG") && at > 2 && at % 2 == 1 && SECRET_OPTIONS.iter().any(|option| is(at - 1, option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::table::THEMES;
+
+    #[test]
+    fn every_option_named_for_a_password_is_secret() {
+        let options = THEMES.iter().flat_map(|theme| theme.options);
+        let named = options.filter(|option| option.name.ends_with("pass") || option.name.ends_with("auth"));
+        let missing: Vec<_> =
+            named.map(|option| option.name).filter(|name| !SECRET_OPTIONS.contains(name)).collect();
+        assert_eq!(missing, Vec::<&str>::new());
+    }
 }
