@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::ci::release;
 use crate::progress::Session;
-use crate::shell;
+use crate::{programs, shell};
 
 mod links;
 pub mod notices;
@@ -31,8 +31,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("strip", "binutils"),
     ("gzip", "gzip"),
 ];
-/// Building the examples that write the pages takes a fraction of this.
-const PAGES_LIMIT: Duration = Duration::from_secs(600);
+const PAGES_LIMIT: Duration = Duration::from_secs(60);
 const PACK_LIMIT: Duration = Duration::from_secs(120);
 
 /// Files of the repository and where they are installed.
@@ -152,12 +151,10 @@ fn version(session: &Session) -> Result<String> {
 /// Has the crates that know options and arguments write manual pages and completions; the folder.
 fn write_pages(session: &Session) -> Result<PathBuf> {
     let folder = session.target.join("package/pages");
-    for arguments in [
-        &["server", "--example", "package_files", "--", "pages"][..],
-        &["bench", "--example", "bench_pages", "--"],
-    ] {
-        let mut command = shell::cargo(session);
-        command.args(["run", "--quiet", "--locked", "-p"]).args(arguments).arg(&folder);
+    let writers = [("examples/package_files", &["pages"][..]), ("examples/bench_pages", &[])];
+    for (writer, arguments) in writers {
+        let mut command = Command::new(programs::built(session, writer)?);
+        command.current_dir(&session.root).args(arguments).arg(&folder);
         shell::run_logged(session, "package", &mut command, PAGES_LIMIT)?;
     }
     Ok(folder)

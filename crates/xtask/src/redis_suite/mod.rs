@@ -33,7 +33,7 @@ use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
 /// No run of all units may take longer; a unit that has not ended by then counts as failed.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
 /// A unit in which nothing happens for so long is given up by the suite itself.
 const UNIT_STALL_S: u32 = 60;
 /// How often a running unit is looked at.
