@@ -262,7 +262,7 @@ impl Uring {
             Ok(_) => core.end(conn, CloseReason::PeerClosed),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOBUFS) => {
-                    // A chunk is enough for now: the next in line shall find a buffer, too.
+                    // One chunk at a time: the next connection in line needs a buffer, too.
                     open.requests.floods = true;
                     core.inputs.memory_mut().buffers_mut().ran_out();
                     self.starved.push(conn);
