@@ -65,10 +65,9 @@ static SETBIT: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::BITMAP),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("offset"), Arg::integer("value")],
-    subcommands: &[],
     run: setbit,
+    ..Command::DEFAULT
 };
 /// SETBIT key offset value: the bit before. The string grows by zeros to hold the bit.
 fn setbit(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -100,10 +99,9 @@ static GETBIT: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::BITMAP),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("offset")],
-    subcommands: &[],
     run: getbit,
+    ..Command::DEFAULT
 };
 /// GETBIT key offset: the bit, 0 behind the string's end.
 fn getbit(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -165,7 +163,6 @@ static BITCOUNT: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::BITMAP),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::block(
@@ -186,8 +183,8 @@ static BITCOUNT: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: bitcount,
+    ..Command::DEFAULT
 };
 /// BITCOUNT key [start [end [BYTE | BIT]]]: how many bits are set, in a range if one is given.
 fn bitcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -217,7 +214,6 @@ static BITPOS: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::BITMAP),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::integer("bit"),
@@ -239,8 +235,8 @@ static BITPOS: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: bitpos,
+    ..Command::DEFAULT
 };
 /// BITPOS key bit [start [end [BYTE | BIT]]]: where the first such bit is, -1 where none is. Without an end
 /// the string counts as continued by zeros.

@@ -65,8 +65,8 @@ static DEL: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RM.union(KeyFlags::DELETE))],
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: del,
+    ..Command::DEFAULT
 };
 /// DEL key [key …]: how many there were. Big values are freed in the background.
 fn del(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -95,8 +95,8 @@ static UNLINK: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RM.union(KeyFlags::DELETE))],
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: unlink,
+    ..Command::DEFAULT
 };
 /// UNLINK key [key …]: how many there were. DEL does the same here.
 fn unlink(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -115,8 +115,8 @@ static EXISTS: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: exists,
+    ..Command::DEFAULT
 };
 /// EXISTS key [key …]: how many exist; one given twice counts twice.
 fn exists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -137,8 +137,8 @@ static TOUCH: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: touch,
+    ..Command::DEFAULT
 };
 /// TOUCH key [key …]: how many exist.
 fn touch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -157,10 +157,9 @@ static TYPE: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::READ),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: type_of,
+    ..Command::DEFAULT
 };
 /// TYPE key: string, list, set, hash, zset, stream, or none when the key is absent.
 fn type_of(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -86,7 +86,6 @@ static GEOADD: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).since("6.2.0").optional(),
@@ -94,8 +93,8 @@ static GEOADD: Command = Command {
         Arg::block("data", &[Arg::double("longitude"), Arg::double("latitude"), Arg::string("member")])
             .multiple(),
     ],
-    subcommands: &[],
     run: geoadd,
+    ..Command::DEFAULT
 };
 /// GEOADD key \[NX|XX\] \[CH\] longitude latitude member [longitude latitude member ...]: how many members
 /// are new, with CH also how many were moved.
@@ -131,10 +130,9 @@ static GEODIST: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member1"), Arg::string("member2"), UNIT.optional()],
-    subcommands: &[],
     run: geodist,
+    ..Command::DEFAULT
 };
 /// GEODIST key member1 member2 \[M|KM|FT|MI\]: the distance, null where one of the members is absent.
 fn geodist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -163,10 +161,9 @@ static GEOHASH: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member").optional().multiple()],
-    subcommands: &[],
     run: geohash,
+    ..Command::DEFAULT
 };
 /// GEOHASH key [member ...]: an array of geohashes of eleven digits, null for a member that is absent.
 fn geohash(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -191,10 +188,9 @@ static GEOPOS: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member").optional().multiple()],
-    subcommands: &[],
     run: geopos,
+    ..Command::DEFAULT
 };
 /// GEOPOS key [member ...]: an array of points, null for a member that is absent.
 fn geopos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

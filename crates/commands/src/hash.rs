@@ -61,10 +61,9 @@ static HSET: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple()],
-    subcommands: &[],
     run: hset,
+    ..Command::DEFAULT
 };
 /// HSET key field value [field value ...]: how many of the fields are new.
 fn hset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -83,10 +82,9 @@ static HMSET: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple()],
-    subcommands: &[],
     run: hmset,
+    ..Command::DEFAULT
 };
 /// HMSET key field value [field value ...]: always OK.
 fn hmset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -122,10 +120,9 @@ static HSETNX: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field"), Arg::string("value")],
-    subcommands: &[],
     run: hsetnx,
+    ..Command::DEFAULT
 };
 /// HSETNX key field value: 1 if the field was set, 0 if it was there.
 fn hsetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -153,10 +150,9 @@ static HGET: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field")],
-    subcommands: &[],
     run: hget,
+    ..Command::DEFAULT
 };
 /// HGET key field: the value, null where key or field are absent.
 fn hget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -270,10 +266,9 @@ static HMGET: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field").multiple()],
-    subcommands: &[],
     run: hmget,
+    ..Command::DEFAULT
 };
 /// HMGET key field [field ...]: an array of values and nulls.
 fn hmget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -293,8 +288,8 @@ static HGETALL: Command = Command {
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output_order"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: hgetall,
+    ..Command::DEFAULT
 };
 /// HGETALL key: a map, empty where the key is absent.
 fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -352,10 +347,9 @@ static HSTRLEN: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field")],
-    subcommands: &[],
     run: hstrlen,
+    ..Command::DEFAULT
 };
 /// HSTRLEN key field: the length in bytes, 0 where key or field are absent.
 fn hstrlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -374,10 +368,9 @@ static HLEN: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: hlen,
+    ..Command::DEFAULT
 };
 /// HLEN key: the number of fields, those included that are due and not yet removed; 0 where the key is
 /// absent.
@@ -397,10 +390,9 @@ static HEXISTS: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field")],
-    subcommands: &[],
     run: hexists,
+    ..Command::DEFAULT
 };
 /// HEXISTS key field: 1 or 0.
 fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -417,10 +409,9 @@ static HDEL: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field").multiple()],
-    subcommands: &[],
     run: hdel,
+    ..Command::DEFAULT
 };
 /// HDEL key field [field ...]: how many fields were removed.
 fn hdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -451,10 +442,9 @@ static HINCRBY: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field"), Arg::integer("increment")],
-    subcommands: &[],
     run: hincrby,
+    ..Command::DEFAULT
 };
 /// HINCRBY key field increment: the sum.
 fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -498,10 +488,9 @@ static HINCRBYFLOAT: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("field"), Arg::double("increment")],
-    subcommands: &[],
     run: hincrbyfloat,
+    ..Command::DEFAULT
 };
 /// HINCRBYFLOAT key field increment: the sum, computed with 64 bits of precision and stored as its text.
 fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -543,8 +532,8 @@ static HRANDFIELD: Command = Command {
         Arg::block("options", &[Arg::integer("count"), Arg::word("withvalues", "WITHVALUES").optional()])
             .optional(),
     ],
-    subcommands: &[],
     run: hrandfield,
+    ..Command::DEFAULT
 };
 /// HRANDFIELD key: a field, or null. With a count: an array of that many different fields, or with
 /// repetitions if the count is negative; WITHVALUES adds the values.
@@ -570,8 +559,8 @@ static HSCAN: Command = Command {
         Arg::integer("count").token("COUNT").optional(),
         Arg::word("novalues", "NOVALUES").optional(),
     ],
-    subcommands: &[],
     run: hscan,
+    ..Command::DEFAULT
 };
 /// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next cursor, fields and values.
 fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -43,10 +43,9 @@ static PFADD: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HYPERLOGLOG),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("element").optional().multiple()],
-    subcommands: &[],
     run: pfadd,
+    ..Command::DEFAULT
 };
 /// PFADD key [element ...]: 1 where that changed a register or made the key, else 0.
 fn pfadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -113,10 +112,9 @@ static PFCOUNT: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RW.union(KeyFlags::ACCESS)).noting(
         "RW because it may change the internal representation of the key, and propagate to replicas",
     )],
-    tips: &[],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: pfcount,
+    ..Command::DEFAULT
 };
 /// PFCOUNT key [key ...]: the estimate. That of one key is kept in its value until an element changes it,
 /// which counts as a change, without an event.
@@ -173,10 +171,9 @@ static PFMERGE: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::INSERT)),
         KeySpec::from(2, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
     ],
-    tips: &[],
     args: &[Arg::key("destkey", 0), Arg::key("sourcekey", 1).optional().multiple()],
-    subcommands: &[],
     run: pfmerge,
+    ..Command::DEFAULT
 };
 /// PFMERGE destkey [sourcekey ...]: OK. The destination counts as a source too, and is made where it is
 /// absent; it becomes dense where one of them is.
@@ -216,10 +213,9 @@ static PFDEBUG: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::ADMIN).union(Flags::INTERNAL),
     acl: Acl::WRITE.union(Acl::HYPERLOGLOG).union(Acl::ADMIN).union(Acl::DANGEROUS),
     keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::string("subcommand"), Arg::key("key", 0)],
-    subcommands: &[],
     run: pfdebug,
+    ..Command::DEFAULT
 };
 /// PFDEBUG GETREG key: all registers, of a dense one from now on. DECODE key: the runs of a sparse one.
 /// ENCODING key: dense or sparse. TODENSE key: 1 where it was sparse. SIMD ON | OFF: taken and without
@@ -284,11 +280,8 @@ static PFSELFTEST: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN.union(Flags::INTERNAL),
     acl: Acl::HYPERLOGLOG.union(Acl::ADMIN).union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: pfselftest,
+    ..Command::DEFAULT
 };
 /// PFSELFTEST: OK, or what is wrong.
 fn pfselftest(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {

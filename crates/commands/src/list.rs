@@ -99,10 +99,9 @@ static LPUSH: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("element").multiple()],
-    subcommands: &[],
     run: lpush,
+    ..Command::DEFAULT
 };
 /// LPUSH key element [element ...]: the list's new length.
 fn lpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -141,10 +140,9 @@ static LPUSHX: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("element").multiple()],
-    subcommands: &[],
     run: lpushx,
+    ..Command::DEFAULT
 };
 /// LPUSHX key element [element ...]: the list's new length, 0 where there is no list.
 fn lpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -176,10 +174,9 @@ static LPOP: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("count").since("6.2.0").optional()],
-    subcommands: &[],
     run: lpop,
+    ..Command::DEFAULT
 };
 /// LPOP key \[count\]: the first element, or an array of the first `count`.
 fn lpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

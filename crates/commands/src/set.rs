@@ -42,10 +42,9 @@ static SADD: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SET),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member").multiple()],
-    subcommands: &[],
     run: sadd,
+    ..Command::DEFAULT
 };
 /// SADD key member [member ...]: how many of them are new.
 fn sadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -73,10 +72,9 @@ static SREM: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SET),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member").multiple()],
-    subcommands: &[],
     run: srem,
+    ..Command::DEFAULT
 };
 /// SREM key member [member ...]: how many of them were there.
 fn srem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -109,8 +107,8 @@ static SPOP: Command = Command {
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0), Arg::integer("count").since("3.2.0").optional()],
-    subcommands: &[],
     run: spop,
+    ..Command::DEFAULT
 };
 /// SPOP key: a member, or null. With a count: a set of that many members, or of all.
 fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -175,10 +173,9 @@ static SMOVE: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
         KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
     ],
-    tips: &[],
     args: &[Arg::key("source", 0), Arg::key("destination", 1), Arg::string("member")],
-    subcommands: &[],
     run: smove,
+    ..Command::DEFAULT
 };
 /// SMOVE source destination member: 1 if the member was moved, 0 if it was not in the source.
 fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -231,8 +228,8 @@ static SMEMBERS: Command = Command {
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output_order"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: smembers,
+    ..Command::DEFAULT
 };
 /// SMEMBERS key: a set, empty where the key is absent.
 fn smembers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -255,10 +252,9 @@ static SISMEMBER: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SET),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member")],
-    subcommands: &[],
     run: sismember,
+    ..Command::DEFAULT
 };
 /// SISMEMBER key member: 1 or 0.
 fn sismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -278,10 +274,9 @@ static SMISMEMBER: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member").multiple()],
-    subcommands: &[],
     run: smismember,
+    ..Command::DEFAULT
 };
 /// SMISMEMBER key member [member ...]: an array of 1 and 0.
 fn smismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -304,10 +299,9 @@ static SCARD: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SET),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: scard,
+    ..Command::DEFAULT
 };
 /// SCARD key: the number of members, 0 where the key is absent.
 fn scard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -328,8 +322,8 @@ static SRANDMEMBER: Command = Command {
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0), Arg::integer("count").since("2.6.0").optional()],
-    subcommands: &[],
     run: srandmember,
+    ..Command::DEFAULT
 };
 /// SRANDMEMBER key: a member, or null. With a count: an array of that many different members, or with
 /// repetitions if the count is negative.
@@ -354,8 +348,8 @@ static SSCAN: Command = Command {
         Arg::pattern("pattern").token("MATCH").optional(),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: sscan,
+    ..Command::DEFAULT
 };
 /// SSCAN key cursor \[MATCH pattern\] \[COUNT count\]: the next cursor, and members.
 fn sscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

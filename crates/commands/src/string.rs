@@ -88,10 +88,9 @@ static GET: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: get,
+    ..Command::DEFAULT
 };
 /// GET key: the string, null when the key is absent.
 fn get(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -118,7 +117,6 @@ static SET: Command = Command {
         KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE).union(KeyFlags::VARIABLE_FLAGS),
     )
     .noting("RW and ACCESS due to the optional `GET` argument")],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("value"),
@@ -148,8 +146,8 @@ static SET: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: set,
+    ..Command::DEFAULT
 };
 /// SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: OK,
 /// or null where the condition does not hold; with GET what was there before, either way.
@@ -198,10 +196,9 @@ static GETSET: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("value")],
-    subcommands: &[],
     run: getset,
+    ..Command::DEFAULT
 };
 /// GETSET key value: the string that was there, null when the key was absent.
 fn getset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -221,10 +218,9 @@ static GETDEL: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: getdel,
+    ..Command::DEFAULT
 };
 /// GETDEL key: the string, null when the key is absent.
 fn getdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -254,7 +250,6 @@ static GETEX: Command = Command {
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))
         .noting("RW and UPDATE because it changes the TTL")],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of(
@@ -269,8 +264,8 @@ static GETEX: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: getex,
+    ..Command::DEFAULT
 };
 /// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]: the string, null when the key is absent. A time
 /// that is over already deletes the key.
@@ -305,10 +300,9 @@ static SETNX: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("value")],
-    subcommands: &[],
     run: setnx,
+    ..Command::DEFAULT
 };
 /// SETNX key value: 1 when it was stored, 0 when the key exists.
 fn setnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -331,10 +325,9 @@ static SETEX: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("seconds"), Arg::string("value")],
-    subcommands: &[],
     run: setex,
+    ..Command::DEFAULT
 };
 /// SETEX key seconds value: OK.
 fn setex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -378,8 +371,8 @@ static MGET: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["request_policy:multi_shard"],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: mget,
+    ..Command::DEFAULT
 };
 /// MGET key [key …]: an array, null for a key that is absent or no string.
 fn mget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -405,8 +398,8 @@ static MSET: Command = Command {
     keys: &[KeySpec::from(1, 2, KeyFlags::OW.union(KeyFlags::UPDATE))],
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
     args: &[Arg::block("data", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
-    subcommands: &[],
     run: mset,
+    ..Command::DEFAULT
 };
 /// MSET key value [key value …]: OK.
 fn mset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -474,8 +467,8 @@ static MSETEX: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: msetex,
+    ..Command::DEFAULT
 };
 /// MSETEX numkeys key value [key value …] [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: 1 when they
 /// were stored, 0 when one of the keys exists (NX) or does not (XX).
@@ -512,10 +505,9 @@ static STRLEN: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: strlen,
+    ..Command::DEFAULT
 };
 /// STRLEN key: its bytes, 0 when the key is absent.
 fn strlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

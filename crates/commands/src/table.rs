@@ -38,6 +38,35 @@ pub struct Command<H: 'static = crate::Handler> {
     pub run: H,
 }
 
+/// What runs a command: the handler type of the crate that owns the command.
+pub trait Run: Copy + 'static {
+    /// The handler of [`Command::DEFAULT`]; a record names its own.
+    const UNNAMED: Self;
+}
+
+impl Run for crate::Handler {
+    const UNNAMED: Self = |_, _| Err(crate::CommandError::Line("ERR this command has no handler"));
+}
+
+impl<H: Run> Command<H> {
+    /// What a record leaves out: no keys, no tips, no documented arguments, no subcommands.
+    pub const DEFAULT: Self = Command {
+        name: "",
+        summary: "",
+        history: History::since(""),
+        group: Group::Generic,
+        complexity: "",
+        arity: Arity::AtLeast(1),
+        flags: Flags::empty(),
+        acl: Acl::empty(),
+        keys: &[],
+        tips: &[],
+        args: &[],
+        subcommands: &[],
+        run: H::UNNAMED,
+    };
+}
+
 impl<H: Copy> Command<H> {
     /// The same record with another kind of handler, so that tables of several crates can be joined.
     /// Meant for start-up: the subcommands of the result are leaked.
@@ -702,10 +731,8 @@ mod tests {
             flags: Flags::empty(),
             acl: Acl::empty(),
             keys: keys.to_vec().leak(),
-            tips: &[],
-            args: &[],
-            subcommands: &[],
             run,
+            ..Command::DEFAULT
         };
         assert_eq!((command.legacy_key_range(), command.has_movable_keys()), (range, movable), "{keys:?}");
     }

@@ -142,7 +142,6 @@ static ZADD: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).since("3.0.2").optional(),
@@ -151,8 +150,8 @@ static ZADD: Command = Command {
         Arg::word("increment", "INCR").since("3.0.2").optional(),
         Arg::block("data", &[Arg::double("score"), Arg::string("member")]).multiple(),
     ],
-    subcommands: &[],
     run: zadd,
+    ..Command::DEFAULT
 };
 /// ZADD key \[NX|XX\] \[GT|LT\] \[CH\] \[INCR\] score member [score member ...]: how many members are new, with
 /// CH also how many scores changed; with INCR the new score, or null if the options kept the old.
@@ -172,10 +171,9 @@ static ZINCRBY: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("increment"), Arg::string("member")],
-    subcommands: &[],
     run: zincrby,
+    ..Command::DEFAULT
 };
 /// ZINCRBY key increment member: the new score.
 fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -246,10 +244,9 @@ static ZREM: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member").multiple()],
-    subcommands: &[],
     run: zrem,
+    ..Command::DEFAULT
 };
 /// ZREM key member [member ...]: how many of them were there.
 fn zrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -311,10 +308,9 @@ static ZSCORE: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member")],
-    subcommands: &[],
     run: zscore,
+    ..Command::DEFAULT
 };
 /// ZSCORE key member: the score, null where key or member are absent.
 fn zscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -333,10 +329,9 @@ static ZMSCORE: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member").multiple()],
-    subcommands: &[],
     run: zmscore,
+    ..Command::DEFAULT
 };
 /// ZMSCORE key member [member ...]: an array of scores and nulls.
 fn zmscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -358,10 +353,9 @@ static ZCARD: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: zcard,
+    ..Command::DEFAULT
 };
 /// ZCARD key: the number of members, 0 where the key is absent.
 fn zcard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -380,10 +374,9 @@ static ZRANK: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("member"), Arg::word("withscore", "WITHSCORE").optional()],
-    subcommands: &[],
     run: zrank,
+    ..Command::DEFAULT
 };
 /// ZRANK key member \[WITHSCORE\]: the rank from 0 on, null where key or member are absent; with WITHSCORE
 /// an array of rank and score.
@@ -449,8 +442,8 @@ static ZRANDMEMBER: Command = Command {
         Arg::block("options", &[Arg::integer("count"), Arg::word("withscores", "WITHSCORES").optional()])
             .optional(),
     ],
-    subcommands: &[],
     run: zrandmember,
+    ..Command::DEFAULT
 };
 /// ZRANDMEMBER key: a member, or null. With a count: an array of that many different members, or with
 /// repetitions if the count is negative; WITHSCORES adds the scores.
@@ -476,8 +469,8 @@ static ZSCAN: Command = Command {
         Arg::integer("count").token("COUNT").optional(),
         Arg::word("noscores", "NOSCORES").optional(),
     ],
-    subcommands: &[],
     run: zscan,
+    ..Command::DEFAULT
 };
 /// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOSCORES\]: the next cursor, members and scores.
 fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

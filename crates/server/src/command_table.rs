@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags};
+use commands::CommandError;
+use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags, Run};
 
 use crate::context::ServerHandler;
 use crate::transaction::Verb;
@@ -19,6 +20,10 @@ pub enum Runner {
     Server(ServerHandler),
     /// A command about the session's transaction.
     Transaction(Verb),
+}
+
+impl Run for Runner {
+    const UNNAMED: Self = Self::Server(|_, _| Err(CommandError::Line("ERR this command has no handler")));
 }
 
 /// How dispatch finds a command's keys.

@@ -33,11 +33,8 @@ static MONITOR: Command<Runner> = Command {
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(monitor),
+    ..Command::DEFAULT
 };
 /// MONITOR: OK, then a line for each command until RESET or the end of the connection.
 fn monitor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -66,11 +66,8 @@ static MULTI: Command<Runner> = Command {
         .union(Flags::FAST)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::TRANSACTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Transaction(Verb::Multi),
+    ..Command::DEFAULT
 };
 
 static EXEC: Command<Runner> = Command {
@@ -82,11 +79,8 @@ static EXEC: Command<Runner> = Command {
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
     acl: Acl::TRANSACTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Transaction(Verb::Exec),
+    ..Command::DEFAULT
 };
 
 static DISCARD: Command<Runner> = Command {
@@ -102,11 +96,8 @@ static DISCARD: Command<Runner> = Command {
         .union(Flags::FAST)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::TRANSACTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Transaction(Verb::Discard),
+    ..Command::DEFAULT
 };
 
 static WATCH: Command<Runner> = Command {
@@ -123,10 +114,9 @@ static WATCH: Command<Runner> = Command {
         .union(Flags::ALLOW_BUSY),
     acl: Acl::TRANSACTION,
     keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: Runner::Transaction(Verb::Watch),
+    ..Command::DEFAULT
 };
 
 static UNWATCH: Command<Runner> = Command {
@@ -142,11 +132,8 @@ static UNWATCH: Command<Runner> = Command {
         .union(Flags::FAST)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::TRANSACTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Transaction(Verb::Unwatch),
+    ..Command::DEFAULT
 };
 
 /// A transaction that is being queued. Thread: the client's.

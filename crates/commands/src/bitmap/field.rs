@@ -22,7 +22,6 @@ pub(super) static BITFIELD: Command = Command {
         KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE).union(KeyFlags::VARIABLE_FLAGS),
     )
     .noting("This command allows both access and modification of the key")],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of(
@@ -64,8 +63,8 @@ pub(super) static BITFIELD: Command = Command {
         .optional()
         .multiple(),
     ],
-    subcommands: &[],
     run: bitfield,
+    ..Command::DEFAULT
 };
 /// BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET type offset value | INCRBY type offset
 /// increment ...]: the value that each GET read, each SET replaced, each INCRBY gave; null where an overflow
@@ -88,7 +87,6 @@ pub(super) static BITFIELD_RO: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::BITMAP),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::block("get-block", &[Arg::string("encoding"), Arg::integer("offset")])
@@ -96,8 +94,8 @@ pub(super) static BITFIELD_RO: Command = Command {
             .optional()
             .multiple_token(),
     ],
-    subcommands: &[],
     run: bitfield_ro,
+    ..Command::DEFAULT
 };
 /// BITFIELD_RO key [GET type offset ...]: the value that each GET read.
 fn bitfield_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -22,7 +22,6 @@ pub(super) static BITOP: Command = Command {
         KeySpec::at(2, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::from(3, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
     ],
-    tips: &[],
     args: &[
         Arg::one_of(
             "operation",
@@ -40,8 +39,8 @@ pub(super) static BITOP: Command = Command {
         Arg::key("destkey", 0),
         Arg::key("key", 1).multiple(),
     ],
-    subcommands: &[],
     run: bitop,
+    ..Command::DEFAULT
 };
 /// BITOP operation destkey key [key ...]: the length of the result, that of the longest source. An empty
 /// result removes the destination.

@@ -23,8 +23,8 @@ pub(super) static TTL: Command = Command {
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: ttl,
+    ..Command::DEFAULT
 };
 /// TTL key: rounded seconds, -1 when it does not expire, -2 when it is absent.
 fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -101,10 +101,9 @@ pub(super) static EXPIRE: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("seconds"), CONDITION],
-    subcommands: &[],
     run: expire,
+    ..Command::DEFAULT
 };
 /// EXPIRE key seconds [NX | XX | GT | LT]: 1 when it was done, 0 when the key is absent or the condition
 /// does not hold. A time that is over deletes the key.
@@ -237,10 +236,9 @@ pub(super) static PERSIST: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: persist,
+    ..Command::DEFAULT
 };
 /// PERSIST key: 1 when it would have expired, else 0.
 fn persist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -15,15 +15,14 @@ pub(super) static FLUSHDB: Command = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::WRITE.union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::one_of(
         "flush-type",
         &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
     )
     .optional()],
-    subcommands: &[],
     run: flushdb,
+    ..Command::DEFAULT
 };
 /// FLUSHDB [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
 fn flushdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -40,15 +39,14 @@ pub(super) static FLUSHALL: Command = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::WRITE.union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::one_of(
         "flush-type",
         &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
     )
     .optional()],
-    subcommands: &[],
     run: flushall,
+    ..Command::DEFAULT
 };
 /// FLUSHALL [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
 fn flushall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -82,11 +80,9 @@ pub(super) static SWAPDB: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::WRITE.union(Flags::FAST).union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &[],
     args: &[Arg::integer("index1"), Arg::integer("index2")],
-    subcommands: &[],
     run: swapdb,
+    ..Command::DEFAULT
 };
 /// SWAPDB index1 index2: OK. Clients stay in the database they selected and see the other's keys.
 fn swapdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -26,11 +26,9 @@ pub(super) static OBJECT: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&OBJECT_ENCODING, &OBJECT_FREQ, &OBJECT_HELP, &OBJECT_IDLETIME, &OBJECT_REFCOUNT],
     run: object,
+    ..Command::DEFAULT
 };
 /// OBJECT with a subcommand that does not exist.
 fn object(_ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -49,8 +47,8 @@ static OBJECT_ENCODING: Command = Command {
     keys: &[KeySpec::at(2, KeyFlags::RO)],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: object_encoding,
+    ..Command::DEFAULT
 };
 /// OBJECT ENCODING key: the encoding's name, null when the key is absent.
 fn object_encoding(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -73,8 +71,8 @@ static OBJECT_REFCOUNT: Command = Command {
     keys: &[KeySpec::at(2, KeyFlags::RO)],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: object_refcount,
+    ..Command::DEFAULT
 };
 /// OBJECT REFCOUNT key: null when the key is absent, the largest 32-bit number for the small integers that
 /// Redis shares, else 1.
@@ -100,8 +98,8 @@ static OBJECT_IDLETIME: Command = Command {
     keys: &[KeySpec::at(2, KeyFlags::RO)],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: object_idletime,
+    ..Command::DEFAULT
 };
 /// OBJECT IDLETIME key: seconds, null when the key is absent; an error under an LFU policy.
 fn object_idletime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -132,8 +130,8 @@ static OBJECT_FREQ: Command = Command {
     keys: &[KeySpec::at(2, KeyFlags::RO)],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: object_freq,
+    ..Command::DEFAULT
 };
 /// OBJECT FREQ key: LFU's logarithmic counter, null when the key is absent; an error without an LFU policy.
 fn object_freq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -169,11 +167,8 @@ static OBJECT_HELP: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::KEYSPACE,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: object_help,
+    ..Command::DEFAULT
 };
 /// OBJECT HELP.
 fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -201,10 +196,9 @@ pub static MEMORY_USAGE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ,
     keys: &[KeySpec::at(2, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("count").token("SAMPLES").optional()],
-    subcommands: &[],
     run: memory_usage,
+    ..Command::DEFAULT
 };
 /// MEMORY USAGE key [SAMPLES count]: bytes, null when the key is absent. A value of up to about a thousand
 /// nodes is counted, of a larger one an estimate is made from as many, whatever SAMPLES says.

@@ -16,11 +16,10 @@ pub(super) static WAIT: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::BLOCKING,
     acl: Acl::BLOCKING.union(Acl::CONNECTION),
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
     args: &[Arg::integer("numreplicas"), Arg::integer("timeout")],
-    subcommands: &[],
     run: wait,
+    ..Command::DEFAULT
 };
 /// WAIT numreplicas timeout: 0, at once only if no replica is asked for.
 fn wait(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -44,11 +43,10 @@ pub(super) static WAITAOF: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::BLOCKING,
     acl: Acl::BLOCKING.union(Acl::CONNECTION),
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
     args: &[Arg::integer("numlocal"), Arg::integer("numreplicas"), Arg::integer("timeout")],
-    subcommands: &[],
     run: waitaof,
+    ..Command::DEFAULT
 };
 /// WAITAOF numlocal numreplicas timeout: 0 and 0, at once only if neither is asked for.
 fn waitaof(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

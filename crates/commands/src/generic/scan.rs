@@ -24,7 +24,6 @@ pub(super) static SCAN: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
     args: &[
         Arg::integer("cursor"),
@@ -32,8 +31,8 @@ pub(super) static SCAN: Command = Command {
         Arg::integer("count").token("COUNT").optional(),
         Arg::string("type").token("TYPE").since("6.0.0").optional(),
     ],
-    subcommands: &[],
     run: scan,
+    ..Command::DEFAULT
 };
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]: the next cursor, 0 at the end, and keys. All keys
 /// that exist from the first call to the last are returned, some perhaps twice. A call may return a few
@@ -125,11 +124,10 @@ pub(super) static KEYS: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::READONLY.union(Flags::EXCLUSIVE),
     acl: Acl::KEYSPACE.union(Acl::READ).union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     args: &[Arg::pattern("pattern")],
-    subcommands: &[],
     run: list_keys,
+    ..Command::DEFAULT
 };
 /// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for keyspaces of any size.
 fn list_keys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -158,11 +156,9 @@ pub(super) static RANDOMKEY: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::READONLY,
     acl: Acl::KEYSPACE.union(Acl::READ),
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
-    args: &[],
-    subcommands: &[],
     run: randomkey,
+    ..Command::DEFAULT
 };
 /// RANDOMKEY: a key, null when there is none.
 fn randomkey(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -183,11 +179,9 @@ pub(super) static DBSIZE: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::READ),
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:agg_sum"],
-    args: &[],
-    subcommands: &[],
     run: dbsize,
+    ..Command::DEFAULT
 };
 /// DBSIZE: keys, those included whose time is over but which nobody has noticed yet.
 fn dbsize(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -363,7 +363,6 @@ pub(super) static SORT: Command = Command {
         KeySpec::unknown(KeyFlags::RO.union(KeyFlags::ACCESS)).noting(PATTERN_NOTES),
         KeySpec::unknown(KeyFlags::OW.union(KeyFlags::UPDATE)).noting(STORE_NOTES).found_by(find_destination),
     ],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         BY,
@@ -373,8 +372,8 @@ pub(super) static SORT: Command = Command {
         Arg::word("sorting", "ALPHA").optional(),
         Arg::key("destination", 2).token("STORE").optional(),
     ],
-    subcommands: &[],
     run: sort,
+    ..Command::DEFAULT
 };
 /// SORT key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\] \[ALPHA\] \[STORE
 /// destination\]: the elements, or what GET finds for them; with STORE how many were stored.
@@ -395,7 +394,6 @@ pub(super) static SORT_RO: Command = Command {
         KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
         KeySpec::unknown(KeyFlags::RO.union(KeyFlags::ACCESS)).noting(PATTERN_NOTES),
     ],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         BY,
@@ -404,8 +402,8 @@ pub(super) static SORT_RO: Command = Command {
         Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional(),
         Arg::word("sorting", "ALPHA").optional(),
     ],
-    subcommands: &[],
     run: sort_ro,
+    ..Command::DEFAULT
 };
 /// SORT_RO key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\] \[ALPHA\]: as SORT.
 fn sort_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -20,10 +20,9 @@ pub(super) static RENAME: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
         KeySpec::at(2, KeyFlags::OW.union(KeyFlags::UPDATE)),
     ],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::key("newkey", 1)],
-    subcommands: &[],
     run: rename,
+    ..Command::DEFAULT
 };
 /// RENAME key newkey: OK; an error when `key` is absent.
 fn rename(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -51,10 +50,9 @@ pub(super) static RENAMENX: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
         KeySpec::at(2, KeyFlags::OW.union(KeyFlags::INSERT)),
     ],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::key("newkey", 1)],
-    subcommands: &[],
     run: renamenx,
+    ..Command::DEFAULT
 };
 /// RENAMENX key newkey: 1 when it was done, 0 when `newkey` exists; an error when `key` is absent.
 fn renamenx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -92,15 +90,14 @@ pub(super) static COPY: Command = Command {
         KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
         KeySpec::at(2, KeyFlags::OW.union(KeyFlags::UPDATE)),
     ],
-    tips: &[],
     args: &[
         Arg::key("source", 0),
         Arg::key("destination", 1),
         Arg::integer("destination-db").token("DB").optional(),
         Arg::word("replace", "REPLACE").optional(),
     ],
-    subcommands: &[],
     run: copy,
+    ..Command::DEFAULT
 };
 /// COPY source destination [DB number] [REPLACE]: 1 when it was copied, 0 when the source is absent or the
 /// destination exists. A long string's bytes are shared until one of the two changes.
@@ -162,10 +159,9 @@ pub(super) static MOVE: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("db")],
-    subcommands: &[],
     run: move_key,
+    ..Command::DEFAULT
 };
 /// MOVE key db: 1 when it was moved, 0 when the key is absent or exists in the other database.
 fn move_key(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

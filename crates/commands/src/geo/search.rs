@@ -435,10 +435,9 @@ pub(super) static GEOSEARCH: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), FROM, BY, ORDER, COUNT, WITH_POINT, WITH_DISTANCE, WITH_HASH],
-    subcommands: &[],
     run: geosearch,
+    ..Command::DEFAULT
 };
 /// GEOSEARCH key \[FROMMEMBER member|FROMLONLAT longitude latitude\] BYRADIUS radius unit|BYBOX width height
 /// unit|BYPOLYGON corners longitude latitude ... \[ASC|DESC\] \[COUNT count \[ANY\]\] \[WITHCOORD\]
@@ -462,7 +461,6 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
         KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
     ],
-    tips: &[],
     args: &[
         Arg::key("destination", 0),
         Arg::key("source", 1),
@@ -472,8 +470,8 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
         COUNT,
         Arg::word("storedist", "STOREDIST").optional(),
     ],
-    subcommands: &[],
     run: geosearchstore,
+    ..Command::DEFAULT
 };
 /// GEOSEARCHSTORE destination source ... \[STOREDIST\]: as GEOSEARCH, how many were stored; with STOREDIST
 /// their scores are the distances.
@@ -497,7 +495,6 @@ pub(super) static GEORADIUS: Command = Command {
         KeySpec::keyword("STORE", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::keyword("STOREDIST", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
     ],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::double("longitude"),
@@ -511,8 +508,8 @@ pub(super) static GEORADIUS: Command = Command {
         ORDER,
         STORE,
     ],
-    subcommands: &[],
     run: georadius,
+    ..Command::DEFAULT
 };
 /// GEORADIUS key longitude latitude radius unit \[WITHCOORD\] \[WITHDIST\] \[WITHHASH\] \[COUNT count
 /// \[ANY\]\] \[ASC|DESC\] \[STORE key|STOREDIST key\]: as GEOSEARCH or GEOSEARCHSTORE.
@@ -532,7 +529,6 @@ pub(super) static GEORADIUS_RO: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::double("longitude"),
@@ -545,8 +541,8 @@ pub(super) static GEORADIUS_RO: Command = Command {
         COUNT_LATER,
         ORDER,
     ],
-    subcommands: &[],
     run: georadius_ro,
+    ..Command::DEFAULT
 };
 /// GEORADIUS_RO key longitude latitude radius unit ...: as GEORADIUS, but it never stores.
 fn georadius_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -572,7 +568,6 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
         KeySpec::keyword("STORE", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::keyword("STOREDIST", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
     ],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("member"),
@@ -585,8 +580,8 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
         ORDER,
         STORE,
     ],
-    subcommands: &[],
     run: georadiusbymember,
+    ..Command::DEFAULT
 };
 /// GEORADIUSBYMEMBER key member radius unit ...: as GEORADIUS, around a member.
 fn georadiusbymember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -605,7 +600,6 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("member"),
@@ -617,8 +611,8 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
         COUNT,
         ORDER,
     ],
-    subcommands: &[],
     run: georadiusbymember_ro,
+    ..Command::DEFAULT
 };
 /// GEORADIUSBYMEMBER_RO key member radius unit ...: as GEORADIUSBYMEMBER, but it never stores.
 fn georadiusbymember_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -37,15 +37,14 @@ pub(super) static HEXPIRE: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::integer("seconds"),
         CONDITION,
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: hexpire,
+    ..Command::DEFAULT
 };
 /// HEXPIRE key seconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: for each field 1 when it was done,
 /// 0 when the condition does not hold, 2 when the time is over and the field was removed, -2 when there
@@ -240,8 +239,8 @@ pub(super) static HTTL: Command = Command {
         Arg::key("key", 0),
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: httl,
+    ..Command::DEFAULT
 };
 /// HTTL key FIELDS n field \[field ...\]: for each field seconds, rounded up, -1 when it does not expire,
 /// -2 when there is no such field.
@@ -319,13 +318,12 @@ pub(super) static HPERSIST: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: hpersist,
+    ..Command::DEFAULT
 };
 /// HPERSIST key FIELDS n field \[field ...\]: for each field 1 when it would have expired, -1 when it would
 /// not, -2 when there is no such field.

@@ -21,7 +21,6 @@ pub(super) static HGETEX: Command = Command {
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))
         .noting("RW and UPDATE because it changes the TTL")],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of(
@@ -37,8 +36,8 @@ pub(super) static HGETEX: Command = Command {
         .optional(),
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: hgetex,
+    ..Command::DEFAULT
 };
 /// HGETEX key \[EX s | PX ms | EXAT s | PXAT ms | PERSIST\] FIELDS n field \[field ...\]: an array of values and
 /// nulls. A time in the past removes the fields.
@@ -107,13 +106,12 @@ pub(super) static HGETDEL: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS"),
     ],
-    subcommands: &[],
     run: hgetdel,
+    ..Command::DEFAULT
 };
 /// HGETDEL key FIELDS n field \[field ...\]: an array of values and nulls.
 fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -153,7 +151,6 @@ pub(super) static HSETEX: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::HASH),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of("key-condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")])
@@ -180,8 +177,8 @@ pub(super) static HSETEX: Command = Command {
         )
         .token("FIELDS"),
     ],
-    subcommands: &[],
     run: hsetex,
+    ..Command::DEFAULT
 };
 /// HSETEX key \[NX | XX\] \[FNX | FXX\] \[EX s | PX ms | EXAT s | PXAT ms | KEEPTTL\] FIELDS n field value
 /// \[field value ...\]: 1 when all fields were set, 0 when a condition does not hold and none was. A time in

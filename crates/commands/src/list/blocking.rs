@@ -21,10 +21,9 @@ pub(super) static BLPOP: Command = Command {
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
-    subcommands: &[],
     run: blpop,
+    ..Command::DEFAULT
 };
 /// BLPOP key [key ...] timeout: the key and its first element, null after the timeout.
 fn blpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -75,7 +74,6 @@ pub(super) static BLMOVE: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
         KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
     ],
-    tips: &[],
     args: &[
         Arg::key("source", 0),
         Arg::key("destination", 1),
@@ -83,8 +81,8 @@ pub(super) static BLMOVE: Command = Command {
         Arg::one_of("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::double("timeout"),
     ],
-    subcommands: &[],
     run: blmove,
+    ..Command::DEFAULT
 };
 /// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: the element moved, null after the timeout.
 fn blmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -108,10 +106,9 @@ pub(super) static BRPOPLPUSH: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
         KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
     ],
-    tips: &[],
     args: &[Arg::key("source", 0), Arg::key("destination", 1), Arg::double("timeout")],
-    subcommands: &[],
     run: brpoplpush,
+    ..Command::DEFAULT
 };
 /// BRPOPLPUSH source destination timeout: BLMOVE source destination RIGHT LEFT timeout.
 fn brpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -141,7 +138,6 @@ pub(super) static BLMPOP: Command = Command {
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::LIST).union(Acl::BLOCKING),
     keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[
         Arg::double("timeout"),
         Arg::integer("numkeys"),
@@ -149,8 +145,8 @@ pub(super) static BLMPOP: Command = Command {
         Arg::one_of("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: blmpop,
+    ..Command::DEFAULT
 };
 /// BLMPOP timeout numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and its elements, null after the
 /// timeout.

@@ -18,15 +18,14 @@ pub(super) static LINSERT: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of("where", &[Arg::word("before", "BEFORE"), Arg::word("after", "AFTER")]),
         Arg::string("pivot"),
         Arg::string("element"),
     ],
-    subcommands: &[],
     run: linsert,
+    ..Command::DEFAULT
 };
 /// LINSERT key BEFORE|AFTER pivot element: the new length; 0 where there is no list, -1 where there is no
 /// pivot in it.
@@ -63,10 +62,9 @@ pub(super) static LREM: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("count"), Arg::string("element")],
-    subcommands: &[],
     run: lrem,
+    ..Command::DEFAULT
 };
 /// LREM key count element: how many went. The first `count`, the last `-count`, or all for 0.
 fn lrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -95,10 +93,9 @@ pub(super) static LSET: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("index"), Arg::string("element")],
-    subcommands: &[],
     run: lset,
+    ..Command::DEFAULT
 };
 /// LSET key index element.
 fn lset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -122,10 +119,9 @@ pub(super) static LTRIM: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")],
-    subcommands: &[],
     run: ltrim,
+    ..Command::DEFAULT
 };
 /// LTRIM key start stop. Many elements at once, or all, are freed in the background.
 fn ltrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -19,10 +19,9 @@ pub(super) static LLEN: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: llen,
+    ..Command::DEFAULT
 };
 /// LLEN key: the number of elements, 0 where there is no list.
 fn llen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -41,10 +40,9 @@ pub(super) static LRANGE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")],
-    subcommands: &[],
     run: lrange,
+    ..Command::DEFAULT
 };
 /// LRANGE key start stop: the elements there, both ends included.
 fn lrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -69,10 +67,9 @@ pub(super) static LINDEX: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("index")],
-    subcommands: &[],
     run: lindex,
+    ..Command::DEFAULT
 };
 /// LINDEX key index: the element there, null where there is none.
 fn lindex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -97,7 +94,6 @@ pub(super) static LPOS: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::LIST),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("element"),
@@ -105,8 +101,8 @@ pub(super) static LPOS: Command = Command {
         Arg::integer("num-matches").token("COUNT").optional(),
         Arg::integer("len").token("MAXLEN").optional(),
     ],
-    subcommands: &[],
     run: lpos,
+    ..Command::DEFAULT
 };
 /// LPOS key element \[RANK rank\] \[COUNT count\] \[MAXLEN len\]: the index of a match, null where there is none;
 /// with COUNT an array of them.

@@ -24,15 +24,14 @@ pub(super) static LMOVE: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
         KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
     ],
-    tips: &[],
     args: &[
         Arg::key("source", 0),
         Arg::key("destination", 1),
         Arg::one_of("wherefrom", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::one_of("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
     ],
-    subcommands: &[],
     run: lmove,
+    ..Command::DEFAULT
 };
 /// LMOVE source destination LEFT|RIGHT LEFT|RIGHT: the element moved, null where there is no source.
 fn lmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -56,10 +55,9 @@ pub(super) static RPOPLPUSH: Command = Command {
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
         KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
     ],
-    tips: &[],
     args: &[Arg::key("source", 0), Arg::key("destination", 1)],
-    subcommands: &[],
     run: rpoplpush,
+    ..Command::DEFAULT
 };
 /// RPOPLPUSH source destination: LMOVE source destination RIGHT LEFT.
 fn rpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -111,15 +109,14 @@ pub(super) static LMPOP: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
         Arg::one_of("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: lmpop,
+    ..Command::DEFAULT
 };
 /// LMPOP numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and the elements popped off the first list
 /// there is, null where there is none.

@@ -126,8 +126,8 @@ pub(super) static SINTER: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output_order"],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: sinter,
+    ..Command::DEFAULT
 };
 /// SINTER key [key ...]: a set.
 fn sinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -153,14 +153,13 @@ pub(super) static SINTERCARD: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SET),
     keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
         Arg::integer("limit").token("LIMIT").optional(),
     ],
-    subcommands: &[],
     run: sintercard,
+    ..Command::DEFAULT
 };
 /// SINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or limit if there are more.
 fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -204,10 +203,9 @@ pub(super) static SINTERSTORE: Command = Command {
         KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::from(2, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
     ],
-    tips: &[],
     args: &[Arg::key("destination", 0), Arg::key("key", 1).multiple()],
-    subcommands: &[],
     run: sinterstore,
+    ..Command::DEFAULT
 };
 /// SINTERSTORE destination key [key ...]: how many there are.
 fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -252,8 +250,8 @@ pub(super) static SUNION: Command = Command {
     keys: &[KeySpec::from(1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output_order"],
     args: &[Arg::key("key", 0).multiple()],
-    subcommands: &[],
     run: sunion,
+    ..Command::DEFAULT
 };
 /// SUNION key [key ...]: a set.
 fn sunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

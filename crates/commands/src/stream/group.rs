@@ -19,9 +19,6 @@ pub(super) static XGROUP: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[
         &XGROUP_CREATE,
         &XGROUP_SETID,
@@ -31,6 +28,7 @@ pub(super) static XGROUP: Command = Command {
         &XGROUP_HELP,
     ],
     run: xgroup,
+    ..Command::DEFAULT
 };
 /// XGROUP with a subcommand that there is not.
 fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -47,7 +45,6 @@ static XGROUP_CREATE: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("group"),
@@ -55,8 +52,8 @@ static XGROUP_CREATE: Command = Command {
         Arg::word("mkstream", "MKSTREAM").optional(),
         Arg::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
-    subcommands: &[],
     run: xgroup_create,
+    ..Command::DEFAULT
 };
 /// XGROUP CREATE key group id|$ \[MKSTREAM\] \[ENTRIESREAD count\].
 fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -96,15 +93,14 @@ static XGROUP_SETID: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("group"),
         Arg::one_of("id-selector", &[Arg::string("id"), Arg::word("new-id", "$")]),
         Arg::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
-    subcommands: &[],
     run: xgroup_setid,
+    ..Command::DEFAULT
 };
 /// XGROUP SETID key group id|$ \[ENTRIESREAD count\].
 fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -136,10 +132,9 @@ static XGROUP_DESTROY: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("group")],
-    subcommands: &[],
     run: xgroup_destroy,
+    ..Command::DEFAULT
 };
 /// XGROUP DESTROY key group: how many groups went.
 fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -166,10 +161,9 @@ static XGROUP_CREATECONSUMER: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("group"), Arg::string("consumer")],
-    subcommands: &[],
     run: xgroup_createconsumer,
+    ..Command::DEFAULT
 };
 /// XGROUP CREATECONSUMER key group consumer: 1 if there was none of that name.
 fn xgroup_createconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -192,10 +186,9 @@ static XGROUP_DELCONSUMER: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("group"), Arg::string("consumer")],
-    subcommands: &[],
     run: xgroup_delconsumer,
+    ..Command::DEFAULT
 };
 /// XGROUP DELCONSUMER key group consumer: how many entries were pending for it.
 fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -216,11 +209,8 @@ static XGROUP_HELP: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::STREAM,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: xgroup_help,
+    ..Command::DEFAULT
 };
 /// XGROUP HELP.
 fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {

@@ -19,11 +19,9 @@ pub(super) static XINFO: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&XINFO_STREAM, &XINFO_GROUPS, &XINFO_CONSUMERS, &XINFO_HELP],
     run: xinfo,
+    ..Command::DEFAULT
 };
 /// XINFO with a subcommand that there is not.
 fn xinfo(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -47,7 +45,6 @@ static XINFO_STREAM: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
     keys: &[KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::block(
@@ -56,8 +53,8 @@ static XINFO_STREAM: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: xinfo_stream,
+    ..Command::DEFAULT
 };
 /// XINFO STREAM key \[FULL \[COUNT count\]\]: a map. Redis keeps nodes in a radix tree and tells its size;
 /// here that many nodes and their ring are told.
@@ -203,10 +200,9 @@ static XINFO_GROUPS: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
     keys: &[KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: xinfo_groups,
+    ..Command::DEFAULT
 };
 /// XINFO GROUPS key: a map for each group, in the order of their names.
 fn xinfo_groups(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -238,8 +234,8 @@ static XINFO_CONSUMERS: Command = Command {
     keys: &[KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0), Arg::string("group")],
-    subcommands: &[],
     run: xinfo_consumers,
+    ..Command::DEFAULT
 };
 /// XINFO CONSUMERS key group: a map for each consumer, in the order of their names.
 fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -272,11 +268,8 @@ static XINFO_HELP: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::STREAM,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: xinfo_help,
+    ..Command::DEFAULT
 };
 /// XINFO HELP.
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {

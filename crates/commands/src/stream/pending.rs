@@ -22,10 +22,9 @@ pub(super) static XACK: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("group"), Arg::string("id").multiple()],
-    subcommands: &[],
     run: xack,
+    ..Command::DEFAULT
 };
 /// XACK key group id \[id ...\]: how many entries were pending and are not any more.
 fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -69,8 +68,8 @@ pub(super) static XPENDING: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: xpending,
+    ..Command::DEFAULT
 };
 /// XPENDING key group: how many entries, the first and the last ID, and how many each consumer has.
 /// XPENDING key group \[IDLE min-idle-time\] start end count \[consumer\]: one by one the ID, the consumer, the
@@ -197,8 +196,8 @@ pub(super) static XCLAIM: Command = Command {
         Arg::word("justid", "JUSTID").optional(),
         Arg::string("lastid").token("LASTID").optional(),
     ],
-    subcommands: &[],
     run: xclaim,
+    ..Command::DEFAULT
 };
 /// XCLAIM key group consumer min-idle-time id \[id ...\] \[IDLE ms\] \[TIME ms\] \[RETRYCOUNT count\] \[FORCE\]
 /// \[JUSTID\] \[LASTID id\]: the entries that are the consumer's now, or their IDs.
@@ -341,8 +340,8 @@ pub(super) static XAUTOCLAIM: Command = Command {
         Arg::integer("count").token("COUNT").optional(),
         Arg::word("justid", "JUSTID").optional(),
     ],
-    subcommands: &[],
     run: xautoclaim,
+    ..Command::DEFAULT
 };
 /// XAUTOCLAIM key group consumer min-idle-time start \[COUNT count\] \[JUSTID\]: where to go on, the entries
 /// that are the consumer's now or their IDs, and the IDs that were pending but deleted.

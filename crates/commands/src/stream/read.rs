@@ -22,10 +22,9 @@ pub(super) static XLEN: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: xlen,
+    ..Command::DEFAULT
 };
 /// XLEN key: the number of entries, 0 where there is no stream.
 fn xlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -44,15 +43,14 @@ pub(super) static XRANGE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("start"),
         Arg::string("end"),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: xrange,
+    ..Command::DEFAULT
 };
 /// XRANGE key start end \[COUNT count\]: the entries there, both ends included.
 fn xrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -76,15 +74,14 @@ pub(super) static XREVRANGE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("end"),
         Arg::string("start"),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: xrevrange,
+    ..Command::DEFAULT
 };
 /// XREVRANGE key end start \[COUNT count\]: the entries there, last first.
 fn xrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -156,15 +153,14 @@ pub(super) static XREAD: Command = Command {
     keys: &[
         KeySpec::keyword("STREAMS", 1, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS)).found_by(find_streams)
     ],
-    tips: &[],
     args: &[
         Arg::integer("count").token("COUNT").optional(),
         Arg::integer("milliseconds").token("BLOCK").optional(),
         Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
             .token("STREAMS"),
     ],
-    subcommands: &[],
     run: xread,
+    ..Command::DEFAULT
 };
 /// XREAD \[COUNT count\] \[BLOCK milliseconds\] STREAMS key [key ...] id [id ...]: per stream with entries
 /// above its ID, the key and those entries; null where there is none. `$` is the last ID there is, `+`
@@ -246,7 +242,6 @@ pub(super) static XREADGROUP: Command = Command {
     keys: &[
         KeySpec::keyword("STREAMS", 4, -1, 2, KeyFlags::RO.union(KeyFlags::ACCESS)).found_by(find_streams)
     ],
-    tips: &[],
     args: &[
         Arg::block("group-block", &[Arg::string("group"), Arg::string("consumer")]).token("GROUP"),
         Arg::integer("count").token("COUNT").optional(),
@@ -255,8 +250,8 @@ pub(super) static XREADGROUP: Command = Command {
         Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
             .token("STREAMS"),
     ],
-    subcommands: &[],
     run: xreadgroup,
+    ..Command::DEFAULT
 };
 /// XREADGROUP GROUP group consumer \[COUNT count\] \[BLOCK milliseconds\] \[NOACK\] STREAMS key \[key ...\] id
 /// \[id ...\]: per stream the key and its entries, null where there is none. With `>` entries that the group

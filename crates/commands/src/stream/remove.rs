@@ -19,10 +19,9 @@ pub(super) static XDEL: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("id").multiple()],
-    subcommands: &[],
     run: xdel,
+    ..Command::DEFAULT
 };
 /// XDEL key id \[id ...\]: how many entries went.
 fn xdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -52,10 +51,9 @@ pub(super) static XDELEX: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), CONDITION, IDS],
-    subcommands: &[],
     run: xdelex,
+    ..Command::DEFAULT
 };
 /// XDELEX key \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID 1 if its entry went, -1 if there
 /// was none, 2 if a group still needs it.
@@ -92,10 +90,9 @@ pub(super) static XACKDEL: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("group"), CONDITION, IDS],
-    subcommands: &[],
     run: xackdel,
+    ..Command::DEFAULT
 };
 /// XACKDEL key group \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID -1 if it was not pending in
 /// the group, 2 if it was and another group still needs its entry, else 1.

@@ -46,8 +46,8 @@ pub(super) static XADD: Command = Command {
         Arg::one_of("id-selector", &[Arg::word("auto-id", "*"), Arg::string("id")]),
         Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple(),
     ],
-    subcommands: &[],
     run: xadd,
+    ..Command::DEFAULT
 };
 /// XADD key \[NOMKSTREAM\] \[KEEPREF|DELREF|ACKED\] \[MAXLEN|MINID \[=|~\] threshold \[LIMIT count\]\] *|id field
 /// value \[field value ...\]: the new entry's ID; null where there is no stream and none may be made.
@@ -111,8 +111,8 @@ pub(super) static XTRIM: Command = Command {
             ],
         ),
     ],
-    subcommands: &[],
     run: xtrim,
+    ..Command::DEFAULT
 };
 /// XTRIM key MAXLEN|MINID \[=|~\] threshold \[LIMIT count\] \[KEEPREF|DELREF|ACKED\]: how many entries went.
 fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -150,15 +150,14 @@ pub(super) static XSETID: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STREAM),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("last-id"),
         Arg::integer("entries-added").token("ENTRIESADDED").since("7.0.0").optional(),
         Arg::string("max-deleted-id").token("MAXDELETEDID").since("7.0.0").optional(),
     ],
-    subcommands: &[],
     run: xsetid,
+    ..Command::DEFAULT
 };
 /// XSETID key last-id \[ENTRIESADDED count\] \[MAXDELETEDID id\].
 fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -66,10 +66,9 @@ pub(super) static DIGEST: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RO)],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: digest,
+    ..Command::DEFAULT
 };
 /// DIGEST key: sixteen hexadecimal digits, null when the key is absent.
 fn digest(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -93,7 +92,6 @@ pub(super) static DELEX: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE).union(KeyFlags::VARIABLE_FLAGS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of(
@@ -107,8 +105,8 @@ pub(super) static DELEX: Command = Command {
         )
         .optional(),
     ],
-    subcommands: &[],
     run: delex,
+    ..Command::DEFAULT
 };
 /// DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]: 1 when it was deleted, 0 when it is
 /// absent or the condition does not hold. Without a condition it deletes keys of all types.
@@ -142,10 +140,9 @@ pub(super) static DELIFEQ: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RM.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("value")],
-    subcommands: &[],
     run: delifeq,
+    ..Command::DEFAULT
 };
 /// DELIFEQ key value: 1 when it was deleted, 0 when it is absent or holds another string.
 fn delifeq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

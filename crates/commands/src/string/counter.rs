@@ -19,10 +19,9 @@ pub(super) static INCR: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: incr,
+    ..Command::DEFAULT
 };
 /// INCR key: the sum.
 fn incr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -50,10 +49,9 @@ pub(super) static INCRBY: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("increment")],
-    subcommands: &[],
     run: incrby,
+    ..Command::DEFAULT
 };
 /// INCRBY key increment: the sum.
 fn incrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -107,10 +105,9 @@ pub(super) static INCRBYFLOAT: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::double("increment")],
-    subcommands: &[],
     run: incrbyfloat,
+    ..Command::DEFAULT
 };
 /// INCRBYFLOAT key increment: the sum, computed with 64 bits of precision and stored as its text.
 fn incrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -169,7 +169,6 @@ pub(super) static INCREX: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::one_of(
@@ -193,8 +192,8 @@ pub(super) static INCREX: Command = Command {
         .optional(),
         Arg::word("enx", "ENX").optional(),
     ],
-    subcommands: &[],
     run: increx,
+    ..Command::DEFAULT
 };
 /// INCREX key [BYFLOAT increment | BYINT increment] [LBOUND bound] [UBOUND bound] [SATURATE] [EX s | PX ms |
 /// EXAT s | PXAT ms | PERSIST] [ENX]: an array of the number and what was added. What would leave the

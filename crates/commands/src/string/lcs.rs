@@ -22,7 +22,6 @@ pub(super) static LCS: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STRING),
     keys: &[KeySpec::range(1, 1, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key1", 0),
         Arg::key("key2", 0),
@@ -31,8 +30,8 @@ pub(super) static LCS: Command = Command {
         Arg::integer("min-match-len").token("MINMATCHLEN").optional(),
         Arg::word("withmatchlen", "WITHMATCHLEN").optional(),
     ],
-    subcommands: &[],
     run: lcs,
+    ..Command::DEFAULT
 };
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]: the subsequence, its length, or where its
 /// parts are in either string, last part first.

@@ -21,10 +21,9 @@ pub(super) static APPEND: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::string("value")],
-    subcommands: &[],
     run: append,
+    ..Command::DEFAULT
 };
 /// APPEND key value: the length it has then. O(1) amortised in the string's length.
 fn append(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -72,10 +71,9 @@ pub(super) static GETRANGE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("end")],
-    subcommands: &[],
     run: getrange,
+    ..Command::DEFAULT
 };
 /// GETRANGE key start end: the bytes from `start` to `end`, both included and counted from the end when
 /// negative.
@@ -128,10 +126,9 @@ pub(super) static SUBSTR: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("end")],
-    subcommands: &[],
     run: substr,
+    ..Command::DEFAULT
 };
 /// SUBSTR key start end: GETRANGE under its old name.
 fn substr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -148,10 +145,9 @@ pub(super) static SETRANGE: Command = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("offset"), Arg::string("value")],
-    subcommands: &[],
     run: setrange,
+    ..Command::DEFAULT
 };
 /// SETRANGE key offset value: the length it has then. Nothing happens where the value is empty.
 fn setrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -367,7 +367,6 @@ pub(super) static ZUNION: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
@@ -380,8 +379,8 @@ pub(super) static ZUNION: Command = Command {
         .optional(),
         Arg::word("withscores", "WITHSCORES").optional(),
     ],
-    subcommands: &[],
     run: zunion,
+    ..Command::DEFAULT
 };
 /// ZUNION numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\] \[WITHSCORES\]: members in
 /// order.
@@ -402,7 +401,6 @@ pub(super) static ZUNIONSTORE: Command = Command {
         KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
     ],
-    tips: &[],
     args: &[
         Arg::key("destination", 0),
         Arg::integer("numkeys"),
@@ -415,8 +413,8 @@ pub(super) static ZUNIONSTORE: Command = Command {
         .token("AGGREGATE")
         .optional(),
     ],
-    subcommands: &[],
     run: zunionstore,
+    ..Command::DEFAULT
 };
 /// ZUNIONSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]: how many
 /// there are.
@@ -460,14 +458,13 @@ pub(super) static ZINTERCARD: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
         Arg::integer("limit").token("LIMIT").optional(),
     ],
-    subcommands: &[],
     run: zintercard,
+    ..Command::DEFAULT
 };
 /// ZINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or limit if there are more.
 fn zintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -493,14 +490,13 @@ pub(super) static ZDIFF: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
         Arg::word("withscores", "WITHSCORES").optional(),
     ],
-    subcommands: &[],
     run: zdiff,
+    ..Command::DEFAULT
 };
 /// ZDIFF numkeys key [key ...] \[WITHSCORES\]: members in order.
 fn zdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -520,10 +516,9 @@ pub(super) static ZDIFFSTORE: Command = Command {
         KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
     ],
-    tips: &[],
     args: &[Arg::key("destination", 0), Arg::integer("numkeys"), Arg::key("key", 1).multiple()],
-    subcommands: &[],
     run: zdiffstore,
+    ..Command::DEFAULT
 };
 /// ZDIFFSTORE destination numkeys key [key ...]: how many there are.
 fn zdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

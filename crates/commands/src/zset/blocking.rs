@@ -18,10 +18,9 @@ pub(super) static BZPOPMIN: Command = Command {
     flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0).multiple(), Arg::double("timeout")],
-    subcommands: &[],
     run: bzpopmin,
+    ..Command::DEFAULT
 };
 /// BZPOPMIN key [key ...] timeout: the key, its lowest member and the score, null after the timeout.
 fn bzpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -66,7 +65,6 @@ pub(super) static BZMPOP: Command = Command {
     flags: Flags::WRITE.union(Flags::BLOCKING),
     acl: Acl::WRITE.union(Acl::SORTEDSET).union(Acl::BLOCKING),
     keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[
         Arg::double("timeout"),
         Arg::integer("numkeys"),
@@ -74,8 +72,8 @@ pub(super) static BZMPOP: Command = Command {
         Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: bzmpop,
+    ..Command::DEFAULT
 };
 /// BZMPOP timeout numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with scores, null
 /// after the timeout.

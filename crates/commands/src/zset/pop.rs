@@ -118,10 +118,9 @@ pub(super) static ZPOPMIN: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     acl: Acl::WRITE.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("count").optional()],
-    subcommands: &[],
     run: zpopmin,
+    ..Command::DEFAULT
 };
 /// ZPOPMIN key \[count\]: members and scores, lowest first; empty where the key is absent.
 fn zpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -163,15 +162,14 @@ pub(super) static ZMPOP: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::SORTEDSET),
     keys: &[KeySpec::counted(1, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
         Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: zmpop,
+    ..Command::DEFAULT
 };
 /// ZMPOP numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with scores, or null.
 fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -205,7 +205,6 @@ pub(super) static ZRANGE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("start"),
@@ -220,8 +219,8 @@ pub(super) static ZRANGE: Command = Command {
             .optional(),
         Arg::word("withscores", "WITHSCORES").optional(),
     ],
-    subcommands: &[],
     run: zrange,
+    ..Command::DEFAULT
 };
 /// ZRANGE key start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\] \[WITHSCORES\]: members in order.
 fn zrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -238,15 +237,14 @@ pub(super) static ZREVRANGE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::integer("start"),
         Arg::integer("stop"),
         Arg::word("withscores", "WITHSCORES").optional(),
     ],
-    subcommands: &[],
     run: zrevrange,
+    ..Command::DEFAULT
 };
 /// ZREVRANGE key start stop \[WITHSCORES\]: members, highest first.
 fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -265,7 +263,6 @@ pub(super) static ZRANGEBYSCORE: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::double("min"),
@@ -273,8 +270,8 @@ pub(super) static ZRANGEBYSCORE: Command = Command {
         Arg::word("withscores", "WITHSCORES").since("2.0.0").optional(),
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
     ],
-    subcommands: &[],
     run: zrangebyscore,
+    ..Command::DEFAULT
 };
 /// ZRANGEBYSCORE key min max \[WITHSCORES\] \[LIMIT offset count\]: members, lowest first.
 fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -312,15 +309,14 @@ pub(super) static ZRANGEBYLEX: Command = Command {
     flags: Flags::READONLY,
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[
         Arg::key("key", 0),
         Arg::string("min"),
         Arg::string("max"),
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
     ],
-    subcommands: &[],
     run: zrangebylex,
+    ..Command::DEFAULT
 };
 /// ZRANGEBYLEX key min max \[LIMIT offset count\]: members in order.
 fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -358,7 +354,6 @@ pub(super) static ZRANGESTORE: Command = Command {
         KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
         KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
     ],
-    tips: &[],
     args: &[
         Arg::key("dst", 0),
         Arg::key("src", 1),
@@ -368,8 +363,8 @@ pub(super) static ZRANGESTORE: Command = Command {
         Arg::word("rev", "REV").optional(),
         Arg::block("limit", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional(),
     ],
-    subcommands: &[],
     run: zrangestore,
+    ..Command::DEFAULT
 };
 /// ZRANGESTORE destination source start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\]: how many
 /// members were stored.
@@ -403,10 +398,9 @@ pub(super) static ZCOUNT: Command = Command {
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::double("min"), Arg::double("max")],
-    subcommands: &[],
     run: zcount,
+    ..Command::DEFAULT
 };
 /// ZCOUNT key min max: how many there are.
 fn zcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -443,10 +437,9 @@ pub(super) static ZREMRANGEBYRANK: Command = Command {
     flags: Flags::WRITE,
     acl: Acl::WRITE.union(Acl::SORTEDSET),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))],
-    tips: &[],
     args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")],
-    subcommands: &[],
     run: zremrangebyrank,
+    ..Command::DEFAULT
 };
 /// ZREMRANGEBYRANK key start stop: how many were removed.
 fn zremrangebyrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -42,9 +42,6 @@ static ACL: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[
         &ACL_CAT,
         &ACL_DELUSER,
@@ -61,6 +58,7 @@ static ACL: Command<Runner> = Command {
         &ACL_WHOAMI,
     ],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 /// What ACL answers where a subcommand with optional arguments has too many.
@@ -338,11 +336,8 @@ static ACL_USERS: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: CATEGORIES,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(acl_users),
+    ..Command::DEFAULT
 };
 /// ACL USERS.
 fn acl_users(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

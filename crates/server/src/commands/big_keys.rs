@@ -34,15 +34,14 @@ static BIGKEYS: Command<Runner> = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["request_policy:all_nodes", "nondeterministic_output"],
     args: &[
         Arg::one_of("measure", &[Arg::word("bytes", "BYTES"), Arg::word("elements", "ELEMENTS")]).optional(),
         Arg::string("type").token("TYPE").optional(),
         Arg::integer("count").token("COUNT").optional(),
     ],
-    subcommands: &[],
     run: Runner::Server(bigkeys),
+    ..Command::DEFAULT
 };
 /// BIGKEYS [BYTES | ELEMENTS] [TYPE type] [COUNT count]: a map. `keys` has the biggest first, each a map of its
 /// key, database, type, bytes and elements (0 for a string); `exact` is 1, or 0 where each may be up to a

@@ -29,9 +29,6 @@ static CLIENT: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[
         &CLIENT_CACHING,
         &CLIENT_CAPA,
@@ -55,6 +52,7 @@ static CLIENT: Command<Runner> = Command {
         &CLIENT_UNPAUSE,
     ],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static CLIENT_CAPA: Command<Runner> = Command {
@@ -66,11 +64,9 @@ static CLIENT_CAPA: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("capability").multiple()],
-    subcommands: &[],
     run: Runner::Server(client_capa),
+    ..Command::DEFAULT
 };
 /// CLIENT CAPA capability [...]: what is not known is passed over.
 fn client_capa(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -90,11 +86,9 @@ static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::one_of("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])],
-    subcommands: &[],
     run: Runner::Server(client_import_source),
+    ..Command::DEFAULT
 };
 /// CLIENT IMPORT-SOURCE ON|OFF: anything but OFF only while `import-mode` is on.
 fn client_import_source(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -115,11 +109,8 @@ static CLIENT_GETNAME: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(client_getname),
+    ..Command::DEFAULT
 };
 /// CLIENT GETNAME: null while the connection has no name.
 fn client_getname(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -141,11 +132,8 @@ static CLIENT_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(client_help),
+    ..Command::DEFAULT
 };
 /// CLIENT HELP.
 fn client_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -207,11 +195,8 @@ static CLIENT_ID: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(client_id),
+    ..Command::DEFAULT
 };
 /// CLIENT ID.
 fn client_id(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -228,11 +213,9 @@ static CLIENT_INFO: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["nondeterministic_output"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(client_info),
+    ..Command::DEFAULT
 };
 /// CLIENT INFO: the line CLIENT LIST has of this connection.
 fn client_info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -250,11 +233,9 @@ static CLIENT_NO_EVICT: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
-    keys: &[],
-    tips: &[],
     args: &[Arg::one_of("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])],
-    subcommands: &[],
     run: Runner::Server(client_no_evict),
+    ..Command::DEFAULT
 };
 /// CLIENT NO-EVICT ON|OFF.
 fn client_no_evict(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -281,11 +262,9 @@ static CLIENT_NO_TOUCH: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::one_of("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])],
-    subcommands: &[],
     run: Runner::Server(client_no_touch),
+    ..Command::DEFAULT
 };
 /// CLIENT NO-TOUCH ON|OFF.
 fn client_no_touch(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -304,14 +283,12 @@ static CLIENT_REPLY: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::one_of(
         "action",
         &[Arg::word("on", "ON"), Arg::word("off", "OFF"), Arg::word("skip", "SKIP")],
     )],
-    subcommands: &[],
     run: Runner::Server(client_reply),
+    ..Command::DEFAULT
 };
 /// CLIENT REPLY ON|OFF|SKIP: only ON answers.
 fn client_reply(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -337,14 +314,13 @@ static CLIENT_SETINFO: Command<Runner> = Command {
     arity: Arity::Exactly(4),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     args: &[Arg::one_of(
         "attr",
         &[Arg::string("libname").token("LIB-NAME"), Arg::string("libver").token("LIB-VER")],
     )],
-    subcommands: &[],
     run: Runner::Server(client_setinfo),
+    ..Command::DEFAULT
 };
 /// CLIENT SETINFO LIB-NAME|LIB-VER value.
 fn client_setinfo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -377,11 +353,10 @@ static CLIENT_SETNAME: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     args: &[Arg::string("connection-name")],
-    subcommands: &[],
     run: Runner::Server(client_setname),
+    ..Command::DEFAULT
 };
 /// CLIENT SETNAME name: an empty one takes the name away.
 fn client_setname(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -31,11 +31,8 @@ static ASKING: Command<Runner> = Command {
     arity: Arity::Exactly(1),
     flags: Flags::FAST,
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(disabled),
+    ..Command::DEFAULT
 };
 
 static READONLY: Command<Runner> = Command {
@@ -57,9 +54,6 @@ static CLUSTER: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[
         &CLUSTER_ADDSLOTS,
         &CLUSTER_ADDSLOTSRANGE,
@@ -91,6 +85,7 @@ static CLUSTER: Command<Runner> = Command {
         &CLUSTER_SLOTS,
     ],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 /// A subcommand; the administrative ones are dangerous.

@@ -31,9 +31,7 @@ static COMMAND: Command<Runner> = Command {
     arity: Arity::AtLeast(1),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["nondeterministic_output_order"],
-    args: &[],
     subcommands: &[
         &COMMAND_COUNT,
         &COMMAND_DOCS,
@@ -44,6 +42,7 @@ static COMMAND: Command<Runner> = Command {
         &COMMAND_LIST,
     ],
     run: Runner::Server(command),
+    ..Command::DEFAULT
 };
 /// COMMAND: COMMAND INFO of all commands.
 fn command(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -60,11 +59,8 @@ static COMMAND_COUNT: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(command_count),
+    ..Command::DEFAULT
 };
 /// COMMAND COUNT: subcommands do not count.
 fn command_count(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -81,11 +77,10 @@ static COMMAND_INFO: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["nondeterministic_output_order"],
     args: &[Arg::string("command-name").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(command_info),
+    ..Command::DEFAULT
 };
 /// COMMAND INFO [name ...]: null for a command that is not there.
 fn command_info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -215,11 +210,10 @@ static COMMAND_DOCS: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["nondeterministic_output_order"],
     args: &[Arg::string("command-name").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(command_docs),
+    ..Command::DEFAULT
 };
 /// COMMAND DOCS [name ...]: a map that leaves out what is not there.
 fn command_docs(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -345,11 +339,9 @@ static COMMAND_GETKEYS: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("command"), Arg::string("arg").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(command_getkeys),
+    ..Command::DEFAULT
 };
 /// COMMAND GETKEYS command [arg ...].
 fn command_getkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -369,11 +361,9 @@ static COMMAND_GETKEYSANDFLAGS: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("command"), Arg::string("arg").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(command_getkeysandflags),
+    ..Command::DEFAULT
 };
 /// COMMAND GETKEYSANDFLAGS command [arg ...].
 fn command_getkeysandflags(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -397,7 +387,6 @@ static COMMAND_LIST: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["nondeterministic_output_order"],
     args: &[Arg::one_of(
         "filterby",
@@ -409,8 +398,8 @@ static COMMAND_LIST: Command<Runner> = Command {
     )
     .token("FILTERBY")
     .optional()],
-    subcommands: &[],
     run: Runner::Server(command_list),
+    ..Command::DEFAULT
 };
 /// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]: subcommands too.
 fn command_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -451,11 +440,8 @@ static COMMAND_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(command_help),
+    ..Command::DEFAULT
 };
 /// COMMAND HELP.
 fn command_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -38,11 +38,9 @@ static CONFIG: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&CONFIG_GET, &CONFIG_HELP, &CONFIG_RESETSTAT, &CONFIG_REWRITE, &CONFIG_SET],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static CONFIG_GET: Command<Runner> = Command {
@@ -54,11 +52,9 @@ static CONFIG_GET: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("parameter").multiple()],
-    subcommands: &[],
     run: Runner::Server(config_get),
+    ..Command::DEFAULT
 };
 /// CONFIG GET pattern [pattern ...]: a map.
 fn config_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -81,11 +77,10 @@ static CONFIG_SET: Command<Runner> = Command {
     arity: Arity::AtLeast(4),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     args: &[Arg::block("data", &[Arg::string("parameter"), Arg::string("value")]).multiple()],
-    subcommands: &[],
     run: Runner::Server(config_set),
+    ..Command::DEFAULT
 };
 /// CONFIG SET name value [name value ...].
 fn config_set(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -201,11 +196,9 @@ static CONFIG_RESETSTAT: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(config_resetstat),
+    ..Command::DEFAULT
 };
 /// CONFIG RESETSTAT.
 fn config_resetstat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -236,11 +229,9 @@ static CONFIG_REWRITE: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(config_rewrite),
+    ..Command::DEFAULT
 };
 /// CONFIG REWRITE. Writes a file on the I/O thread: it is an operator's rare wish, and a few kilobytes.
 fn config_rewrite(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -271,11 +262,8 @@ static CONFIG_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(config_help),
+    ..Command::DEFAULT
 };
 /// CONFIG HELP.
 fn config_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

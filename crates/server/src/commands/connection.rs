@@ -30,11 +30,9 @@ static AUTH: Command<Runner> = Command {
         .union(Flags::NO_AUTH)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("username").since("6.0.0").optional(), Arg::string("password")],
-    subcommands: &[],
     run: Runner::Server(auth),
+    ..Command::DEFAULT
 };
 /// AUTH [username] password.
 fn auth(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -76,11 +74,9 @@ static ECHO: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("message")],
-    subcommands: &[],
     run: Runner::Server(echo),
+    ..Command::DEFAULT
 };
 /// ECHO message.
 fn echo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -102,8 +98,6 @@ static HELLO: Command<Runner> = Command {
         .union(Flags::NO_AUTH)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::block(
         "arguments",
         &[
@@ -113,8 +107,8 @@ static HELLO: Command<Runner> = Command {
         ],
     )
     .optional()],
-    subcommands: &[],
     run: Runner::Server(hello),
+    ..Command::DEFAULT
 };
 /// HELLO [protover [AUTH username password] [SETNAME name]].
 fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -191,11 +185,10 @@ static PING: Command<Runner> = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::FAST,
     acl: Acl::CONNECTION,
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::string("message").optional()],
-    subcommands: &[],
     run: Runner::Server(ping),
+    ..Command::DEFAULT
 };
 /// PING [message].
 fn ping(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -227,11 +220,8 @@ static QUIT: Command<Runner> = Command {
         .union(Flags::NO_AUTH)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(quit),
+    ..Command::DEFAULT
 };
 /// QUIT: says OK and closes.
 fn quit(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -254,11 +244,8 @@ static RESET: Command<Runner> = Command {
         .union(Flags::NO_AUTH)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(reset),
+    ..Command::DEFAULT
 };
 /// RESET: the connection as it was when it was opened.
 fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -297,11 +284,9 @@ static SELECT: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::integer("index")],
-    subcommands: &[],
     run: Runner::Server(select),
+    ..Command::DEFAULT
 };
 /// SELECT index.
 fn select(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

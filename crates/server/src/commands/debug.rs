@@ -42,11 +42,8 @@ static DEBUG: Command<Runner> = Command {
         .union(Flags::STALE)
         .union(Flags::INTERNAL),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(debug),
+    ..Command::DEFAULT
 };
 /// DEBUG subcommand [argument ...].
 fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

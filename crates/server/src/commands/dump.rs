@@ -27,8 +27,8 @@ static DUMP: Command<Runner> = Command {
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     tips: &["nondeterministic_output"],
     args: &[Arg::key("key", 0)],
-    subcommands: &[],
     run: Runner::Data(dump),
+    ..Command::DEFAULT
 };
 /// DUMP key: the payload, or nil when the key is absent. Neither expiry nor access clock is in it.
 fn dump(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -66,10 +66,9 @@ static RESTORE: Command<Runner> = Command {
     flags: Flags::WRITE.union(Flags::DENYOOM),
     acl: Acl::KEYSPACE.union(Acl::WRITE).union(Acl::DANGEROUS),
     keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))],
-    tips: &[],
     args: RESTORE_ARGS,
-    subcommands: &[],
     run: Runner::Data(restore),
+    ..Command::DEFAULT
 };
 /// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds | FREQ frequency]: OK. A key whose time is
 /// over already is not created; what REPLACE would have replaced goes all the same.

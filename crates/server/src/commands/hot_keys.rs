@@ -36,11 +36,9 @@ static HOTKEYS: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&HOTKEYS_GET, &HOTKEYS_HELP, &HOTKEYS_RESET, &HOTKEYS_START, &HOTKEYS_STOP],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static HOTKEYS_GET: Command<Runner> = Command {
@@ -52,11 +50,9 @@ static HOTKEYS_GET: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "nondeterministic_output"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(hotkeys_get),
+    ..Command::DEFAULT
 };
 /// HOTKEYS GET: an array with one map where there is a session. Times and bytes of a key are what is certain of
 /// them; with SAMPLE they are those of the sampled commands. Else, with `hotkeys-top-k`, an array with a map for
@@ -144,11 +140,8 @@ static HOTKEYS_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(hotkeys_help),
+    ..Command::DEFAULT
 };
 /// HOTKEYS HELP.
 fn hotkeys_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -184,11 +177,9 @@ static HOTKEYS_RESET: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(hotkeys_reset),
+    ..Command::DEFAULT
 };
 /// HOTKEYS RESET: OK.
 fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -208,7 +199,6 @@ static HOTKEYS_START: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     args: &[
         Arg::block(
@@ -223,8 +213,8 @@ static HOTKEYS_START: Command<Runner> = Command {
             .token("SLOTS")
             .optional(),
     ],
-    subcommands: &[],
     run: Runner::Server(hotkeys_start),
+    ..Command::DEFAULT
 };
 /// HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]: OK. SLOTS is for servers
 /// that have some of the slots.

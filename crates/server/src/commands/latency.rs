@@ -25,9 +25,6 @@ static LATENCY: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[
         &LATENCY_DOCTOR,
         &LATENCY_END_TO_END,
@@ -39,6 +36,7 @@ static LATENCY: Command<Runner> = Command {
         &LATENCY_RESET,
     ],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static LATENCY_HELP: Command<Runner> = Command {
@@ -50,11 +48,8 @@ static LATENCY_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(latency_help),
+    ..Command::DEFAULT
 };
 /// LATENCY HELP.
 fn latency_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -89,11 +84,10 @@ static LATENCY_HISTOGRAM: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     args: &[Arg::string("command").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(latency_histogram),
+    ..Command::DEFAULT
 };
 /// LATENCY HISTOGRAM [command ...]: unknown commands are passed over, a container stands for its subcommands.
 fn latency_histogram(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -159,11 +153,9 @@ static LATENCY_DOCTOR: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(latency_doctor),
+    ..Command::DEFAULT
 };
 /// LATENCY DOCTOR.
 fn latency_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -189,11 +181,10 @@ static LATENCY_GRAPH: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     args: &[Arg::string("event")],
-    subcommands: &[],
     run: Runner::Server(latency_graph),
+    ..Command::DEFAULT
 };
 /// LATENCY GRAPH event.
 fn latency_graph(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -252,11 +243,10 @@ static LATENCY_RESET: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: FLAGS,
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
     args: &[Arg::string("event").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(latency_reset),
+    ..Command::DEFAULT
 };
 /// LATENCY RESET [event ...]: how many of them had samples.
 fn latency_reset(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

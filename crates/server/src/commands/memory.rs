@@ -24,9 +24,6 @@ static MEMORY: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[
         &MEMORY_DOCTOR,
         &MEMORY_HELP,
@@ -36,6 +33,7 @@ static MEMORY: Command<Runner> = Command {
         &MEMORY_USAGE,
     ],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 /// MEMORY USAGE is a data command: it needs its key's lock and nothing of the server.
@@ -50,11 +48,9 @@ static MEMORY_DOCTOR: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(memory_doctor),
+    ..Command::DEFAULT
 };
 /// MEMORY DOCTOR.
 fn memory_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -78,11 +74,8 @@ static MEMORY_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(memory_help),
+    ..Command::DEFAULT
 };
 /// MEMORY HELP.
 fn memory_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -112,11 +105,9 @@ static MEMORY_MALLOC_STATS: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(memory_malloc_stats),
+    ..Command::DEFAULT
 };
 /// MEMORY MALLOC-STATS.
 fn memory_malloc_stats(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -133,11 +124,9 @@ static MEMORY_PURGE: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(memory_purge),
+    ..Command::DEFAULT
 };
 /// MEMORY PURGE.
 fn memory_purge(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -155,11 +144,9 @@ static MEMORY_STATS: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(memory_stats),
+    ..Command::DEFAULT
 };
 /// MEMORY STATS: Redis' fields in its order. What Saker has no memory for is 0.
 fn memory_stats(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -72,8 +72,8 @@ static MIGRATE: Command<Runner> = Command {
         .optional(),
         Arg::key("keys", 1).shown_as("key").token("KEYS").since("3.0.6").optional().multiple(),
     ],
-    subcommands: &[],
     run: Runner::Server(migrate),
+    ..Command::DEFAULT
 };
 /// MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password] [KEYS key ...]:
 /// OK, or NOKEY when none of the keys is there. After an error those keys are gone that the target took.

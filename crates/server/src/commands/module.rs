@@ -19,11 +19,9 @@ static MODULE: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&MODULE_HELP, &MODULE_LIST],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static MODULE_LIST: Command<Runner> = Command {
@@ -35,11 +33,9 @@ static MODULE_LIST: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["nondeterministic_output_order"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(module_list),
+    ..Command::DEFAULT
 };
 /// MODULE LIST: an empty array.
 fn module_list(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

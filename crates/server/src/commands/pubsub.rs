@@ -99,11 +99,9 @@ static SUBSCRIBE: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("channel").multiple()],
-    subcommands: &[],
     run: Runner::Server(subscribe),
+    ..Command::DEFAULT
 };
 /// SUBSCRIBE channel [channel …].
 fn subscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -148,11 +146,9 @@ static UNSUBSCRIBE: Command<Runner> = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("channel").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(unsubscribe),
+    ..Command::DEFAULT
 };
 /// UNSUBSCRIBE [channel …].
 fn unsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -198,11 +194,9 @@ static PUBLISH: Command<Runner> = Command {
         .union(Flags::FAST)
         .union(Flags::MAY_REPLICATE),
     acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("channel"), Arg::string("message")],
-    subcommands: &[],
     run: Runner::Server(publish),
+    ..Command::DEFAULT
 };
 /// PUBLISH channel message: how many get it.
 fn publish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -233,9 +227,6 @@ static PUBSUB: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[
         &PUBSUB_CHANNELS,
         &PUBSUB_HELP,
@@ -245,6 +236,7 @@ static PUBSUB: Command<Runner> = Command {
         &PUBSUB_SHARDNUMSUB,
     ],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static PUBSUB_CHANNELS: Command<Runner> = Command {
@@ -256,11 +248,9 @@ static PUBSUB_CHANNELS: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::pattern("pattern").optional()],
-    subcommands: &[],
     run: Runner::Server(pubsub_channels),
+    ..Command::DEFAULT
 };
 /// PUBSUB CHANNELS [pattern].
 fn pubsub_channels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -276,11 +266,9 @@ static PUBSUB_NUMSUB: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
     args: &[Arg::string("channel").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(pubsub_numsub),
+    ..Command::DEFAULT
 };
 /// PUBSUB NUMSUB [channel …]: pairs, as a flat array.
 fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -296,11 +284,8 @@ static PUBSUB_NUMPAT: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::PUBSUB,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(pubsub_numpat),
+    ..Command::DEFAULT
 };
 /// PUBSUB NUMPAT.
 fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -342,11 +327,8 @@ static PUBSUB_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(pubsub_help),
+    ..Command::DEFAULT
 };
 /// PUBSUB HELP.
 fn pubsub_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

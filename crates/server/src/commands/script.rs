@@ -19,11 +19,9 @@ static SCRIPT: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&SCRIPT_EXISTS, &SCRIPT_FLUSH, &SCRIPT_HELP, &SCRIPT_KILL],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static SCRIPT_EXISTS: Command<Runner> = Command {
@@ -35,11 +33,10 @@ static SCRIPT_EXISTS: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT,
     acl: Acl::SCRIPTING,
-    keys: &[],
     tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
     args: &[Arg::string("sha1").multiple()],
-    subcommands: &[],
     run: Runner::Server(script_exists),
+    ..Command::DEFAULT
 };
 /// SCRIPT EXISTS sha1 [sha1 ...]: 0 for each.
 fn script_exists(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -20,11 +20,10 @@ static INFO: Command<Runner> = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::DANGEROUS,
-    keys: &[],
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     args: &[Arg::string("section").optional().multiple()],
-    subcommands: &[],
     run: Runner::Server(info),
+    ..Command::DEFAULT
 };
 /// INFO [section ...].
 fn info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -44,11 +43,9 @@ static LASTSAVE: Command<Runner> = Command {
     arity: Arity::Exactly(1),
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
     tips: &["nondeterministic_output"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(lastsave),
+    ..Command::DEFAULT
 };
 /// LASTSAVE: Unix seconds; of the start, where nothing was saved since.
 fn lastsave(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -65,11 +62,9 @@ static LOLWUT: Command<Runner> = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::READONLY.union(Flags::FAST),
     acl: Acl::READ,
-    keys: &[],
-    tips: &[],
     args: &[Arg::integer("version").token("VERSION").optional()],
-    subcommands: &[],
     run: Runner::Server(lolwut),
+    ..Command::DEFAULT
 };
 /// LOLWUT [VERSION version [arguments]]: a falcon, and the version behind it.
 fn lolwut(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -99,11 +94,8 @@ static ROLE: Command<Runner> = Command {
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(role),
+    ..Command::DEFAULT
 };
 /// ROLE: a primary, whose stream of changes nobody follows: it is at offset 0 and has no replicas.
 fn role(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -128,16 +120,14 @@ static SHUTDOWN: Command<Runner> = Command {
         .union(Flags::NO_MULTI)
         .union(Flags::ALLOW_BUSY),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    keys: &[],
-    tips: &[],
     args: &[
         Arg::one_of("save-selector", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
         Arg::word("now", "NOW").since("7.0.0").optional(),
         Arg::word("force", "FORCE").since("7.0.0").optional(),
         Arg::word("abort", "ABORT").since("7.0.0").optional(),
     ],
-    subcommands: &[],
     run: Runner::Server(shutdown),
+    ..Command::DEFAULT
 };
 /// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: no reply, the connection ends with the server.
 fn shutdown(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -185,11 +175,9 @@ static TIME: Command<Runner> = Command {
     arity: Arity::Exactly(1),
     flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
     acl: Acl::empty(),
-    keys: &[],
     tips: &["nondeterministic_output"],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(time),
+    ..Command::DEFAULT
 };
 /// TIME: seconds and microseconds.
 fn time(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

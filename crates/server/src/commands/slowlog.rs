@@ -30,11 +30,9 @@ static COMMANDLOG: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&COMMANDLOG_GET, &COMMANDLOG_HELP, &COMMANDLOG_LEN, &COMMANDLOG_RESET],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 /// Argument `at` as the kind of a log.
@@ -85,11 +83,10 @@ static COMMANDLOG_GET: Command<Runner> = Command {
     arity: Arity::Exactly(4),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "nondeterministic_output"],
     args: &[Arg::integer("count"), TYPE],
-    subcommands: &[],
     run: Runner::Server(commandlog_get),
+    ..Command::DEFAULT
 };
 /// COMMANDLOG GET count type.
 fn commandlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -107,11 +104,8 @@ static COMMANDLOG_HELP: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(commandlog_help),
+    ..Command::DEFAULT
 };
 /// COMMANDLOG HELP.
 fn commandlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -143,11 +137,10 @@ static COMMANDLOG_LEN: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
     args: &[TYPE],
-    subcommands: &[],
     run: Runner::Server(commandlog_len),
+    ..Command::DEFAULT
 };
 /// COMMANDLOG LEN type.
 fn commandlog_len(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -165,11 +158,10 @@ static COMMANDLOG_RESET: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: FLAGS,
     acl: ACL,
-    keys: &[],
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     args: &[TYPE],
-    subcommands: &[],
     run: Runner::Server(commandlog_reset),
+    ..Command::DEFAULT
 };
 /// COMMANDLOG RESET type.
 fn commandlog_reset(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -187,11 +179,9 @@ static SLOWLOG: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    keys: &[],
-    tips: &[],
-    args: &[],
     subcommands: &[&SLOWLOG_GET, &SLOWLOG_HELP, &SLOWLOG_LEN, &SLOWLOG_RESET],
     run: Runner::Server(super::container),
+    ..Command::DEFAULT
 };
 
 static SLOWLOG_GET: Command<Runner> = Command {

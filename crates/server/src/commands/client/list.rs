@@ -39,7 +39,6 @@ pub(super) static CLIENT_LIST: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
-    keys: &[],
     tips: &["nondeterministic_output"],
     args: &[
         Arg::one_of(
@@ -72,8 +71,8 @@ pub(super) static CLIENT_LIST: Command<Runner> = Command {
         Arg::string("capa").token("CAPA").since("9.0.0").optional(),
         Arg::string("ip").token("IP").since("9.0.0").optional(),
     ],
-    subcommands: &[],
     run: Runner::Server(client_list),
+    ..Command::DEFAULT
 };
 /// CLIENT LIST [filter ...]: those that all filters fit.
 fn client_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -207,8 +206,6 @@ pub(super) static CLIENT_KILL: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
-    keys: &[],
-    tips: &[],
     args: &[Arg::one_of(
         "filter",
         &[
@@ -250,8 +247,8 @@ pub(super) static CLIENT_KILL: Command<Runner> = Command {
             .multiple(),
         ],
     )],
-    subcommands: &[],
     run: Runner::Server(client_kill),
+    ..Command::DEFAULT
 };
 /// CLIENT KILL addr, or CLIENT KILL with filters, all of which must fit.
 fn client_kill(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -27,16 +27,14 @@ pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
-    keys: &[],
-    tips: &[],
     args: &[
         Arg::integer("timeout"),
         Arg::one_of("mode", &[Arg::word("write", "WRITE"), Arg::word("all", "ALL")])
             .since("6.2.0")
             .optional(),
     ],
-    subcommands: &[],
     run: Runner::Server(client_pause),
+    ..Command::DEFAULT
 };
 /// CLIENT PAUSE timeout [WRITE|ALL]: a longer or stricter pause already in force stays.
 fn client_pause(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -76,11 +74,8 @@ pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(client_unpause),
+    ..Command::DEFAULT
 };
 /// CLIENT UNPAUSE.
 fn client_unpause(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -99,15 +94,13 @@ pub(super) static CLIENT_UNBLOCK: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::ADMIN.union(Acl::DANGEROUS).union(Acl::CONNECTION),
-    keys: &[],
-    tips: &[],
     args: &[
         Arg::integer("client-id"),
         Arg::one_of("unblock-type", &[Arg::word("timeout", "TIMEOUT"), Arg::word("error", "ERROR")])
             .optional(),
     ],
-    subcommands: &[],
     run: Runner::Server(client_unblock),
+    ..Command::DEFAULT
 };
 /// CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: 1 if the client waited and waits no more.
 fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

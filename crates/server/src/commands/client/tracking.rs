@@ -18,8 +18,6 @@ pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[
         Arg::one_of("status", &[Arg::word("on", "ON"), Arg::word("off", "OFF")]),
         Arg::integer("client-id").token("REDIRECT").optional(),
@@ -29,8 +27,8 @@ pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
         Arg::word("optout", "OPTOUT").optional(),
         Arg::word("noloop", "NOLOOP").optional(),
     ],
-    subcommands: &[],
     run: Runner::Server(client_tracking),
+    ..Command::DEFAULT
 };
 /// CLIENT TRACKING ON|OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP].
 fn client_tracking(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -178,11 +176,9 @@ pub(super) static CLIENT_CACHING: Command<Runner> = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
     args: &[Arg::one_of("mode", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])],
-    subcommands: &[],
     run: Runner::Server(client_caching),
+    ..Command::DEFAULT
 };
 /// CLIENT CACHING YES|NO.
 fn client_caching(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -223,11 +219,8 @@ pub(super) static CLIENT_TRACKINGINFO: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(client_trackinginfo),
+    ..Command::DEFAULT
 };
 /// CLIENT TRACKINGINFO: flags, redirection, prefixes.
 fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
@@ -270,11 +263,8 @@ pub(super) static CLIENT_GETREDIR: Command<Runner> = Command {
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     acl: Acl::CONNECTION,
-    keys: &[],
-    tips: &[],
-    args: &[],
-    subcommands: &[],
     run: Runner::Server(client_getredir),
+    ..Command::DEFAULT
 };
 /// CLIENT GETREDIR: 0 for the connection itself, -1 if it does not track.
 fn client_getredir(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
