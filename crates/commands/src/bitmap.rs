@@ -62,7 +62,7 @@ static SETBIT: Command = Command {
     group: Group::Bitmap,
     complexity: "O(1)",
     arity: Arity::Exactly(4),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::SHORT),
     acl: Acl::WRITE.union(Acl::BITMAP),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
     args: &[Arg::key("key", 0), Arg::integer("offset"), Arg::integer("value")],

@@ -127,7 +127,7 @@ static GEODIST: Command = Command {
     group: Group::Geo,
     complexity: "O(1)",
     arity: Arity::AtLeast(4),
-    flags: Flags::READONLY,
+    flags: Flags::READONLY.union(Flags::SHORT),
     acl: Acl::READ.union(Acl::GEO),
     keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
     args: &[Arg::key("key", 0), Arg::string("member1"), Arg::string("member2"), UNIT.optional()],

@@ -110,7 +110,7 @@ static SET: Command = Command {
     group: Group::String,
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::SHORT),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(
         1,
@@ -322,7 +322,7 @@ static SETEX: Command = Command {
     group: Group::String,
     complexity: "O(1)",
     arity: Arity::Exactly(4),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::SHORT),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))],
     args: &[Arg::key("key", 0), Arg::integer("seconds"), Arg::string("value")],

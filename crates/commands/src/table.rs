@@ -366,6 +366,18 @@ bitflags! {
         const PATTERN_KEYS = 1 << 20;
         /// For servers among themselves and for tests, which COMMAND DOCS marks as `syscmd`.
         const INTERNAL = 1 << 21;
+        /// Begins or ends subscriptions: its replies are messages, which no client silences.
+        const SUBSCRIPTION = 1 << 22;
+        /// Not about subscriptions, yet allowed for subscribers that speak RESP2.
+        const FOR_SUBSCRIBERS = 1 << 23;
+        /// Runs at once where a transaction is being queued.
+        const UNQUEUED = 1 << 24;
+        /// Looks at how a key is kept, which is no use of the key.
+        const INSPECTS_KEYS = 1 << 25;
+        /// One call with few arguments cannot take long by itself, though Redis does not call it fast.
+        const SHORT = 1 << 26;
+        /// Leaves what CLIENT CACHING gave to the command behind it.
+        const KEEPS_CACHING = 1 << 27;
     }
 
     /// Access-control categories, in the order Redis lists them.
@@ -443,10 +455,23 @@ bitflags! {
     }
 }
 
+impl Flags {
+    /// What COMMAND INFO does not name.
+    const UNNAMED: Self = Self::EXCLUSIVE
+        .union(Self::PATTERN_KEYS)
+        .union(Self::MAY_REPLICATE)
+        .union(Self::INTERNAL)
+        .union(Self::SUBSCRIPTION)
+        .union(Self::FOR_SUBSCRIBERS)
+        .union(Self::UNQUEUED)
+        .union(Self::INSPECTS_KEYS)
+        .union(Self::SHORT)
+        .union(Self::KEEPS_CACHING);
+}
+
 /// Names as COMMAND INFO writes them: lower case, in the order of the bits.
 pub fn flag_names(flags: Flags) -> impl Iterator<Item = String> {
-    let own = Flags::EXCLUSIVE | Flags::PATTERN_KEYS | Flags::MAY_REPLICATE | Flags::INTERNAL;
-    (flags - own).iter_names().map(|(name, _)| name.to_ascii_lowercase())
+    (flags - Flags::UNNAMED).iter_names().map(|(name, _)| name.to_ascii_lowercase())
 }
 
 /// Category names as COMMAND INFO writes them, with their `@`.

@@ -4,7 +4,7 @@ use structures::entry::{Entry, View};
 use structures::table::{Place, Table};
 
 use crate::big_keys::BigIndex;
-use crate::key::{Hasher, position_of};
+use crate::key::{Hasher, Key, position_of};
 use crate::object::Object;
 use crate::sizes::SizeMark;
 
@@ -73,6 +73,12 @@ struct Rare {
 const _: () = assert!(size_of::<Shard>() <= 60);
 
 impl Shard {
+    /// Whether a key of this shard exists and has not expired at `now_ms`. It is left as it is. O(1).
+    pub fn is_live(&self, db: usize, key: Key<'_>, now_ms: i64) -> bool {
+        let entry = self.db(db).map(Db::table).and_then(|table| table.get(key.position(), key.bytes));
+        entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms))
+    }
+
     /// An empty shard, number `number` of its keyspace.
     pub fn new(number: usize) -> Self {
         Self { first: Db { table: Table::staggered(number) }, rare: None }

@@ -17,7 +17,7 @@
 //! counter is below 255, then the minutes since its last use; under TTL how early it expires.
 //! Source: "Key eviction", redis.io/docs; the policy's names and options are Redis'.
 
-use crate::db::KeyEntry;
+use crate::db::{KeyEntry, Shard};
 use crate::key::{Key, SHARD_COUNT};
 use crate::keyspace::Keyspace;
 use crate::view::Access;
@@ -131,7 +131,7 @@ impl Evictor {
         keyspace: &Keyspace,
         criteria: &Criteria,
         mut draw: impl FnMut() -> u64,
-        mut settle: impl FnMut(&Evicted),
+        mut settle: impl FnMut(&mut Shard, &Evicted),
     ) -> Option<Evicted> {
         if criteria.policy.rank == Rank::Random {
             return evict_any(keyspace, criteria.policy, draw, settle);
@@ -206,7 +206,7 @@ impl Evictor {
         keyspace: &Keyspace,
         criteria: &Criteria,
         best: Candidate,
-        settle: &mut impl FnMut(&Evicted),
+        settle: &mut impl FnMut(&mut Shard, &Evicted),
     ) -> Option<Evicted> {
         let key = Key { bytes: &best.key, hash: best.hash };
         let mut guard = keyspace.lock(key.shard());
@@ -226,7 +226,7 @@ impl Evictor {
         let entry = table.remove(place);
         keyspace.removed(&mut guard, best.db, &entry);
         let evicted = Evicted { db: best.db, followed, entry };
-        settle(&evicted);
+        settle(&mut guard, &evicted);
         Some(evicted)
     }
 }
@@ -236,7 +236,7 @@ fn evict_any(
     keyspace: &Keyspace,
     policy: Policy,
     mut draw: impl FnMut() -> u64,
-    mut settle: impl FnMut(&Evicted),
+    mut settle: impl FnMut(&mut Shard, &Evicted),
 ) -> Option<Evicted> {
     let first = (draw() % SHARD_COUNT as u64) as usize;
     for shard in (first..SHARD_COUNT).chain(0..first) {
@@ -261,7 +261,7 @@ fn evict_any(
         let entry = table.remove(place);
         keyspace.removed(&mut guard, db, &entry);
         let evicted = Evicted { db, followed, entry };
-        settle(&evicted);
+        settle(&mut guard, &evicted);
         return Some(evicted);
     }
     None
@@ -306,7 +306,7 @@ mod tests {
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria(policy);
         std::iter::from_fn(|| {
-            let gone = evictor.evict(keyspace, &criteria, &mut draw, |_| {})?;
+            let gone = evictor.evict(keyspace, &criteria, &mut draw, |_, _| {})?;
             Some((gone.db, String::from_utf8_lossy(gone.entry.key()).into_owned()))
         })
         .collect()
@@ -358,7 +358,7 @@ mod tests {
         }
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria("allkeys-lru");
-        evictor.evict(&keyspace, &criteria, &mut draw, |_| {}).expect("a key");
+        evictor.evict(&keyspace, &criteria, &mut draw, |_, _| {}).expect("a key");
         let key = keyspace.hasher().key(b"k1");
         let mut guard = keyspace.lock(key.shard());
         let table = &mut guard.db_mut(0).table;
@@ -366,7 +366,7 @@ mod tests {
         table.at_mut(place).set_access(99_999);
         drop(guard);
         let order: Vec<_> =
-            std::iter::from_fn(|| evictor.evict(&keyspace, &criteria, &mut draw, |_| {})).collect();
+            std::iter::from_fn(|| evictor.evict(&keyspace, &criteria, &mut draw, |_, _| {})).collect();
         assert_eq!(order.last().expect("nine keys").entry.key(), b"k1");
     }
 
@@ -380,7 +380,11 @@ mod tests {
         let criteria = criteria("allkeys-lru");
         let cold = (0..2000)
             .map(|_| {
-                evictor.evict(&keyspace, &criteria, &mut draw, |_| {}).expect("keys are left").entry.access()
+                evictor
+                    .evict(&keyspace, &criteria, &mut draw, |_, _| {})
+                    .expect("keys are left")
+                    .entry
+                    .access()
             })
             .filter(|&access| access < 4000)
             .count();

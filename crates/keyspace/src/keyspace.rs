@@ -131,6 +131,11 @@ impl Keyspace {
         structures::prefetch::prefetch_read(&raw const self.shards[shard_of(hash)]);
     }
 
+    /// Locks one shard, as a set of locked shards.
+    pub fn lock_shard(&self, shard: usize) -> Locked<'_> {
+        Locked(Held::One((shard, self.lock(shard))))
+    }
+
     /// Locks the shard of one key.
     #[inline]
     pub fn lock_one(&self, hash: u64) -> Locked<'_> {
@@ -188,32 +193,28 @@ impl Keyspace {
     }
 
     /// Removes due keys and due fields of one shard, a bounded step; what it removed is in `swept`, to be
-    /// dropped when the lock is free again. `settle` gets it with its database while the shard is still
-    /// locked, if there is anything. Returns the next point within the shard, `None` when the shard
+    /// dropped when the lock is free again. Returns the next point within the shard, `None` when the shard
     /// is done. A shard in which nothing ever expires costs its lock and a load per database.
     pub fn sweep_due(
         &self,
+        shard: &mut Shard,
         at: SweepPoint,
         budget: SweepBudget,
         swept: &mut Swept,
-        settle: impl FnOnce(usize, &Shard, &Swept),
     ) -> Option<SweepPoint> {
-        let mut guard = self.lock(at.shard);
         let expires = |db: &Db| db.table.deadline_count() + db.table.part_deadline_count() > 0;
-        let expiring = guard.dbs().skip(at.db).position(expires)?;
+        let expiring = shard.dbs().skip(at.db).position(expires)?;
         let db = at.db + expiring;
         let cursor = if expiring == 0 { at.cursor } else { 0 };
         let now_ms = swept.now_ms;
         if cursor == 0 {
-            swept.expiring += guard.db(db).map_or(0, |db| db.table.deadline_count() as u64);
+            swept.expiring += shard.db(db).map_or(0, |db| db.table.deadline_count() as u64);
         }
+        swept.db = db;
         let mut sweep = CountedSweep { hasher: &self.hasher, db, swept, resized: Vec::new() };
-        let next = guard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
+        let next = shard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
         for resize in sweep.resized {
-            self.resized(None, &mut guard, resize);
-        }
-        if !swept.is_empty() {
-            settle(db, &guard, swept);
+            self.resized(None, shard, resize);
         }
         let next_db = if next.is_none() { db + 1 } else { db };
         Some(SweepPoint { shard: at.shard, db: next_db, cursor: next.unwrap_or(0) })
@@ -226,6 +227,8 @@ const SWEPT_FIELDS_MAX: usize = 32;
 /// What sweeps took out of the keyspace because its time was over.
 pub struct Swept {
     now_ms: i64,
+    /// The database that the last step was about.
+    pub db: usize,
     /// Keys that were due.
     pub expired: Vec<KeyEntry>,
     /// Hashes that lost their last field.
@@ -246,6 +249,7 @@ impl Swept {
     pub fn at(now_ms: i64) -> Self {
         Self {
             now_ms,
+            db: 0,
             expired: Vec::new(),
             emptied: Vec::new(),
             shrunk: Vec::new(),
@@ -385,6 +389,11 @@ impl Locked<'_> {
         self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
     }
 
+    /// A shard by its number, if it is locked. O(log locked).
+    pub fn shard_mut(&mut self, shard: usize) -> Option<&mut Shard> {
+        self.0.get_mut(shard).map(|guard| &mut **guard)
+    }
+
     /// Whether somebody follows keys of one of the locked shards. O(locked).
     #[inline]
     pub fn is_followed(&self) -> bool {
@@ -460,7 +469,7 @@ mod tests {
                 let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
                 while let Some(at) = next {
                     let budget = SweepBudget { segments_max: 64, elements_max: 32 };
-                    next = keyspace.sweep_due(at, budget, &mut swept, |_, _, _| {});
+                    next = keyspace.sweep_due(&mut keyspace.lock(shard), at, budget, &mut swept);
                 }
             }
             (swept.fields, swept.emptied.len(), swept.expired.len())

@@ -17,7 +17,6 @@
 #![deny(unsafe_code)]
 
 mod accept_pauses;
-mod address;
 mod core;
 mod epoll;
 mod event;
@@ -37,14 +36,14 @@ mod sys;
 mod uring;
 mod waker;
 
-pub use address::Address;
 pub use event::{CloseReason, Event};
 pub use event_loop::EventLoop;
-pub use id::{ConnId, ListenerId};
+pub use id::ListenerId;
 pub use input::Inputs;
 pub use listener::{Listener, UNIX_PATH_LEN_MAX};
 pub use options::{Backend, BackendChoice, LoopOptions};
 pub use output::Outputs;
 pub use socket::Socket;
 pub use socket_file::SocketFile;
+pub use stdx::{Address, ConnId};
 pub use waker::Waker;

@@ -8,32 +8,21 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use keyspace::Keyspace;
-use keyspace::gate::Gate;
+use engine::settings::Settings;
 use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions, SocketFile};
 use stdx::mailbox::Mailbox;
 
-use structures::inbox::Inbox;
-
-use crate::command_table::CommandTable;
 use crate::commands::migrate::Connections;
 use crate::config::apply::{self, StartOptions};
 use crate::config::value::Value;
 use crate::config::{ConfigStore, table};
-use crate::errors::ErrorCounts;
-use crate::follow::Follows;
-use crate::hot_keys::HotKeys;
+use crate::context::unix_ms;
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
-use crate::monitor::Monitors;
-use crate::session::Registry;
-use crate::settings::{Settings, SharedSettings};
-use crate::shared::{GateSlot, MAILBOX_MESSAGES_MAX, Message, Pause, Samples, Shared, ThreadPort};
+use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, Samples, Shared};
 use crate::start_error::{Place, StartError};
-use crate::stats::ThreadStats;
-use crate::tracking::Tracking;
-use crate::worker::{Worker, unix_ms};
+use crate::worker::Worker;
 
 /// What a server is started with: the options of the configuration, at their defaults until told
 /// otherwise (127.0.0.1 and ::1, port 6379, one I/O thread per core).
@@ -191,7 +180,7 @@ impl Builder {
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         handout.give(&shared, listeners);
         let keeper = Arc::clone(&shared);
-        let body = move || crate::housekeeper::run(&keeper);
+        let body = move || crate::housekeeper::run(&keeper, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
         if !metrics.is_empty() {
@@ -233,33 +222,22 @@ fn shared(
     (backend, listening): (Backend, Vec<Address>),
     mailboxes: Vec<Mailbox<Message>>,
 ) -> Shared {
-    let mut table = CommandTable::new();
+    let (mut table, handlers) = crate::commands::table();
     store.renames().iter().for_each(|rename| table.rename(&rename.from, &rename.to));
-    let ports = mailboxes.into_iter().map(|mailbox| ThreadPort {
-        mailbox,
-        stats: ThreadStats::new(table.id_count()),
-        load: 0.into(),
-        tid: 0.into(),
-        inbox: Inbox::default(),
-    });
-    let hot_keys = HotKeys::new(start.io_threads);
-    hot_keys.windows.configure(settings.key_sampling, Instant::now());
-    Shared {
-        keyspace: Keyspace::new(start.databases, std::array::from_fn(|_| random_u64())),
-        gate: Gate::new(start.io_threads + GateSlot::COUNT),
-        threads: ports.collect(),
+    let engine = engine::Shared::new(engine::shared::Start {
+        threads: start.io_threads,
+        databases: start.databases,
         table,
+        settings,
+        seed: std::array::from_fn(|_| random_u64()),
+        now: Instant::now(),
+    });
+    Shared {
+        engine,
+        ports: mailboxes.into_iter().map(|mailbox| Port { mailbox, tid: 0.into() }).collect(),
+        handlers,
         config: store.into(),
-        settings: SharedSettings::new(settings),
-        clients: Registry::default(),
-        follows: Follows::default(),
-        pubsub: crate::pubsub::PubSub::new(start.io_threads),
-        tracking: Tracking::default(),
-        push_bytes: 0.into(),
-        monitors: Monitors::default(),
-        pause: Pause::default(),
         samples: Samples::default(),
-        started: Instant::now(),
         started_unix_s: unix_ms() / 1000,
         run_id: random_id(),
         supervisor: "no",
@@ -268,16 +246,10 @@ fn shared(
         backend,
         listening: listening.into(),
         startup_memory_bytes: 0.into(),
-        command_logs: crate::slowlog::CommandLogs::default(),
-        hot_keys,
-        spikes: crate::spikes::Spikes::default(),
-        errors: ErrorCounts::default(),
         stopping: false.into(),
         paused_cron: false.into(),
         active_expire: true.into(),
         rejected_connections: 0.into(),
-        over_limit: crate::memory_limit::OverLimit::default(),
-        freeing: crate::freeing::FreeQueue::default(),
     }
 }
 
@@ -345,8 +317,8 @@ fn thread_main(
     // Without the shared state the start was given up.
     let Ok((shared, listeners)) = start.recv() else { return };
     // Relaxed: whoever reads 0 shows no time yet.
-    shared.threads[index].tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
-    let mut worker = Worker::new(net, Arc::clone(&shared), index, random_u64());
+    shared.ports[index].tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
+    let mut worker = Worker::new(net, &shared, index, random_u64());
     for listener in listeners {
         if let Err(error) = worker.listen(listener) {
             tracing::error!(%error, "listening failed");

@@ -1,24 +1,38 @@
-//! What a command about the server or its connection may touch.
+//! What a command about the server or its connection may touch, and how the engine gets to it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use commands::{Args, CommandError, Effects};
+use commands::table::{Command, Run};
+use commands::{Args, CommandError};
+use engine::call::{Call, DataAccess, Host};
+use engine::session::Session;
+use engine::settings::Settings;
+use engine::table::{HostCommand, Registered};
 use keyspace::gate::SharedPass;
-use keyspace::view::{Moment, Tally};
-use keyspace::{Key, Keyspace, View};
 use resp::Reply;
 
-use crate::command_table::Registered;
-use crate::notify::Notifier;
-use crate::session::Session;
-use crate::settings::Settings;
 use crate::shared::Shared;
 
+/// What runs a command of this crate.
+#[derive(Clone, Copy)]
+pub enum Runner {
+    /// A data command: gets its locked keys.
+    Data(commands::Handler),
+    /// A command about the server or the connection.
+    Server(ServerHandler),
+}
+
+impl Run for Runner {
+    const UNNAMED: Self = Self::Server(|_, _| Err(CommandError::Line("ERR this command has no handler")));
+}
+
 /// The function that runs a server command.
-pub type ServerHandler = fn(&mut ServerCtx<'_, '_>, &Args<'_>) -> Result<(), CommandError>;
+pub type ServerHandler = fn(&mut ServerCtx<'_, '_, '_>, &Args<'_>) -> Result<(), CommandError>;
 
 /// A server command's surroundings.
-pub struct ServerCtx<'a, 'g> {
+pub struct ServerCtx<'a, 'g, 's> {
     /// The server.
     pub shared: &'a Arc<Shared>,
     /// The settings of this turn.
@@ -38,43 +52,81 @@ pub struct ServerCtx<'a, 'g> {
     /// Random numbers.
     pub rng: &'a mut fastrand::Rng,
     /// For work on keys.
-    pub data: DataAccess<'a>,
+    pub data: DataAccess<'a, 's>,
 }
 
-/// What a server command needs to work on keys as a data command does.
-pub struct DataAccess<'a> {
-    /// What looking at keys counts and collects.
-    pub tally: &'a mut Tally,
-    /// What is done to the data.
-    pub effects: &'a mut Effects,
-    /// What is the same for all of a turn's commands.
-    pub moment: Moment,
-    /// What publishes events.
-    pub notifier: Notifier<'a>,
+/// Collects the handlers of this crate's commands, by the numbers that the engine knows them by. For start-up.
+#[derive(Default)]
+pub struct Handlers(RefCell<Vec<ServerHandler>>);
+
+impl Handlers {
+    /// All of them, by number.
+    pub fn into_vec(self) -> Vec<ServerHandler> {
+        self.0.into_inner()
+    }
+
+    /// A command of this crate as the engine's table has it.
+    pub fn register(&self, command: &Command<Runner>) -> Command<engine::table::Runner> {
+        command.map(|runner| match runner {
+            Runner::Data(handler) => engine::table::Runner::Data(handler),
+            Runner::Server(handler) => {
+                let mut handlers = self.0.borrow_mut();
+                handlers.push(handler);
+                engine::table::Runner::Host(HostCommand(handlers.len() as u16 - 1))
+            }
+        })
+    }
 }
 
-impl DataAccess<'_> {
-    /// Does `work` with the shard of `key` locked: on that key of database `db`, and without a system call.
-    pub fn with_key<T>(
-        &mut self,
-        keyspace: &Keyspace,
-        db: usize,
-        key: Key<'_>,
-        work: impl FnOnce(&mut View<'_>, &mut Effects) -> T,
-    ) -> T {
-        let mut locked = keyspace.lock_one(key.hash);
-        let mut view = View::new(keyspace, &mut locked, db, self.moment, self.tally);
-        let done = work(&mut view, self.effects);
-        drop(view);
-        self.effects.absorb(self.tally);
-        if !self.effects.events.is_empty() {
-            self.notifier.publish(self.effects.events.drain(..));
-        }
-        done
+/// The server as its engine sees it.
+#[derive(Clone)]
+pub struct ServerHost {
+    shared: Arc<Shared>,
+}
+
+impl ServerHost {
+    /// For one thread of the server.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+impl Host for ServerHost {
+    fn run(&self, command: HostCommand, call: Call<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+        let Call { settings, session, registered, reply, thread, pass, rng, data } = call;
+        let mut ctx = ServerCtx {
+            shared: &self.shared,
+            settings,
+            session,
+            registered,
+            reply,
+            thread,
+            pass,
+            now_ms: data.now_ms(),
+            rng,
+            data,
+        };
+        self.shared.handlers[command.0 as usize](&mut ctx, args)
+    }
+}
+
+/// The system's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock;
+
+impl engine::Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 
-    /// Now, in Unix milliseconds.
-    pub fn now_ms(&self) -> i64 {
-        self.moment.now_ms
+    #[inline]
+    fn unix_time(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
+}
+
+/// Unix time in milliseconds.
+pub fn unix_ms() -> i64 {
+    engine::Clock::unix_ms(&SystemClock)
 }

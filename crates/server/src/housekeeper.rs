@@ -6,7 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::active_expiry::ActiveExpiry;
+use engine::expire::ActiveExpiry;
+use engine::run::Executor;
+use engine::shared::GateSlot;
+use engine::threads::Outbox;
+
+use crate::context::{ServerHost, SystemClock};
 use crate::shared::{Message, Shared};
 
 /// Between two rounds.
@@ -23,12 +28,14 @@ const FREED_PIECES_PER_STEP: usize = 4096;
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
 /// Runs until the server stops. Expiry and freeing take turns.
-pub fn run(shared: &Arc<Shared>) {
+pub fn run(shared: &Arc<Shared>, seed: u64) {
+    let host = ServerHost::new(Arc::clone(shared));
+    let mut executor = Executor::new(&shared.engine, None, seed, (SystemClock, host));
     let mut keeper = Housekeeper::new();
     let mut next_round = Instant::now() + ROUND;
     // Acquire: pairs with the swap in `Shared::stop`.
     while !shared.stopping.load(Acquire) {
-        if shared.freeing.take_awaited() {
+        if shared.engine.freeing.take_awaited() {
             shared.broadcast(|| Message::Resume);
         }
         let is_paused = shared.paused_cron.load(Relaxed);
@@ -38,12 +45,21 @@ pub fn run(shared: &Arc<Shared>) {
             }
             next_round = Instant::now() + ROUND;
         }
-        let next_slice = if is_paused { None } else { keeper.expire(shared) };
-        if !(shared.tracking.forget_departed(shared) | shared.freeing.free_some(FREED_PIECES_PER_STEP)) {
+        let next_slice = if is_paused { None } else { keeper.expire(shared, &mut executor) };
+        if !(forget_departed(&shared.engine) | shared.engine.freeing.free_some(FREED_PIECES_PER_STEP)) {
             let next = next_slice.map_or(next_round, |next_slice| next_slice.min(next_round));
-            shared.freeing.wait(next.saturating_duration_since(Instant::now()));
+            shared.engine.freeing.wait(next.saturating_duration_since(Instant::now()));
         }
     }
+}
+
+/// What active expiry runs its units with.
+type HousekeeperExecutor<'s> = Executor<'s, SystemClock, ServerHost>;
+
+/// Takes departed clients out of the tables of caches, for a step; whether there was one.
+fn forget_departed(engine: &engine::Shared) -> bool {
+    let gate_index = engine.gate_index(GateSlot::Housekeeper);
+    engine.tracking.forget_departed(&engine.keyspace, &engine.gate, gate_index)
 }
 
 struct Housekeeper {
@@ -57,7 +73,7 @@ struct Housekeeper {
 impl Housekeeper {
     fn new() -> Self {
         Self {
-            expiry: ActiveExpiry::new(),
+            expiry: ActiveExpiry::new(Instant::now()),
             idle: IdleTime::new(),
             rates: Default::default(),
             rounds: 0,
@@ -68,27 +84,27 @@ impl Housekeeper {
     fn round(&mut self, shared: &Shared) {
         self.rounds += 1;
         let used = structures::alloc::sample_peak();
-        let limit = shared.settings.get().maxmemory_bytes;
-        let huge_pages = used > HUGE_PAGES_BYTES_MIN && !crate::memory_limit::is_tight(limit);
+        let limit = shared.engine.settings.get().maxmemory_bytes;
+        let huge_pages = used > HUGE_PAGES_BYTES_MIN && !engine::memory::is_tight(limit);
         if huge_pages != self.huge_pages {
             self.huge_pages = huge_pages;
             crate::process::allow_huge_pages(huge_pages);
         }
-        if crate::memory_limit::is_exceeded(shared) {
+        if engine::evict::is_exceeded(&shared.engine) {
             // A full mailbox belongs to a thread that has turns anyhow.
-            let _ = shared.threads[0].mailbox.send(Message::EnforceMemory);
+            let _ = shared.ports[0].mailbox.send(Message::EnforceMemory);
         } else {
-            shared.over_limit.note(false, shared.started);
+            shared.engine.over_limit.note(false, shared.engine.uptime(Instant::now()));
         }
         self.sample_rates(shared);
-        shared.hot_keys.windows.turn(Instant::now());
-        let turns_nanos = shared.sum(|stats| &stats.cycles_nanos);
-        self.expiry.begin_round(shared, self.idle.percent(Instant::now(), turns_nanos));
+        shared.engine.hot_keys.windows.turn(Instant::now());
+        let turns_nanos = shared.engine.threads.sum(|stats| &stats.cycles_nanos);
+        self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
-            if shared.settings.get().timeout_s > 0 {
+            if shared.engine.settings.get().timeout_s > 0 {
                 shared.broadcast(|| Message::CloseIdle);
             }
-            if shared.settings.get().maxmemory_clients_bytes > 0 {
+            if shared.engine.settings.get().maxmemory_clients_bytes > 0 {
                 shared.broadcast(|| Message::CountClients);
             }
             shared.migrations.close_idle();
@@ -96,23 +112,28 @@ impl Housekeeper {
     }
 
     /// A slice of active expiry, if one is due; when the next one is.
-    fn expire(&mut self, shared: &Shared) -> Option<Instant> {
-        if !shared.active_expire.load(Relaxed) || shared.settings.get().import_mode {
+    fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
+        if !shared.active_expire.load(Relaxed) || shared.engine.settings.get().import_mode {
             return None;
         }
         if self.expiry.next_slice()? <= Instant::now() {
-            self.expiry.slice(shared);
+            self.expiry.slice(executor, |outbox: &Outbox, pause| {
+                shared.wake(outbox);
+                if !pause.is_zero() {
+                    std::thread::sleep(pause);
+                }
+            });
         }
         self.expiry.next_slice()
     }
 
     fn sample_rates(&mut self, shared: &Shared) {
         let now = [
-            shared.sum(|stats| &stats.processed),
-            shared.sum(|stats| &stats.input_bytes),
-            shared.sum(|stats| &stats.output_bytes),
-            shared.sum(|stats| &stats.cycles),
-            shared.sum(|stats| &stats.cycles_nanos),
+            shared.engine.threads.sum(|stats| &stats.processed),
+            shared.engine.threads.sum(|stats| &stats.input_bytes),
+            shared.engine.threads.sum(|stats| &stats.output_bytes),
+            shared.engine.threads.sum(|stats| &stats.cycles),
+            shared.engine.threads.sum(|stats| &stats.cycles_nanos),
         ];
         let samples = &shared.samples;
         let targets = [

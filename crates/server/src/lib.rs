@@ -15,49 +15,22 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod active_expiry;
-pub mod batch;
 pub mod builder;
-mod client_eviction;
-pub mod command_table;
 pub mod commands;
 pub mod config;
 pub mod context;
-pub mod dispatch;
-pub mod end_to_end;
-pub mod errors;
-pub mod execute;
-pub mod follow;
-pub mod freeing;
-pub mod hot_keys;
 pub mod housekeeper;
 pub mod info;
-pub mod latency;
 pub mod limits;
 mod listen;
 mod log_file;
 pub mod logging;
-pub mod memory_limit;
 pub mod metrics;
-pub mod monitor;
-pub mod notify;
-pub mod owned_args;
 pub mod process;
-pub mod pubsub;
-pub mod push;
 pub mod run_queue;
-pub mod secret;
-pub mod session;
-pub mod settings;
 pub mod shared;
-pub mod slowlog;
-pub mod spikes;
 pub mod start_error;
-pub mod stats;
 pub mod supervisor;
-pub mod timing;
-pub mod tracking;
-pub mod transaction;
 pub mod worker;
 
 pub use builder::{Builder, Server};

@@ -175,7 +175,7 @@ fn name_idle_options(store: &ConfigStore) {
 }
 
 fn say_ready(server: &Server) {
-    let threads = server.shared().threads.len();
+    let threads = server.shared().engine.threads.len();
     let backend = server.backend().name();
     let port = server.port();
     tracing::info!("Running mode=standalone, port={port}, io-threads={threads}, io-backend={backend}.");

@@ -16,23 +16,31 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use engine::batch::{Batch, ConnTurn, ParsedRequest, Source, Work};
+use engine::client::{ClientInfo, Place};
+use engine::client_eviction;
+use engine::publish::Outputs;
+use engine::run::Executor;
+use engine::session::{Flow, ReplyMode, Session, User};
+use engine::settings::OUTPUT_SHOWN_BYTES_MIN;
+use engine::stats::latency_events::Event as LatencyEvent;
+use engine::threads::{Inbound, Killed};
+use engine::timing::Timing;
+use engine::turn::Outcome;
 use keyspace::gate::SharedPass;
 use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId, Socket};
-use resp::parse::Progress;
+use resp::parse::{Limits, Progress};
 use resp::{Protocol, Reply};
 use stdx::ByteQueue;
 
-use crate::batch::{Batch, ConnTurn, ParsedRequest, Source, Work};
-use crate::client_eviction;
-use crate::dispatch::{Engine, Outcome};
+use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::run_queue::{RunQueue, Visit};
-use crate::session::{ClientInfo, Flow, Place, ReplyMode, Session};
-use crate::settings::OUTPUT_SHOWN_BYTES_MIN;
-use crate::shared::{Inbound, Killed, Message, Shared, ThreadPort};
-use crate::spikes::Event as LatencyEvent;
-use crate::timing::Timing;
+use crate::shared::{Message, Shared};
+
+/// The engine of an I/O thread.
+type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
 /// After so many times its budget a turn begins no further request of a batch either. More than once, since
 /// what was parsed for nothing is parsed again.
@@ -56,12 +64,40 @@ const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 /// How long a thread sleeps at most while there are such clients: their soft limits are over some time.
 const BEHIND_SLEEP: Duration = Duration::from_millis(100);
 
+/// A client of this thread: its session, and what its connection needs besides.
+struct Client {
+    session: Session,
+    /// How far an incomplete request was parsed.
+    progress: Progress,
+    /// Since when its output is over the soft limit, in milliseconds of the server's clock.
+    soft_limit_since_ms: Option<u64>,
+    /// Its connection is in the [`RunQueue`].
+    is_queued: bool,
+    /// Its unsent output is looked at after each flush.
+    is_behind: bool,
+}
+
+/// The output queues of this thread's connections, for the engine.
+struct NetOutputs<'a>(&'a mut net::Outputs);
+
+impl Outputs for NetOutputs<'_> {
+    fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
+        self.0.queue(conn)
+    }
+
+    fn len_bytes(&mut self, conn: ConnId) -> usize {
+        self.0.len_bytes(conn)
+    }
+}
+
 /// An I/O thread.
-pub struct Worker {
+pub struct Worker<'s> {
     net: EventLoop,
-    sessions: Vec<Option<Box<Session>>>,
-    engine: Engine,
-    batch: Batch,
+    clients: Vec<Option<Box<Client>>>,
+    shared: &'s Arc<Shared>,
+    thread: usize,
+    engine: Engine<'s>,
+    batch: Batch<Visit>,
     /// Connections with input to parse.
     run_queue: RunQueue,
     /// When clients stop waiting for a key, in milliseconds of the server's clock; by time and ticket.
@@ -78,13 +114,17 @@ pub struct Worker {
     listeners: Vec<(ListenerId, Address)>,
 }
 
-impl Worker {
+impl<'s> Worker<'s> {
     /// A worker over `net`, as thread `thread` of the server.
-    pub fn new(net: EventLoop, shared: Arc<Shared>, thread: usize, seed: u64) -> Self {
+    pub fn new(net: EventLoop, shared: &'s Arc<Shared>, thread: usize, seed: u64) -> Self {
+        let host = ServerHost::new(Arc::clone(shared));
+        let executor = Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host));
         Self {
             net,
-            sessions: Vec::new(),
-            engine: Engine::new(shared, thread, seed),
+            clients: Vec::new(),
+            shared,
+            thread,
+            engine: Engine::new(executor),
             batch: Batch::default(),
             run_queue: RunQueue::default(),
             timeouts: BTreeMap::new(),
@@ -122,41 +162,46 @@ impl Worker {
 
     /// Runs until the server stops. An error means the event loop itself failed.
     pub fn run(mut self) -> io::Result<()> {
-        let shared = Arc::clone(&self.engine.shared);
-        let port = &shared.threads[self.engine.standing.thread];
+        let shared = self.shared;
+        let mailbox = &shared.ports[self.thread].mailbox;
         let mut events = Vec::new();
         loop {
-            let may_sleep = port.mailbox.prepare_sleep() && self.run_queue.is_empty();
+            let may_sleep = mailbox.prepare_sleep() && self.run_queue.is_empty();
             let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
             let polled = self.net.poll(timeout, &mut events);
-            port.mailbox.awake();
+            mailbox.awake();
             polled?;
             let began = Instant::now();
-            self.engine.turn.begin(began);
-            let mut pass = shared.gate.shared(self.engine.standing.thread);
-            self.engine.begin_turn(began);
+            self.engine.executor.meter.turn.begin(began);
+            let mut pass = shared.engine.gate.shared(self.thread);
+            self.engine.begin(began);
             if pass.has_waited() {
-                self.engine.note_spike(LatencyEvent::GateWait, began.elapsed());
+                self.engine.executor.note_latency(LatencyEvent::GateWait, began.elapsed());
             }
-            self.take_messages(port);
+            self.take_messages();
             self.take_publications();
             for event in events.drain(..) {
                 self.handle(event);
             }
             self.end_waits();
             self.run_ready(began, &mut pass);
-            self.engine.keep_limits();
-            self.engine.broadcast_changes();
+            if self.engine.keep_limits() {
+                // A full mailbox has other messages, which make a turn as well.
+                let _ = mailbox.send(Message::EnforceMemory);
+            }
+            self.engine.executor.commit.broadcast();
             self.take_inbound();
             self.take_publications();
             self.send_freed_replies();
-            self.engine.end_turn();
+            self.engine.executor.end_turn();
             drop(pass);
-            port.stats.writes.add(self.net.flush() as u64);
-            self.engine.turn.end(Instant::now(), &port.stats);
-            self.engine.free_owed(began);
+            self.wake_others();
+            let executor = &mut self.engine.executor;
+            executor.stats().writes.add(self.net.flush() as u64);
+            executor.meter.turn.end(Instant::now(), shared.engine.threads.stats(Some(self.thread)));
+            executor.free_owed(began);
             self.look_behind();
-            shared.pubsub.note_sent(&shared, self.engine.standing.thread);
+            shared.engine.pubsub.note_sent(self.thread);
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {
                 return Ok(());
@@ -164,36 +209,42 @@ impl Worker {
         }
     }
 
+    /// Wakes the threads for whose clients something was left. No shard is locked.
+    #[inline]
+    fn wake_others(&self) {
+        let outbox = &self.engine.executor.commit.outbox;
+        if !outbox.is_empty() {
+            self.shared.wake(outbox);
+        }
+    }
+
     /// How long to sleep: until the pause that holds sessions back ends or a client stops waiting, else until
     /// something happens.
     fn timeout(&self) -> Option<Duration> {
         let pause = (!self.postponed.is_empty()).then(|| {
-            let left_ms = self.engine.shared.pause.until_ms.load(Relaxed) - unix_ms();
+            let left_ms = self.shared.engine.pause.until_ms.load(Relaxed) - unix_ms();
             Duration::from_millis(left_ms.clamp(0, 1000) as u64)
         });
         let wait = self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| {
-            Duration::from_millis(deadline_ms).saturating_sub(self.engine.shared.started.elapsed())
+            Duration::from_millis(deadline_ms).saturating_sub(self.shared.engine.started.elapsed())
         });
         let behind = (!self.behind.is_empty()).then_some(BEHIND_SLEEP);
         pause.into_iter().chain(wait).chain(behind).min()
     }
 
-    fn take_messages(&mut self, port: &ThreadPort) {
-        while let Some(message) = port.mailbox.receive() {
+    fn take_messages(&mut self) {
+        let shared = self.shared;
+        while let Some(message) = shared.ports[self.thread].mailbox.receive() {
             match message {
                 Message::Adopt(socket) => self.adopt(socket),
                 Message::CloseIdle => self.close_idle(),
                 Message::CountClients => self.count_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
-                Message::Gone(keys) => {
-                    self.engine.effects.gone.extend(keys);
-                    self.engine.tell_followers_of_gone(0);
-                }
                 Message::Delivered | Message::Resume | Message::EnforceMemory | Message::Stop => {}
             }
         }
         if !self.postponed.is_empty()
-            && self.engine.shared.pause.until_ms.load(Relaxed) <= self.engine.standing.now_ms
+            && self.shared.engine.pause.until_ms.load(Relaxed) <= self.engine.executor.now.unix_ms
         {
             for conn in std::mem::take(&mut self.postponed) {
                 self.resume(conn, Flow::Postponed);
@@ -204,14 +255,16 @@ impl Worker {
     /// Hands this thread's subscribers what was published, ends those that do not read, and lets publishers
     /// go on that waited for room.
     fn take_publications(&mut self) {
-        let outputs = self.net.split().1;
-        self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
+        let mut outputs = NetOutputs(self.net.split().1);
+        if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
+            self.shared.broadcast(|| Message::Resume);
+        }
         for conn in std::mem::take(&mut self.slow_subscribers) {
             if self.session(conn).is_some() && self.exceeds_output_limit(conn) {
                 self.close(conn);
             }
         }
-        if !self.crowded.is_empty() && !self.engine.shared.pubsub.is_crowded() {
+        if !self.crowded.is_empty() && !self.shared.engine.pubsub.is_crowded() {
             for conn in std::mem::take(&mut self.crowded) {
                 self.resume(conn, Flow::Crowded);
             }
@@ -246,32 +299,32 @@ impl Worker {
 
     /// Gives a new connection to the thread with the fewest, or refuses it.
     fn place(&mut self, socket: Socket) {
-        let shared = Arc::clone(&self.engine.shared);
+        let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
             shared.rejected_connections.fetch_add(1, Relaxed);
             // The client may be gone already; there is nobody else to tell.
             let _ = socket.send_once(refusal);
             return;
         }
-        let own = self.engine.standing.thread;
-        let loads = shared.threads.iter().enumerate();
+        let own = self.thread;
+        let loads = shared.engine.threads.iter().enumerate();
         let target = loads.min_by_key(|(index, port)| (port.load.load(Relaxed), *index != own));
         let (index, port) = target.expect("a server has at least one I/O thread");
         port.load.fetch_add(1, Relaxed);
         if index == own {
             self.adopt(socket);
-        } else if let Err(Message::Adopt(socket)) = port.mailbox.send(Message::Adopt(socket)) {
+        } else if let Err(Message::Adopt(socket)) = shared.ports[index].mailbox.send(Message::Adopt(socket)) {
             // Thousands of connections wait there already: this one stays here.
             port.load.fetch_sub(1, Relaxed);
-            shared.threads[own].load.fetch_add(1, Relaxed);
+            shared.engine.threads[own].load.fetch_add(1, Relaxed);
             self.adopt(socket);
         }
     }
 
     /// Why a new connection is not taken in, as the line to send.
     fn refusal(&self, socket: &Socket) -> Option<&'static [u8]> {
-        let settings = &self.engine.settings;
-        let open: usize = self.engine.shared.threads.iter().map(|port| port.load.load(Relaxed)).sum();
+        let settings = &self.engine.executor.settings;
+        let open: usize = self.shared.engine.threads.iter().map(|port| port.load.load(Relaxed)).sum();
         if open >= settings.maxclients {
             return Some(b"-ERR max number of clients reached\r\n");
         }
@@ -287,9 +340,9 @@ impl Worker {
 
     fn adopt(&mut self, socket: Socket) {
         let (peer, local) = (socket.peer_address().clone(), socket.local_address().clone());
-        let shared = Arc::clone(&self.engine.shared);
-        let port = &shared.threads[self.engine.standing.thread];
-        let keepalive_s = self.engine.settings.tcp_keepalive_s;
+        let shared = self.shared;
+        let port = &shared.engine.threads[self.thread];
+        let keepalive_s = self.engine.executor.settings.tcp_keepalive_s;
         self.net.set_default_keepalive((keepalive_s > 0).then(|| Duration::from_secs(keepalive_s)));
         let conn = match self.net.adopt(socket) {
             Ok(conn) => conn,
@@ -299,44 +352,35 @@ impl Worker {
                 return;
             }
         };
-        let id = shared.clients.next_id();
+        let id = shared.engine.clients.next_id();
         let fd = self.net.fd(conn).map_or(-1, |fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
         let now_ms = shared.uptime_ms();
-        let place = Place { thread: self.engine.standing.thread, conn, fd };
+        let place = Place { thread: self.thread, conn, fd };
         let info = Arc::new(ClientInfo::new(id, place, (peer, local), now_ms));
-        shared.clients.add(Arc::clone(&info));
+        shared.engine.clients.add(Arc::clone(&info));
         port.stats.connections.add(1);
         port.stats.clients.add(1);
-        let session = Session {
-            conn,
-            id,
-            info,
-            db: 0,
-            protocol: Protocol::Resp2,
-            authenticated: self.engine.settings.requirepass.is_empty(),
-            reply_mode: ReplyMode::On,
-            no_touch: false,
-            flow: Flow::Running,
-            answered: 0,
+        let user = self.engine.executor.settings.requirepass.is_empty().then_some(User);
+        let client = Client {
+            session: Session::new(info, user),
             progress: Progress::default(),
             soft_limit_since_ms: None,
             is_queued: false,
             is_behind: false,
-            tracking: None,
-            monitoring: false,
-            in_exec: false,
-            transaction: None,
-            watch: None,
-            subscriptions: None,
         };
-        if self.sessions.len() <= conn.index() {
-            self.sessions.resize_with(conn.index() + 1, || None);
+        if self.clients.len() <= conn.index() {
+            self.clients.resize_with(conn.index() + 1, || None);
         }
-        self.sessions[conn.index()] = Some(Box::new(session));
+        self.clients[conn.index()] = Some(Box::new(client));
+    }
+
+    fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
+        let client = self.clients.get_mut(conn.index())?.as_deref_mut();
+        client.filter(|client| client.session.conn == conn)
     }
 
     fn session(&mut self, conn: ConnId) -> Option<&mut Session> {
-        self.sessions.get_mut(conn.index())?.as_deref_mut().filter(|session| session.conn == conn)
+        self.client(conn).map(|client| &mut client.session)
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -349,24 +393,27 @@ impl Worker {
         if self.session(conn).is_none() {
             return;
         }
-        let Some(mut session) = self.sessions[conn.index()].take() else { return };
-        let waiter = session.info.waiter().clone();
-        if let Some(waiter) = waiter {
+        let Some(mut client) = self.clients[conn.index()].take() else { return };
+        let session = &mut client.session;
+        let engine::Shared {
+            keyspace, blocked, watchers, pubsub, tracking, monitors, clients, threads, ..
+        } = &self.shared.engine;
+        if let Some(blocked_by) = blocked.of(&session.info) {
             // Whoever serves it now is the last: the reply finds no client.
-            self.engine.shared.follows.end(&waiter);
-            if let Some(deadline_ms) = waiter.deadline_ms {
-                self.timeouts.remove(&(deadline_ms, waiter.ticket));
+            blocked.end(&blocked_by);
+            if let Some(deadline_ms) = blocked_by.deadline_ms {
+                self.timeouts.remove(&(deadline_ms, blocked_by.ticket));
             }
         }
-        session.end_wait(&self.engine.shared);
-        session.discard(&self.engine.shared);
-        session.unsubscribe_all(&self.engine.shared, None);
-        session.stop_listening(&self.engine.shared);
+        blocked.unblock(keyspace, &session.info);
+        session.discard(watchers, keyspace);
+        session.unsubscribe_all(pubsub, None);
+        session.stop_tracking(tracking, keyspace);
+        session.stop_monitoring(monitors);
         session.info.gone.store(true, Relaxed);
-        let port = &self.engine.shared.threads[self.engine.standing.thread];
-        port.stats.clients.sub(1);
-        client_eviction::uncount(&self.engine.shared, &session.info);
-        self.engine.shared.unlist(&session.info);
+        self.engine.executor.stats().clients.sub(1);
+        client_eviction::uncount(&self.shared.engine, &session.info);
+        threads.unlist(clients, &session.info);
     }
 
     /// Lets a session that was held back for `reason` go on with its waiting input.
@@ -384,9 +431,8 @@ impl Worker {
     /// Has what a connection sent parsed and run in this turn, or the next.
     #[inline]
     fn make_ready(&mut self, conn: ConnId) {
-        if let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut)
-            && session.conn == conn
-            && !std::mem::replace(&mut session.is_queued, true)
+        if let Some(client) = self.client(conn)
+            && !std::mem::replace(&mut client.is_queued, true)
         {
             self.run_queue.push(conn);
         }
@@ -394,35 +440,33 @@ impl Worker {
 
     /// A connection has sent all its output.
     fn drained(&mut self, conn: ConnId) {
-        let session = self.sessions.get(conn.index()).and_then(Option::as_deref);
-        if let Some(session) = session.filter(|session| session.conn == conn) {
-            note_unsent(session, self.net.split().1);
+        let client = self.clients.get(conn.index()).and_then(Option::as_deref);
+        if let Some(client) = client.filter(|client| client.session.conn == conn) {
+            note_unsent(&client.session, self.net.split().1);
         }
         self.resume(conn, Flow::Stalled);
     }
 
     /// A client has begun to wait for a key: notes for how long.
     fn settle_waiting(&mut self, conn: ConnId) {
-        let Some(session) = self.session(conn) else { return };
-        let waiter = session.info.waiter().clone();
-        if let Some(waiter) = waiter
-            && let Some(deadline_ms) = waiter.deadline_ms
+        let Some(session) = session_of(&self.clients, conn) else { return };
+        if let Some(blocked) = self.shared.engine.blocked.of(&session.info)
+            && let Some(deadline_ms) = blocked.deadline_ms
         {
-            self.timeouts.insert((deadline_ms, waiter.ticket), conn);
+            self.timeouts.insert((deadline_ms, blocked.ticket), conn);
         }
     }
 
     /// Hands waiting clients the replies that others made for them, and closes killed clients.
     fn take_inbound(&mut self) {
-        let shared = Arc::clone(&self.engine.shared);
-        let port = &shared.threads[self.engine.standing.thread];
-        let Some(Inbound { deliveries, kills }) = port.inbox.take() else { return };
+        let shared = self.shared;
+        let Some(Inbound { deliveries, kills }) = shared.engine.threads.take(self.thread) else { return };
         // Messages about what was done before a waiting client was served.
         self.take_publications();
         for delivery in deliveries {
             let Some(session) = self.session(delivery.conn) else { continue };
-            let awaits =
-                session.info.waiter().as_ref().is_some_and(|waiter| waiter.ticket == delivery.ticket);
+            let blocked = shared.engine.blocked.of(&session.info);
+            let awaits = blocked.is_some_and(|blocked| blocked.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
                 let info = Arc::clone(&session.info);
                 let ahead_bytes = delivery.reply_bytes - delivery.reply.len_bytes();
@@ -443,15 +487,15 @@ impl Worker {
     fn end_waits(&mut self) {
         self.take_inbound();
         while let Some((&(deadline_ms, ticket), &conn)) = self.timeouts.first_key_value()
-            && deadline_ms <= self.engine.standing.uptime_ms
+            && deadline_ms <= self.engine.executor.now.uptime_ms
         {
             self.timeouts.remove(&(deadline_ms, ticket));
             let Some(session) = self.session(conn) else { continue };
-            let Some(waiter) = session.info.waiter().clone().filter(|waiter| waiter.ticket == ticket) else {
-                continue;
-            };
+            let info = Arc::clone(&session.info);
+            let blocked = self.shared.engine.blocked.of(&info);
+            let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
             // Served at this very moment: its reply is on the way.
-            if self.engine.shared.follows.end(&waiter) {
+            if self.shared.engine.blocked.end(&waiter) {
                 let reply = |protocol, out: &mut ByteQueue| waiter.write_empty(protocol, out);
                 self.end_wait(conn, Duration::ZERO, 0, reply);
             }
@@ -467,10 +511,10 @@ impl Worker {
         ahead_bytes: usize,
         reply: impl FnOnce(Protocol, &mut ByteQueue),
     ) {
-        let shared = Arc::clone(&self.engine.shared);
+        let shared = self.shared;
         let Some(session) = self.session(conn) else { return };
-        let waiter = session.info.waiter().clone();
-        session.end_wait(&shared);
+        let waiter = shared.engine.blocked.of(&session.info);
+        shared.engine.blocked.unblock(&shared.engine.keyspace, &session.info);
         session.info.last_active_ms.store(shared.uptime_ms(), Relaxed);
         let (protocol, replies) = (session.protocol, session.reply_mode == ReplyMode::On);
         if session.reply_mode == ReplyMode::Skip {
@@ -486,39 +530,40 @@ impl Worker {
             if let Some(deadline_ms) = waiter.deadline_ms {
                 self.timeouts.remove(&(deadline_ms, waiter.ticket));
             }
-            let session = self.sessions[conn.index()].as_deref().expect("it was looked at above");
+            let session = session_of(&self.clients, conn).expect("it was looked at above");
             note_output(&self.engine, &session.info, reply_bytes);
-            self.engine.note_waited(session, &waiter, took, ahead_bytes + reply_bytes);
+            self.engine.executor.note_waited(session, &waiter, took, ahead_bytes + reply_bytes);
         }
         self.resume(conn, Flow::Waiting);
     }
 
     /// Counts all clients of this thread anew for `maxmemory-clients`. O(clients).
     fn count_clients(&mut self) {
-        let limit = self.engine.settings.maxmemory_clients_bytes;
+        let limit = self.engine.executor.settings.maxmemory_clients_bytes;
         if limit == 0 {
             return;
         }
-        let shared = Arc::clone(&self.engine.shared);
+        let shared = self.shared;
         let mut over = false;
-        for session in self.sessions.iter().flatten() {
+        for client in self.clients.iter().flatten() {
+            let session = &client.session;
             note_unread(session, self.net.inputs());
             note_unsent(session, self.net.split().1);
-            over |= client_eviction::count(&shared, &session.info, limit);
+            over |= client_eviction::count(&shared.engine, &session.info, limit);
         }
         if over {
-            client_eviction::evict(&shared, self.engine.standing.thread, limit);
+            client_eviction::evict(&shared.engine, self.thread, &self.engine.executor.commit.outbox, limit);
         }
     }
 
     /// Counts what a client makes the server hold, where there is a limit to that; whether it was evicted.
     #[cold]
     fn is_evicted(&mut self, conn: ConnId) -> bool {
-        let limit = self.engine.settings.maxmemory_clients_bytes;
-        let Some(session) = self.sessions[conn.index()].as_deref() else { return true };
-        let shared = &self.engine.shared;
-        if client_eviction::count(shared, &session.info, limit) {
-            client_eviction::evict(shared, self.engine.standing.thread, limit);
+        let limit = self.engine.executor.settings.maxmemory_clients_bytes;
+        let Some(session) = session_of(&self.clients, conn) else { return true };
+        let shared = self.shared;
+        if client_eviction::count(&shared.engine, &session.info, limit) {
+            client_eviction::evict(&shared.engine, self.thread, &self.engine.executor.commit.outbox, limit);
         }
         session.info.kill_requested.load(Relaxed)
     }
@@ -539,8 +584,8 @@ impl Worker {
     /// Has a client looked at after each flush until all of its output is sent.
     #[cold]
     fn note_behind(&mut self, conn: ConnId) {
-        if let Some(session) = self.session(conn)
-            && !std::mem::replace(&mut session.is_behind, true)
+        if let Some(client) = self.client(conn)
+            && !std::mem::replace(&mut client.is_behind, true)
         {
             self.behind.push_back(conn);
         }
@@ -548,17 +593,17 @@ impl Worker {
 
     #[cold]
     fn look_behind_one(&mut self, conn: ConnId) {
-        let Some(session) = self.session(conn) else { return };
-        session.is_behind = false;
-        let Some(session) = self.sessions[conn.index()].as_deref() else { return };
+        let Some(client) = self.client(conn) else { return };
+        client.is_behind = false;
+        let Some(session) = session_of(&self.clients, conn) else { return };
         note_unsent(session, self.net.split().1);
         if self.exceeds_output_limit(conn) {
             // It leaves the queues of its keys, under the locks of their shards.
-            let shared = Arc::clone(&self.engine.shared);
-            let _pass = shared.gate.shared(self.engine.standing.thread);
+            let shared = self.shared;
+            let _pass = shared.engine.gate.shared(self.thread);
             return self.close(conn);
         }
-        if self.engine.settings.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
+        if self.engine.executor.settings.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
             return;
         }
         if self.net.split().1.len_bytes(conn) > 0 {
@@ -567,15 +612,16 @@ impl Worker {
     }
 
     fn close_idle(&mut self) {
-        let timeout_ms = self.engine.settings.timeout_s * 1000;
+        let timeout_ms = self.engine.executor.settings.timeout_s * 1000;
         if timeout_ms == 0 {
             return;
         }
-        let now = self.engine.standing.uptime_ms;
+        let now = self.engine.executor.now.uptime_ms;
         let idle = self
-            .sessions
+            .clients
             .iter()
             .flatten()
+            .map(|client| &client.session)
             .filter(|session| !session.monitoring && session.subscriptions.is_none())
             .filter(|session| !matches!(session.flow, Flow::Waiting | Flow::Postponed))
             .filter(|session| now.saturating_sub(session.info.last_active_ms.load(Relaxed)) > timeout_ms);
@@ -587,9 +633,8 @@ impl Worker {
     /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so that what
     /// arrived meanwhile is read, and replies leave.
     fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
-        let port = &self.engine.shared.threads[self.engine.standing.thread];
-        port.stats.reads.add(self.run_queue.begin_turn() as u64);
-        let budget = self.engine.settings.turn_budget;
+        self.engine.executor.stats().reads.add(self.run_queue.begin_turn() as u64);
+        let budget = self.engine.executor.settings.turn_budget;
         let mut now = began;
         loop {
             let late = now - began >= budget;
@@ -600,12 +645,12 @@ impl Worker {
             while !self.batch.is_full()
                 && let Some(visit) = self.run_queue.next(late)
             {
-                if let Some(session) = self.session(visit.conn) {
-                    session.is_queued = false;
+                if let Some(client) = self.client(visit.conn) {
+                    client.is_queued = false;
                     self.collect(visit);
                 }
             }
-            self.batch.prefetch(&self.engine.shared.keyspace);
+            self.batch.prefetch(&self.shared.engine.keyspace);
             let deadline = (began + budget * TURN_BUDGETS_MAX).max(now + BATCH_TIME_MIN);
             now = self.execute(deadline, pass).max(now);
         }
@@ -617,8 +662,8 @@ impl Worker {
     /// Lets a connection whose visit could not begin be the next in its queue.
     #[cold]
     fn run_first(&mut self, visit: Visit) {
-        if let Some(session) = self.session(visit.conn)
-            && !std::mem::replace(&mut session.is_queued, true)
+        if let Some(client) = self.client(visit.conn)
+            && !std::mem::replace(&mut client.is_queued, true)
         {
             self.run_queue.put_back(visit);
         }
@@ -626,9 +671,9 @@ impl Worker {
 
     /// Puts a connection that has more to run behind the others.
     fn carry(&mut self, conn: ConnId) {
-        if let Some(session) = self.session(conn)
-            && session.flow == Flow::Running
-            && !std::mem::replace(&mut session.is_queued, true)
+        if let Some(client) = self.client(conn)
+            && client.session.flow == Flow::Running
+            && !std::mem::replace(&mut client.is_queued, true)
         {
             self.run_queue.carry(conn);
         }
@@ -636,7 +681,7 @@ impl Worker {
 
     /// Adds what a connection sent to the batch, as far as it is whole and fits.
     fn collect(&mut self, visit: Visit) {
-        let (conn, limits) = (visit.conn, self.engine.settings.parse_limits());
+        let (conn, limits) = (visit.conn, self.engine.executor.settings.parse_limits());
         let Some(session) = self.session(conn) else { return };
         if session.flow != Flow::Running {
             if session.flow == Flow::Waiting {
@@ -645,21 +690,24 @@ impl Worker {
             }
             return;
         }
-        if self.engine.settings.maxmemory_clients_bytes > 0 {
+        if self.engine.executor.settings.maxmemory_clients_bytes > 0 {
             // What lies in the memory that all share for a turn is none of the client's.
             let inputs = self.net.inputs();
             let held = inputs.len_bytes(conn).min(inputs.capacity_bytes(conn));
-            if let Some(session) = self.sessions[conn.index()].as_deref() {
+            if let Some(session) = session_of(&self.clients, conn) {
                 session.info.pending_input_bytes.store(held as u64, Relaxed);
             }
             if self.is_evicted(conn) {
                 return;
             }
         }
-        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
+        let Some(Client { session, progress, .. }) = self.clients[conn.index()].as_deref_mut() else {
+            return;
+        };
+        let limits = Limits { unauthenticated: session.user.is_none(), ..limits };
         let (position, input) = (self.net.inputs().position(conn), self.net.inputs().bytes(conn));
-        let source = Source { session, visit, position, input };
-        if !self.batch.collect(source, limits, &self.engine.shared) {
+        let source = Source { progress, db: session.db, limits, visit, position, input };
+        if !self.batch.collect(source, &self.shared.engine) {
             // Nothing is whole yet, so nothing will run and be settled.
             self.keep_input(conn);
         }
@@ -668,8 +716,8 @@ impl Worker {
     /// Runs the batch, connection by connection. Begins no request after `deadline`, the first one
     /// excepted. When it ended.
     fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
-        let shared = Arc::clone(&self.engine.shared);
-        let mut run = BatchRun { shared: &shared, deadline, timed: Timing::start(&self.engine) };
+        let shared = self.shared;
+        let mut run = BatchRun { shared, deadline, timed: Timing::start(&self.engine.executor) };
         let visits = self.batch.turns.len();
         for at in 0..visits {
             if at > 0 && run.is_late() {
@@ -678,7 +726,7 @@ impl Worker {
             }
             self.visit(at, &mut run, pass);
         }
-        let stats = &shared.threads[self.engine.standing.thread].stats;
+        let stats = self.engine.executor.stats();
         stats.running_nanos.add(run.timed.total().as_nanos() as u64);
         run.timed.now()
     }
@@ -687,8 +735,8 @@ impl Worker {
     fn visit(&mut self, at: usize, run: &mut BatchRun<'_>, pass: &mut SharedPass<'_>) {
         let ConnTurn { visit: Visit { conn, .. }, ref requests, skip_to, mut has_more } =
             self.batch.turns[at];
-        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
-        self.engine.turn.enter(&mut session.answered);
+        let Some(session) = session_mut(&mut self.clients, conn) else { return };
+        self.engine.executor.meter.turn.enter(&mut session.answered);
         let (inputs, outputs) = self.net.split();
         let input = inputs.bytes(conn);
         let mut out = outputs.queue(conn);
@@ -703,14 +751,17 @@ impl Worker {
                 (has_more, ran_all) = (true, false);
                 break;
             }
-            let Some(request) = self.batch.request(parsed, input, run.shared.keyspace.hasher()) else {
+            let Some(request) = self.batch.request(parsed, input, run.shared.engine.keyspace.hasher()) else {
                 refuse_broken(session, parsed, out);
                 break;
             };
             if session.subscriptions.is_some() {
                 // What was published before, by itself too, comes before the next reply. It is counted there.
                 let before = out.len_bytes();
-                self.engine.deliver_publications(outputs, &mut self.slow_subscribers);
+                let mut queues = NetOutputs(&mut *outputs);
+                if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
+                    run.shared.broadcast(|| Message::Resume);
+                }
                 out = outputs.queue(conn);
                 pending_before += out.len_bytes() - before;
             }
@@ -724,7 +775,10 @@ impl Worker {
             }
             let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
             let next = requests.peek().and_then(|next| next.registered);
-            run.timed.ran(&mut self.engine, session, &request, bytes, next);
+            if !self.engine.executor.commit.outbox.is_empty() {
+                run.shared.wake(&self.engine.executor.commit.outbox);
+            }
+            run.timed.ran(&mut self.engine.executor, session, &request, bytes, next);
             done_bytes = parsed.start + parsed.len_bytes;
             ran += 1;
             if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
@@ -736,7 +790,8 @@ impl Worker {
             done_bytes = done_bytes.max(skip_to);
         }
         let replied = out.len_bytes() - pending_before;
-        let ran = u64::try_from(ran + std::mem::take(&mut self.engine.calls_beyond)).unwrap_or(0);
+        let ran =
+            u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.calls_beyond)).unwrap_or(0);
         note_activity(&self.engine, session, ran, done_bytes, replied);
         self.net.consume(conn, done_bytes);
         self.settle(conn);
@@ -748,26 +803,27 @@ impl Worker {
     /// Writes down what of a connection's input stays for a later turn, and enforces the limits on that; whether
     /// the connection stays too.
     fn keep_input(&mut self, conn: ConnId) -> bool {
-        let query_max = self.engine.settings.query_buffer_bytes_max;
-        let Some(session) = self.sessions[conn.index()].as_deref() else { return false };
+        let query_max = self.engine.executor.settings.query_buffer_bytes_max;
+        let Some(session) = session_of(&self.clients, conn) else { return false };
         note_unread(session, self.net.inputs());
         let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.query_bytes());
         let unread = self.net.inputs().len_bytes(conn) + queued;
         if unread as u64 > query_max && matches!(session.flow, Flow::Running | Flow::Waiting) {
-            self.engine.note_long_query(session.id, unread);
+            self.engine.executor.note_long_query(session.id, unread);
             self.close(conn);
             return false;
         }
-        self.engine.settings.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
+        self.engine.executor.settings.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
     }
 
     /// Whether a connection must be closed for what it has not read.
     fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let outputs = self.net.split().1;
         let unsent = outputs.len_bytes(conn);
-        let settings = &self.engine.settings;
-        let now = self.engine.standing.uptime_ms;
-        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return false };
+        let settings = &self.engine.executor.settings;
+        let now = self.engine.executor.now.uptime_ms;
+        let Some(client) = self.clients[conn.index()].as_deref_mut() else { return false };
+        let session = &client.session;
         let limit = if session.monitoring {
             settings.monitor_output_limit
         } else if session.subscriptions.is_some() {
@@ -775,7 +831,7 @@ impl Worker {
         } else {
             settings.output_limit
         };
-        if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut session.is_behind, true) {
+        if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut client.is_behind, true) {
             // What is less leaves at the end of this turn.
             self.behind.push_back(conn);
         }
@@ -783,16 +839,16 @@ impl Worker {
         let exceeds = if limit.hard_bytes > 0 && counted > limit.hard_bytes {
             true
         } else if limit.soft_bytes > 0 && counted > limit.soft_bytes {
-            let since = *session.soft_limit_since_ms.get_or_insert(now);
+            let since = *client.soft_limit_since_ms.get_or_insert(now);
             now - since > limit.soft_seconds * 1000
         } else {
-            session.soft_limit_since_ms = None;
+            client.soft_limit_since_ms = None;
             false
         };
         if exceeds {
-            let stats = &self.engine.shared.threads[self.engine.standing.thread].stats;
+            let stats = self.engine.executor.stats();
             stats.output_limit_disconnections.add(1);
-            let client = session.id;
+            let client = client.session.id;
             tracing::warn!(client, unsent, "client closed: its unsent replies exceed the output limit");
         }
         exceeds
@@ -806,7 +862,7 @@ impl Worker {
         if !self.keep_input(conn) {
             return;
         }
-        let Some(session) = self.sessions[conn.index()].as_deref_mut() else { return };
+        let Some(session) = session_mut(&mut self.clients, conn) else { return };
         match session.flow {
             Flow::Running => {}
             Flow::Waiting => self.settle_waiting(conn),
@@ -857,14 +913,14 @@ fn refuse_broken(session: &mut Session, parsed: &ParsedRequest, out: &mut ByteQu
 /// Writes down, for others to see, that a client was active. Its own thread is the only writer, so plain
 /// loads and stores do.
 #[inline]
-fn note_activity(engine: &Engine, session: &Session, ran: u64, input_bytes: usize, output_bytes: usize) {
+fn note_activity(engine: &Engine<'_>, session: &Session, ran: u64, input_bytes: usize, output_bytes: usize) {
     let info = &session.info;
     let add =
         |counter: &std::sync::atomic::AtomicU64, n: u64| counter.store(counter.load(Relaxed) + n, Relaxed);
-    info.last_active_ms.store(engine.standing.uptime_ms, Relaxed);
+    info.last_active_ms.store(engine.executor.now.uptime_ms, Relaxed);
     add(&info.commands, ran);
     add(&info.input_bytes, input_bytes as u64);
-    let stats = &engine.shared.threads[engine.standing.thread].stats;
+    let stats = engine.executor.stats();
     stats.processed.add(ran);
     stats.input_bytes.add(input_bytes as u64);
     note_output(engine, info, output_bytes);
@@ -872,9 +928,9 @@ fn note_activity(engine: &Engine, session: &Session, ran: u64, input_bytes: usiz
 
 /// Writes down, for others to see, how much a client was sent. Messages are counted where they are delivered.
 #[inline]
-fn note_output(engine: &Engine, info: &ClientInfo, len_bytes: usize) {
+fn note_output(engine: &Engine<'_>, info: &ClientInfo, len_bytes: usize) {
     info.count_output(len_bytes as u64);
-    engine.shared.threads[engine.standing.thread].stats.output_bytes.add(len_bytes as u64);
+    engine.executor.stats().output_bytes.add(len_bytes as u64);
 }
 
 /// Writes down, for others to see, what of a client's input is not consumed.
@@ -903,7 +959,13 @@ const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Saker runs in protected mode: no pa
 clients on this machine may connect. Set a password (requirepass), or 'CONFIG SET protected-mode no' from a \
 client on this machine, or start the server with '--protected-mode no'.\r\n";
 
-/// Unix time in milliseconds.
-pub fn unix_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+/// The session of a connection, without a look at its generation.
+fn session_of(clients: &[Option<Box<Client>>], conn: ConnId) -> Option<&Session> {
+    clients[conn.index()].as_deref().map(|client| &client.session)
+}
+
+/// As [`session_of`], to change.
+#[inline]
+fn session_mut(clients: &mut [Option<Box<Client>>], conn: ConnId) -> Option<&mut Session> {
+    clients[conn.index()].as_deref_mut().map(|client| &mut client.session)
 }

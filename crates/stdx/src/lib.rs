@@ -1,8 +1,10 @@
 //! What the standard library lacks and every room may use: no Redis word in here, no I/O.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod byte_queue;
 pub mod bytes;
+pub mod conn_id;
 pub mod futex;
 #[doc(hidden)]
 pub mod fuzz;
@@ -17,5 +19,7 @@ pub mod partial_sort;
 pub mod quoted;
 pub mod sync;
 
+pub use address::Address;
 pub use byte_queue::{ByteQueue, SharedBytes};
+pub use conn_id::ConnId;
 pub use mailbox::Mailbox;

@@ -15,7 +15,7 @@ pub(super) static BITFIELD: Command = Command {
     group: Group::Bitmap,
     complexity: "O(1)",
     arity: Arity::AtLeast(2),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::SHORT),
     acl: Acl::WRITE.union(Acl::BITMAP),
     keys: &[KeySpec::at(
         1,

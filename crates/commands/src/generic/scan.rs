@@ -154,7 +154,7 @@ pub(super) static RANDOMKEY: Command = Command {
     group: Group::Generic,
     complexity: "O(1)",
     arity: Arity::Exactly(1),
-    flags: Flags::READONLY,
+    flags: Flags::READONLY.union(Flags::SHORT),
     acl: Acl::KEYSPACE.union(Acl::READ),
     tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
     run: randomkey,

@@ -14,7 +14,7 @@ pub(super) static RENAME: Command = Command {
     group: Group::Generic,
     complexity: "O(1)",
     arity: Arity::Exactly(3),
-    flags: Flags::WRITE,
+    flags: Flags::WRITE.union(Flags::SHORT),
     acl: Acl::KEYSPACE.union(Acl::WRITE),
     keys: &[
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),

@@ -18,7 +18,7 @@ pub(super) static LMOVE: Command = Command {
     group: Group::List,
     complexity: "O(1)",
     arity: Arity::Exactly(5),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::SHORT),
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),
@@ -49,7 +49,7 @@ pub(super) static RPOPLPUSH: Command = Command {
     group: Group::List,
     complexity: "O(1)",
     arity: Arity::Exactly(3),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::SHORT),
     acl: Acl::WRITE.union(Acl::LIST),
     keys: &[
         KeySpec::at(1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE)),

@@ -142,7 +142,7 @@ pub(super) static SETRANGE: Command = Command {
     group: Group::String,
     complexity: "O(1)",
     arity: Arity::Exactly(4),
-    flags: Flags::WRITE.union(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::SHORT),
     acl: Acl::WRITE.union(Acl::STRING),
     keys: &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))],
     args: &[Arg::key("key", 0), Arg::integer("offset"), Arg::string("value")],

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use commands::table::{Arg, ArgKind, Arity, Command, Group, Origin, category_names, flag_names};
-use server::command_table::{CommandTable, Registered, Runner};
+use engine::table::{CommandTable, Registered, Runner};
 
 use crate::Pages;
 use crate::examples::Examples;

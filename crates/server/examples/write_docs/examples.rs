@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use server::command_table::{CommandTable, Registered};
+use engine::table::{CommandTable, Registered};
 use testkit::Value;
 use testkit::script::{Answer, Example, Exchange, Script};
 
@@ -229,7 +229,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         fs::write(folder.path().join("ping.resp"), text).expect("it can be written");
         let scripts = scripts(folder.path()).expect("the script is valid");
-        let table = CommandTable::new();
+        let table = server::commands::table().0;
         let examples = Examples::gather(&table, &scripts).expect("its examples are complete");
         examples.missing(&table).into_iter().filter(|line| line.starts_with("PING ")).collect()
     }

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
 
-use server::command_table::CommandTable;
-
 use crate::examples::Examples;
 
 mod command_pages;
@@ -46,7 +44,7 @@ fn main() -> ExitCode {
 
 /// Writes or compares the pages; gives what is wrong with them.
 fn run(folder: &Path, check: bool) -> Result<Vec<String>, Box<dyn std::error::Error>> {
-    let table = CommandTable::new();
+    let table = server::commands::table().0;
     let scripts = examples::scripts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cmd"))?;
     let examples = Examples::gather(&table, &scripts)?;
     let mut pages = command_pages::pages(&table, &examples);

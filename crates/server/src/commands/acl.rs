@@ -8,12 +8,13 @@ use std::fmt::Write;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, category_names};
 use ::commands::{Args, CommandError};
+use engine::settings::Settings;
+use engine::table::Registered;
 use sha2::{Digest, Sha256};
 
-use crate::command_table::{Registered, Runner};
 use crate::commands::help;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::settings::Settings;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
@@ -79,7 +80,7 @@ static ACL_CAT: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL CAT [category]: names of commands are in lower case, subcommands behind a bar.
-fn acl_cat(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_cat(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(too_many(args));
     }
@@ -91,7 +92,7 @@ fn acl_cat(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
     };
     let category = std::str::from_utf8(name).ok().and_then(|name| Acl::from_name(&name.to_ascii_uppercase()));
     let category = category.ok_or_else(|| CommandError::quoting("ERR Unknown category '", name, "'"))?;
-    let table = &ctx.shared.table;
+    let table = &ctx.shared.engine.table;
     let all = (0..table.id_count()).map(|id| table.by_id(id));
     let found: Vec<&Registered> = all.filter(|it| it.command.categories().intersects(category)).collect();
     ctx.reply.array(found.len());
@@ -110,7 +111,7 @@ static ACL_DELUSER: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL DELUSER username [username ...]: how many were removed.
-fn acl_deluser(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_deluser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.from(2).any(|name| name == DEFAULT_USER) {
         return Err(CommandError::Line("ERR The 'default' user cannot be removed"));
     }
@@ -129,13 +130,13 @@ static ACL_DRYRUN: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL DRYRUN username command [arg ...]: OK for every command that there is.
-fn acl_dryrun(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_dryrun(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.get(2) != DEFAULT_USER {
         return Err(CommandError::quoting("ERR User '", args.get(2), "' not found"));
     }
     let request = args.tail(3);
     let not_found = || CommandError::quoting("ERR Command '", args.get(3), "' not found");
-    let command = ctx.shared.table.find(request.get(0)).ok_or_else(not_found)?;
+    let command = ctx.shared.engine.table.find(request.get(0)).ok_or_else(not_found)?;
     let called = command.called_by(&request);
     if request.len() > 1 && !command.subcommands.is_empty() && called.id == command.id {
         return Err(not_found());
@@ -159,7 +160,7 @@ static ACL_GENPASS: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL GENPASS [bits]: hexadecimal digits of random numbers from the kernel, four bits each.
-fn acl_genpass(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_genpass(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let bits = match args.len() {
         2 => PASSWORD_BITS,
         3 => args.integer(2)?,
@@ -218,7 +219,7 @@ static ACL_GETUSER: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL GETUSER username: a map, null for a user that is not there.
-fn acl_getuser(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_getuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let reply = &mut ctx.reply;
     if args.get(2) != DEFAULT_USER {
         reply.null();
@@ -250,7 +251,7 @@ static ACL_LIST: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL LIST: the user `default`.
-fn acl_list(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let line = match password_digest(ctx.settings) {
         None => "user default on nopass sanitize-payload ~* &* +@all".to_owned(),
         Some(digest) => format!("user default on sanitize-payload #{digest} ~* &* +@all"),
@@ -275,7 +276,7 @@ static ACL_SAVE: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL LOAD, ACL SAVE.
-fn no_file(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn no_file(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::Line(
         "ERR There is no ACL file: only the user 'default' exists, its password is 'requirepass'",
     ))
@@ -292,7 +293,7 @@ static ACL_LOG: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL LOG [count | RESET].
-fn acl_log(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         2 => ctx.reply.empty_array(),
         3 if args.is(2, "RESET") => ctx.reply.ok(),
@@ -320,7 +321,7 @@ static ACL_SETUSER: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL SETUSER username [rule ...].
-fn acl_setuser(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_setuser(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::Line(
         "ERR Users cannot be created or changed: only the user 'default' exists, CONFIG SET requirepass sets its \
          password",
@@ -340,7 +341,7 @@ static ACL_USERS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// ACL USERS.
-fn acl_users(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_users(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(1);
     ctx.reply.bulk(DEFAULT_USER);
     Ok(())
@@ -356,7 +357,7 @@ static ACL_WHOAMI: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL WHOAMI.
-fn acl_whoami(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_whoami(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.bulk(DEFAULT_USER);
     Ok(())
 }
@@ -371,7 +372,7 @@ static ACL_HELP: Command<Runner> = Command {
     ..ACL_USERS
 };
 /// ACL HELP.
-fn acl_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn acl_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,
         "ACL",

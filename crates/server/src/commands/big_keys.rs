@@ -4,7 +4,7 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use keyspace::{Measure, SizedType};
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
 
 /// This group's commands.
@@ -47,7 +47,7 @@ static BIGKEYS: Command<Runner> = Command {
 /// key, database, type, bytes and elements (0 for a string); `exact` is 1, or 0 where each may be up to a
 /// quarter smaller than the one that should stand in its place; `known` is how many keys are big at all: from
 /// 8 KiB or 1,024 elements on. Smaller keys are not known.
-fn bigkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn bigkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut measure, mut kind, mut count) = (Measure::Bytes, None, SHOWN);
     let mut at = 1;
     while at < args.len() {
@@ -70,7 +70,7 @@ fn bigkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
         }
         at += 1;
     }
-    let found = ctx.shared.keyspace.big_keys(measure, kind, count, ctx.now_ms);
+    let found = ctx.shared.engine.keyspace.big_keys(measure, kind, count, ctx.now_ms);
     let reply = &mut ctx.reply;
     reply.map(3);
     reply.bulk(b"exact");

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::session::ReplyMode;
 
 use self::list::{CLIENT_KILL, CLIENT_LIST, describe};
 use self::pause::{CLIENT_PAUSE, CLIENT_UNBLOCK, CLIENT_UNPAUSE};
 use self::tracking::{CLIENT_CACHING, CLIENT_GETREDIR, CLIENT_TRACKING, CLIENT_TRACKINGINFO};
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::session::ReplyMode;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CLIENT];
@@ -27,7 +27,7 @@ static CLIENT: Command<Runner> = Command {
     group: Group::Connection,
     complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
-    flags: Flags::empty(),
+    flags: Flags::KEEPS_CACHING,
     acl: Acl::empty(),
     subcommands: &[
         &CLIENT_CACHING,
@@ -69,7 +69,7 @@ static CLIENT_CAPA: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT CAPA capability [...]: what is not known is passed over.
-fn client_capa(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_capa(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.from(2).any(|capability| capability.eq_ignore_ascii_case(b"redirect")) {
         ctx.session.info.handles_redirects.store(true, Relaxed);
     }
@@ -91,7 +91,7 @@ static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT IMPORT-SOURCE ON|OFF: anything but OFF only while `import-mode` is on.
-fn client_import_source(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_import_source(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !args.is(2, "OFF") && !ctx.shared.config().flag("import-mode") {
         return Err(CommandError::Line("ERR Server is not in import mode"));
     }
@@ -113,7 +113,7 @@ static CLIENT_GETNAME: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT GETNAME: null while the connection has no name.
-fn client_getname(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn client_getname(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let names = ctx.session.info.names();
     if names.name.is_empty() {
         ctx.reply.null()
@@ -136,7 +136,7 @@ static CLIENT_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT HELP.
-fn client_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn client_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
         "CLIENT",
@@ -199,7 +199,7 @@ static CLIENT_ID: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT ID.
-fn client_id(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn client_id(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.session.id as i64);
     Ok(())
 }
@@ -218,7 +218,7 @@ static CLIENT_INFO: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT INFO: the line CLIENT LIST has of this connection.
-fn client_info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let line = describe(ctx, &ctx.session.info, args);
     ctx.reply.verbatim(*b"txt", line.as_bytes());
     Ok(())
@@ -238,7 +238,7 @@ static CLIENT_NO_EVICT: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT NO-EVICT ON|OFF.
-fn client_no_evict(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_no_evict(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.session.info.no_evict.store(switch(args)?, Relaxed);
     ctx.reply.ok();
     Ok(())
@@ -267,7 +267,7 @@ static CLIENT_NO_TOUCH: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT NO-TOUCH ON|OFF.
-fn client_no_touch(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_no_touch(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.session.no_touch = switch(args)?;
     ctx.session.info.no_touch.store(ctx.session.no_touch, Relaxed);
     ctx.reply.ok();
@@ -291,7 +291,7 @@ static CLIENT_REPLY: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT REPLY ON|OFF|SKIP: only ON answers.
-fn client_reply(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_reply(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.get(2).to_ascii_lowercase().as_slice() {
         b"on" => {
             ctx.session.reply_mode = ReplyMode::On;
@@ -323,7 +323,7 @@ static CLIENT_SETINFO: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT SETINFO LIB-NAME|LIB-VER value.
-fn client_setinfo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_setinfo(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (option, value) = (args.get(2), args.get(3));
     let is_name = option.eq_ignore_ascii_case(b"lib-name");
     if !is_name && !option.eq_ignore_ascii_case(b"lib-ver") {
@@ -359,7 +359,7 @@ static CLIENT_SETNAME: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT SETNAME name: an empty one takes the name away.
-fn client_setname(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_setname(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.session.info.names().name = valid_name(args.get(2))?;
     ctx.reply.ok();
     Ok(())

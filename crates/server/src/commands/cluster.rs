@@ -4,7 +4,7 @@
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
 
 /// This group's commands.
@@ -18,7 +18,7 @@ const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
 const CHANGES: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
 /// Answers every request.
-fn disabled(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn disabled(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::Line("ERR This instance has cluster support disabled"))
 }
 

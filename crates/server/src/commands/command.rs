@@ -5,11 +5,12 @@ use ::commands::table::{
     flag_names,
 };
 use ::commands::{Args, CommandError};
+use engine::table::{CommandTable, Registered};
 use resp::Reply;
 use stdx::glob::glob_match;
 
-use crate::command_table::{CommandTable, Registered, Runner};
 use crate::commands::help;
+use crate::context::Runner;
 use crate::context::ServerCtx;
 
 mod request_keys;
@@ -45,7 +46,7 @@ static COMMAND: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND: COMMAND INFO of all commands.
-fn command(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn command(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     write_all_infos(ctx);
     Ok(())
 }
@@ -63,8 +64,8 @@ static COMMAND_COUNT: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND COUNT: subcommands do not count.
-fn command_count(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.integer(ctx.shared.table.iter().len() as i64);
+fn command_count(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.integer(ctx.shared.engine.table.iter().len() as i64);
     Ok(())
 }
 
@@ -83,14 +84,14 @@ static COMMAND_INFO: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND INFO [name ...]: null for a command that is not there.
-fn command_info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn command_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() == 2 {
         write_all_infos(ctx);
         return Ok(());
     }
     ctx.reply.array(args.len() - 2);
     for name in args.from(2) {
-        match ctx.shared.table.find_full(name) {
+        match ctx.shared.engine.table.find_full(name) {
             Some(found) => write_info(&mut ctx.reply, found),
             None => ctx.reply.null(),
         }
@@ -105,8 +106,8 @@ fn sorted(table: &CommandTable) -> Vec<&'static Registered> {
     all
 }
 
-fn write_all_infos(ctx: &mut ServerCtx<'_, '_>) {
-    let all = sorted(&ctx.shared.table);
+fn write_all_infos(ctx: &mut ServerCtx<'_, '_, '_>) {
+    let all = sorted(&ctx.shared.engine.table);
     ctx.reply.array(all.len());
     all.iter().for_each(|registered| write_info(&mut ctx.reply, registered));
 }
@@ -216,11 +217,11 @@ static COMMAND_DOCS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND DOCS [name ...]: a map that leaves out what is not there.
-fn command_docs(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn command_docs(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found: Vec<&'static Registered> = if args.len() == 2 {
-        sorted(&ctx.shared.table)
+        sorted(&ctx.shared.engine.table)
     } else {
-        args.from(2).filter_map(|name| ctx.shared.table.find_full(name)).collect()
+        args.from(2).filter_map(|name| ctx.shared.engine.table.find_full(name)).collect()
     };
     write_docs(&mut ctx.reply, &found);
     Ok(())
@@ -344,9 +345,9 @@ static COMMAND_GETKEYS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND GETKEYS command [arg ...].
-fn command_getkeys(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn command_getkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = args.tail(2);
-    let keys = keys_of(&ctx.shared.table, &request)?;
+    let keys = keys_of(&ctx.shared.engine.table, &request)?;
     ctx.reply.array(keys.len());
     keys.iter().for_each(|(at, _)| ctx.reply.bulk(request.get(*at)));
     Ok(())
@@ -366,9 +367,9 @@ static COMMAND_GETKEYSANDFLAGS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND GETKEYSANDFLAGS command [arg ...].
-fn command_getkeysandflags(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn command_getkeysandflags(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = args.tail(2);
-    let keys = keys_of(&ctx.shared.table, &request)?;
+    let keys = keys_of(&ctx.shared.engine.table, &request)?;
     ctx.reply.array(keys.len());
     for (at, flags) in keys {
         ctx.reply.array(2);
@@ -402,8 +403,8 @@ static COMMAND_LIST: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]: subcommands too.
-fn command_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let table = &ctx.shared.table;
+fn command_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let table = &ctx.shared.engine.table;
     let wanted: Box<dyn Fn(&Registered) -> bool> = if args.len() == 2 {
         Box::new(|_| true)
     } else if args.len() == 5 && args.is(2, "FILTERBY") {
@@ -444,7 +445,7 @@ static COMMAND_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMAND HELP.
-fn command_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn command_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,
         "COMMAND",

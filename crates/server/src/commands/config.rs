@@ -6,20 +6,21 @@ use std::time::Instant;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::client_eviction;
+use engine::stats::Counter;
 use net::Address;
 
-use crate::command_table::Runner;
 use crate::commands::help;
 use crate::config::option::Acts;
 use crate::config::rewrite::Added;
 use crate::config::store::{ConfigStore, Permission, SetError};
 use crate::config::table::OptId;
 use crate::config::{apply, rewrite};
+use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
-use crate::stats::Counter;
-use crate::{client_eviction, limits, listen, logging};
+use crate::{limits, listen, logging};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
@@ -57,7 +58,7 @@ static CONFIG_GET: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CONFIG GET pattern [pattern ...]: a map.
-fn config_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn config_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let patterns: Vec<&[u8]> = args.from(2).collect();
     let found = ctx.shared.config().matching(&patterns);
     ctx.reply.map(found.len());
@@ -83,7 +84,7 @@ static CONFIG_SET: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CONFIG SET name value [name value ...].
-fn config_set(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let words: Vec<&[u8]> = args.from(2).collect();
     let (pairs, []) = words.as_chunks::<2>() else { return Err(CommandError::Syntax) };
     let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
@@ -99,13 +100,18 @@ fn config_set(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comman
             tracing::warn!("Option '{}' was set and does nothing: {why}", option.name);
         }
     }
-    ctx.shared.settings.set(apply::settings(&changed));
+    ctx.shared.engine.settings.set(apply::settings(&changed));
     *config = changed;
     drop(config);
-    ctx.shared.hot_keys.windows.configure(ctx.shared.settings.get().key_sampling, Instant::now());
+    ctx.shared
+        .engine
+        .hot_keys
+        .windows
+        .configure(ctx.shared.engine.settings.get().key_sampling, Instant::now());
     if names.iter().any(|name| matches!(*name, "maxmemory-clients" | "maxmemory")) {
-        let limit_bytes = ctx.shared.settings.get().maxmemory_clients_bytes;
-        client_eviction::evict(ctx.shared, ctx.thread, limit_bytes);
+        let limit_bytes = ctx.shared.engine.settings.get().maxmemory_clients_bytes;
+        let outbox = &ctx.data.commit.outbox;
+        client_eviction::evict(&ctx.shared.engine, ctx.thread, outbox, limit_bytes);
         ctx.shared.broadcast(|| Message::CountClients);
     }
     ctx.reply.ok();
@@ -149,7 +155,7 @@ fn take_effect(
     let has = |name: &str| names.contains(&name);
     if has("maxclients") {
         let wanted = new.integer("maxclients") as u64;
-        let possible = limits::raise_open_files(wanted, shared.threads.len());
+        let possible = limits::raise_open_files(wanted, shared.engine.threads.len());
         if possible < wanted {
             let problem = "The operating system is not able to handle the specified number of clients";
             return Err(("maxclients", format!("{problem}, try with {possible}").into()));
@@ -201,20 +207,15 @@ static CONFIG_RESETSTAT: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CONFIG RESETSTAT.
-fn config_resetstat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.shared.threads.iter().for_each(|port| port.stats.reset());
-    let samples = &ctx.shared.samples;
-    let counters = [
-        &samples.actively_expired,
-        &samples.actively_expired_fields,
-        &samples.expiry_nanos,
-        &samples.expiry_cut_short,
-    ];
+fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.engine.threads.all_stats().for_each(engine::stats::ThreadStats::reset);
+    let expiry = &ctx.shared.engine.expiry;
+    let counters = [&expiry.keys, &expiry.fields, &expiry.nanos, &expiry.cut_short];
     counters.into_iter().for_each(Counter::reset);
-    samples.stale_millionths.store(0, Relaxed);
-    ctx.shared.errors.reset();
-    ctx.shared.over_limit.reset();
-    ctx.shared.freeing.reset_stats();
+    expiry.stale_millionths.store(0, Relaxed);
+    ctx.shared.engine.errors.reset();
+    ctx.shared.engine.over_limit.reset();
+    ctx.shared.engine.freeing.reset_stats();
     ctx.shared.rejected_connections.store(0, Relaxed);
     ctx.reply.ok();
     Ok(())
@@ -234,12 +235,12 @@ static CONFIG_REWRITE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CONFIG REWRITE. Writes a file on the I/O thread: it is an operator's rare wish, and a few kilobytes.
-fn config_rewrite(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn config_rewrite(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     rewrite_file(ctx, Added::Changed)
 }
 
 /// Rewrites the configuration file, with what is added of the options that it does not name.
-pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_>, added: Added) -> Result<(), CommandError> {
+pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Result<(), CommandError> {
     let config = ctx.shared.config().clone();
     let Some(path) = config.file() else {
         return Err(CommandError::Line("ERR The server is running without a config file"));
@@ -266,7 +267,7 @@ static CONFIG_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CONFIG HELP.
-fn config_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn config_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,
         "CONFIG",

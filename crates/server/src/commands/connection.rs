@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::client::ClientNames;
+use engine::session::{Flow, ReplyMode, User};
 use resp::Protocol;
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::session::{ClientNames, Flow, ReplyMode};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET, &SELECT];
@@ -35,7 +36,7 @@ static AUTH: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// AUTH [username] password.
-fn auth(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         2 if ctx.settings.requirepass.is_empty() => {
             return Err(CommandError::Line(
@@ -53,15 +54,15 @@ fn auth(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError
 
 /// Authenticates the session, or says why not. The comparison takes the same time for any password of
 /// one length.
-fn authenticate(ctx: &mut ServerCtx<'_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
+fn authenticate(ctx: &mut ServerCtx<'_, '_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
     let expected = &ctx.settings.requirepass;
     let same = expected.len() == password.len()
         && expected.iter().zip(password).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0;
     if user != b"default" || !(expected.is_empty() || same) {
-        ctx.shared.threads[ctx.thread].stats.denied_auth.add(1);
+        ctx.shared.engine.threads[ctx.thread].stats.denied_auth.add(1);
         return Err(CommandError::Line("WRONGPASS invalid username-password pair or user is disabled."));
     }
-    ctx.session.authenticated = true;
+    ctx.session.user = Some(User);
     Ok(())
 }
 
@@ -79,7 +80,7 @@ static ECHO: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// ECHO message.
-fn echo(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn echo(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.bulk(args.get(1));
     Ok(())
 }
@@ -111,7 +112,7 @@ static HELLO: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// HELLO [protover [AUTH username password] [SETNAME name]].
-fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let protocol = match args.try_get(1) {
         None => ctx.session.protocol,
         Some(version) => match stdx::number::parse_i64(version) {
@@ -135,7 +136,7 @@ fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
             return Err(CommandError::quoting("ERR Syntax error in HELLO option '", args.get(at), "'"));
         }
     }
-    if !ctx.session.authenticated {
+    if ctx.session.user.is_none() {
         return Err(CommandError::Line(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
              <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
@@ -170,7 +171,7 @@ fn hello(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
     Ok(())
 }
 
-fn switch_protocol(ctx: &mut ServerCtx<'_, '_>, protocol: Protocol) {
+fn switch_protocol(ctx: &mut ServerCtx<'_, '_, '_>, protocol: Protocol) {
     ctx.session.protocol = protocol;
     let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
     ctx.session.info.resp.store(version, Relaxed);
@@ -183,7 +184,7 @@ static PING: Command<Runner> = Command {
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::AtLeast(1),
-    flags: Flags::FAST,
+    flags: Flags::FAST.union(Flags::FOR_SUBSCRIBERS),
     acl: Acl::CONNECTION,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::string("message").optional()],
@@ -191,7 +192,7 @@ static PING: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// PING [message].
-fn ping(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn ping(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         1 | 2 if ctx.session.subscriptions.is_some() && ctx.session.protocol == Protocol::Resp2 => {
             // Shaped like a message, so that clients that expect those only can read it.
@@ -218,13 +219,15 @@ static QUIT: Command<Runner> = Command {
         .union(Flags::STALE)
         .union(Flags::FAST)
         .union(Flags::NO_AUTH)
-        .union(Flags::ALLOW_BUSY),
+        .union(Flags::ALLOW_BUSY)
+        .union(Flags::FOR_SUBSCRIBERS)
+        .union(Flags::UNQUEUED),
     acl: Acl::CONNECTION,
     run: Runner::Server(quit),
     ..Command::DEFAULT
 };
 /// QUIT: says OK and closes.
-fn quit(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn quit(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.ok();
     ctx.session.flow = Flow::Closing;
     Ok(())
@@ -242,22 +245,26 @@ static RESET: Command<Runner> = Command {
         .union(Flags::STALE)
         .union(Flags::FAST)
         .union(Flags::NO_AUTH)
-        .union(Flags::ALLOW_BUSY),
+        .union(Flags::ALLOW_BUSY)
+        .union(Flags::FOR_SUBSCRIBERS)
+        .union(Flags::UNQUEUED),
     acl: Acl::CONNECTION,
     run: Runner::Server(reset),
     ..Command::DEFAULT
 };
 /// RESET: the connection as it was when it was opened.
-fn reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.session.unsubscribe_all(ctx.shared, Some(&mut ctx.reply));
+fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let engine::Shared { pubsub, watchers, tracking, monitors, keyspace, .. } = &ctx.shared.engine;
+    ctx.session.unsubscribe_all(pubsub, Some(&mut ctx.reply));
     switch_protocol(ctx, Protocol::Resp2);
     ctx.reply.set_protocol(Protocol::Resp2);
     let session = &mut *ctx.session;
-    session.discard(ctx.shared);
-    session.stop_listening(ctx.shared);
+    session.discard(watchers, keyspace);
+    session.stop_tracking(tracking, keyspace);
+    session.stop_monitoring(monitors);
     session.db = 0;
     session.info.db.store(0, Relaxed);
-    session.authenticated = ctx.settings.requirepass.is_empty();
+    session.user = ctx.settings.requirepass.is_empty().then_some(User);
     session.reply_mode = ReplyMode::On;
     session.no_touch = false;
     session.info.no_touch.store(false, Relaxed);
@@ -289,8 +296,8 @@ static SELECT: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// SELECT index.
-fn select(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let index = args.db_index(1, ctx.shared.keyspace.db_count())?;
+fn select(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let index = args.db_index(1, ctx.shared.engine.keyspace.db_count())?;
     ctx.session.db = index;
     ctx.session.info.db.store(index as u64, Relaxed);
     ctx.reply.ok();

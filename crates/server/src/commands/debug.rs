@@ -17,8 +17,8 @@ use stdx::glob::glob_match;
 use stdx::memory_size::parse_memory;
 use structures::entry::View;
 
-use crate::command_table::Runner;
 use crate::config::rewrite::Added;
+use crate::context::Runner;
 use crate::context::ServerCtx;
 
 mod digest;
@@ -46,7 +46,7 @@ static DEBUG: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// DEBUG subcommand [argument ...].
-fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !is_permitted(ctx) {
         return Err(CommandError::Line(NOT_PERMITTED));
     }
@@ -72,7 +72,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErro
         }
         (b"digest", 2) => {
             let shared = ctx.shared;
-            let digest = ctx.pass.exclusive(|_alone| Digest::of_keyspace(&shared.keyspace));
+            let digest = ctx.pass.exclusive(|_alone| Digest::of_keyspace(&shared.engine.keyspace));
             ctx.reply.simple(&digest.hex());
         }
         (b"digest-value", _) => digest_values(ctx, args),
@@ -124,7 +124,7 @@ const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
 
 /// Whether `enable-debug-command` lets this client in.
-fn is_permitted(ctx: &ServerCtx<'_, '_>) -> bool {
+fn is_permitted(ctx: &ServerCtx<'_, '_, '_>) -> bool {
     match ctx.shared.config().choice("enable-debug-command") {
         "yes" => true,
         "local" => match &ctx.session.info.peer {
@@ -145,7 +145,7 @@ fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
 }
 
-fn help(ctx: &mut ServerCtx<'_, '_>) {
+fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
     super::help(
         ctx,
         "DEBUG",
@@ -203,11 +203,11 @@ fn help(ctx: &mut ServerCtx<'_, '_>) {
 }
 
 /// DEBUG QUICKLIST-PACKED-THRESHOLD size: for lists made from now on, on each thread from its next turn.
-fn packed_threshold(ctx: &mut ServerCtx<'_, '_>, size: &[u8]) -> Result<(), CommandError> {
+fn packed_threshold(ctx: &mut ServerCtx<'_, '_, '_>, size: &[u8]) -> Result<(), CommandError> {
     let refused =
         CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
     let size = parse_memory(size).and_then(|bytes| u32::try_from(bytes).ok()).ok_or(refused)?;
-    ctx.shared.settings.set_list_plain_from(if size == 0 { u32::MAX } else { size });
+    ctx.shared.engine.settings.set_list_plain_from(if size == 0 { u32::MAX } else { size });
     ctx.reply.ok();
     Ok(())
 }
@@ -216,7 +216,7 @@ fn packed_threshold(ctx: &mut ServerCtx<'_, '_>, size: &[u8]) -> Result<(), Comm
 const MATCHED_LEN_BYTES_MAX: i64 = 1 << 20;
 
 /// DEBUG STRINGMATCH-LEN len pattern: how long a pattern takes on a long text.
-fn match_length(ctx: &mut ServerCtx<'_, '_>, len: &[u8], pattern: &[u8]) -> Result<(), CommandError> {
+fn match_length(ctx: &mut ServerCtx<'_, '_, '_>, len: &[u8], pattern: &[u8]) -> Result<(), CommandError> {
     let len = stdx::number::parse_i64(len).ok_or(CommandError::NotAnInteger)?;
     if !(0..=MATCHED_LEN_BYTES_MAX).contains(&len) {
         return Err(CommandError::OutOfRange("value"));
@@ -234,7 +234,7 @@ const SLEEP_S_MAX: f64 = 365.0 * 86_400.0;
 /// DEBUG SLEEP seconds. Redis stops as a whole; here the thread of this connection does, with the other
 /// connections it serves. It sleeps outside the gate, so other threads go on even where they need to be
 /// alone, and ends early when the server stops.
-fn sleep(ctx: &mut ServerCtx<'_, '_>, seconds: &[u8]) {
+fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     let seconds = stdx::number::parse_f64(seconds).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds.min(SLEEP_S_MAX));
     let stopping = &ctx.shared.stopping;
@@ -253,15 +253,15 @@ fn sleep(ctx: &mut ServerCtx<'_, '_>, seconds: &[u8]) {
 
 /// What `look` tells of the entry at `key` of the selected database, expired or not; `None` where there is
 /// none. Notes no access.
-fn with_entry<T>(ctx: &ServerCtx<'_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
-    let guard = ctx.shared.keyspace.lock(key.shard());
+fn with_entry<T>(ctx: &ServerCtx<'_, '_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
+    let guard = ctx.shared.engine.keyspace.lock(key.shard());
     let entry = guard.db(ctx.session.db)?.table().get(key.position(), key.bytes)?;
     Some(look(&entry))
 }
 
 /// DEBUG OBJECT key: one line. `serializedlength` is what the value takes in memory: nothing here writes it
 /// out.
-fn object(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+fn object(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let now_s = (ctx.now_ms / 1000) as u32 & 0x00FF_FFFF;
     let shares = ctx.settings.limits.shares_integers;
     let line = with_entry(ctx, key, |entry| {
@@ -298,7 +298,7 @@ fn quicklist_figures(object: &Object) -> String {
 }
 
 /// DEBUG LISTPACK key: its figures go to the log.
-fn listpack(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+fn listpack(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let figures = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if object.encoding_name() == "listpack" => {
             Some((object.element_count(), object.memory_usage()))
@@ -314,7 +314,7 @@ fn listpack(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandErro
 }
 
 /// DEBUG QUICKLIST key [0|1]: its figures go to the log, whatever level of detail is asked for.
-fn quicklist(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+fn quicklist(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let figures = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if object.encoding_name() == "quicklist" => {
             Some((object.element_count(), quicklist_figures(object)))
@@ -331,7 +331,7 @@ fn quicklist(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandErr
 
 /// DEBUG SDSLEN key: one line. Key and value share a block unless the value is long, so the block's bytes stand
 /// with the key.
-fn string_sizes(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+fn string_sizes(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let line = with_entry(ctx, key, |entry| {
         let (len, room, own_bytes) = match entry.view() {
             View::Bytes(bytes) => (bytes.len(), 0, 0),
@@ -353,7 +353,7 @@ fn string_sizes(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), Command
 }
 
 /// DEBUG DIGEST-VALUE key ...: zeros for a key that is not there.
-fn digest_values(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) {
+fn digest_values(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     ctx.reply.array(args.len() - 2);
     for at in 2..args.len() {
         let digest = with_entry(ctx, args.key(at), Digest::of_value).unwrap_or_default();
@@ -362,7 +362,7 @@ fn digest_values(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) {
 }
 
 /// DEBUG RELOAD [NOSAVE] [MERGE] [NOFLUSH]. Nobody else does anything meanwhile, as in Redis.
-fn reload(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     for at in 2..args.len() {
         if args.is(at, "NOSAVE") {
             return Err(CommandError::Line(NOT_ON_DISK));
@@ -372,11 +372,13 @@ fn reload(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandErr
         }
     }
     let (shared, now_ms) = (ctx.shared, ctx.now_ms);
-    let rules = super::dump::rules(&ctx.settings.limits, shared.keyspace.hasher());
-    ctx.pass.exclusive(|_alone| reload::reload(&shared.keyspace, &rules, now_ms)).map_err(|error| {
-        tracing::error!(%error, "DEBUG RELOAD: a value did not come back");
-        CommandError::Line("ERR Error trying to load the RDB dump, check server logs.")
-    })?;
+    let rules = super::dump::rules(&ctx.settings.limits, shared.engine.keyspace.hasher());
+    ctx.pass.exclusive(|_alone| reload::reload(&shared.engine.keyspace, &rules, now_ms)).map_err(
+        |error| {
+            tracing::error!(%error, "DEBUG RELOAD: a value did not come back");
+            CommandError::Line("ERR Error trying to load the RDB dump, check server logs.")
+        },
+    )?;
     ctx.reply.ok();
     Ok(())
 }
@@ -386,7 +388,7 @@ const POPULATE_STEP: u64 = 1024;
 
 /// DEBUG POPULATE count [prefix] [size]: strings `prefix:number` with the value `value:number`, cut or
 /// filled up with zeros to `size` bytes. Keys that are there stay. Stops with an error at `maxmemory`.
-fn populate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn populate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let positive = |at: usize| {
         let number = args.integer(at).ok().and_then(|number| u64::try_from(number).ok());
         number.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
@@ -403,7 +405,7 @@ fn populate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandE
     } else {
         Access::Lru { clock_s: (ctx.now_ms / 1000) as u32 }.fresh()
     };
-    let keyspace = &ctx.shared.keyspace;
+    let keyspace = &ctx.shared.engine.keyspace;
     for number in 0..count {
         let name = [prefix, format!(":{number}").as_bytes()].concat();
         let mut value = format!("value:{number}").into_bytes();
@@ -432,7 +434,7 @@ fn populate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandE
 
 /// DEBUG PROTOCOL type: one value of each type of the protocol, the values Redis has for it.
 #[expect(clippy::approx_constant, reason = "the double that Redis answers")]
-fn protocol(ctx: &mut ServerCtx<'_, '_>, kind: &[u8]) -> Result<(), CommandError> {
+fn protocol(ctx: &mut ServerCtx<'_, '_, '_>, kind: &[u8]) -> Result<(), CommandError> {
     let resp3 = ctx.session.protocol == Protocol::Resp3;
     let reply = &mut ctx.reply;
     match kind.to_ascii_lowercase().as_slice() {
@@ -498,8 +500,8 @@ fn table_text(slots: Option<usize>, elements: usize) -> String {
 }
 
 /// DEBUG HTSTATS db [full]: sizes of a database's tables, all shards together.
-fn table_stats(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let keyspace = &ctx.shared.keyspace;
+fn table_stats(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let keyspace = &ctx.shared.engine.keyspace;
     let db = usize::try_from(args.integer(2)?).ok().filter(|&db| db < keyspace.db_count());
     let db = db.ok_or(CommandError::Line("ERR Out of range database"))?;
     let slots_of = |shard| keyspace.lock(shard).db(db).map_or(0, |db| db.table().slot_count());
@@ -515,7 +517,7 @@ fn table_stats(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 }
 
 /// DEBUG HTSTATS-KEY key [full]: the size of a collection's table.
-fn value_table_stats(ctx: &mut ServerCtx<'_, '_>, key: Key<'_>) -> Result<(), CommandError> {
+fn value_table_stats(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let elements = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if matches!(object.encoding_name(), "hashtable" | "skiplist") => {
             Some(object.element_count())

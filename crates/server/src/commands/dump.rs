@@ -10,7 +10,7 @@ use keyspace::{Access, Expiry, Hasher, Key, PackLimits, SetLimits, StreamLimits}
 use persist::dump::{self, PayloadError};
 use persist::rdb::{Rules, Value, VersionCheck};
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&DUMP, &RESTORE, &RESTORE_ASKING];

@@ -9,11 +9,12 @@ use std::time::Instant;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::stats::hot_keys::{InProgress, Rate, Report, Totals, Wish};
 use stdx::heavy_hitters::Hitter;
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::hot_keys::{InProgress, Rate, Report, Wish};
+use crate::shared::Shared;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
@@ -57,9 +58,9 @@ static HOTKEYS_GET: Command<Runner> = Command {
 /// HOTKEYS GET: an array with one map where there is a session. Times and bytes of a key are what is certain of
 /// them; with SAMPLE they are those of the sampled commands. Else, with `hotkeys-top-k`, an array with a map for
 /// each key, and null without.
-fn hotkeys_get(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let hot_keys = &ctx.shared.hot_keys;
-    match hot_keys.report(ctx.shared, ctx.now_ms) {
+fn hotkeys_get(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let hot_keys = &ctx.shared.engine.hot_keys;
+    match hot_keys.report(totals(ctx.shared), ctx.now_ms) {
         Some(report) => write_session(ctx, &report),
         None => match hot_keys.windows.report(Instant::now()) {
             Some(rates) => write_rates(ctx, &rates),
@@ -69,7 +70,7 @@ fn hotkeys_get(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), Comm
     Ok(())
 }
 
-fn write_rates(ctx: &mut ServerCtx<'_, '_>, rates: &[Rate]) {
+fn write_rates(ctx: &mut ServerCtx<'_, '_, '_>, rates: &[Rate]) {
     let reply = &mut ctx.reply;
     reply.array(rates.len());
     for rate in rates {
@@ -83,7 +84,7 @@ fn write_rates(ctx: &mut ServerCtx<'_, '_>, rates: &[Rate]) {
     }
 }
 
-fn write_session(ctx: &mut ServerCtx<'_, '_>, report: &Report) {
+fn write_session(ctx: &mut ServerCtx<'_, '_, '_>, report: &Report) {
     let wish = report.wish;
     let reply = &mut ctx.reply;
     reply.array(1);
@@ -144,7 +145,7 @@ static HOTKEYS_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// HOTKEYS HELP.
-fn hotkeys_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn hotkeys_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
         "HOTKEYS",
@@ -182,10 +183,10 @@ static HOTKEYS_RESET: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// HOTKEYS RESET: OK.
-fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let line = "ERR hotkey tracking session in progress, stop tracking first";
-    ctx.shared.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;
-    ctx.shared.hot_keys.windows.reset(Instant::now());
+    ctx.shared.engine.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;
+    ctx.shared.engine.hot_keys.windows.reset(Instant::now());
     ctx.reply.ok();
     Ok(())
 }
@@ -218,13 +219,17 @@ static HOTKEYS_START: Command<Runner> = Command {
 };
 /// HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]: OK. SLOTS is for servers
 /// that have some of the slots.
-fn hotkeys_start(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let in_progress = CommandError::Line("ERR hotkey tracking session already in progress");
-    if ctx.shared.hot_keys.is_active(ctx.now_ms) {
+    if ctx.shared.engine.hot_keys.is_active(ctx.now_ms) {
         return Err(in_progress);
     }
     let wish = wish(args)?;
-    ctx.shared.hot_keys.start(ctx.shared, wish, ctx.now_ms).map_err(|InProgress| in_progress)?;
+    ctx.shared
+        .engine
+        .hot_keys
+        .start(totals(ctx.shared), wish, ctx.now_ms)
+        .map_err(|InProgress| in_progress)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -290,10 +295,18 @@ static HOTKEYS_STOP: Command<Runner> = Command {
     ..HOTKEYS_RESET
 };
 /// HOTKEYS STOP: OK, or an error where nothing is counted.
-fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    if !ctx.shared.hot_keys.stop(ctx.shared, ctx.now_ms) {
+fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    if !ctx.shared.engine.hot_keys.stop(totals(ctx.shared), ctx.now_ms) {
         return Err(CommandError::Line("ERR no hotkey tracking session in progress"));
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// What the process has used so far.
+fn totals(shared: &Shared) -> Totals {
+    let (user, system) = crate::process::cpu_time();
+    let threads = &shared.engine.threads;
+    let net_bytes = threads.sum(|stats| &stats.input_bytes) + threads.sum(|stats| &stats.output_bytes);
+    Totals { user, system, net_bytes }
 }

@@ -2,13 +2,14 @@
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::stats::command_log::Kind;
+use engine::stats::histogram::Times;
+use engine::stats::latency_events::{self, Circumstances};
+use engine::table::Registered;
+use engine::threads::Threads;
 
-use crate::command_table::{Registered, Runner};
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::latency::Times;
-use crate::shared::Shared;
-use crate::slowlog::Kind;
-use crate::spikes::{self, Circumstances};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&LATENCY];
@@ -52,7 +53,7 @@ static LATENCY_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// LATENCY HELP.
-fn latency_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn latency_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
         "LATENCY",
@@ -90,8 +91,8 @@ static LATENCY_HISTOGRAM: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// LATENCY HISTOGRAM [command ...]: unknown commands are passed over, a container stands for its subcommands.
-fn latency_histogram(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    reply_histograms(ctx, args, Shared::times_of);
+fn latency_histogram(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_histograms(ctx, args, Threads::times_of);
     Ok(())
 }
 
@@ -104,14 +105,18 @@ static LATENCY_END_TO_END: Command<Runner> = Command {
     ..LATENCY_HISTOGRAM
 };
 /// LATENCY END-TO-END [command ...]: as LATENCY HISTOGRAM.
-fn latency_end_to_end(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    reply_histograms(ctx, args, Shared::end_to_end_of);
+fn latency_end_to_end(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_histograms(ctx, args, Threads::end_to_end_of);
     Ok(())
 }
 
 /// Replies with the histograms of the commands that are named from argument 2 on, or of all.
-fn reply_histograms(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, times_of: fn(&Shared, usize) -> Times) {
-    let table = &ctx.shared.table;
+fn reply_histograms(
+    ctx: &mut ServerCtx<'_, '_, '_>,
+    args: &Args<'_>,
+    times_of: fn(&Threads, usize) -> Times,
+) {
+    let table = &ctx.shared.engine.table;
     let mut asked: Vec<&'static Registered> = Vec::new();
     if args.len() == 2 {
         asked.extend((0..table.id_count()).map(|id| table.by_id(id)));
@@ -124,7 +129,7 @@ fn reply_histograms(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, times_of: fn(&
     let begun = ctx.reply.begin_map();
     let mut commands = 0;
     for registered in asked {
-        let times = times_of(ctx.shared, registered.id);
+        let times = times_of(&ctx.shared.engine.threads, registered.id);
         if times.calls == 0 {
             continue;
         }
@@ -158,7 +163,7 @@ static LATENCY_DOCTOR: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// LATENCY DOCTOR.
-fn latency_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn latency_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let thresholds = &ctx.settings.thresholds;
     let at = Circumstances {
         unix_s: ctx.now_ms / 1000,
@@ -167,7 +172,7 @@ fn latency_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), C
             .filter(|&nanos| nanos != u64::MAX)
             .map(|nanos| nanos / 1000),
     };
-    let text = spikes::report(&ctx.shared.spikes.series(), at);
+    let text = latency_events::report(&ctx.shared.engine.latency_events.series(), at);
     ctx.reply.verbatim(*b"txt", text.as_bytes());
     Ok(())
 }
@@ -187,11 +192,11 @@ static LATENCY_GRAPH: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// LATENCY GRAPH event.
-fn latency_graph(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let Some(series) = ctx.shared.spikes.series_of(args.get(2)) else {
+fn latency_graph(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let Some(series) = ctx.shared.engine.latency_events.series_of(args.get(2)) else {
         return Err(CommandError::quoting("ERR No samples available for event '", args.get(2), "'"));
     };
-    ctx.reply.verbatim(*b"txt", spikes::graph(&series, ctx.now_ms / 1000).as_bytes());
+    ctx.reply.verbatim(*b"txt", latency_events::graph(&series, ctx.now_ms / 1000).as_bytes());
     Ok(())
 }
 
@@ -202,8 +207,14 @@ static LATENCY_HISTORY: Command<Runner> = Command {
     ..LATENCY_GRAPH
 };
 /// LATENCY HISTORY event: pairs of Unix time and milliseconds, oldest first; none for an unknown event.
-fn latency_history(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let samples = ctx.shared.spikes.series_of(args.get(2)).map(|series| series.samples).unwrap_or_default();
+fn latency_history(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let samples = ctx
+        .shared
+        .engine
+        .latency_events
+        .series_of(args.get(2))
+        .map(|series| series.samples)
+        .unwrap_or_default();
     ctx.reply.array(samples.len());
     for sample in samples {
         ctx.reply.array(2);
@@ -220,8 +231,8 @@ static LATENCY_LATEST: Command<Runner> = Command {
     ..LATENCY_DOCTOR
 };
 /// LATENCY LATEST.
-fn latency_latest(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let all = ctx.shared.spikes.series();
+fn latency_latest(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let all = ctx.shared.engine.latency_events.series();
     ctx.reply.array(all.len());
     for series in all {
         let latest = series.samples.back().expect("a series has samples");
@@ -249,8 +260,8 @@ static LATENCY_RESET: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// LATENCY RESET [event ...]: how many of them had samples.
-fn latency_reset(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let spikes = &ctx.shared.spikes;
+fn latency_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let spikes = &ctx.shared.engine.latency_events;
     let count = match args.len() {
         2 => spikes.reset_all(),
         _ => args.from(2).filter(|name| spikes.reset(name)).count(),

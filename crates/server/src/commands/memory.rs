@@ -4,7 +4,7 @@ use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError, generic};
 use resp::Reply;
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::info::{Beyond, MemoryFigures, ratio};
 
@@ -53,10 +53,10 @@ static MEMORY_DOCTOR: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// MEMORY DOCTOR.
-fn memory_doctor(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn memory_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let around = Surroundings {
-        clients: ctx.shared.sum(|stats| &stats.clients),
-        pending_bytes: ctx.shared.freeing.pending_bytes(),
+        clients: ctx.shared.engine.threads.sum(|stats| &stats.clients),
+        pending_bytes: ctx.shared.engine.freeing.pending_bytes(),
         limit_bytes: ctx.settings.maxmemory_bytes,
         evicts: ctx.settings.eviction.is_some(),
     };
@@ -78,7 +78,7 @@ static MEMORY_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// MEMORY HELP.
-fn memory_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn memory_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
         "MEMORY",
@@ -110,7 +110,7 @@ static MEMORY_MALLOC_STATS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// MEMORY MALLOC-STATS.
-fn memory_malloc_stats(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn memory_malloc_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.verbatim(*b"txt", structures::alloc::stats_text().as_bytes());
     Ok(())
 }
@@ -129,7 +129,7 @@ static MEMORY_PURGE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// MEMORY PURGE.
-fn memory_purge(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn memory_purge(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     structures::alloc::purge();
     ctx.reply.ok();
     Ok(())
@@ -149,9 +149,9 @@ static MEMORY_STATS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// MEMORY STATS: Redis' fields in its order. What Saker has no memory for is 0.
-fn memory_stats(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let figures = MemoryFigures::now(ctx.shared);
-    let keyspace = &ctx.shared.keyspace;
+    let keyspace = &ctx.shared.engine.keyspace;
     let dbs: Vec<(usize, u64)> = (0..keyspace.db_count())
         .map(|db| (db, keyspace.db_size(db).keys as u64))
         .filter(|&(_, keys)| keys > 0)

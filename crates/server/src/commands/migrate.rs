@@ -25,11 +25,12 @@ use std::time::{Duration, Instant};
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError, EventClass};
-use keyspace::{Key, KeyEntry, Keyspace};
+use engine::call::DataAccess;
+use keyspace::{Key, KeyEntry};
 use persist::dump;
 
-use crate::command_table::Runner;
-use crate::context::{DataAccess, ServerCtx};
+use crate::context::Runner;
+use crate::context::ServerCtx;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&MIGRATE];
@@ -77,12 +78,11 @@ static MIGRATE: Command<Runner> = Command {
 };
 /// MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password] [KEYS key ...]:
 /// OK, or NOKEY when none of the keys is there. After an error those keys are gone that the target took.
-fn migrate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let order = Order::parse(args)?;
     let (shared, db) = (ctx.shared, ctx.session.db);
-    let keyspace = &shared.keyspace;
     let mut parcels: Vec<Parcel<'_>> =
-        order.keys.clone().filter_map(|at| Parcel::pack(&mut ctx.data, keyspace, db, args.key(at))).collect();
+        order.keys.clone().filter_map(|at| Parcel::pack(&mut ctx.data, db, args.key(at))).collect();
     if parcels.is_empty() {
         ctx.reply.simple("NOKEY");
         return Ok(());
@@ -94,11 +94,10 @@ fn migrate(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandEr
     if !order.copy {
         parcels =
             parcels.into_iter().zip(&delivery.taken).filter(|(_, taken)| **taken).map(|it| it.0).collect();
-        parcels.retain(|parcel| !parcel.leave(&mut ctx.data, keyspace, db));
+        parcels.retain(|parcel| !parcel.leave(&mut ctx.data, db));
         if !parcels.is_empty() {
             let data = &mut ctx.data;
-            let late =
-                ctx.pass.exclusive(|_alone| settle(data, keyspace, db, &parcels, &order, &shared.migrations));
+            let late = ctx.pass.exclusive(|_alone| settle(data, db, &parcels, &order, &shared.migrations));
             delivery.failure = delivery.failure.or(late);
         }
     }
@@ -183,8 +182,8 @@ struct Parcel<'a> {
 
 impl<'a> Parcel<'a> {
     /// Writes the value of `key` out, if it is there.
-    fn pack(data: &mut DataAccess<'_>, keyspace: &Keyspace, db: usize, key: Key<'a>) -> Option<Self> {
-        data.with_key(keyspace, db, key, |view, _| {
+    fn pack(data: &mut DataAccess<'_, '_>, db: usize, key: Key<'a>) -> Option<Self> {
+        data.with_key(db, key, |view, _| {
             let entry = view.get(key)?;
             Some(Self { key, payload: dump::dump(&entry.view(), true), expiry_ms: entry.expiry_ms() })
         })
@@ -201,8 +200,8 @@ impl<'a> Parcel<'a> {
     }
 
     /// Removes the key if it still holds what was written out; whether it did.
-    fn leave(&self, data: &mut DataAccess<'_>, keyspace: &Keyspace, db: usize) -> bool {
-        data.with_key(keyspace, db, self.key, |view, effects| {
+    fn leave(&self, data: &mut DataAccess<'_, '_>, db: usize) -> bool {
+        data.with_key(db, self.key, |view, effects| {
             if !view.peek(self.key).is_some_and(|entry| self.is_of(&entry)) {
                 return false;
             }
@@ -231,8 +230,7 @@ impl<'a> Parcel<'a> {
 
 /// Step 4 for keys that changed after they were written out; the caller is alone in the gate.
 fn settle(
-    data: &mut DataAccess<'_>,
-    keyspace: &Keyspace,
+    data: &mut DataAccess<'_, '_>,
     db: usize,
     changed: &[Parcel<'_>],
     order: &Order<'_>,
@@ -241,7 +239,7 @@ fn settle(
     let mut gone = Vec::new();
     let mut again = Vec::new();
     for parcel in changed {
-        match Parcel::pack(data, keyspace, db, parcel.key) {
+        match Parcel::pack(data, db, parcel.key) {
             Some(parcel) if !parcel.has_expired(data.now_ms()) => again.push(parcel),
             Some(_) | None => gone.push(parcel.key.bytes),
         }
@@ -257,7 +255,7 @@ fn settle(
     let delivery = link.exchange(deleted.chain(sent).collect(), order);
     link.close(connections, &delivery);
     for (parcel, _) in again.iter().zip(&delivery.taken[gone.len()..]).filter(|(_, taken)| **taken) {
-        parcel.leave(data, keyspace, db);
+        parcel.leave(data, db);
     }
     delivery.failure
 }
@@ -295,7 +293,7 @@ impl From<Failure> for CommandError {
 
 /// Sends all parcels. A connection that was kept open and turns out to be dead is opened again, once.
 fn deliver(connections: &Connections, order: &Order<'_>, parcels: &[Parcel<'_>]) -> Delivery {
-    let now_ms = crate::worker::unix_ms();
+    let now_ms = crate::context::unix_ms();
     loop {
         let mut link = match Link::open(connections, order) {
             Ok(link) => link,

@@ -2,9 +2,10 @@
 
 use ::commands::table::Command;
 use ::commands::{Args, CommandError};
+use engine::table::CommandTable;
 
-use crate::command_table::Runner;
-use crate::context::ServerCtx;
+use crate::context::Runner;
+use crate::context::{Handlers, ServerCtx, ServerHandler};
 
 pub mod acl;
 pub mod big_keys;
@@ -20,6 +21,7 @@ pub mod latency;
 pub mod memory;
 pub mod migrate;
 pub mod module;
+pub mod monitor;
 pub mod pubsub;
 pub mod script;
 pub mod server;
@@ -42,24 +44,116 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         memory::COMMANDS,
         migrate::COMMANDS,
         module::COMMANDS,
+        monitor::COMMANDS,
         pubsub::COMMANDS,
         script::COMMANDS,
         server::COMMANDS,
         slowlog::COMMANDS,
-        crate::monitor::COMMANDS,
-        crate::transaction::COMMANDS,
     ]
     .into_iter()
     .flatten()
     .copied()
 }
 
+/// The joined table of all commands, and the handlers of this crate's by their numbers in it.
+pub fn table() -> (CommandTable, Vec<ServerHandler>) {
+    let handlers = Handlers::default();
+    let own = all().map(|command| handlers.register(command));
+    let table = CommandTable::new(engine::exec::commands().chain(own));
+    (table, handlers.into_vec())
+}
+
 /// Runs a container (CONFIG) without a known subcommand: dispatch has answered.
-fn container(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn container(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::WrongArity(ctx.registered.full_name))
 }
 
 /// Answers a container's HELP: for each subcommand its syntax, then its lines, indented.
-pub fn help(ctx: &mut ServerCtx<'_, '_>, container: &str, subcommands: &[(&str, &[&str])]) {
+pub fn help(ctx: &mut ServerCtx<'_, '_, '_>, container: &str, subcommands: &[(&str, &[&str])]) {
     ::commands::help::reply_help(&mut ctx.reply, container, subcommands);
+}
+
+#[cfg(test)]
+mod tests {
+    use ::commands::table::{Flags, Origin};
+    use engine::table::KeyPlan;
+
+    use super::*;
+
+    #[test]
+    fn a_renamed_command_keeps_its_id_and_full_name() {
+        let mut table = table().0;
+        let (get, long) = (table.find(b"GET").expect("it exists").id, "X".repeat(2 * 32));
+        table.rename("GET", &long);
+        table.rename("CONFIG", "");
+        assert!(table.find(b"get").is_none() && table.find_full(b"config|get").is_none());
+        let found = table.find(long.to_ascii_lowercase().as_bytes()).expect("it was renamed");
+        assert_eq!((found.id, found.full_name, found.command.name), (get, "get", long.as_str()));
+        assert_eq!(table.by_id(get).command.name, long);
+        table.rename("CLIENT", "GET");
+        assert_eq!(table.find_full(b"get|id").expect("a subcommand").full_name, "client|id");
+    }
+
+    #[test]
+    fn a_command_writes_exactly_if_one_of_its_keys_is_written() {
+        use commands::table::KeyFlags;
+        let written = KeyFlags::RW | KeyFlags::OW | KeyFlags::RM;
+        for registered in table().0.iter() {
+            let command = &registered.command;
+            // The first keeps its answer in the value, which changes nothing that a reader could tell; the
+            // second changes what its group has read, and Redis calls that reading the key.
+            if ["pfcount", "xreadgroup"].contains(&registered.full_name) {
+                continue;
+            }
+            if command.keys.is_empty()
+                || command.keys.iter().any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
+            {
+                continue;
+            }
+            let writes = command.keys.iter().any(|spec| spec.flags.intersects(written));
+            assert_eq!(command.flags.contains(Flags::WRITE), writes, "{}", registered.full_name);
+        }
+    }
+
+    #[test]
+    fn histories_go_from_version_to_version_and_tell_nothing_twice() {
+        fn version(text: &str) -> Vec<u32> {
+            let parts: Vec<u32> = text.split('.').filter_map(|part| part.parse().ok()).collect();
+            assert!(parts.len() == 3 && parts.iter().map(u32::to_string).eq(text.split('.')), "{text:?}");
+            parts
+        }
+        let table = table().0;
+        for registered in (0..table.id_count()).map(|id| table.by_id(id)) {
+            let (name, history) = (registered.full_name, &registered.command.history);
+            let first = version(history.since);
+            assert!(history.deprecated.is_none_or(|it| version(it.since) >= first), "{name}");
+            for of_one in [history.changes, history.valkey_changes] {
+                assert!(of_one.is_sorted_by_key(|(since, _)| version(since)), "{name}: oldest first");
+            }
+            // Redis has no 8.1 and no 9; Valkey forked from Redis 7.2.4.
+            let is_possible = |origin, number: &[u32]| match origin {
+                Origin::Redis => !number.starts_with(&[8, 1]) && number < &[9][..],
+                Origin::Valkey => number > &[7, 2, 4][..],
+                Origin::Saker => true,
+            };
+            assert!(is_possible(history.origin, &first), "{name}: since {}", history.since);
+            let changes: Vec<_> = history.all_changes().collect();
+            for (at, (origin, (since, change))) in changes.iter().enumerate() {
+                assert!(is_possible(*origin, &version(since)), "{name}: {since} {change}");
+                let is_sentence = change.ends_with('.') || !change.starts_with(|c: char| c.is_lowercase());
+                assert!(!is_sentence, "{name}: the change is told as a verb and what follows it: {change}");
+                assert!(changes[..at].iter().all(|(_, (_, earlier))| earlier != change), "{name}: {change}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_accepted_request_has_room_for_the_first_key() {
+        for registered in table().0.iter() {
+            let smallest = registered.command.arity.as_number().unsigned_abs() as usize;
+            if let KeyPlan::One(at) = registered.key_plan {
+                assert!(at < smallest, "{}", registered.full_name);
+            }
+        }
+    }
 }

@@ -3,8 +3,8 @@
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
-use crate::command_table::Runner;
 use crate::commands::help;
+use crate::context::Runner;
 use crate::context::ServerCtx;
 
 /// This group's commands.
@@ -38,7 +38,7 @@ static MODULE_LIST: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// MODULE LIST: an empty array.
-fn module_list(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn module_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.empty_array();
     Ok(())
 }
@@ -54,7 +54,7 @@ static MODULE_HELP: Command<Runner> = Command {
     ..MODULE_LIST
 };
 /// MODULE HELP.
-fn module_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn module_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(ctx, "MODULE", &[("LIST", &["List the modules: none, modules cannot be loaded."])]);
     Ok(())
 }

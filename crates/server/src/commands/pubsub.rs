@@ -2,11 +2,11 @@
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError};
+use engine::publish::pubsub::{Kind, write_subscription};
+use engine::session::Flow;
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::pubsub::{Kind, write_subscription};
-use crate::session::Flow;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[
@@ -23,13 +23,13 @@ pub static COMMANDS: &[&Command<Runner>] = &[
 
 /// Subscribes to each argument and confirms each.
 fn subscribe_to(
-    ctx: &mut ServerCtx<'_, '_>,
+    ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
     kind: Kind,
     word: &str,
 ) -> Result<(), CommandError> {
     for name in args.from(1) {
-        ctx.session.subscribe(ctx.shared, kind, name);
+        ctx.session.subscribe(&ctx.shared.engine.pubsub, kind, name);
         write_subscription(&mut ctx.reply, word, Some(name), ctx.session.subscription_count(kind));
     }
     Ok(())
@@ -37,7 +37,7 @@ fn subscribe_to(
 
 /// Takes back the subscription to each argument, or all of the kind, and confirms each.
 fn unsubscribe_from(
-    ctx: &mut ServerCtx<'_, '_>,
+    ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
     kind: Kind,
     word: &str,
@@ -47,7 +47,7 @@ fn unsubscribe_from(
         Some(all) => all.names(kind).map(Into::into).collect(),
         None => Vec::new(),
     };
-    ctx.session.unsubscribe(ctx.shared, kind, &names, &mut ctx.reply, |reply, name, count| {
+    ctx.session.unsubscribe(&ctx.shared.engine.pubsub, kind, &names, &mut ctx.reply, |reply, name, count| {
         write_subscription(reply, word, Some(name), count);
     });
     if names.is_empty() {
@@ -57,8 +57,8 @@ fn unsubscribe_from(
 }
 
 /// Publishes and replies how many get it. A client that crowds an inbox waits before its next request.
-fn publish_to(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
-    let published = ctx.shared.pubsub.publish(ctx.shared, Some(ctx.thread), kind, args.get(1), args.get(2));
+fn publish_to(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
+    let published = ctx.data.commit.sender().publish(kind, args.get(1), args.get(2));
     if published.crowded && ctx.session.flow == Flow::Running {
         ctx.session.flow = Flow::Crowded;
     }
@@ -66,14 +66,14 @@ fn publish_to(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Resul
     Ok(())
 }
 
-fn list_channels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
+fn list_channels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(CommandError::Text(format!(
             "ERR unknown subcommand or wrong number of arguments for '{}'. Try PUBSUB HELP.",
             String::from_utf8_lossy(args.get(1))
         )));
     }
-    let channels = ctx.shared.pubsub.channels(kind, args.try_get(2));
+    let channels = ctx.shared.engine.pubsub.channels(kind, args.try_get(2));
     ctx.reply.array(channels.len());
     for channel in channels {
         ctx.reply.bulk(&channel);
@@ -81,11 +81,15 @@ fn list_channels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Re
     Ok(())
 }
 
-fn count_subscribers(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
+fn count_subscribers(
+    ctx: &mut ServerCtx<'_, '_, '_>,
+    args: &Args<'_>,
+    kind: Kind,
+) -> Result<(), CommandError> {
     ctx.reply.array((args.len() - 2) * 2);
     for channel in args.from(2) {
         ctx.reply.bulk(channel);
-        ctx.reply.integer(ctx.shared.pubsub.subscriber_count(kind, channel) as i64);
+        ctx.reply.integer(ctx.shared.engine.pubsub.subscriber_count(kind, channel) as i64);
     }
     Ok(())
 }
@@ -97,14 +101,18 @@ static SUBSCRIBE: Command<Runner> = Command {
     group: Group::Pubsub,
     complexity: "O(N)",
     arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    flags: Flags::PUBSUB
+        .union(Flags::NOSCRIPT)
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::SUBSCRIPTION),
     acl: Acl::PUBSUB,
     args: &[Arg::string("channel").multiple()],
     run: Runner::Server(subscribe),
     ..Command::DEFAULT
 };
 /// SUBSCRIBE channel [channel …].
-fn subscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn subscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Channel, "subscribe")
 }
 
@@ -116,7 +124,7 @@ static PSUBSCRIBE: Command<Runner> = Command {
     ..SUBSCRIBE
 };
 /// PSUBSCRIBE pattern [pattern …].
-fn psubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn psubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Pattern, "psubscribe")
 }
 
@@ -130,7 +138,7 @@ static SSUBSCRIBE: Command<Runner> = Command {
     ..SUBSCRIBE
 };
 /// SSUBSCRIBE shardchannel [shardchannel …].
-fn ssubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn ssubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
@@ -144,14 +152,18 @@ static UNSUBSCRIBE: Command<Runner> = Command {
     group: Group::Pubsub,
     complexity: "O(N)",
     arity: Arity::AtLeast(1),
-    flags: Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    flags: Flags::PUBSUB
+        .union(Flags::NOSCRIPT)
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::SUBSCRIPTION),
     acl: Acl::PUBSUB,
     args: &[Arg::string("channel").optional().multiple()],
     run: Runner::Server(unsubscribe),
     ..Command::DEFAULT
 };
 /// UNSUBSCRIBE [channel …].
-fn unsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn unsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Channel, "unsubscribe")
 }
 
@@ -163,7 +175,7 @@ static PUNSUBSCRIBE: Command<Runner> = Command {
     ..UNSUBSCRIBE
 };
 /// PUNSUBSCRIBE [pattern …].
-fn punsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn punsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Pattern, "punsubscribe")
 }
 
@@ -177,7 +189,7 @@ static SUNSUBSCRIBE: Command<Runner> = Command {
     ..UNSUBSCRIBE
 };
 /// SUNSUBSCRIBE [shardchannel …].
-fn sunsubscribe(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn sunsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Shard, "sunsubscribe")
 }
 
@@ -199,7 +211,7 @@ static PUBLISH: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// PUBLISH channel message: how many get it.
-fn publish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn publish(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     publish_to(ctx, args, Kind::Channel)
 }
 
@@ -214,7 +226,7 @@ static SPUBLISH: Command<Runner> = Command {
     ..PUBLISH
 };
 /// SPUBLISH shardchannel message: how many get it.
-fn spublish(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn spublish(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     publish_to(ctx, args, Kind::Shard)
 }
 
@@ -253,7 +265,7 @@ static PUBSUB_CHANNELS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// PUBSUB CHANNELS [pattern].
-fn pubsub_channels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn pubsub_channels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     list_channels(ctx, args, Kind::Channel)
 }
 
@@ -271,7 +283,7 @@ static PUBSUB_NUMSUB: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// PUBSUB NUMSUB [channel …]: pairs, as a flat array.
-fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     count_subscribers(ctx, args, Kind::Channel)
 }
 
@@ -288,8 +300,8 @@ static PUBSUB_NUMPAT: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// PUBSUB NUMPAT.
-fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.integer(ctx.shared.pubsub.pattern_count() as i64);
+fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.integer(ctx.shared.engine.pubsub.pattern_count() as i64);
     Ok(())
 }
 
@@ -301,7 +313,7 @@ static PUBSUB_SHARDCHANNELS: Command<Runner> = Command {
     ..PUBSUB_CHANNELS
 };
 /// PUBSUB SHARDCHANNELS [pattern].
-fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     list_channels(ctx, args, Kind::Shard)
 }
 
@@ -314,7 +326,7 @@ static PUBSUB_SHARDNUMSUB: Command<Runner> = Command {
     ..PUBSUB_NUMSUB
 };
 /// PUBSUB SHARDNUMSUB [shardchannel …]: pairs, as a flat array.
-fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     count_subscribers(ctx, args, Kind::Shard)
 }
 
@@ -331,7 +343,7 @@ static PUBSUB_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// PUBSUB HELP.
-fn pubsub_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn pubsub_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
         "PUBSUB",

@@ -3,8 +3,8 @@
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
-use crate::command_table::Runner;
 use crate::commands::help;
+use crate::context::Runner;
 use crate::context::ServerCtx;
 
 /// This group's commands.
@@ -39,7 +39,7 @@ static SCRIPT_EXISTS: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// SCRIPT EXISTS sha1 [sha1 ...]: 0 for each.
-fn script_exists(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn script_exists(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(args.len() - 2);
     args.from(2).for_each(|_| ctx.reply.integer(0));
     Ok(())
@@ -59,7 +59,7 @@ static SCRIPT_FLUSH: Command<Runner> = Command {
     ..SCRIPT_EXISTS
 };
 /// SCRIPT FLUSH [ASYNC | SYNC].
-fn script_flush(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn script_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 || args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
         return Err(CommandError::Line("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
@@ -79,7 +79,7 @@ static SCRIPT_KILL: Command<Runner> = Command {
     ..SCRIPT_EXISTS
 };
 /// SCRIPT KILL: no script ever runs.
-fn script_kill(_ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn script_kill(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::Line("NOTBUSY No scripts in execution right now."))
 }
 
@@ -96,7 +96,7 @@ static SCRIPT_HELP: Command<Runner> = Command {
     ..SCRIPT_EXISTS
 };
 /// SCRIPT HELP.
-fn script_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn script_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,
         "SCRIPT",

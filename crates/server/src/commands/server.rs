@@ -2,11 +2,11 @@
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::session::{Flow, ReplyMode};
 
 use super::connection::REDIS_VERSION;
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::session::{Flow, ReplyMode};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LASTSAVE, &LOLWUT, &ROLE, &SHUTDOWN, &TIME];
@@ -26,7 +26,7 @@ static INFO: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// INFO [section ...].
-fn info(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let asked: Vec<String> =
         args.from(1).map(|section| String::from_utf8_lossy(section).to_ascii_lowercase()).collect();
     let text = crate::info::text(ctx.shared, &asked);
@@ -48,7 +48,7 @@ static LASTSAVE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// LASTSAVE: Unix seconds; of the start, where nothing was saved since.
-fn lastsave(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.started_unix_s);
     Ok(())
 }
@@ -67,7 +67,7 @@ static LOLWUT: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// LOLWUT [VERSION version [arguments]]: a falcon, and the version behind it.
-fn lolwut(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn lolwut(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.is(1, "VERSION") && args.len() > 2 {
         args.integer(2)?;
     }
@@ -98,7 +98,7 @@ static ROLE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// ROLE: a primary, whose stream of changes nobody follows: it is at offset 0 and has no replicas.
-fn role(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn role(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
     ctx.reply.integer(0);
@@ -130,7 +130,7 @@ static SHUTDOWN: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: no reply, the connection ends with the server.
-fn shutdown(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut nosave, mut save, mut abort, mut force) = (false, false, false, false);
     for option in args.from(1) {
         match option.to_ascii_lowercase().as_slice() {
@@ -180,7 +180,7 @@ static TIME: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// TIME: seconds and microseconds.
-fn time(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn time(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now.as_secs() as i64);

@@ -2,10 +2,10 @@
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::stats::command_log::Kind;
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::slowlog::Kind;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMANDLOG, &SLOWLOG];
@@ -57,8 +57,8 @@ fn count(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
 }
 
 /// Replies with a log's newest entries.
-fn show(ctx: &mut ServerCtx<'_, '_>, kind: Kind, count: usize) {
-    let entries = ctx.shared.command_logs.newest(kind, count);
+fn show(ctx: &mut ServerCtx<'_, '_, '_>, kind: Kind, count: usize) {
+    let entries = ctx.shared.engine.command_logs.newest(kind, count);
     ctx.reply.array(entries.len());
     for entry in entries {
         ctx.reply.array(6);
@@ -89,7 +89,7 @@ static COMMANDLOG_GET: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMANDLOG GET count type.
-fn commandlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn commandlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = count(args, 2)?;
     show(ctx, kind(args, 3)?, count);
     Ok(())
@@ -108,7 +108,7 @@ static COMMANDLOG_HELP: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMANDLOG HELP.
-fn commandlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn commandlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
         "COMMANDLOG",
@@ -143,8 +143,8 @@ static COMMANDLOG_LEN: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMANDLOG LEN type.
-fn commandlog_len(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let len = ctx.shared.command_logs.len(kind(args, 2)?);
+fn commandlog_len(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let len = ctx.shared.engine.command_logs.len(kind(args, 2)?);
     ctx.reply.integer(len as i64);
     Ok(())
 }
@@ -164,8 +164,8 @@ static COMMANDLOG_RESET: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// COMMANDLOG RESET type.
-fn commandlog_reset(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.shared.command_logs.reset(kind(args, 2)?);
+fn commandlog_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.engine.command_logs.reset(kind(args, 2)?);
     ctx.reply.ok();
     Ok(())
 }
@@ -193,7 +193,7 @@ static SLOWLOG_GET: Command<Runner> = Command {
     ..COMMANDLOG_GET
 };
 /// SLOWLOG GET [count].
-fn slowlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn slowlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         let line = "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.";
         let name = String::from_utf8_lossy(args.get(1));
@@ -207,7 +207,7 @@ fn slowlog_get(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 static SLOWLOG_HELP: Command<Runner> =
     Command { history: History::since("6.2.0"), run: Runner::Server(slowlog_help), ..COMMANDLOG_HELP };
 /// SLOWLOG HELP.
-fn slowlog_help(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn slowlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
         "SLOWLOG",
@@ -235,8 +235,8 @@ static SLOWLOG_LEN: Command<Runner> = Command {
     ..COMMANDLOG_LEN
 };
 /// SLOWLOG LEN.
-fn slowlog_len(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.integer(ctx.shared.command_logs.len(Kind::Slow) as i64);
+fn slowlog_len(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.integer(ctx.shared.engine.command_logs.len(Kind::Slow) as i64);
     Ok(())
 }
 
@@ -249,8 +249,8 @@ static SLOWLOG_RESET: Command<Runner> = Command {
     ..COMMANDLOG_RESET
 };
 /// SLOWLOG RESET.
-fn slowlog_reset(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.shared.command_logs.reset(Kind::Slow);
+fn slowlog_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.engine.command_logs.reset(Kind::Slow);
     ctx.reply.ok();
     Ok(())
 }

@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use commands::ValueLimits;
+use engine::publish::notify::Notifications;
+use engine::settings::{OutputLimit, Settings};
+use engine::stats::Thresholds;
+use engine::stats::hot_keys::Sampling;
 use net::BackendChoice;
 use stdx::number::parse_i64;
 
 use super::store::ConfigStore;
 use super::table;
 use super::value::Value;
-use crate::hot_keys::Sampling;
-use crate::notify::Notifications;
-use crate::settings::{OutputLimit, Settings};
 use crate::start_error::StartError;
-use crate::timing::Thresholds;
 
 /// What is decided when a server starts.
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
         eviction: keyspace::Policy::named(store.choice("maxmemory-policy"))
             .filter(|_| !store.flag("import-mode")),
         maxmemory_samples: size("maxmemory-samples"),
-        eviction_time: crate::memory_limit::time_limit(small("maxmemory-eviction-tenacity")),
+        eviction_time: engine::memory::time_limit(small("maxmemory-eviction-tenacity")),
         lfu_log_factor: small("lfu-log-factor"),
         lfu_decay_minutes: small("lfu-decay-time"),
         query_buffer_bytes_max: store.memory("client-query-buffer-limit"),

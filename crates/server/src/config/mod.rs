@@ -9,7 +9,7 @@
 //!
 //! [`table`] says what options there are, [`value`] and [`words`] how their values are read and shown.
 //! The [`ConfigStore`] holds every option's value; whoever needs one on a request's path reads it from
-//! the typed [`Settings`](crate::settings::Settings) that are derived anew after each change.
+//! the typed [`Settings`](engine::settings::Settings) that are derived anew after each change.
 
 pub mod apply;
 pub mod fuzz;

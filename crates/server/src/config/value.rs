@@ -5,9 +5,10 @@
 
 use std::borrow::Cow;
 
-use super::words;
 use stdx::memory_size::parse_memory;
 use stdx::number::parse_i64;
+
+use super::words;
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,11 +36,11 @@ impl MemoryFigures {
     /// The figures of now.
     pub fn now(shared: &Shared) -> Self {
         let used = alloc::used_memory_bytes() as u64;
-        let clients = shared.clients.all();
+        let clients = shared.engine.clients.all();
         let clients = clients.iter().map(|client| client.memory_bytes()).sum();
         let startup = shared.startup_memory_bytes.load(Relaxed);
-        let dbs = 0..shared.keyspace.db_count();
-        let tables = dbs.map(|db| shared.keyspace.table_bytes(db) as u64).sum();
+        let dbs = 0..shared.engine.keyspace.db_count();
+        let tables = dbs.map(|db| shared.engine.keyspace.table_bytes(db) as u64).sum();
         let (rss, heap_rss) = crate::process::resident_bytes();
         Self {
             used,
@@ -109,7 +109,7 @@ pub fn ratio(a: u64, b: u64) -> f64 {
 /// The Memory section.
 pub fn memory(shared: &Shared, fields: &mut Fields) {
     let figures = MemoryFigures::now(shared);
-    let settings = shared.settings.get();
+    let settings = shared.engine.settings.get();
     fields.size("used_memory", figures.used);
     fields.size("used_memory_rss", figures.rss);
     fields.size("used_memory_peak", figures.peak);
@@ -141,7 +141,7 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
         fields.add(&format!("{info}_ratio"), format_args!("{:.2}", ratio(more, less)));
         fields.add(&format!("{info}_bytes"), more as i64 - less as i64);
     }
-    let pending = shared.freeing.pending_bytes() + shared.push_bytes.load(Relaxed);
+    let pending = shared.engine.freeing.pending_bytes() + shared.engine.pubsub.push_bytes().load(Relaxed);
     fields.add("mem_not_counted_for_evict", pending);
     fields.zeros(&[
         "mem_replication_backlog",
@@ -153,6 +153,6 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     fields.add("mem_allocator", alloc::allocator_name());
     fields.zeros(&["mem_overhead_db_hashtable_rehashing", "active_defrag_running"]);
-    fields.add("lazyfree_pending_objects", shared.freeing.pending_objects());
-    fields.add("lazyfreed_objects", shared.freeing.freed_objects());
+    fields.add("lazyfree_pending_objects", shared.engine.freeing.pending_objects());
+    fields.add("lazyfreed_objects", shared.engine.freeing.freed_objects());
 }

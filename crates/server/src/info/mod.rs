@@ -5,7 +5,9 @@
 
 use std::fmt::Write;
 
-use crate::shared::{GateSlot, Shared};
+use engine::shared::GateSlot;
+
+use crate::shared::Shared;
 
 mod memory;
 mod server;
@@ -93,7 +95,7 @@ pub fn each_field(
 ) {
     for section in SECTIONS.iter().filter(|section| wanted(section.name)) {
         let mut fields = Fields::default();
-        let pass = section.locks_shards.then(|| shared.enter_gate(slot));
+        let pass = section.locks_shards.then(|| shared.engine.enter_gate(slot));
         (section.write)(shared, &mut fields);
         drop(pass);
         for (name, value) in fields.0.lines().filter_map(|line| line.split_once(':')) {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Fields;
+use engine::client::ClientInfo;
 use net::Address;
 
+use super::Fields;
 use crate::commands::connection::REDIS_VERSION;
-use crate::session::ClientInfo;
+use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::worker::unix_ms;
 
 const DAY_S: u64 = 24 * 60 * 60;
 
@@ -41,7 +41,7 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     fields.add("server_time_usec", now.as_micros());
     fields.add("uptime_in_seconds", uptime_s);
     fields.add("uptime_in_days", uptime_s / DAY_S);
-    let hz = shared.settings.get().hz;
+    let hz = shared.engine.settings.get().hz;
     fields.add("hz", hz);
     fields.add("configured_hz", hz);
     fields.add("lru_clock", (unix_ms() / 1000) & 0x00FF_FFFF);
@@ -49,7 +49,7 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     fields.add("executable", executable);
     let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
     fields.add("config_file", file);
-    fields.add("io_threads_active", u8::from(shared.threads.len() > 1));
+    fields.add("io_threads_active", u8::from(shared.engine.threads.len() > 1));
     let zone = String::from_utf8_lossy(shared.config().text("availability-zone")).into_owned();
     fields.add("availability_zone", zone);
     for (index, listener) in listeners(&shared.listening()).iter().enumerate() {
@@ -79,32 +79,30 @@ fn listeners(addresses: &[Address]) -> Vec<String> {
 
 /// The Clients section.
 pub fn clients(shared: &Shared, fields: &mut Fields) {
-    let clients = shared.clients.all();
+    let clients = shared.engine.clients.all();
     let largest =
         |value: fn(&ClientInfo) -> u64| clients.iter().map(|client| value(client)).max().unwrap_or(0);
     fields.add("connected_clients", clients.len());
     fields.add("cluster_connections", 0);
-    fields.add("maxclients", shared.settings.get().maxclients);
+    fields.add("maxclients", shared.engine.settings.get().maxclients);
     let input = largest(|client| client.pending_input_bytes.load(Relaxed));
     let output = largest(|client| client.pending_output_bytes.load(Relaxed));
     fields.add("client_recent_max_input_buffer", input);
     fields.add("client_recent_max_output_buffer", output);
     let postponed = clients.iter().filter(|client| client.postponed.load(Relaxed)).count();
-    let follows = &shared.follows;
-    fields.add("blocked_clients", postponed + follows.waiting_clients().load(Relaxed));
-    fields.add("tracking_clients", shared.tracking.clients());
-    fields.add("pubsub_clients", shared.pubsub.client_count());
-    fields.add("watching_clients", follows.watching_clients().load(Relaxed));
-    let timed = |client: &&Arc<ClientInfo>| {
-        client.waiter().as_ref().is_some_and(|waiter| waiter.deadline_ms.is_some())
-    };
+    let blocked = &shared.engine.blocked;
+    fields.add("blocked_clients", postponed + blocked.waiting_clients().load(Relaxed));
+    fields.add("tracking_clients", shared.engine.tracking.clients());
+    fields.add("pubsub_clients", shared.engine.pubsub.client_count());
+    fields.add("watching_clients", shared.engine.watchers.clients().load(Relaxed));
+    let timed = |client: &&Arc<ClientInfo>| blocked.of(client).is_some_and(|by| by.deadline_ms.is_some());
     fields.add("clients_in_timeout_table", clients.iter().filter(timed).count());
     let watched: u64 = clients.iter().map(|client| client.watched.load(Relaxed)).sum();
     fields.add("total_watched_keys", watched);
-    fields.add("total_blocking_keys", follows.waited_keys());
-    fields.add("total_blocking_keys_on_nokey", follows.group_keys());
-    let paused_ms = shared.pause.until_ms.load(Relaxed).saturating_sub(unix_ms()).max(0);
-    let actions = match shared.pause.all.load(Relaxed) {
+    fields.add("total_blocking_keys", blocked.waited_keys());
+    fields.add("total_blocking_keys_on_nokey", blocked.group_keys());
+    let paused_ms = shared.engine.pause.until_ms.load(Relaxed).saturating_sub(unix_ms()).max(0);
+    let actions = match shared.engine.pause.all.load(Relaxed) {
         _ if paused_ms == 0 => "none",
         true => "all",
         false => "write",
@@ -125,7 +123,7 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     ]);
     fields.add("current_fork_perc", "0.00");
     fields.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    fields.add("rdb_changes_since_last_save", shared.sum(|stats| &stats.changes));
+    fields.add("rdb_changes_since_last_save", shared.engine.threads.sum(|stats| &stats.changes));
     fields.add("rdb_bgsave_in_progress", 0);
     fields.add("rdb_last_save_time", shared.started_unix_s);
     fields.add("rdb_last_bgsave_status", "ok");
@@ -149,11 +147,11 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
 /// The Threads section: what each I/O thread did; how long it ran on a core, and how long it was ready to run
 /// and had none, by the kernel's account.
 pub fn threads(shared: &Shared, fields: &mut Fields) {
-    for (index, port) in shared.threads.iter().enumerate() {
+    for (index, port) in shared.engine.threads.iter().enumerate() {
         let stats = &port.stats;
         let (clients, reads, writes) = (stats.clients.get(), stats.reads.get(), stats.writes.get());
         let (commands, turns) = (stats.processed.get(), stats.cycles.get());
-        let time = crate::process::thread_time(port.tid.load(Relaxed));
+        let time = crate::process::thread_time(shared.ports[index].tid.load(Relaxed));
         let (busy, wait) = (time.running.as_micros(), time.ready.as_micros());
         fields.add(
             &format!("io_thread_{index}"),
@@ -188,7 +186,7 @@ pub fn cpu(shared: &Shared, fields: &mut Fields) {
     fields.add("used_cpu_sys_children", "0.000000");
     fields.add("used_cpu_user_children", "0.000000");
     // What Redis does on its main thread, the I/O threads do here.
-    let times = shared.threads.iter().map(|port| crate::process::thread_cpu_time(port.tid.load(Relaxed)));
+    let times = shared.ports.iter().map(|port| crate::process::thread_cpu_time(port.tid.load(Relaxed)));
     let (user, system) =
         times.fold((Duration::ZERO, Duration::ZERO), |sum, time| (sum.0 + time.0, sum.1 + time.1));
     fields.add("used_cpu_sys_main_thread", seconds(system));

@@ -1,16 +1,17 @@
 //! INFO: counters of requests, commands, errors and keys.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
+use engine::publish::pubsub::Kind;
+use engine::stats::histogram::Times;
+use engine::stats::{Counter, ThreadStats};
 use keyspace::SizedType;
 use keyspace::sizes::bin_start;
 
 use super::Fields;
-use crate::latency::Times;
-use crate::pubsub::Kind;
+use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::stats::{Counter, ThreadStats};
-use crate::worker::unix_ms;
 
 /// The fields of keys' sizes, in the order of [`SizedType::ALL`]. Redis has none of streams.
 const SIZE_FIELDS: [(SizedType, &str); 5] = [
@@ -27,11 +28,11 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     expired(shared, fields);
     evicted(shared, fields);
-    fields.add("keyspace_hits", shared.sum(|stats| &stats.hits));
-    fields.add("keyspace_misses", shared.sum(|stats| &stats.misses));
-    fields.add("pubsub_channels", shared.pubsub.channel_count(Kind::Channel));
-    fields.add("pubsub_patterns", shared.pubsub.pattern_count());
-    fields.add("pubsubshard_channels", shared.pubsub.channel_count(Kind::Shard));
+    fields.add("keyspace_hits", shared.engine.threads.sum(|stats| &stats.hits));
+    fields.add("keyspace_misses", shared.engine.threads.sum(|stats| &stats.misses));
+    fields.add("pubsub_channels", shared.engine.pubsub.channel_count(Kind::Channel));
+    fields.add("pubsub_patterns", shared.engine.pubsub.pattern_count());
+    fields.add("pubsubshard_channels", shared.engine.pubsub.channel_count(Kind::Shard));
     fields.zeros(&["latest_fork_usec", "total_forks"]);
     fields.add("migrate_cached_sockets", shared.migrations.count());
     fields.zeros(&[
@@ -43,28 +44,30 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
         "total_active_defrag_time",
         "current_active_defrag_time",
     ]);
-    fields.add("tracking_total_keys", shared.tracking.keys());
-    fields.add("tracking_total_items", shared.tracking.items());
-    fields.add("tracking_total_prefixes", shared.tracking.prefix_count());
-    fields.add("unexpected_error_replies", shared.sum(|stats| &stats.undeclared_keys));
-    fields.add("total_error_replies", shared.sum(|stats| &stats.errors));
+    fields.add("tracking_total_keys", shared.engine.tracking.keys());
+    fields.add("tracking_total_items", shared.engine.tracking.items());
+    fields.add("tracking_total_prefixes", shared.engine.tracking.prefix_count());
+    fields.add("unexpected_error_replies", shared.engine.threads.sum(|stats| &stats.undeclared_keys));
+    fields.add("total_error_replies", shared.engine.threads.sum(|stats| &stats.errors));
     // Every payload is looked at in depth.
-    let commands = (0..shared.table.id_count()).map(|id| shared.table.by_id(id));
+    let commands = (0..shared.engine.table.id_count()).map(|id| shared.engine.table.by_id(id));
     let restores = commands.filter(|command| command.full_name == "restore");
-    let payloads: u64 = restores.map(|restore| shared.sum(|stats| &stats.commands[restore.id].calls)).sum();
+    let payloads: u64 =
+        restores.map(|restore| shared.engine.threads.sum(|stats| &stats.commands[restore.id].calls)).sum();
     fields.add("dump_payload_sanitizations", payloads);
-    let (reads, writes) = (shared.sum(|stats| &stats.reads), shared.sum(|stats| &stats.writes));
+    let (reads, writes) =
+        (shared.engine.threads.sum(|stats| &stats.reads), shared.engine.threads.sum(|stats| &stats.writes));
     fields.add("total_reads_processed", reads);
     fields.add("total_writes_processed", writes);
     fields.add("io_threaded_reads_processed", reads);
     fields.add("io_threaded_writes_processed", writes);
-    let query_limit = shared.sum(|stats| &stats.query_limit_disconnections);
+    let query_limit = shared.engine.threads.sum(|stats| &stats.query_limit_disconnections);
     fields.add("client_query_buffer_limit_disconnections", query_limit);
-    let output_limit = shared.sum(|stats| &stats.output_limit_disconnections);
+    let output_limit = shared.engine.threads.sum(|stats| &stats.output_limit_disconnections);
     fields.add("client_output_buffer_limit_disconnections", output_limit);
     fields.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
     turns(shared, fields);
-    fields.add("acl_access_denied_auth", shared.sum(|stats| &stats.denied_auth));
+    fields.add("acl_access_denied_auth", shared.engine.threads.sum(|stats| &stats.denied_auth));
     fields.zeros(&["acl_access_denied_cmd", "acl_access_denied_key", "acl_access_denied_channel"]);
 }
 
@@ -72,11 +75,11 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
 fn requests(shared: &Shared, fields: &mut Fields) {
     let samples = &shared.samples;
     let kbps = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
-    fields.add("total_connections_received", shared.sum(|stats| &stats.connections));
-    fields.add("total_commands_processed", shared.sum(|stats| &stats.processed));
+    fields.add("total_connections_received", shared.engine.threads.sum(|stats| &stats.connections));
+    fields.add("total_commands_processed", shared.engine.threads.sum(|stats| &stats.processed));
     fields.add("instantaneous_ops_per_sec", samples.ops_per_second.load(Relaxed));
-    fields.add("total_net_input_bytes", shared.sum(|stats| &stats.input_bytes));
-    fields.add("total_net_output_bytes", shared.sum(|stats| &stats.output_bytes));
+    fields.add("total_net_input_bytes", shared.engine.threads.sum(|stats| &stats.input_bytes));
+    fields.add("total_net_output_bytes", shared.engine.threads.sum(|stats| &stats.output_bytes));
     fields.zeros(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
     fields.add("instantaneous_input_kbps", kbps(samples.input_bytes_per_second.load(Relaxed)));
     fields.add("instantaneous_output_kbps", kbps(samples.output_bytes_per_second.load(Relaxed)));
@@ -87,31 +90,31 @@ fn requests(shared: &Shared, fields: &mut Fields) {
 
 /// What expired: met by a command after its time, or found by the housekeeper.
 fn expired(shared: &Shared, fields: &mut Fields) {
-    let samples = &shared.samples;
-    let hash_fields = shared.sum(|stats| &stats.expired_fields) + samples.actively_expired_fields.get();
+    let expiry = &shared.engine.expiry;
+    let hash_fields = shared.engine.threads.sum(|stats| &stats.expired_fields) + expiry.fields.get();
     fields.add("expired_subkeys", hash_fields);
-    let keys = shared.sum(|stats| &stats.expired_keys) + samples.actively_expired.get();
+    let keys = shared.engine.threads.sum(|stats| &stats.expired_keys) + expiry.keys.get();
     fields.add("expired_keys", keys);
-    let stale_percent = samples.stale_millionths.load(Relaxed) as f64 / 1e4;
+    let stale_percent = expiry.stale_millionths.load(Relaxed) as f64 / 1e4;
     fields.add("expired_stale_perc", format_args!("{stale_percent:.2}"));
-    fields.add("expired_time_cap_reached_count", samples.expiry_cut_short.get());
-    fields.add("expire_cycle_cpu_milliseconds", samples.expiry_nanos.get() / 1_000_000);
+    fields.add("expired_time_cap_reached_count", expiry.cut_short.get());
+    fields.add("expire_cycle_cpu_milliseconds", expiry.nanos.get() / 1_000_000);
 }
 
 /// What was evicted, and for how long memory was over its limit.
 fn evicted(shared: &Shared, fields: &mut Fields) {
-    fields.add("evicted_keys", shared.sum(|stats| &stats.evicted_keys));
-    fields.add("evicted_clients", shared.sum(|stats| &stats.evicted_clients));
+    fields.add("evicted_keys", shared.engine.threads.sum(|stats| &stats.evicted_keys));
+    fields.add("evicted_clients", shared.engine.threads.sum(|stats| &stats.evicted_clients));
     fields.add("evicted_scripts", 0);
-    let (total, current) = shared.over_limit.times(shared.started);
+    let (total, current) = shared.engine.over_limit.times(shared.engine.uptime(Instant::now()));
     fields.add("total_eviction_exceeded_time", (total + current).as_millis());
     fields.add("current_eviction_exceeded_time", current.as_millis());
 }
 
 /// The turns of the event loops, all threads together.
 fn turns(shared: &Shared, fields: &mut Fields) {
-    let usec = |counter: fn(&ThreadStats) -> &Counter| shared.sum(counter) / 1000;
-    fields.add("eventloop_cycles", shared.sum(|stats| &stats.cycles));
+    let usec = |counter: fn(&ThreadStats) -> &Counter| shared.engine.threads.sum(counter) / 1000;
+    fields.add("eventloop_cycles", shared.engine.threads.sum(|stats| &stats.cycles));
     fields.add("eventloop_duration_sum", usec(|stats| &stats.cycles_nanos));
     fields.add("eventloop_duration_cmd_sum", usec(|stats| &stats.running_nanos));
     let cycles = shared.samples.cycles_per_second.load(Relaxed);
@@ -122,9 +125,9 @@ fn turns(shared: &Shared, fields: &mut Fields) {
 
 /// The Commandstats section: commands that were called.
 pub fn commandstats(shared: &Shared, fields: &mut Fields) {
-    for id in 0..shared.table.id_count() {
-        let sum = |counter: fn(&crate::stats::CommandCounters) -> u64| -> u64 {
-            shared.threads.iter().map(|port| counter(&port.stats.commands[id])).sum()
+    for id in 0..shared.engine.table.id_count() {
+        let sum = |counter: fn(&engine::stats::CommandCounters) -> u64| -> u64 {
+            shared.engine.threads.iter().map(|port| counter(&port.stats.commands[id])).sum()
         };
         let (calls, rejected) = (sum(|command| command.calls.get()), sum(|command| command.rejected.get()));
         if calls + rejected == 0 {
@@ -134,7 +137,7 @@ pub fn commandstats(shared: &Shared, fields: &mut Fields) {
         let per_call = if calls == 0 { 0.0 } else { usec as f64 / calls as f64 };
         let failed = sum(|command| command.failed.get());
         fields.add(
-            &format!("cmdstat_{}", shared.table.by_id(id).full_name),
+            &format!("cmdstat_{}", shared.engine.table.by_id(id).full_name),
             format_args!(
                 "calls={calls},usec={usec},usec_per_call={per_call:.2},rejected_calls={rejected},failed_calls={failed}"
             ),
@@ -145,7 +148,7 @@ pub fn commandstats(shared: &Shared, fields: &mut Fields) {
 /// The Latencystats section: percentiles of the times of each command that was run, by itself and from the
 /// arrival of the request to the sending of the reply.
 pub fn latencystats(shared: &Shared, fields: &mut Fields) {
-    if !shared.settings.get().thresholds.histograms {
+    if !shared.engine.settings.get().thresholds.histograms {
         return;
     }
     let words = shared.config().words("latency-tracking-info-percentiles").to_vec();
@@ -156,34 +159,34 @@ pub fn latencystats(shared: &Shared, fields: &mut Fields) {
             let shown = percentiles
                 .iter()
                 .map(|&percent| format!("p{percent}={:.3}", times.percentile_nanos(percent) as f64 / 1000.0));
-            let name = format!("{name}_{}", shared.table.by_id(id).full_name);
+            let name = format!("{name}_{}", shared.engine.table.by_id(id).full_name);
             fields.add(&name, shown.collect::<Vec<_>>().join(","));
         }
     };
-    for id in 0..shared.table.id_count() {
-        add("latency_percentiles_usec", id, shared.times_of(id));
-        add("latency_end_to_end_usec", id, shared.end_to_end_of(id));
+    for id in 0..shared.engine.table.id_count() {
+        add("latency_percentiles_usec", id, shared.engine.threads.times_of(id));
+        add("latency_end_to_end_usec", id, shared.engine.threads.end_to_end_of(id));
     }
 }
 
 /// The Errorstats section: error replies by their first word.
 pub fn errorstats(shared: &Shared, fields: &mut Fields) {
-    for (code, count) in shared.errors.by_code() {
+    for (code, count) in shared.engine.errors.by_code() {
         fields.add(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
 /// The Hotkeys section: the last window that `hotkeys-top-k` asked for.
 pub fn hotkeys(shared: &Shared, fields: &mut Fields) {
-    let (samples, took) = shared.hot_keys.windows.last();
+    let (samples, took) = shared.engine.hot_keys.windows.last();
     fields.add("hotkeys_last_window_samples", samples);
     fields.add("hotkeys_last_window_duration_ms", took.as_millis());
 }
 
 /// The Keysizes section: how many strings are how long, how many collections have how many elements.
 pub fn keysizes(shared: &Shared, fields: &mut Fields) {
-    for db in 0..shared.keyspace.db_count() {
-        let counts = shared.keyspace.sizes().counts(db);
+    for db in 0..shared.engine.keyspace.db_count() {
+        let counts = shared.engine.keyspace.sizes().counts(db);
         for (kind, name) in SIZE_FIELDS {
             let bins = counts[kind as usize - 1].iter().enumerate().filter(|&(_, &count)| count > 0);
             let parts: Vec<String> =
@@ -203,11 +206,11 @@ fn short_size(size: u64) -> String {
 
 /// The Keyspace section: databases that are not empty.
 pub fn keyspace(shared: &Shared, fields: &mut Fields) {
-    for db in 0..shared.keyspace.db_count() {
-        let size = shared.keyspace.db_size(db);
+    for db in 0..shared.engine.keyspace.db_count() {
+        let size = shared.engine.keyspace.db_size(db);
         if size.keys > 0 {
             let (keys, expires, fields_expire) = (size.keys, size.expires, size.field_expires);
-            let ttl_ms = if expires == 0 { 0 } else { shared.keyspace.average_ttl_ms(db, unix_ms()) };
+            let ttl_ms = if expires == 0 { 0 } else { shared.engine.keyspace.average_ttl_ms(db, unix_ms()) };
             let value =
                 format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},subexpiry={fields_expire}");
             fields.add(&format!("db{db}"), value);

@@ -14,11 +14,12 @@ use std::sync::atomic::Ordering::Acquire;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use engine::shared::GateSlot;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::config::apply::BindAddress;
-use crate::shared::{GateSlot, Shared};
+use crate::shared::Shared;
 
 pub mod catalog;
 mod http;

@@ -1,11 +1,13 @@
 //! From INFO's fields to a page of metrics: `catalog.rs` says which field is which metric.
 
+use engine::shared::GateSlot;
+use engine::stats::histogram::Times;
+use engine::stats::{CommandCounters, Counter};
+
 use super::catalog::{self, Field, Kind, Metric, Parts};
 use super::page::{Page, float};
 use crate::info;
-use crate::latency::Times;
-use crate::shared::{GateSlot, Shared};
-use crate::stats::{CommandCounters, Counter};
+use crate::shared::Shared;
 
 /// The limits of histograms in nanoseconds: two in each power of ten, from 10 µs, the shortest that a network
 /// shows, to 1 s, and 10 s.
@@ -121,17 +123,19 @@ fn key_sizes(page: &mut Page, name: &str, value: &str) {
 
 /// Adds the histograms, where `latency-tracking` is on.
 fn times(page: &mut Page, shared: &Shared, per_command: PerCommand) {
-    if !shared.settings.get().thresholds.histograms {
+    if !shared.engine.settings.get().thresholds.histograms {
         return;
     }
-    let ids = 0..shared.table.id_count();
-    let sum = |id: usize, of: fn(&CommandCounters) -> &Counter| shared.sum(|stats| of(&stats.commands[id]));
+    let ids = 0..shared.engine.table.id_count();
+    let sum = |id: usize, of: fn(&CommandCounters) -> &Counter| {
+        shared.engine.threads.sum(|stats| of(&stats.commands[id]))
+    };
     let nanos = ids.clone().map(|id| sum(id, |command| &command.end_to_end_nanos)).sum();
-    histogram(page, &catalog::REQUEST_SECONDS, &[], &shared.end_to_end(), nanos);
+    histogram(page, &catalog::REQUEST_SECONDS, &[], &shared.engine.threads.end_to_end(), nanos);
     for id in ids.filter(|_| per_command == PerCommand::Histograms) {
-        let times = shared.times_of(id);
+        let times = shared.engine.threads.times_of(id);
         if times.calls > 0 {
-            let labels = [("command", shared.table.by_id(id).full_name)];
+            let labels = [("command", shared.engine.table.by_id(id).full_name)];
             let nanos = sum(id, |command| &command.nanos);
             histogram(page, &catalog::COMMAND_SECONDS, &labels, &times, nanos);
         }

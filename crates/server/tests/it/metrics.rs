@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use commands::table::Arity;
 use server::Server;
-use server::command_table::CommandTable;
 use server::metrics::catalog;
 use testkit::{Client, Value};
 
@@ -142,7 +141,7 @@ fn run_many_commands(client: &mut Client, count: usize) {
         ["shutdown", "subscribe", "psubscribe", "ssubscribe", "monitor", "quit", "debug", "migrate", "auth"];
     let waits =
         |name: &str| name.starts_with('b') || ["wait", "waitaof", "multi", "reset", "hello"].contains(&name);
-    let table = CommandTable::new();
+    let table = server::commands::table().0;
     let names: Vec<&str> = table.iter().map(|command| command.full_name).collect();
     let fit = names.iter().filter(|name| !never.contains(name) && !waits(name) && !name.contains('|'));
     let mut ran = 0;

@@ -4,11 +4,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::{Args, CommandError};
+use engine::client::ClientInfo;
 use net::Address;
 
 use super::list::{address_text, flags};
 use crate::context::ServerCtx;
-use crate::session::ClientInfo;
 
 /// What clients are asked for.
 pub(super) struct Filter<'a> {
@@ -60,7 +60,7 @@ const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIN";
 
 impl<'a> Filter<'a> {
     /// The filters of CLIENT LIST.
-    pub(super) fn of_list(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
+    pub(super) fn of_list(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
         let id = |text: &[u8], _| match stdx::number::parse_i64(text) {
             // No client has a number below 1, but asking for one is no error.
             Some(id) => Ok(u64::try_from(id).unwrap_or(0)),
@@ -70,7 +70,7 @@ impl<'a> Filter<'a> {
     }
 
     /// The filters of CLIENT KILL, which spares its own connection unless told otherwise.
-    pub(super) fn of_kill(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
+    pub(super) fn of_kill(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
         let id = |text: &[u8], before| match stdx::number::parse_i64(text) {
             // Rather a filter that there is not.
             None if before > 0 => Err(CommandError::Syntax),
@@ -86,7 +86,7 @@ impl<'a> Filter<'a> {
     }
 
     fn parse(
-        ctx: &ServerCtx<'_, '_>,
+        ctx: &ServerCtx<'_, '_, '_>,
         args: &Args<'a>,
         // A client's number, behind so many others.
         id: impl Fn(&[u8], usize) -> Result<u64, CommandError>,
@@ -129,7 +129,7 @@ impl<'a> Filter<'a> {
     }
 
     /// Whether all filters fit a client.
-    pub(super) fn fits(&self, ctx: &ServerCtx<'_, '_>, client: &ClientInfo) -> bool {
+    pub(super) fn fits(&self, ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
         if self.skip_me && client.id == ctx.session.id {
             return false;
         }
@@ -141,7 +141,7 @@ impl<'a> Filter<'a> {
 impl<'a> What<'a> {
     /// The filters that have a NOT- form, but for ID.
     fn parse(
-        ctx: &ServerCtx<'_, '_>,
+        ctx: &ServerCtx<'_, '_, '_>,
         name: &[u8],
         value: &'a [u8],
         negated: bool,
@@ -248,8 +248,8 @@ fn seconds(text: &[u8], name: &str) -> Result<u64, CommandError> {
     }
 }
 
-fn db_index(ctx: &ServerCtx<'_, '_>, text: &[u8], option: &str) -> Result<u64, CommandError> {
-    let last = ctx.shared.keyspace.db_count() as u64 - 1;
+fn db_index(ctx: &ServerCtx<'_, '_, '_>, text: &[u8], option: &str) -> Result<u64, CommandError> {
+    let last = ctx.shared.engine.keyspace.db_count() as u64 - 1;
     match stdx::number::parse_i64(text).map(u64::try_from) {
         None => Err(CommandError::Text(format!("ERR {option} is not an integer or out of range"))),
         Some(Ok(index)) if index <= last => Ok(index),

@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::client::ClientInfo;
+use engine::client::Mode;
+use engine::session::Flow;
 use net::Address;
 
 use super::filter::Filter;
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::session::{ClientInfo, Flow};
-use crate::tracking::Mode;
 
 pub(super) static CLIENT_LIST: Command<Runner> = Command {
     name: "LIST",
@@ -75,10 +76,10 @@ pub(super) static CLIENT_LIST: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT LIST [filter ...]: those that all filters fit.
-fn client_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let filter = Filter::of_list(ctx, args)?;
     let mut lines = String::new();
-    for client in ctx.shared.clients.all() {
+    for client in ctx.shared.engine.clients.all() {
         if filter.fits(ctx, &client) {
             lines += &describe(ctx, &client, args);
         }
@@ -88,14 +89,14 @@ fn client_list(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 }
 
 /// One client as CLIENT LIST shows it, the line's end included. `args` are those of the command that asks.
-pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args<'_>) -> String {
+pub(super) fn describe(ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo, args: &Args<'_>) -> String {
     let shared = ctx.shared;
     let now = shared.uptime_ms();
     let names = client.names().clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let command = match client.last_command.load(Relaxed) {
         0 => "NULL",
-        id => shared.table.by_id(id as usize - 1).full_name,
+        id => shared.engine.table.by_id(id as usize - 1).full_name,
     };
     let mut flags = flags(client);
     if flags.is_empty() {
@@ -103,7 +104,8 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_>, client: &ClientInfo, args: &Args
     }
     // The client that asks still has its request in the buffer; what others sent has run, or waits there.
     let own: Vec<&[u8]> = if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
-    let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>() + client.waiting_request_bytes();
+    let argument_bytes =
+        own.iter().map(|word| word.len()).sum::<usize>() + client.blocked_text_bytes.load(Relaxed) as usize;
     let mut request = Vec::new();
     if !own.is_empty() {
         resp::encode_request(&own, &mut request);
@@ -162,7 +164,7 @@ pub(super) fn flags(client: &ClientInfo) -> String {
         (client.monitoring.load(Relaxed), 'O'),
         (client.is_subscriber(), 'P'),
         (client.queued.load(Relaxed) > 0, 'x'),
-        (client.postponed.load(Relaxed) || client.waiter().is_some(), 'b'),
+        (client.postponed.load(Relaxed) || client.blocked_bytes.load(Relaxed) > 0, 'b'),
         (tracking.contains(Mode::ON), 't'),
         (tracking.contains(Mode::BROKEN), 'R'),
         (tracking.contains(Mode::BCAST), 'B'),
@@ -251,11 +253,11 @@ pub(super) static CLIENT_KILL: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT KILL addr, or CLIENT KILL with filters, all of which must fit.
-fn client_kill(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let old_form = args.len() == 3;
     let filter = if old_form { Filter::of_address(args.get(2)) } else { Filter::of_kill(ctx, args)? };
     let mut killed = 0_i64;
-    for client in ctx.shared.clients.all() {
+    for client in ctx.shared.engine.clients.all() {
         if filter.fits(ctx, &client) {
             killed += i64::from(kill(ctx, &client));
         }
@@ -270,12 +272,13 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comma
 
 /// Closes a client: the own connection after its reply, another by its thread; that one is off the lists at once.
 /// Whether it was not about to go already: in Redis it would not be there any more.
-fn kill(ctx: &mut ServerCtx<'_, '_>, client: &ClientInfo) -> bool {
+fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;
         return true;
     }
-    let first = ctx.shared.kill(client);
-    ctx.shared.end_wait_of(client);
+    let engine::Shared { threads, clients, blocked, .. } = &ctx.shared.engine;
+    let first = threads.kill(clients, client, &ctx.data.commit.outbox);
+    blocked.end_of(client);
     first
 }

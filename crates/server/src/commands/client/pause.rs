@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::threads::Delivery;
 use resp::Reply;
 use stdx::ByteQueue;
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::shared::{Delivery, Message};
+use crate::shared::Message;
 
 /// What commands with an optional word at their end say of more than that.
 fn too_many_words(args: &Args<'_>) -> CommandError {
@@ -37,7 +38,7 @@ pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT PAUSE timeout [WRITE|ALL]: a longer or stricter pause already in force stays.
-fn client_pause(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 4 {
         return Err(too_many_words(args));
     }
@@ -54,7 +55,7 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Comm
     }
     let until_ms = ctx.now_ms.checked_add(timeout_ms);
     let until_ms = until_ms.ok_or(CommandError::Line("ERR timeout is out of range"))?;
-    let pause = &ctx.shared.pause;
+    let pause = &ctx.shared.engine.pause;
     let in_force = pause.until_ms.load(Relaxed) > ctx.now_ms;
     pause.all.store(all || (in_force && pause.all.load(Relaxed)), Relaxed);
     // Relaxed: a thread notices a turn earlier or later; the exclusive step below is what orders it.
@@ -78,8 +79,8 @@ pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT UNPAUSE.
-fn client_unpause(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.shared.pause.until_ms.store(0, Relaxed);
+fn client_unpause(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.shared.engine.pause.until_ms.store(0, Relaxed);
     ctx.shared.broadcast(|| Message::Resume);
     ctx.reply.ok();
     Ok(())
@@ -103,7 +104,7 @@ pub(super) static CLIENT_UNBLOCK: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: 1 if the client waited and waits no more.
-fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let with_error = match args.len() {
         3 => false,
         4 if args.is(3, "TIMEOUT") => false,
@@ -114,20 +115,21 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
         _ => return Err(too_many_words(args)),
     };
     let id = u64::try_from(args.integer(2)?).unwrap_or(0);
-    let waiter = ctx.shared.clients.get(id).and_then(|client| client.waiter().clone());
+    let engine::Shared { clients, blocked, threads, .. } = &ctx.shared.engine;
+    let waiter = clients.get(id).and_then(|client| blocked.of(&client));
     let ended = waiter.is_some_and(|waiter| {
-        let first = ctx.shared.follows.end(&waiter);
+        let first = blocked.end(&waiter);
         if first {
             let mut reply = ByteQueue::new();
             if with_error {
                 let line = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
-                ctx.shared.count_failure(ctx.thread, waiter.registered, line.as_bytes());
+                ctx.shared.engine.count_failure(ctx.thread, waiter.registered, line.as_bytes());
                 Reply::new(&mut reply, waiter.protocol).error(line);
             } else {
                 waiter.write_empty(waiter.protocol, &mut reply);
             }
             let (conn, client, ticket) = (waiter.conn, waiter.client, waiter.ticket);
-            ctx.shared.threads[waiter.thread].deliver(Delivery {
+            let delivery = Delivery {
                 conn,
                 client,
                 ticket,
@@ -135,7 +137,8 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), Co
                 reply,
                 pushes: ByteQueue::new(),
                 took: Duration::ZERO,
-            });
+            };
+            threads.deliver(waiter.thread, delivery, &ctx.data.commit.outbox);
         }
         first
     });

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::client::Mode;
+use engine::track::Wish;
 
-use crate::command_table::Runner;
+use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::tracking::{Mode, Wish};
 
 pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     name: "TRACKING",
@@ -31,14 +32,19 @@ pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT TRACKING ON|OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP].
-fn client_tracking(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_tracking(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wish = parse(ctx, args)?;
     if args.is(2, "ON") {
         check(&wish, ctx)?;
         let session = &mut *ctx.session;
-        ctx.shared.tracking.enable(ctx.shared, &mut session.tracking, &session.info, &wish);
+        ctx.shared.engine.tracking.enable(
+            &ctx.shared.engine.keyspace,
+            &mut session.tracking,
+            &session.info,
+            &wish,
+        );
     } else if args.is(2, "OFF") {
-        ctx.session.stop_tracking(ctx.shared);
+        ctx.session.stop_tracking(&ctx.shared.engine.tracking, &ctx.shared.engine.keyspace);
     } else {
         return Err(CommandError::Syntax);
     }
@@ -47,7 +53,7 @@ fn client_tracking(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), C
 }
 
 /// What CLIENT TRACKING asks for.
-fn parse<'a>(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Wish<'a>, CommandError> {
+fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Wish<'a>, CommandError> {
     let mut wish = Wish { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
     let mut at = 3;
     while at < args.len() {
@@ -60,7 +66,7 @@ fn parse<'a>(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Wish<'a>, Comma
                 }
                 at += 1;
                 let id = u64::try_from(args.integer(at)?).unwrap_or(0);
-                if ctx.shared.clients.get(id).is_none() {
+                if ctx.shared.engine.clients.get(id).is_none() {
                     let line = "ERR The client ID you want redirect to does not exist";
                     return Err(CommandError::Line(line));
                 }
@@ -82,7 +88,7 @@ fn parse<'a>(ctx: &ServerCtx<'_, '_>, args: &Args<'a>) -> Result<Wish<'a>, Comma
 }
 
 /// Whether it fits together, and to how the client tracks already.
-fn check(wish: &Wish<'_>, ctx: &ServerCtx<'_, '_>) -> Result<(), CommandError> {
+fn check(wish: &Wish<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let now = ctx.session.info.tracking.mode();
     let refuse = |line| Err(CommandError::Line(line));
     if !wish.mode.contains(Mode::BCAST) && !wish.prefixes.is_empty() {
@@ -112,7 +118,7 @@ fn check(wish: &Wish<'_>, ctx: &ServerCtx<'_, '_>) -> Result<(), CommandError> {
 }
 
 /// The prefixes that the connection has named, in order.
-fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_>) -> Option<&'a BTreeSet<Box<[u8]>>> {
+fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_, '_>) -> Option<&'a BTreeSet<Box<[u8]>>> {
     ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes())
 }
 
@@ -181,7 +187,7 @@ pub(super) static CLIENT_CACHING: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT CACHING YES|NO.
-fn client_caching(ctx: &mut ServerCtx<'_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn client_caching(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let state = &ctx.session.info.tracking;
     let mode = state.mode();
     if !mode.contains(Mode::ON) {
@@ -223,7 +229,7 @@ pub(super) static CLIENT_TRACKINGINFO: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT TRACKINGINFO: flags, redirection, prefixes.
-fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let state = &ctx.session.info.tracking;
     let mode = state.mode();
     let given = mode.contains(Mode::CACHING);
@@ -267,13 +273,13 @@ pub(super) static CLIENT_GETREDIR: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// CLIENT GETREDIR: 0 for the connection itself, -1 if it does not track.
-fn client_getredir(ctx: &mut ServerCtx<'_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+fn client_getredir(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(redirection(ctx));
     Ok(())
 }
 
 /// Whom the connection redirects to, 0 for nobody, -1 if it does not track.
-fn redirection(ctx: &ServerCtx<'_, '_>) -> i64 {
+fn redirection(ctx: &ServerCtx<'_, '_, '_>) -> i64 {
     let state = &ctx.session.info.tracking;
     if state.mode().contains(Mode::ON) { state.redirect() as i64 } else { -1 }
 }

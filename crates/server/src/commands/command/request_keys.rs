@@ -7,8 +7,7 @@
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Find, Flags, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError};
-
-use crate::command_table::{CommandTable, Registered};
+use engine::table::{CommandTable, Registered};
 
 /// The places of a request's keys, and what happens to them. O(arguments).
 ///

@@ -1,0 +1,78 @@
+//! What the engine hands to its host to run a command about the server or the connection.
+
+use std::sync::Arc;
+
+use commands::{Args, CommandError, Effects};
+use keyspace::gate::SharedPass;
+use keyspace::view::Moment;
+use keyspace::{Key, View};
+use resp::Reply;
+
+use crate::commit::{Commit, Held};
+use crate::session::Session;
+use crate::settings::Settings;
+use crate::table::{HostCommand, Registered};
+
+/// What runs the commands that the engine does not know: CONFIG, INFO, SHUTDOWN. Data commands never come here.
+pub trait Host {
+    /// Runs a command of the host's table.
+    ///
+    /// # Errors
+    /// The error to reply with; what was written to the reply is taken back then.
+    fn run(&self, command: HostCommand, call: Call<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError>;
+}
+
+/// A host's command's surroundings.
+pub struct Call<'a, 'g, 's> {
+    /// The settings of this turn.
+    pub settings: &'a Arc<Settings>,
+    /// The client that asks.
+    pub session: &'a mut Session,
+    /// The command itself.
+    pub registered: &'static Registered,
+    /// Where the reply goes.
+    pub reply: Reply<'a>,
+    /// The thread that runs it.
+    pub thread: usize,
+    /// This turn's pass through the gate: can be made exclusive. No shard is locked.
+    pub pass: &'a mut SharedPass<'g>,
+    /// Random numbers.
+    pub rng: &'a mut fastrand::Rng,
+    /// For work on keys.
+    pub data: DataAccess<'a, 's>,
+}
+
+/// What a host's command needs to work on keys as a data command does.
+pub struct DataAccess<'a, 's> {
+    /// Where changes end.
+    pub commit: &'a mut Commit<'s>,
+    /// What is the same for all of a turn's commands.
+    pub moment: Moment,
+    /// The client that asks.
+    pub client: u64,
+}
+
+impl DataAccess<'_, '_> {
+    /// Does `work` as a unit with the shard of `key` locked: on that key of database `db`, and without a system
+    /// call. Clients that are blocked on what it changes are served when the command is done.
+    pub fn with_key<T>(
+        &mut self,
+        db: usize,
+        key: Key<'_>,
+        work: impl FnOnce(&mut View<'_>, &mut Effects) -> T,
+    ) -> T {
+        let keyspace = &self.commit.shared.keyspace;
+        let mut locked = keyspace.lock_one(key.hash);
+        let mut view = View::new(keyspace, &mut locked, db, self.moment, &mut self.commit.tally);
+        let done = work(&mut view, &mut self.commit.effects);
+        drop(view);
+        self.commit.collect(&mut Held::Locked(&mut locked), self.client);
+        self.commit.release(self.client);
+        done
+    }
+
+    /// Now, in Unix milliseconds.
+    pub fn now_ms(&self) -> i64 {
+        self.moment.now_ms
+    }
+}

@@ -1,0 +1,117 @@
+//! The checks before a command may run, in Redis' order. Pure: nothing is done here, and that a command needs memory
+//! is an answer.
+
+use commands::error::quotable;
+use commands::table::Flags;
+use commands::{Args, CommandError};
+use resp::Protocol;
+
+use crate::session::Session;
+use crate::table::{Registered, Runner, Verb};
+
+/// What the checks say.
+pub struct Checked {
+    /// The command, or its subcommand where the request names one.
+    pub registered: &'static Registered,
+    /// It needs memory: where there is none, that is the error, whatever `refusal` says.
+    pub needs_memory: bool,
+    /// Why it may not run.
+    pub refusal: Option<CommandError>,
+}
+
+/// Checks a request of a command that exists: subcommand, number of arguments, authentication, memory, subscriber
+/// mode.
+#[inline]
+pub fn check(session: &Session, registered: &'static Registered, args: &Args<'_>) -> Checked {
+    let mut checked = Checked { registered, needs_memory: false, refusal: None };
+    if !registered.subcommands.is_empty() && args.len() > 1 {
+        match registered.subcommand(args.get(1)) {
+            Some(sub) => checked.registered = sub,
+            None => {
+                let name = registered.command.name;
+                checked.refusal = Some(CommandError::UnknownSubcommand(args.get(1).to_vec(), name));
+                return checked;
+            }
+        }
+    }
+    let registered = checked.registered;
+    if !registered.command.accepts(args.len()) {
+        checked.refusal = Some(CommandError::WrongArity(registered.full_name));
+    } else if session.user.is_none() && registered.needs_auth() {
+        checked.refusal = Some(CommandError::Line("NOAUTH Authentication required."));
+    } else {
+        checked.needs_memory = flags_of(session, registered).contains(Flags::DENYOOM);
+        if session.subscriptions.is_some() && session.protocol == Protocol::Resp2 {
+            checked.refusal = subscriber_refusal(registered);
+        }
+    }
+    checked
+}
+
+/// A command's flags; for EXEC those of all that it will run.
+#[inline]
+pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
+    let flags = registered.command.flags;
+    match (&session.transaction, registered.command.run) {
+        (Some(transaction), Runner::Transaction(Verb::Exec)) => flags | transaction.flags(),
+        _ => flags,
+    }
+}
+
+/// Whether CLIENT PAUSE WRITE holds this command back.
+pub fn writes(session: &Session, registered: &Registered) -> bool {
+    flags_of(session, registered).intersects(Flags::WRITE | Flags::MAY_REPLICATE)
+}
+
+/// Whether a command reads or writes keys: a monitor may run none of these.
+pub fn uses_keys(registered: &Registered) -> bool {
+    registered.command.flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE)
+}
+
+/// Whether a command is queued in a transaction rather than run.
+pub fn is_queued(registered: &Registered) -> bool {
+    match registered.command.run {
+        Runner::Transaction(verb) => verb == Verb::Unwatch,
+        Runner::Data(_) | Runner::Host(_) => !registered.command.flags.contains(Flags::UNQUEUED),
+    }
+}
+
+/// Whether a subscriber that speaks RESP2 may run a command: replies must differ from messages.
+#[cold]
+fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
+    let allowed = registered.command.flags.intersects(Flags::SUBSCRIPTION | Flags::FOR_SUBSCRIBERS);
+    (!allowed).then(|| {
+        CommandError::Text(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+             this context",
+            registered.full_name
+        ))
+    })
+}
+
+/// Whether a request is a line of HTTP: a web page can make a browser send such lines with commands
+/// behind them. Its connection ends before those run, as in Redis.
+pub fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// How much of an unknown command's name and arguments its error quotes.
+const QUOTED_LEN_MAX: usize = 128;
+
+/// The error for a request whose first word is no command's name.
+#[cold]
+pub fn unknown_command(args: &Args<'_>) -> CommandError {
+    let mut line = b"ERR unknown command '".to_vec();
+    let name = quotable(args.get(0));
+    line.extend_from_slice(&name[..name.len().min(QUOTED_LEN_MAX)]);
+    line.extend_from_slice(b"', with args beginning with: ");
+    let end = line.len() + QUOTED_LEN_MAX;
+    for arg in args.from(1) {
+        let Some(room) = end.checked_sub(line.len()).filter(|&room| room > 0) else { break };
+        let arg = quotable(arg);
+        line.push(b'\'');
+        line.extend_from_slice(&arg[..arg.len().min(room)]);
+        line.extend_from_slice(b"' ");
+    }
+    CommandError::Bytes(line)
+}

@@ -1,0 +1,309 @@
+//! What other threads may know and ask of a client: CLIENT LIST, CLIENT KILL, messages to it.
+//!
+//! Written by the client's own thread with relaxed stores, a cache line or two per client, no lock on the request's
+//! path. What only its own thread needs is in `session.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use bitflags::bitflags;
+use resp::Protocol;
+use stdx::{Address, ConnId};
+
+bitflags! {
+    /// How a client tracks.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Mode: u32 {
+        /// It does.
+        const ON = 1 << 0;
+        /// By prefixes.
+        const BCAST = 1 << 1;
+        /// Only reads behind CLIENT CACHING YES.
+        const OPTIN = 1 << 2;
+        /// All reads but those behind CLIENT CACHING NO.
+        const OPTOUT = 1 << 3;
+        /// Its own changes are not told.
+        const NOLOOP = 1 << 4;
+        /// CLIENT CACHING was given for the next command.
+        const CACHING = 1 << 5;
+        /// The client that it redirects to has gone.
+        const BROKEN = 1 << 6;
+    }
+}
+
+/// A client's tracking, as other threads see it. Written by the client's thread, `BROKEN` by any.
+#[derive(Debug, Default)]
+pub struct TrackingState {
+    pub(crate) mode: AtomicU32,
+    pub(crate) redirect: AtomicU64,
+}
+
+impl TrackingState {
+    /// How it tracks.
+    pub fn mode(&self) -> Mode {
+        Mode::from_bits_retain(self.mode.load(Relaxed))
+    }
+
+    /// Adds to the mode.
+    pub fn insert(&self, mode: Mode) {
+        self.mode.fetch_or(mode.bits(), Relaxed);
+    }
+
+    /// Takes from the mode.
+    pub fn remove(&self, mode: Mode) {
+        self.mode.fetch_and(!mode.bits(), Relaxed);
+    }
+
+    /// Whom it redirects to; 0 for nobody.
+    pub fn redirect(&self) -> u64 {
+        self.redirect.load(Relaxed)
+    }
+}
+
+/// What other threads may know and ask of a client. Times are milliseconds of the server's monotonic
+/// clock.
+#[derive(Debug)]
+pub struct ClientInfo {
+    /// The session's id.
+    pub id: u64,
+    /// The thread it lives on.
+    pub thread: usize,
+    /// The connection on that thread.
+    pub conn: ConnId,
+    /// The file descriptor, for display.
+    pub fd: i32,
+    /// Whom it talks to.
+    pub peer: Address,
+    /// The server's end.
+    pub local: Address,
+    /// When it connected.
+    pub connected_ms: u64,
+    /// When its last request ran.
+    pub last_active_ms: AtomicU64,
+    /// Id of its last command plus one; 0 for none.
+    pub last_command: AtomicU64,
+    /// Commands it ran.
+    pub commands: AtomicU64,
+    /// Bytes it sent.
+    pub input_bytes: AtomicU64,
+    /// Bytes it was sent.
+    pub output_bytes: AtomicU64,
+    /// Unconsumed input, in bytes.
+    pub pending_input_bytes: AtomicU64,
+    /// Room behind it in the client's own buffer, in bytes; 0 without one.
+    pub input_room_bytes: AtomicU64,
+    /// Unsent output, in bytes.
+    pub pending_output_bytes: AtomicU64,
+    /// Selected database.
+    pub db: AtomicU64,
+    /// RESP version.
+    pub resp: AtomicU64,
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// Capacity of the buffer that its unsent output stands in, in bytes; 0 without one.
+    pub output_buffer_bytes: AtomicU64,
+    /// The most unsent output it had, in bytes.
+    pub output_peak_bytes: AtomicU64,
+    /// Pieces of unsent output ahead of the last.
+    pub pending_output_chunks: AtomicU64,
+    /// Bytes of its transaction's queue.
+    pub queued_bytes: AtomicU64,
+    /// Bytes of what it names for later: watched keys, channels, prefixes of its cache.
+    pub named_bytes: AtomicU64,
+    /// What of its memory is in its thread's sum (`crate::client_eviction`).
+    pub counted_bytes: AtomicU64,
+    /// CLIENT CAPA REDIRECT.
+    pub handles_redirects: AtomicBool,
+    /// CLIENT IMPORT-SOURCE.
+    pub import_source: AtomicBool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// It is closed once its replies are sent.
+    pub closing: AtomicBool,
+    /// Somebody asked for its end; its thread closes it.
+    pub kill_requested: AtomicBool,
+    /// Its connection is closed, or closes once its replies are sent.
+    pub gone: AtomicBool,
+    /// Held back by CLIENT PAUSE.
+    pub postponed: AtomicBool,
+    /// What it tracks for its cache.
+    pub tracking: TrackingState,
+    /// It is told all commands (MONITOR).
+    pub monitoring: AtomicBool,
+    /// Bytes of messages that wait for it in its thread's inbox.
+    pub waiting_push_bytes: AtomicU64,
+    /// Bytes of what it waits with, its places in the queues of its keys included; 0 while it does not.
+    pub blocked_bytes: AtomicU64,
+    /// Bytes of the words of the request that it waits with.
+    pub blocked_text_bytes: AtomicU64,
+    /// Commands queued in its transaction, plus one; 0 without one.
+    pub queued: AtomicU64,
+    /// Its subscriptions: channels, patterns, shard channels.
+    pub subscriptions: [AtomicU64; 3],
+    /// Keys it watches.
+    pub watched: AtomicU64,
+    /// One of them changed. Set and read under the lock of the key's shard, but for display.
+    pub watch_dirty: AtomicBool,
+    /// What rarely changes.
+    pub names: Mutex<ClientNames>,
+}
+
+/// A client's names. Guarded by a lock of its own, a leaf in the lock order.
+#[derive(Clone, Debug, Default)]
+pub struct ClientNames {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_version: Vec<u8>,
+    /// The authenticated user.
+    pub user: Vec<u8>,
+}
+
+/// What a session takes on its own thread, in bytes; `session.rs` checks it.
+pub(crate) const SESSION_BYTES: usize = 256;
+
+/// All clients of all threads. Its lock is taken when a client comes or goes and by CLIENT LIST.
+#[derive(Debug, Default)]
+pub struct Clients {
+    clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+    last_id: AtomicU64,
+}
+
+impl Clients {
+    /// The next client's id, from 1 on.
+    pub fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Notes a client.
+    pub fn add(&self, info: Arc<ClientInfo>) {
+        self.lock().insert(info.id, info);
+    }
+
+    /// Forgets a client; whether it was there.
+    pub fn remove(&self, id: u64) -> bool {
+        self.lock().remove(&id).is_some()
+    }
+
+    /// The client with this id.
+    pub fn get(&self, id: u64) -> Option<Arc<ClientInfo>> {
+        self.lock().get(&id).cloned()
+    }
+
+    /// All clients, by id. O(n).
+    pub fn all(&self) -> Vec<Arc<ClientInfo>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<ClientInfo>>> {
+        self.clients.lock().expect("nothing panics while the registry is locked")
+    }
+}
+
+/// Where a client is served.
+pub struct Place {
+    /// The thread.
+    pub thread: usize,
+    /// The connection there.
+    pub conn: ConnId,
+    /// The file descriptor, for display.
+    pub fd: i32,
+}
+
+impl ClientInfo {
+    /// Whether it has subscriptions: what CLIENT LIST calls a client of type `pubsub`.
+    pub fn is_subscriber(&self) -> bool {
+        self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
+    }
+
+    /// Counts bytes that it is sent. On its own thread only, so a plain load and store do.
+    #[inline]
+    pub fn count_output(&self, len_bytes: u64) {
+        self.output_bytes.store(self.output_bytes.load(Relaxed) + len_bytes, Relaxed);
+    }
+
+    /// A client that has just connected, with the addresses of both ends.
+    pub fn new(id: u64, at: Place, (peer, local): (Address, Address), now_ms: u64) -> Self {
+        Self {
+            id,
+            thread: at.thread,
+            conn: at.conn,
+            fd: at.fd,
+            peer,
+            local,
+            connected_ms: now_ms,
+            last_active_ms: now_ms.into(),
+            last_command: 0.into(),
+            commands: 0.into(),
+            input_bytes: 0.into(),
+            output_bytes: 0.into(),
+            pending_input_bytes: 0.into(),
+            pending_output_bytes: 0.into(),
+            input_room_bytes: 0.into(),
+            output_buffer_bytes: 0.into(),
+            output_peak_bytes: 0.into(),
+            pending_output_chunks: 0.into(),
+            named_bytes: 0.into(),
+            counted_bytes: 0.into(),
+            queued_bytes: 0.into(),
+            handles_redirects: false.into(),
+            import_source: false.into(),
+            db: 0.into(),
+            resp: 2.into(),
+            no_evict: false.into(),
+            no_touch: false.into(),
+            closing: false.into(),
+            kill_requested: false.into(),
+            postponed: false.into(),
+            tracking: TrackingState::default(),
+            monitoring: false.into(),
+            waiting_push_bytes: 0.into(),
+            gone: false.into(),
+            blocked_bytes: 0.into(),
+            blocked_text_bytes: 0.into(),
+            queued: 0.into(),
+            subscriptions: Default::default(),
+            watched: 0.into(),
+            watch_dirty: false.into(),
+            names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
+        }
+    }
+
+    /// Bytes the client makes the server hold: its own structures, input that is not consumed, output that
+    /// is not sent, a transaction that is queued, a request that waits with its places in the queues of its keys,
+    /// keys, channels and prefixes it named.
+    /// Room behind the input is left out: it is address space until bytes arrive.
+    pub fn memory_bytes(&self) -> u64 {
+        const OWN: usize = size_of::<ClientInfo>() + SESSION_BYTES;
+        OWN as u64
+            + self.pending_input_bytes.load(Relaxed)
+            + self.pending_output_bytes.load(Relaxed)
+            + self.waiting_push_bytes.load(Relaxed)
+            + self.queued_bytes.load(Relaxed)
+            + self.named_bytes.load(Relaxed)
+            + self.blocked_bytes.load(Relaxed)
+    }
+
+    /// The protocol of messages to it.
+    pub fn protocol(&self) -> Protocol {
+        if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
+    }
+
+    /// Whether messages to it are written in RESP3.
+    pub fn speaks_resp3(&self) -> bool {
+        self.resp.load(Relaxed) == 3
+    }
+
+    /// The names, to read or change.
+    pub fn names(&self) -> std::sync::MutexGuard<'_, ClientNames> {
+        self.names.lock().expect("nothing panics while a client's names are locked")
+    }
+}

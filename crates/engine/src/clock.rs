@@ -1,0 +1,56 @@
+//! Time, as a parameter: the server's clock is the system's, a simulator's stands still until it is moved.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What the engine reads time from. A type parameter of what runs requests, so the server's costs no indirection.
+pub trait Clock: Clone + Send + 'static {
+    /// The monotonic clock.
+    fn now(&self) -> Instant;
+
+    /// Unix time.
+    fn unix_time(&self) -> Duration;
+
+    /// Unix time in milliseconds.
+    #[inline]
+    fn unix_ms(&self) -> i64 {
+        self.unix_time().as_millis() as i64
+    }
+}
+
+/// A clock that stands still until it is moved: for tests and simulations.
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    start: Instant,
+    start_unix: Duration,
+    elapsed_nanos: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    /// A clock that shows `start` and `start_unix`. The only thing that matters of `start` is what lies between it
+    /// and later readings.
+    pub fn new(start: Instant, start_unix: Duration) -> Self {
+        Self { start, start_unix, elapsed_nanos: Arc::default() }
+    }
+
+    /// Moves all copies of the clock forward.
+    pub fn advance(&self, time: Duration) {
+        // Relaxed: whoever moves a clock orders its readers by other means.
+        self.elapsed_nanos.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.elapsed_nanos.load(Relaxed))
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        self.start + self.elapsed()
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.start_unix + self.elapsed()
+    }
+}

@@ -1,0 +1,273 @@
+//! The one end of a change, whoever made it: a command, a transaction, expiry, eviction, FLUSHALL, MIGRATE.
+//!
+//! Two levels. After each command [`Commit::collect`] takes what the handler did and finds, under the locks, who is to
+//! hear of it: watchers are marked, readers of changed keys are taken out of the tables of caches, events are put in
+//! order, keys that clients are blocked on become ready. At the end of the unit (a command outside a transaction, a
+//! transaction, one expired or evicted key) [`Commit::release`] lets all of it go, in order, still under the locks:
+//! messages enter the inboxes of threads. Then blocked clients are served (`run`), each as a unit of its own.
+//!
+//! ```text
+//!   handler ─► effects ─collect─► notices, ready keys ─release─► inboxes      (locks held all the time)
+//!                                                        └─────► outbox ─► threads are woken (no lock held)
+//! ```
+//! The order of what one client hears: an event and the invalidation of the same key in the order of the changes,
+//! then the reply; a served client's messages behind its own reply.
+//!
+//! A change log attaches in [`Commit::release`]: what is let go there belongs to one unit, and nothing leaves before.
+
+use std::sync::Arc;
+
+use commands::ctx::{DbChange, Told, Touched};
+use commands::{Effects, EventClass, KeyEvent};
+use keyspace::key::shard_of;
+use keyspace::view::Tally;
+use keyspace::{Key, Locked, Shard};
+
+use crate::publish::notify::{self, Notifications};
+use crate::publish::send::Sender;
+use crate::shared::Shared;
+use crate::threads::Outbox;
+use crate::track::{Changed, OwnMessages, Place, Reader, Writer};
+
+/// The shards that are locked while changes are collected.
+pub enum Held<'a, 'k> {
+    /// Those of a command.
+    Locked(&'a mut Locked<'k>),
+    /// One, by its number.
+    Shard(usize, &'a mut Shard),
+    /// None: the caller owns the keyspace, or it is about keys that nobody can reach.
+    None,
+}
+
+impl Held<'_, '_> {
+    fn shard_mut(&mut self, hash: u64) -> Option<&mut Shard> {
+        match self {
+            Self::Locked(locked) => locked.shard_of_mut(hash),
+            Self::Shard(number, shard) => (*number == shard_of(hash)).then_some(shard),
+            Self::None => None,
+        }
+    }
+}
+
+/// Something that others hear of when the unit is released.
+enum Notice {
+    /// A keyspace event.
+    Event(KeyEvent),
+    /// These clients cache a key that changed.
+    Invalidation { key: Box<[u8]>, readers: Vec<Arc<Reader>> },
+    /// Databases were emptied: whoever caches anything drops all of it.
+    Flushed(Place),
+}
+
+/// A key that changed while clients are blocked on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadyKey {
+    /// Its database.
+    pub db: usize,
+    /// Its hash.
+    pub hash: u64,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
+impl ReadyKey {
+    /// Its name and hash.
+    pub fn key(&self) -> Key<'_> {
+        Key { bytes: &self.key, hash: self.hash }
+    }
+}
+
+/// What one thread has changed and others have not heard of yet. Thread: whoever runs commands, expires or evicts.
+pub struct Commit<'s> {
+    /// The engine.
+    pub shared: &'s Shared,
+    /// The I/O thread, if it is one.
+    pub thread: Option<usize>,
+    /// What commands did to the data.
+    pub effects: Effects,
+    /// What looking for keys counted and noticed.
+    pub tally: Tally,
+    /// Messages for the client whose command runs.
+    pub own: OwnMessages,
+    /// Threads to wake when no shard is locked.
+    pub outbox: Outbox,
+    /// Now, in Unix milliseconds: one reading per turn.
+    pub now_ms: i64,
+    /// Where the invalidation of a flush stands beside the reply of the client that flushes.
+    pub flush_place: Place,
+    notifications: Notifications,
+    notices: Vec<Notice>,
+    ready: Vec<ReadyKey>,
+    /// Changed keys below prefixes that clients track, until the turn ends.
+    changed: Changed,
+}
+
+impl<'s> Commit<'s> {
+    /// For I/O thread `thread`, or another thread. `seed` feeds the random numbers of access clocks.
+    pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64) -> Self {
+        Self {
+            shared,
+            thread,
+            effects: Effects::default(),
+            tally: Tally::of_thread(&shared.keyspace, seed),
+            own: OwnMessages::default(),
+            outbox: Outbox::default(),
+            now_ms: 0,
+            flush_place: Place::Behind,
+            notifications: Notifications::default(),
+            notices: Vec::new(),
+            ready: Vec::new(),
+            changed: Changed::default(),
+        }
+    }
+
+    /// Takes over which events are published, while somebody may be there to hear them.
+    pub fn take_notifications(&mut self, notifications: Notifications) {
+        self.notifications = notifications;
+        let wanted = notify::wanted(notifications, self.shared.pubsub.client_count());
+        self.effects.wanted_events = wanted;
+        self.tally.wants_missed = wanted.contains(EventClass::MISSED);
+        self.tally.wants_created = wanted.contains(EventClass::NEW);
+    }
+
+    /// What sends this thread's messages.
+    #[inline]
+    pub fn sender(&self) -> Sender<'_> {
+        self.shared.sender(self.thread, &self.outbox)
+    }
+
+    /// Whether the last command did something that [`Commit::collect`] is for.
+    #[inline]
+    pub fn has_changes(&self) -> bool {
+        // One branch for all of it.
+        let Effects { touched, events, db_changes, .. } = &self.effects;
+        (touched.len() | events.len() | db_changes.len() | self.tally.noticed.len()) != 0
+    }
+
+    /// Whether something was collected that [`Commit::release`] and serving are for.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        (self.notices.len() | self.ready.len()) != 0
+    }
+
+    /// Collects what others are to hear of a command's changes: after each command, under its locks. `client` made
+    /// the changes, 0 for none. O(changed keys).
+    #[cold]
+    pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
+        self.effects.absorb(&mut self.tally);
+        if !self.effects.db_changes.is_empty() {
+            self.collect_db_changes();
+        }
+        let mut events = std::mem::take(&mut self.effects.events);
+        let mut touched = std::mem::take(&mut self.effects.touched);
+        let mut left = events.drain(..);
+        let mut noticed = 0;
+        for one in touched.drain(..) {
+            let ahead = one.events_before.saturating_sub(noticed);
+            self.notices.extend(left.by_ref().take(ahead).map(Notice::Event));
+            noticed = noticed.max(one.events_before);
+            self.collect_key(held, one, client);
+        }
+        self.notices.extend(left.map(Notice::Event));
+        // Their memory is used again.
+        (self.effects.events, self.effects.touched) = (events, touched);
+    }
+
+    /// Finds who watches, caches or waits for a changed key.
+    fn collect_key(&mut self, held: &mut Held<'_, '_>, touched: Touched, client: u64) {
+        let Touched { db, hash, key, told, .. } = touched;
+        let named = Key { bytes: &key, hash };
+        let shared = self.shared;
+        if told == Told::All {
+            shared.watchers.mark(db, named);
+        }
+        // A key may be there again among others: then the queue is looked at once more, to find nobody.
+        let is_ready = shared.blocked.has_waiters(db, named)
+            && self.ready.last().is_none_or(|last| last.db != db || last.key != key);
+        if told != Told::Waiting && shared.tracking.is_used() {
+            shared.tracking.collect_for_prefixes(&key, client, &mut self.changed);
+            let readers = match held.shard_mut(hash) {
+                Some(shard) => shared.tracking.take_readers(shard, named),
+                None => shared.tracking.take_readers(&mut shared.keyspace.lock(named.shard()), named),
+            };
+            if !readers.is_empty() {
+                self.notices.push(Notice::Invalidation { key: key.clone(), readers });
+            }
+        }
+        if is_ready {
+            self.ready.push(ReadyKey { db, hash, key });
+        }
+    }
+
+    /// Notes which followed keys a command changed that changed whole databases. The caller owns the keyspace.
+    /// O(followed keys).
+    fn collect_db_changes(&mut self) {
+        let shared = self.shared;
+        let hasher = shared.keyspace.hasher();
+        let mut was_emptied = false;
+        for change in std::mem::take(&mut self.effects.db_changes) {
+            match change {
+                // Who watches their keys sees that they are gone; who waits for their end is served.
+                DbChange::Emptied(db) => {
+                    was_emptied = true;
+                    shared.hot_keys.windows.forget(db);
+                    let waited = shared.blocked.keys_of(&[db]).into_iter();
+                    self.ready.extend(waited.map(|(db, key)| ReadyKey { db, hash: hasher.hash(&key), key }));
+                }
+                DbChange::Swapped(a, b) => {
+                    let mut keys = shared.watchers.keys_of(&[a, b]);
+                    keys.extend(shared.blocked.keys_of(&[a, b]));
+                    for (db, key) in keys {
+                        let key = hasher.key(&key);
+                        let shard = shared.keyspace.lock(key.shard());
+                        if shard.is_live(a, key, self.now_ms) || shard.is_live(b, key, self.now_ms) {
+                            self.effects.touch(db, key);
+                        }
+                    }
+                }
+            }
+        }
+        if was_emptied {
+            shared.tracking.forget_all(&shared.keyspace);
+            self.notices.push(Notice::Flushed(self.flush_place));
+        }
+    }
+
+    /// Ends a unit: what was collected is let go of, in order. Under the locks of all that it changed. `client` made
+    /// the changes, 0 for none. O(notices).
+    #[cold]
+    pub fn release(&mut self, client: u64) {
+        let mut notices = std::mem::take(&mut self.notices);
+        let sender = self.shared.sender(self.thread, &self.outbox);
+        let tracking = &self.shared.tracking;
+        let mut writer = Writer { client, own: &mut self.own };
+        for notice in notices.drain(..) {
+            match notice {
+                Notice::Event(event) => notify::publish(sender, self.notifications, &event),
+                Notice::Invalidation { key, readers } => {
+                    tracking.invalidate(sender, &key, &readers, &mut writer);
+                }
+                Notice::Flushed(place) => tracking.invalidate_all(sender, &mut writer, place),
+            }
+        }
+        self.notices = notices;
+        if self.changed.is_full() {
+            tracking.broadcast(sender, &mut self.changed);
+        }
+    }
+
+    /// Takes the keys that became ready, to serve the clients that are blocked on them.
+    #[inline]
+    pub fn take_ready(&mut self) -> Vec<ReadyKey> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Sends clients with caches by prefixes what changed in this turn.
+    #[inline]
+    pub fn broadcast(&mut self) {
+        if !self.changed.is_empty() {
+            let sender = self.shared.sender(self.thread, &self.outbox);
+            self.shared.tracking.broadcast(sender, &mut self.changed);
+        }
+    }
+}

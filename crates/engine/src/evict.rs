@@ -1,0 +1,198 @@
+//! `maxmemory`: keeping used memory at its limit.
+//!
+//! Used memory is a sum over all threads' counters, too much to ask for at every command. So a thread
+//! asks once a turn and then may allocate a part of what is left before it asks again:
+//!
+//! ```text
+//!   used ───────────────────────────▶│◀── left ──▶│ limit
+//!                                     each of T threads may allocate left / 2T, at most limit / 256T
+//! ```
+//! All threads together stay below the limit that way, and with a cap on what one may allocate in a turn
+//! that is longer than others' they exceed it by 0.4 % at worst. Near the limit the sum is read for each
+//! command, which by then evicts keys anyhow.
+//!
+//! Where memory is enforced: before a command that may allocate, with room for its arguments; and after
+//! each turn, which is where a command that allocated much more than its arguments, replies and received
+//! bytes show up. The housekeeper asks thread 0 for a turn while memory is over its limit and all are idle.
+//!
+//! Memory that waits in the background to be freed counts as free while it is little. When used memory is
+//! over the limit all the same, by more than [`slack`], a thread short of memory first helps freeing it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use commands::{Args, EventClass};
+use keyspace::{Criteria, Evictor, Policy};
+use structures::alloc;
+
+use crate::call::Host;
+use crate::clock::Clock;
+use crate::commit::Held;
+use crate::memory::slack;
+use crate::run::Executor;
+use crate::shared::Shared;
+use crate::stats::latency_events::Event;
+
+/// Keys evicted between two looks at the clock.
+const EVICTED_PER_LOOK: u64 = 16;
+/// Pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
+const HELP_PIECES: usize = 256;
+
+/// What enforcing the limit led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is room.
+    Fits,
+    /// There will be: this turn's time for evicting is over.
+    Working,
+    /// There is none, and nothing to evict.
+    Short,
+}
+
+/// A thread's part of keeping to the limit.
+#[derive(Default)]
+pub struct MemoryLimit {
+    evictor: Evictor,
+    /// This thread's counter when memory was last summed.
+    from_bytes: i64,
+    /// What the thread may allocate from there before it sums again.
+    allowance_bytes: i64,
+    /// Nothing could be evicted in this turn: not tried again before the next.
+    stuck: bool,
+}
+
+impl MemoryLimit {
+    /// Whether the thread may allocate `len_bytes` more without asking. O(1).
+    #[inline]
+    pub fn allows(&self, len_bytes: usize) -> bool {
+        alloc::thread_memory_bytes() + len_bytes as i64 - self.from_bytes <= self.allowance_bytes
+    }
+
+    /// Sums memory at the start of a turn. O(threads).
+    pub fn begin_turn(&mut self, limit: u64, threads: usize) {
+        self.stuck = false;
+        self.sum(limit, threads);
+    }
+
+    /// Sums memory and sets what the thread may allocate next.
+    fn sum(&mut self, limit: u64, threads: usize) -> u64 {
+        let used = alloc::used_memory_bytes() as u64;
+        let threads = threads as u64;
+        let left = limit.saturating_sub(used) / (2 * threads);
+        self.from_bytes = alloc::thread_memory_bytes();
+        // Without room, an allocation of nothing must ask as well.
+        self.allowance_bytes = left.min(limit / (256 * threads)) as i64 - 1;
+        used
+    }
+}
+
+impl<C: Clock, H: Host> Executor<'_, C, H> {
+    /// Whether memory permits a command with these arguments; evicts for it. The caller holds no shard's lock.
+    pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
+        let len_bytes = args.from(0).map(<[u8]>::len).sum();
+        memory.allows(len_bytes) || self.make_room(memory, len_bytes as u64) != Verdict::Short
+    }
+
+    /// Makes room for `reserve_bytes` more: frees what waits to be freed, evicts keys by the policy. The
+    /// caller holds no shard's lock. Takes at most as long as `maxmemory-eviction-tenacity` permits where
+    /// memory is far over its limit (it was lowered); a command that needs room waits for it.
+    #[cold]
+    pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> Verdict {
+        self.commit.effects.absorb(&mut self.commit.tally);
+        let verdict = self.timed(Event::EvictionCycle, |it| it.evict(memory, reserve_bytes));
+        let uptime = self.shared().uptime(self.clock.now());
+        self.shared().over_limit.note(verdict != Verdict::Fits, uptime);
+        self.end_unlocked(0);
+        verdict
+    }
+
+    fn evict(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> Verdict {
+        let shared = self.shared();
+        let (limit, threads) = (self.settings.maxmemory_bytes, shared.threads.len());
+        let slack = slack(limit);
+        let mut started: Option<Instant> = None;
+        let mut evicted = 0;
+        loop {
+            if !self.commit.effects.discarded.is_empty() {
+                shared.freeing.push(std::mem::take(&mut self.commit.effects.discarded));
+            }
+            let mut used = memory.sum(limit, threads);
+            let pending = shared.freeing.pending_bytes();
+            if used > limit + slack
+                && pending > 0
+                && self.timed(Event::EvictionLazyfree, |_| shared.freeing.free_some(HELP_PIECES))
+            {
+                used = memory.sum(limit, threads);
+            }
+            let pushes = shared.pubsub.push_bytes().load(Relaxed);
+            let held = used.saturating_sub(pending).saturating_sub(pushes);
+            if held + reserve_bytes <= limit {
+                return Verdict::Fits;
+            }
+            let without_room =
+                if held > limit || reserve_bytes > slack { Verdict::Short } else { Verdict::Fits };
+            let Some(policy) = self.settings.eviction else { return without_room };
+            if memory.stuck || !self.timed(Event::EvictionDel, |it| it.evict_one(memory, policy)) {
+                memory.stuck = true;
+                return without_room;
+            }
+            evicted += 1;
+            let near = held <= limit + slack && held + reserve_bytes > limit + slack;
+            if evicted % EVICTED_PER_LOOK == 0 && !near {
+                let now = self.clock.now();
+                let since = *started.get_or_insert(now);
+                if self.settings.eviction_time.is_some_and(|time| now - since > time) {
+                    return Verdict::Working;
+                }
+            }
+        }
+    }
+
+    /// Evicts a key, as a unit of its own under the lock of its shard; whether there was one that may go.
+    fn evict_one(&mut self, memory: &mut MemoryLimit, policy: Policy) -> bool {
+        let (commit, rng) = (&mut self.commit, &mut self.rng);
+        let samples = self.settings.maxmemory_samples;
+        let criteria = Criteria { policy, access: self.now.access, samples };
+        let keyspace = &commit.shared.keyspace;
+        let gone = memory.evictor.evict(
+            keyspace,
+            &criteria,
+            || rng.u64(..),
+            |shard, gone| {
+                let key = keyspace.hasher().key(gone.entry.key());
+                commit.effects.raise(EventClass::EVICTED, "evicted", gone.db, key.bytes);
+                if gone.followed {
+                    commit.effects.touch(gone.db, key);
+                }
+                if commit.has_changes() {
+                    commit.collect(&mut Held::Shard(key.shard(), shard), 0);
+                    commit.release(0);
+                }
+            },
+        );
+        let Some(gone) = gone else { return false };
+        self.commit.effects.discard(gone.entry);
+        self.stats().evicted_keys.add(1);
+        true
+    }
+
+    /// Does `work`, and notes how long it took where the latency monitor is on.
+    fn timed<R>(&mut self, event: Event, work: impl FnOnce(&mut Self) -> R) -> R {
+        let since = (self.settings.thresholds.latency_ms > 0).then(|| self.clock.now());
+        let result = work(self);
+        if let Some(since) = since {
+            self.note_latency(event, self.clock.now() - since);
+        }
+        result
+    }
+}
+
+/// Whether the housekeeper should ask for a turn that evicts.
+pub fn is_exceeded(shared: &Shared) -> bool {
+    let settings = shared.settings.get();
+    let limit = settings.maxmemory_bytes;
+    limit > 0
+        && settings.eviction.is_some()
+        && alloc::used_memory_bytes() as u64
+            > limit + shared.freeing.pending_bytes() + shared.pubsub.push_bytes().load(Relaxed)
+}

@@ -1,0 +1,390 @@
+//! Transaction commands, and how EXEC runs what was queued.
+//!
+//! Where all queued commands name their keys, EXEC takes the union of their locks once; anything else runs as the
+//! exclusive owner of the keyspace. Either way each command runs as a request does, and all of them end as one unit.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
+use commands::{Args, CommandError, Patience};
+use keyspace::gate::SharedPass;
+use keyspace::{Key, Locked};
+use resp::Reply;
+use smallvec::SmallVec;
+use stdx::ByteQueue;
+
+use crate::call::Host;
+use crate::clock::Clock;
+use crate::request::Request;
+use crate::run::{Executor, lock_reach, served_max_of};
+use crate::session::{Flow, ReplyMode, Session};
+use crate::shared::Shared;
+use crate::stats::Ran;
+use crate::table::{Runner, Verb};
+use crate::transaction::{Transaction, Watch};
+
+/// The engine's own commands, for the joined table.
+pub fn commands() -> impl Iterator<Item = Command<Runner>> {
+    COMMANDS.iter().map(|command| command.map(Runner::Transaction))
+}
+
+/// This group's commands.
+static COMMANDS: &[&Command<Verb>] = &[&MULTI, &EXEC, &DISCARD, &WATCH, &UNWATCH];
+
+static MULTI: Command<Verb> = Command {
+    name: "MULTI",
+    summary: "Begins a transaction: the commands that follow are queued.",
+    history: History::since("1.2.0"),
+    group: Group::Transactions,
+    complexity: "O(1)",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    run: Verb::Multi,
+    ..Command::DEFAULT
+};
+
+static EXEC: Command<Verb> = Command {
+    name: "EXEC",
+    summary: "Runs the queued commands, all at once.",
+    history: History::since("1.2.0"),
+    group: Group::Transactions,
+    complexity: "Depends on commands in the transaction",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
+    acl: Acl::TRANSACTION,
+    run: Verb::Exec,
+    ..Command::DEFAULT
+};
+
+static DISCARD: Command<Verb> = Command {
+    name: "DISCARD",
+    summary: "Forgets the queued commands and the watched keys.",
+    history: History::since("2.0.0"),
+    group: Group::Transactions,
+    complexity: "O(N), when N is the number of queued commands",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    run: Verb::Discard,
+    ..Command::DEFAULT
+};
+
+static WATCH: Command<Verb> = Command {
+    name: "WATCH",
+    summary: "Makes the next transaction depend on keys: it does not run if one of them changes before.",
+    history: History::since("2.2.0"),
+    group: Group::Transactions,
+    complexity: "O(1) for every key.",
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
+    args: &[Arg::key("key", 0).multiple()],
+    run: Verb::Watch,
+    ..Command::DEFAULT
+};
+
+static UNWATCH: Command<Verb> = Command {
+    name: "UNWATCH",
+    summary: "Forgets the watched keys.",
+    history: History::since("2.2.0"),
+    group: Group::Transactions,
+    complexity: "O(1)",
+    arity: Arity::Exactly(1),
+    flags: Flags::NOSCRIPT
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::FAST)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::TRANSACTION,
+    run: Verb::Unwatch,
+    ..Command::DEFAULT
+};
+
+impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
+    /// Queues a command in the session's transaction. What is queued counts as the client's input, and closes its
+    /// connection when it exceeds `client-query-buffer-limit`.
+    pub(crate) fn queue(&mut self, session: &mut Session, request: &Request<'_>, out: &mut ByteQueue) {
+        let Request { registered, ref args, .. } = *request;
+        let Some(transaction) = &mut session.transaction else { return };
+        if registered.command.flags.contains(Flags::NO_MULTI) {
+            transaction.refused = true;
+            let error = CommandError::Line("ERR Command not allowed inside a transaction");
+            return self.refuse(session.protocol, error, out);
+        }
+        let len_bytes = transaction.push(registered, args);
+        session.info.queued.store(transaction.queue.len() as u64 + 1, Relaxed);
+        session.info.queued_bytes.fetch_add(len_bytes as u64, Relaxed);
+        let queued_bytes = transaction.query_bytes();
+        if queued_bytes as u64 > self.settings.query_buffer_bytes_max {
+            self.note_long_query(session.id, queued_bytes);
+            session.discard(&self.shared().watchers, &self.shared().keyspace);
+            session.flow = Flow::Closing;
+            return;
+        }
+        Reply::new(out, session.protocol).simple("QUEUED");
+    }
+
+    /// Counts and logs a client that is closed because of `client-query-buffer-limit`.
+    #[cold]
+    pub fn note_long_query(&self, client: u64, len_bytes: usize) {
+        tracing::warn!(client, len_bytes, "client closed: its input exceeds client-query-buffer-limit");
+        self.stats().query_limit_disconnections.add(1);
+    }
+
+    /// Runs a transaction command; whether it succeeded.
+    pub(crate) fn run_transaction(
+        &mut self,
+        session: &mut Session,
+        verb: Verb,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        let done = match verb {
+            Verb::Exec => self.exec(session, out, pass),
+            _ => self.prepare(session, verb, &request.args).inspect(|()| {
+                Reply::new(out, session.protocol).ok();
+            }),
+        };
+        match done {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(request.registered, session.protocol, error, out);
+                false
+            }
+        }
+    }
+
+    /// Runs what comes before EXEC, or instead of it.
+    fn prepare(&mut self, session: &mut Session, verb: Verb, args: &Args<'_>) -> Result<(), CommandError> {
+        let Shared { watchers, keyspace, .. } = self.shared();
+        match verb {
+            Verb::Multi if session.transaction.is_some() => {
+                return Err(CommandError::Line("ERR MULTI calls can not be nested"));
+            }
+            Verb::Multi => {
+                session.transaction = Some(Box::default());
+                session.info.queued.store(1, Relaxed);
+            }
+            Verb::Discard if session.transaction.is_none() => {
+                return Err(CommandError::Line("ERR DISCARD without MULTI"));
+            }
+            Verb::Discard => session.discard(watchers, keyspace),
+            Verb::Watch if session.transaction.is_some() => {
+                return Err(CommandError::Line("ERR WATCH inside MULTI is not allowed"));
+            }
+            Verb::Watch => self.watch(session, args),
+            Verb::Unwatch => session.unwatch(watchers, keyspace),
+            Verb::Exec => {}
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, session: &mut Session, args: &Args<'_>) {
+        let Shared { watchers, keyspace, .. } = self.shared();
+        let due_ms = self.due_ms(&session.info);
+        let watch = session.watch.get_or_insert_with(|| Box::new(Watch::new(&session.info, watchers)));
+        for index in 1..args.len() {
+            watch.add((watchers, keyspace), (session.db, args.key(index)), due_ms);
+        }
+        session.info.watched.store(watch.keys.len() as u64, Relaxed);
+    }
+
+    fn exec(
+        &mut self,
+        session: &mut Session,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Result<(), CommandError> {
+        let Some(transaction) = session.transaction.take() else {
+            return Err(CommandError::Line("ERR EXEC without MULTI"));
+        };
+        let Shared { watchers, keyspace, .. } = self.shared();
+        session.info.queued.store(0, Relaxed);
+        session.info.queued_bytes.store(0, Relaxed);
+        if transaction.refused {
+            session.unwatch(watchers, keyspace);
+            let line = "EXECABORT Transaction discarded because of previous errors.";
+            return Err(CommandError::Line(line));
+        }
+        let ran = if transaction.names_its_keys(keyspace.hasher()) {
+            self.exec_locked(session, &transaction, out, pass)
+        } else {
+            pass.alone(|pass| self.exec_alone(session, &transaction, out, pass))
+        };
+        session.unwatch(watchers, keyspace);
+        if !ran {
+            Reply::new(out, session.protocol).null_array();
+        }
+        Ok(())
+    }
+
+    /// Runs a transaction under the locks of all its keys; whether it ran.
+    fn exec_locked(
+        &mut self,
+        session: &mut Session,
+        transaction: &Transaction,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        let shared = self.shared();
+        let requests = self.requests(transaction);
+        let keys = requests.iter().flat_map(|request| request.keys.as_slice());
+        let watched = session.watch.iter().flat_map(|watch| watch.keys.iter().map(|key| key.hash));
+        let hashes: SmallVec<[u64; 16]> = keys.map(|key| key.hash).chain(watched).collect();
+        let mut locked = shared.keyspace.lock_all_of(hashes.into_iter());
+        if locked.is_followed() {
+            let keys: Vec<Key<'_>> = requests.iter().flat_map(Request::named_keys).collect();
+            locked = lock_reach(shared, locked, &keys, requests.iter().map(served_max_of).sum());
+        }
+        let due_ms = self.due_ms(&session.info);
+        if session.watch.as_ref().is_some_and(|watch| watch.is_stale(&mut locked, due_ms)) {
+            return false;
+        }
+        Reply::new(out, session.protocol).array(requests.len());
+        for request in &requests {
+            self.run_queued(session, Some(&mut locked), request, out, pass);
+        }
+        self.end_transaction(locked, session);
+        true
+    }
+
+    /// Runs a transaction as the exclusive owner of the keyspace; whether it ran.
+    fn exec_alone(
+        &mut self,
+        session: &mut Session,
+        transaction: &Transaction,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        let shared = self.shared();
+        if let Some(watch) = &session.watch {
+            let mut locked = shared.keyspace.lock_all_of(watch.keys.iter().map(|key| key.hash));
+            if watch.is_stale(&mut locked, self.due_ms(&session.info)) {
+                return false;
+            }
+        }
+        let mut reply = Reply::new(out, session.protocol);
+        // In case it unsubscribes: messages have no place within its reply.
+        session.catch_up(&shared.pubsub, &mut reply);
+        if !session.is_silenced() {
+            reply.array(transaction.queue.len());
+        }
+        session.in_exec = true;
+        for request in &self.requests(transaction) {
+            let replied = out.len_bytes();
+            let succeeded = self.run_queued(session, None, request, out, pass);
+            // Command by command: CLIENT REPLY may be one of them.
+            let confirms = succeeded && request.registered.is_subscription();
+            if session.is_silenced() && !confirms {
+                out.truncate(replied);
+            }
+        }
+        session.in_exec = false;
+        self.silenced_itself = session.reply_mode != ReplyMode::On;
+        self.end_transaction(shared.keyspace.lock_none(), session);
+        true
+    }
+
+    /// The queued commands with their keys, found once. O(keys).
+    fn requests<'t>(&self, transaction: &'t Transaction) -> Vec<Request<'t>>
+    where
+        's: 't,
+    {
+        let hasher = self.shared().keyspace.hasher();
+        let queue = transaction.queue.iter();
+        queue.map(|queued| Request::new(queued.registered, queued.args.args(hasher))).collect()
+    }
+
+    /// Runs a queued command, under the transaction's locks or, where it has none, its own; whether it succeeded.
+    fn run_queued(
+        &mut self,
+        session: &mut Session,
+        locked: Option<&mut Locked<'s>>,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        let (since, replied) = (self.clock.now(), out.len_bytes());
+        let registered = request.registered;
+        self.counters(registered).calls.add(1);
+        let discarded_before = self.commit.effects.discarded.len();
+        let succeeded = match registered.command.run {
+            Runner::Data(handler) => {
+                let caller = self.caller(session, registered, Patience::None);
+                match locked {
+                    Some(locked) => self.run_one(locked, &caller, handler, request, out),
+                    None => {
+                        let mut own = if registered.command.runs_alone(&request.args) {
+                            self.lock_alone(request)
+                        } else {
+                            request.keys.lock(&self.shared().keyspace)
+                        };
+                        self.run_one(&mut own, &caller, handler, request, out)
+                    }
+                }
+            }
+            Runner::Host(command) => {
+                // What it publishes comes behind the events of the commands before it.
+                self.commit.release(session.id);
+                self.run_host(session, command, request, out, pass)
+            }
+            Runner::Transaction(verb) => self.run_transaction(session, verb, request, out, pass),
+        };
+        if !matches!(registered.command.run, Runner::Data(_)) && self.now.is_monitored {
+            self.monitor(&session.info, registered, &request.args);
+        }
+        if std::mem::take(&mut self.commit.effects.freed_before_reply) {
+            // A transaction's reply is not held back: FLUSHALL SYNC frees here, as in Redis.
+            self.commit.effects.discarded.truncate(discarded_before);
+        }
+        self.free_queued(since);
+        let bytes = [request.text_bytes(), out.len_bytes().saturating_sub(replied)];
+        self.note_queued(session, &Ran { registered, args: &request.args, bytes, calls: 1 }, since);
+        succeeded
+    }
+
+    /// The end of the unit that a transaction is.
+    fn end_transaction(&mut self, locked: Locked<'s>, session: &Session) {
+        if self.commit.is_pending() {
+            self.commit.release(session.id);
+            self.serve(locked);
+        }
+    }
+
+    /// Notes that a command was refused: the transaction that it was meant for will not run. A refused EXEC ends
+    /// its transaction. Gives the error to reply with.
+    #[cold]
+    pub(crate) fn note_refusal(
+        &self,
+        session: &mut Session,
+        runner: Option<Runner>,
+        error: CommandError,
+    ) -> CommandError {
+        if let Some(Runner::Transaction(Verb::Exec)) = runner {
+            session.discard(&self.shared().watchers, &self.shared().keyspace);
+            let line = error.line();
+            let mut abort = b"EXECABORT Transaction discarded because of: ".to_vec();
+            abort.extend_from_slice(line.strip_prefix(b"ERR ").unwrap_or(&line));
+            return CommandError::Bytes(abort);
+        }
+        if let Some(transaction) = &mut session.transaction {
+            transaction.refused = true;
+        }
+        error
+    }
+}

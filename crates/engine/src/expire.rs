@@ -1,0 +1,274 @@
+//! Active expiry: removing keys, and fields of hashes, whose time is over although nobody asks for them.
+//!
+//! ```text
+//!   walk   visits every shard; the next one begins with the next round of the housekeeper
+//!   slice  a millisecond of a walk or less, then a rest as long as the share of a core demands
+//!   step   gate and one shard's lock, tens of microseconds: a unit, which serves who is blocked on what went;
+//!          what it took out is freed outside both
+//! ```
+//! Segments of the tables know their earliest deadline, so where nothing is due a walk costs a few loads a
+//! segment, and all of it fits a slice.
+//!
+//! The share of a core depends on what is found (`Share::of`). While few of the keys with an expiry that a
+//! slice looked at are overdue, a small share keeps up: looking more often would find less, and what has
+//! expired but is still there takes little memory. While more are, a larger one is spent, and whatever the
+//! I/O threads leave of the machine. `active-expire-effort` moves all these figures, as in Redis. A slice is
+//! short and followed by a rest so that the scheduler has no reason to interrupt it where it holds a lock.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use commands::EventClass;
+use commands::ctx::Told;
+use keyspace::key::SHARD_COUNT;
+use keyspace::{SweepPoint, Swept};
+use structures::table::SweepBudget;
+
+use crate::call::Host;
+use crate::clock::Clock;
+use crate::commit::{Commit, Held};
+use crate::run::Executor;
+use crate::shared::{GateSlot, Shared};
+use crate::stats::latency_events::Event;
+use crate::threads::Outbox;
+
+/// How long a walk goes on at most before it rests.
+const SLICE_MAX: Duration = Duration::from_millis(1);
+/// How long a slice and its rest take at most: so late it notices that much is overdue.
+const PERIOD_MAX: Duration = Duration::from_millis(100);
+/// What one locked step may do: a few tens of microseconds.
+const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
+/// Between two steps at the same place, where a big hash loses many fields: whoever waits for its shard's
+/// lock must get it before the next step takes it again.
+const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
+/// What one round counts in the mean of overdue keys.
+const STALE_WEIGHT: f64 = 0.05;
+
+/// The housekeeper's walk over the keyspace.
+pub struct ActiveExpiry {
+    at: SweepPoint,
+    /// Shards that the walk under way has yet to finish, that at `at` included; 0 between walks.
+    shards_left: usize,
+    /// Before this the next slice is not due.
+    next: Instant,
+    /// By what the last slice has found.
+    share: Share,
+    /// What the I/O threads left of a core, at most all of one, in the last round.
+    idle_percent: u32,
+    /// Keys removed before this round.
+    expired_before: u64,
+    /// Keys with an expiry, due or not, of the tables that this round's slices began with.
+    expiring: u64,
+}
+
+/// What a slice has found.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    /// Keys with an expiry, and hashes with such fields, that it looked at.
+    looked_at: u64,
+    /// Keys and fields that it removed.
+    removed: u64,
+}
+
+impl Found {
+    /// The removed ones in percent of all, at most 100.
+    fn stale_percent(self) -> u32 {
+        (self.removed * 100 / self.looked_at.max(1)).min(100) as u32
+    }
+}
+
+/// The share of a core that expiry takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    permille: u32,
+    /// More is overdue than is tolerated.
+    is_behind: bool,
+}
+
+impl Share {
+    /// The share at this `active-expire-effort`, from 1 to 10. From 10 % overdue on it is at least 25 % at the
+    /// least effort, and from 1 % on 43 % at the greatest.
+    fn of(effort: u32, stale_percent: u32, idle_percent: u32) -> Self {
+        let is_behind = stale_percent >= 11 - effort;
+        let permille = if is_behind { 10 * idle_percent.max(23 + 2 * effort) } else { 4 * effort };
+        Self { permille, is_behind }
+    }
+
+    /// How long a slice is.
+    fn slice(self) -> Duration {
+        SLICE_MAX.min(PERIOD_MAX * self.permille / 1000)
+    }
+
+    /// How long to rest after working for so long.
+    fn rest(self, worked: Duration) -> Duration {
+        worked * (1000 - self.permille) / self.permille
+    }
+}
+
+impl ActiveExpiry {
+    /// Before the first walk.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            at: SweepPoint { shard: 0, db: 0, cursor: 0 },
+            shards_left: 0,
+            next: now,
+            share: Share::of(1, 0, 0),
+            idle_percent: 0,
+            expired_before: 0,
+            expiring: 0,
+        }
+    }
+
+    /// Begins a walk unless one is under way, and notes what INFO tells of the last round.
+    /// `idle_percent` is what the I/O threads left of a core.
+    pub fn begin_round(&mut self, shared: &Shared, idle_percent: u32) {
+        let stats = &shared.expiry;
+        self.idle_percent = idle_percent;
+        stats.cut_short.add(u64::from(self.shards_left > 0 && self.share.is_behind));
+        let expired = stats.keys.get();
+        let stale = expired.saturating_sub(self.expired_before) as f64 / self.expiring.max(1) as f64;
+        let mean = stats.stale_millionths.load(Relaxed) as f64 * (1.0 - STALE_WEIGHT);
+        stats.stale_millionths.store((mean + stale.min(1.0) * 1e6 * STALE_WEIGHT) as u64, Relaxed);
+        (self.expired_before, self.expiring) = (expired, 0);
+        if self.shards_left == 0 {
+            self.shards_left = SHARD_COUNT;
+        }
+    }
+
+    /// When the next slice is due; none before the next round.
+    pub fn next_slice(&self) -> Option<Instant> {
+        (self.shards_left > 0).then_some(self.next)
+    }
+
+    /// Walks on for a slice. After each step, outside the gate, `after_step` wakes the threads that the step left
+    /// something for, and waits as long as it is told.
+    pub fn slice<C: Clock, H: Host>(
+        &mut self,
+        executor: &mut Executor<'_, C, H>,
+        after_step: impl FnMut(&Outbox, Duration),
+    ) {
+        let since = executor.clock.now();
+        executor.begin_turn(since);
+        let mut found = Found::default();
+        let keeps_up = self.walk_on(executor, &mut found, after_step);
+        let now = executor.clock.now();
+        let took = now - since;
+        executor.shared().expiry.nanos.add(took.as_nanos() as u64);
+        // What is beyond was not work: the thread was interrupted.
+        let worked = took.min(self.share.slice());
+        let effort = executor.settings.active_expire_effort;
+        self.share = Share::of(effort, found.stale_percent(), self.idle_percent);
+        let rest = self.share.rest(worked);
+        self.next = now + if keeps_up { rest } else { rest.max(SLICE_MAX) };
+    }
+
+    /// Removes what is due, step by step, until the slice or the walk is over; false where those who hear of it
+    /// cannot keep up.
+    fn walk_on<C: Clock, H: Host>(
+        &mut self,
+        executor: &mut Executor<'_, C, H>,
+        found: &mut Found,
+        mut after_step: impl FnMut(&Outbox, Duration),
+    ) -> bool {
+        let shared = executor.shared();
+        let deadline = executor.clock.now() + self.share.slice();
+        let wanted = executor.commit.effects.wanted_events;
+        let mut swept = Swept::at(executor.now.unix_ms).naming_shrunk(wanted.contains(EventClass::HASH));
+        let mut keeps_up = true;
+        while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
+            let next = self.step(executor, &mut swept);
+            found.removed += (swept.expired.len() + swept.emptied.len()) as u64 + swept.fields;
+            shared.expiry.keys.add(swept.expired.len() as u64);
+            shared.expiry.fields.add(std::mem::take(&mut swept.fields));
+            swept.clear();
+            let pause = if next == Some(self.at) { SAME_PLACE_PAUSE } else { Duration::ZERO };
+            after_step(&executor.commit.outbox, pause);
+            self.at = next.unwrap_or_else(|| {
+                self.shards_left -= 1;
+                SweepPoint { shard: (self.at.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 }
+            });
+            keeps_up = wanted.is_empty() || !shared.pubsub.is_crowded();
+        }
+        self.expiring += swept.expiring;
+        found.looked_at = swept.looked_at;
+        keeps_up
+    }
+
+    /// One step; where to go on in the same shard. Inside the gate, as a thread's turn is: who owns the keyspace sees
+    /// no key go but those that it removes itself.
+    fn step<C: Clock, H: Host>(
+        &self,
+        executor: &mut Executor<'_, C, H>,
+        swept: &mut Swept,
+    ) -> Option<SweepPoint> {
+        let shared = executor.shared();
+        let _pass = shared.enter_gate(GateSlot::Housekeeper);
+        let since = (executor.settings.thresholds.latency_ms > 0).then(|| executor.clock.now());
+        let mut locked = shared.keyspace.lock_shard(self.at.shard);
+        let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
+        let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);
+        if !swept.is_empty() {
+            note_swept(&mut executor.commit, swept, shard.is_followed());
+        }
+        if executor.commit.has_changes() {
+            executor.commit.collect(&mut Held::Locked(&mut locked), 0);
+        }
+        if executor.commit.is_pending() {
+            executor.commit.release(0);
+            executor.serve(locked);
+            executor.commit.broadcast();
+        }
+        if let Some(since) = since {
+            executor.note_latency(Event::ExpireCycle, executor.clock.now() - since);
+        }
+        executor.end_turn();
+        next
+    }
+}
+
+/// Notes what a step removed, as a command would.
+#[cold]
+fn note_swept(commit: &mut Commit<'_>, swept: &Swept, is_followed: bool) {
+    let (effects, hasher) = (&mut commit.effects, commit.shared.keyspace.hasher());
+    let db = swept.db;
+    for key in &swept.shrunk {
+        effects.raise(EventClass::HASH, "hexpired", db, key);
+    }
+    let emptied = swept.emptied.iter().map(|entry| (entry, EventClass::GENERIC, "del", Told::All));
+    // Who watches an expired key sees by itself that it is gone.
+    let expired =
+        swept.expired.iter().map(|entry| (entry, EventClass::EXPIRED, "expired", Told::NotWatching));
+    for (entry, class, event, told) in emptied.chain(expired) {
+        effects.raise(class, event, db, entry.key());
+        if is_followed {
+            effects.touch(db, hasher.key(entry.key()));
+            effects.touched.last_mut().expect("it was put there").told = told;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_grows_with_what_is_overdue_and_with_idle_threads() {
+        // Few keys are overdue: it makes no difference how idle the threads are.
+        assert_eq!([1, 5, 10].map(|effort| Share::of(effort, 0, 100).permille), [4, 20, 40]);
+        assert_eq!([9, 10].map(|stale| Share::of(1, stale, 0).permille), [4, 250]);
+        assert_eq!([0, 1].map(|stale| Share::of(10, stale, 0).permille), [40, 430]);
+        assert_eq!([10, 25, 60, 100].map(|idle| Share::of(1, 50, idle).permille), [250, 250, 600, 1000]);
+        let rest = |stale, idle| Share::of(1, stale, idle).rest(Duration::from_millis(1));
+        assert_eq!([rest(50, 0), rest(50, 100)], [3, 0].map(Duration::from_millis));
+        let few = Share::of(1, 0, 0);
+        assert_eq!(
+            [few.slice(), few.slice() + few.rest(few.slice())],
+            [400, 100_000].map(Duration::from_micros)
+        );
+        assert_eq!([Share::of(10, 0, 0), Share::of(1, 50, 0)].map(Share::slice), [SLICE_MAX; 2]);
+        assert_eq!(Found { looked_at: 4, removed: 1 }.stale_percent(), 25);
+        // A hash counts once, however many of its fields are removed.
+        assert_eq!(Found { looked_at: 1, removed: 30 }.stale_percent(), 100);
+        assert_eq!(Found::default().stale_percent(), 0);
+    }
+}

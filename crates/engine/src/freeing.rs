@@ -1,0 +1,321 @@
+//! Memory on its way back: values too big to free on an I/O thread in passing.
+//!
+//! ```text
+//!   I/O threads ──push──▶ tasks, oldest first ──free_some──▶ housekeeper, a step at a time
+//!                                             └─────────────▶ an I/O thread that is short of memory
+//! ```
+//! A task frees its value piece by piece, so it can be taken up and laid down by anybody at any time. Its
+//! memory is estimated when it comes and counted down by what the allocator says was freed, so that
+//! `maxmemory` can count what waits here as free.
+//!
+//! The queue's limits are in its users. A thread that pushes while more than [`PENDING_BYTES_MAX`] wait owes as
+//! many bytes as it pushes. After each turn, and between the commands of a transaction, it frees for as long as
+//! that took, until it owes nothing or less waits ([`FreeQueue::help`]). Memory takes longer to fill than to free,
+//! so who makes garbage faster than the housekeeper frees it makes no more than it frees; and who gives up a lot
+//! that was there before (FLUSHALL) is at most half as fast for a while. A thread that pushes while
+//! [`PENDING_TASKS_MAX`] wait frees some at once, and so does one that runs a command while memory is over its
+//! limit.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use commands::Discarded;
+use keyspace::freeing::{self, Pieces};
+use structures::alloc;
+
+use crate::clock::Clock;
+
+/// Bytes that may wait before those who add more owe as many. A value that comes while less waits is never freed
+/// in passing, whatever its size.
+const PENDING_BYTES_MAX: u64 = 64 << 20;
+/// Pieces that a thread frees between two looks at what it owes.
+const HELP_PIECES: usize = 256;
+/// Tasks that may wait before those who add more take a part in the work.
+const PENDING_TASKS_MAX: usize = 10_000;
+/// Pieces that such a thread frees for each task it adds: more than the average value has, so that the
+/// queue gets shorter.
+const PIECES_PER_TASK: usize = 256;
+
+/// A value to free.
+struct Task {
+    number: u64,
+    pieces: Pieces,
+    /// Bytes that are still expected of it.
+    bytes: u64,
+    objects: u64,
+}
+
+#[derive(Default)]
+struct Tasks {
+    /// By number.
+    waiting: VecDeque<Task>,
+    /// Numbers of tasks that a thread is working on.
+    taken: Vec<u64>,
+    next_number: u64,
+}
+
+/// Tasks up to some moment: see [`FreeQueue::ticket`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// The queue. Shared by all threads; its lock is a leaf, held to add or take a task.
+pub struct FreeQueue {
+    tasks: Mutex<Tasks>,
+    arrived: Condvar,
+    pending_bytes: AtomicU64,
+    pending_objects: AtomicU64,
+    freed_objects: AtomicU64,
+    /// The first ticket that a client waits for; [`NO_TICKET`] if none does.
+    awaited: AtomicU64,
+}
+
+/// No client waits.
+const NO_TICKET: u64 = u64::MAX;
+
+impl Default for FreeQueue {
+    fn default() -> Self {
+        Self {
+            tasks: Mutex::default(),
+            arrived: Condvar::new(),
+            pending_bytes: AtomicU64::new(0),
+            pending_objects: AtomicU64::new(0),
+            freed_objects: AtomicU64::new(0),
+            awaited: AtomicU64::new(NO_TICKET),
+        }
+    }
+}
+
+impl FreeQueue {
+    fn lock(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().expect("nothing panics while the tasks are locked")
+    }
+
+    /// Takes in what commands displaced; how many bytes of work the caller owes for it, for
+    /// [`FreeQueue::help`]. O(values); where too many wait, with work for each.
+    pub fn push(&self, discarded: Vec<Discarded>) -> u64 {
+        let is_full = self.pending_bytes() > PENDING_BYTES_MAX;
+        let mut pushed_bytes = 0;
+        for one in discarded {
+            let (pieces, bytes, objects) = match one {
+                Discarded::Entry(entry) => {
+                    let bytes = freeing::memory_of(&entry);
+                    (freeing::pieces_of_entry(entry), bytes, 1)
+                }
+                Discarded::Object(object) => {
+                    let bytes = object.memory_usage();
+                    (freeing::pieces_of(object), bytes, 1)
+                }
+                Discarded::Keys(table) => {
+                    let (bytes, objects) = (freeing::memory_of_keys(&table), table.len());
+                    (freeing::pieces_of_keys(table), bytes, objects)
+                }
+            };
+            pushed_bytes += bytes as u64;
+            // Relaxed: statistics, and an estimate.
+            self.pending_bytes.fetch_add(bytes as u64, Relaxed);
+            self.pending_objects.fetch_add(objects as u64, Relaxed);
+            let mut tasks = self.lock();
+            let number = tasks.next_number;
+            tasks.next_number += 1;
+            tasks.waiting.push_back(Task { number, pieces, bytes: bytes as u64, objects: objects as u64 });
+            let crowded = tasks.waiting.len() > PENDING_TASKS_MAX;
+            drop(tasks);
+            if crowded {
+                self.free_some(PIECES_PER_TASK);
+            }
+        }
+        self.arrived.notify_one();
+        if is_full { pushed_bytes } else { 0 }
+    }
+
+    /// Frees some of what a thread owes, for so long at most by `clock`; what it still owes, nothing where others
+    /// have freed enough.
+    #[cold]
+    pub fn help(&self, clock: &impl Clock, mut owed_bytes: u64, time: Duration) -> u64 {
+        let since = clock.now();
+        while owed_bytes > 0 && self.pending_bytes() > PENDING_BYTES_MAX {
+            // Where there is nothing to take up, others are freeing all of it.
+            let Some(freed_bytes) = self.free_one(HELP_PIECES) else { break };
+            owed_bytes = owed_bytes.saturating_sub(freed_bytes);
+            if clock.now() - since >= time {
+                return owed_bytes;
+            }
+        }
+        0
+    }
+
+    /// Frees up to `pieces` pieces of the oldest value that nobody works on; whether there was one.
+    pub fn free_some(&self, pieces: usize) -> bool {
+        self.free_one(pieces).is_some()
+    }
+
+    /// As that; the bytes it was, as counted.
+    fn free_one(&self, pieces: usize) -> Option<u64> {
+        let mut tasks = self.lock();
+        let mut task = tasks.waiting.pop_front()?;
+        tasks.taken.push(task.number);
+        drop(tasks);
+        let before = alloc::thread_memory_bytes();
+        let done = task.pieces.by_ref().take(pieces).count() < pieces;
+        let freed = u64::try_from(before - alloc::thread_memory_bytes()).unwrap_or(0);
+        let counted = if done { task.bytes } else { freed.min(task.bytes) };
+        task.bytes -= counted;
+        self.pending_bytes.fetch_sub(counted, Relaxed);
+        if done {
+            self.pending_objects.fetch_sub(task.objects, Relaxed);
+            self.freed_objects.fetch_add(task.objects, Relaxed);
+        }
+        let mut tasks = self.lock();
+        tasks.taken.retain(|&number| number != task.number);
+        if done && self.awaited.load(Relaxed) != NO_TICKET {
+            // Another thread may have freed the last of it while the housekeeper sleeps.
+            self.arrived.notify_one();
+        }
+        if !done {
+            let at = tasks.waiting.partition_point(|other| other.number < task.number);
+            tasks.waiting.insert(at, task);
+        }
+        Some(counted)
+    }
+
+    /// Waits until something is there to free, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        let tasks = self.lock();
+        if tasks.waiting.is_empty() {
+            let waited = self.arrived.wait_timeout(tasks, timeout);
+            drop(waited.expect("nothing panics while the tasks are locked"));
+        }
+    }
+
+    /// Wakes whoever waits.
+    pub fn wake(&self) {
+        self.arrived.notify_all();
+    }
+
+    /// Stands for all that was pushed so far.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.lock().next_number)
+    }
+
+    /// Whether all that the ticket stands for is freed.
+    pub fn is_done(&self, ticket: Ticket) -> bool {
+        let tasks = self.lock();
+        let waiting = tasks.waiting.front().map(|task| task.number);
+        waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
+    }
+
+    /// Notes that a client waits for what the ticket stands for. If that is freed already, nobody may notice:
+    /// ask [`FreeQueue::is_done`] afterwards.
+    pub fn await_ticket(&self, ticket: Ticket) {
+        // Relaxed: what orders it against the freeing is the lock of the tasks, which `is_done` takes.
+        self.awaited.fetch_min(ticket.0, Relaxed);
+    }
+
+    /// Whether the housekeeper will still tell when this ticket, noted before, is done. Takes no lock.
+    pub fn is_awaited(&self, ticket: Ticket) -> bool {
+        self.awaited.load(Relaxed) <= ticket.0
+    }
+
+    /// Whether clients wait whose first ticket is done: those that still wait have to note it again. For the
+    /// housekeeper. O(1) while nobody waits.
+    pub fn take_awaited(&self) -> bool {
+        let awaited = self.awaited.load(Relaxed);
+        // A smaller ticket noted meanwhile stays.
+        awaited != NO_TICKET
+            && self.is_done(Ticket(awaited))
+            && self.awaited.compare_exchange(awaited, NO_TICKET, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Bytes that wait to be freed, as estimated.
+    pub fn pending_bytes(&self) -> u64 {
+        self.pending_bytes.load(Relaxed)
+    }
+
+    /// Values (of a flush, keys) that wait to be freed.
+    pub fn pending_objects(&self) -> u64 {
+        self.pending_objects.load(Relaxed)
+    }
+
+    /// Values freed so far.
+    pub fn freed_objects(&self) -> u64 {
+        self.freed_objects.load(Relaxed)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_stats(&self) {
+        self.freed_objects.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use keyspace::Object;
+    use keyspace::key::Hasher;
+    use std::time::Instant;
+    use structures::entry::{Entry, NewValue};
+    use structures::table::Table;
+
+    fn keys(count: usize) -> Discarded {
+        let hasher = Hasher::with_seed([1, 2, 3, 4]);
+        let position = |key: &[u8]| hasher.hash(key);
+        let mut table = Table::new();
+        for n in 0..count {
+            let key = format!("key-{n}");
+            let entry = Entry::new(key.as_bytes(), NewValue::Bytes(b"v"), None, 0);
+            table.insert(position(key.as_bytes()), entry, &position);
+        }
+        Discarded::Keys(table)
+    }
+
+    #[test]
+    fn who_adds_to_much_that_waits_frees_as_much() {
+        let clock = ManualClock::new(Instant::now(), Duration::ZERO);
+        let queue = FreeQueue::default();
+        let hasher = Hasher::with_seed([1, 2, 3, 4]);
+        let position = |key: &[u8]| hasher.hash(key);
+        let mut most_bytes = 0;
+        for round in 0..60 {
+            let mut table = Table::new();
+            for n in 0..64 {
+                let key = format!("key-{n}");
+                let value = NewValue::Object(Object::Blob(vec![b'v'; 64 << 10].into()));
+                let entry = Entry::new(key.as_bytes(), value, None, 0);
+                table.insert(position(key.as_bytes()), entry, &position);
+            }
+            let owed_bytes = queue.push(vec![Discarded::Keys(table)]);
+            assert_eq!(owed_bytes > 0, round >= 16, "four MiB each");
+            assert_eq!(queue.help(&clock, owed_bytes, Duration::MAX), 0);
+            most_bytes = most_bytes.max(queue.pending_bytes());
+        }
+        assert!(most_bytes < PENDING_BYTES_MAX + (9 << 20), "{most_bytes}");
+        assert!(queue.pending_objects() < 20 * 64 && queue.freed_objects() > 40 * 64);
+        let waits_bytes = queue.pending_bytes();
+        let rest_bytes = queue.help(&clock, waits_bytes, Duration::ZERO);
+        assert!(rest_bytes > 0 && rest_bytes == queue.pending_bytes(), "some, as there is no time for more");
+    }
+
+    #[test]
+    fn what_waits_is_counted_until_it_is_freed() {
+        let queue = FreeQueue::default();
+        queue.push(vec![keys(1000)]);
+        let ticket = queue.ticket();
+        queue.push(vec![keys(10)]);
+        assert_eq!(queue.pending_objects(), 1010);
+        assert!(queue.pending_bytes() > 1010 * 16);
+        while !queue.is_done(ticket) {
+            assert!(queue.free_some(100));
+        }
+        assert_eq!((queue.pending_objects(), queue.freed_objects()), (10, 1000));
+        assert!(!queue.take_awaited());
+        queue.await_ticket(queue.ticket());
+        queue.await_ticket(ticket);
+        assert!(queue.take_awaited() && !queue.take_awaited());
+        assert!(queue.free_some(100));
+        assert!(!queue.free_some(100));
+        assert_eq!((queue.pending_bytes(), queue.pending_objects(), queue.freed_objects()), (0, 0, 1010));
+    }
+}

@@ -1,0 +1,63 @@
+//! The engine: all that happens to a request between parsed arguments and reply bytes. No socket, no thread, no
+//! clock of its own.
+//!
+//! ```text
+//!   batch of parsed requests ─► turn ─► check ─► shards locked ─► run ─► commands' handler
+//!                                                                  │
+//!              bytes for connections, threads to wake ◄─ commit ◄──┘
+//! ```
+//! The rooms, each importing only what stands before it:
+//!
+//! | room | holds |
+//! |---|---|
+//! | [`clock`], [`owned_args`], [`secret`] | time as a parameter; requests that outlive their bytes; what no log shows |
+//! | [`table`], [`settings`] | the joined command table; the options that act |
+//! | [`stats`] | counters, histograms, slow log, latency events, hot keys |
+//! | [`client`], [`threads`] | what threads know of each other's clients; what they leave for each other |
+//! | [`publish`], [`track`], [`watch`], [`wait`] | who hears of changes: subscribers, monitors, caches, watchers, blocked clients |
+//! | [`freeing`] | values on their way out |
+//! | [`transaction`], [`session`], [`subscribe`] | what one client is |
+//! | [`shared`] | what all threads of an engine share |
+//! | [`request`], [`check`] | the record and the keys, found once; the checks in Redis' order |
+//! | [`commit`] | the one end of a change |
+//! | [`run`] | the one way to run a command on locked keys; serving blocked clients |
+//! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
+//! | [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
+//!
+//! What the engine does not know it asks its [`Host`](call::Host): commands about the server run there.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod call;
+pub mod check;
+pub mod client;
+pub mod client_eviction;
+pub mod clock;
+pub mod commit;
+pub mod evict;
+pub mod exec;
+pub mod expire;
+pub mod freeing;
+pub mod memory;
+pub mod meter;
+pub mod owned_args;
+pub mod publish;
+pub mod request;
+pub mod run;
+pub mod secret;
+pub mod session;
+pub mod settings;
+pub mod shared;
+pub mod stats;
+pub mod subscribe;
+pub mod table;
+pub mod threads;
+pub mod timing;
+pub mod track;
+pub mod transaction;
+pub mod turn;
+pub mod wait;
+pub mod watch;
+
+pub use clock::Clock;
+pub use shared::Shared;

@@ -1,0 +1,99 @@
+//! Figures of `maxmemory` that more than eviction needs: what a limit permits, how long it was exceeded.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Memory limits up to which resident memory is kept close to used memory. What is wasted otherwise does
+/// not grow with the data (regions per size class and thread, huge pages), so above it is a small part.
+const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
+
+/// The part of a limit that may be such free memory.
+const SHELF_PART: u64 = 40;
+
+/// Whether resident memory is kept close to used memory under this limit.
+pub fn is_tight(limit: u64) -> bool {
+    (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
+}
+
+/// How much free memory in large blocks may be kept for the next of their size, where resident memory is kept
+/// close to used memory.
+pub fn shelf_bytes_max(limit: u64) -> Option<usize> {
+    is_tight(limit).then_some((limit / SHELF_PART) as usize)
+}
+
+/// What may be over the limit for a moment: memory that waits to be freed, a large command's arguments.
+pub fn slack(limit: u64) -> u64 {
+    limit / 128
+}
+
+/// How long one round of eviction may take; none for as long as it needs.
+pub fn time_limit(tenacity: u32) -> Option<Duration> {
+    match tenacity {
+        0..=10 => Some(Duration::from_micros(50) * tenacity),
+        11..=99 => Some(Duration::from_secs_f64(500e-6 * 1.15_f64.powi(tenacity as i32 - 10))),
+        _ => None,
+    }
+}
+
+/// For how long memory was over its limit with nothing, or no time, to free it: INFO's
+/// `total_eviction_exceeded_time` and `current_eviction_exceeded_time`.
+#[derive(Debug, Default)]
+pub struct OverLimit {
+    /// Microseconds after the server's start, plus one; 0 while memory is within its limit.
+    since_usec: AtomicU64,
+    total_usec: AtomicU64,
+}
+
+impl OverLimit {
+    /// Notes whether memory is over its limit now, so long after the server's start. Any thread; of two at once one is right.
+    pub fn note(&self, over: bool, uptime: Duration) {
+        // Relaxed, here and below: figures for people.
+        if over == (self.since_usec.load(Relaxed) > 0) {
+            return;
+        }
+        let now_usec = uptime.as_micros() as u64 + 1;
+        let since_usec = self.since_usec.swap(if over { now_usec } else { 0 }, Relaxed);
+        if !over && since_usec > 0 {
+            self.total_usec.fetch_add(now_usec - since_usec, Relaxed);
+        }
+    }
+
+    /// The time of all times that are over, and of the present one.
+    pub fn times(&self, uptime: Duration) -> (Duration, Duration) {
+        let since_usec = self.since_usec.load(Relaxed);
+        let now_usec = uptime.as_micros() as u64 + 1;
+        let current_usec = if since_usec == 0 { 0 } else { now_usec.saturating_sub(since_usec) };
+        (Duration::from_micros(self.total_usec.load(Relaxed)), Duration::from_micros(current_usec))
+    }
+
+    /// Starts over (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        self.since_usec.store(0, Relaxed);
+        self.total_usec.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_over_the_limit_is_summed() {
+        let (over, ms) = (OverLimit::default(), Duration::from_millis);
+        over.note(false, ms(1));
+        assert_eq!(over.times(ms(2)), (Duration::ZERO, Duration::ZERO));
+        over.note(true, ms(3));
+        assert_eq!(over.times(ms(5)), (Duration::ZERO, ms(2)));
+        over.note(true, ms(6));
+        over.note(false, ms(7));
+        assert_eq!(over.times(ms(9)), (ms(4), Duration::ZERO));
+    }
+
+    #[test]
+    fn tenacity_is_a_time() {
+        assert_eq!(time_limit(0), Some(Duration::ZERO));
+        assert_eq!(time_limit(10), Some(Duration::from_micros(500)));
+        assert!(time_limit(99).is_some_and(|time| time > Duration::from_secs(100)));
+        assert_eq!(time_limit(100), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! MONITOR: clients that are told every command that runs, on whatever thread.
+//!
+//! A command on keys is told under the locks of its shards, so commands on the same key are told in the order
+//! in which they ran; all monitors hear the same order. A line goes to the inbox of each monitor's thread
+//! (`crate::push`), whose limit and the output limit of the class `replica` bound what a monitor that does not
+//! read makes the server hold. While there is none, threads look once a turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use commands::Args;
+use commands::table::Flags;
+use stdx::Address;
+use structures::lock::Lock;
+
+use super::send::Sender;
+use crate::client::ClientInfo;
+use crate::secret::is_secret;
+use crate::table::Registered;
+
+/// All monitors. Its lock is a leaf, under which only inboxes are locked: what holds it longest is a line to
+/// each monitor.
+#[derive(Default)]
+pub struct Monitors {
+    count: AtomicUsize,
+    clients: Lock<Vec<Arc<ClientInfo>>>,
+}
+
+impl Monitors {
+    /// Whether there are any. O(1).
+    #[inline]
+    pub fn any(&self) -> bool {
+        // Relaxed: a command that follows MONITOR's reply is in a later turn, which looks again.
+        self.count.load(Relaxed) > 0
+    }
+
+    /// Tells a client all commands from now on.
+    pub fn add(&self, client: &Arc<ClientInfo>) {
+        client.monitoring.store(true, Relaxed);
+        let mut clients = self.clients.lock();
+        clients.push(Arc::clone(client));
+        self.count.store(clients.len(), Relaxed);
+    }
+
+    /// Tells a client no more.
+    pub fn remove(&self, client: &ClientInfo) {
+        client.monitoring.store(false, Relaxed);
+        let mut clients = self.clients.lock();
+        clients.retain(|other| other.id != client.id);
+        self.count.store(clients.len(), Relaxed);
+    }
+
+    /// Sends all monitors a command that a client ran. Under the locks of its keys' shards, if it has keys.
+    /// `unix_time` reads the clock.
+    #[cold]
+    pub fn send(
+        &self,
+        sender: Sender<'_>,
+        client: &ClientInfo,
+        (registered, args): (&Registered, &Args<'_>),
+        unix_time: impl FnOnce() -> Duration,
+    ) {
+        if registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
+            return;
+        }
+        let clients = self.clients.lock();
+        // Read under the lock: lines are in the order of their times.
+        let now = unix_time();
+        let mut line = format!("+{}.{:06} [{} ", now.as_secs(), now.subsec_micros(), client.db.load(Relaxed))
+            .into_bytes();
+        match &client.peer {
+            Address::Tcp(address) => line.extend_from_slice(address.to_string().as_bytes()),
+            Address::Unix(_) => {
+                let local = path_of(&client.local);
+                line.extend_from_slice(format!("unix:{local}").as_bytes());
+            }
+        }
+        line.push(b']');
+        for (index, arg) in args.from(0).enumerate() {
+            line.push(b' ');
+            let hidden = is_secret(registered.full_name, args, index);
+            quote(if hidden { b"(redacted)" } else { arg }, &mut line);
+        }
+        line.extend_from_slice(b"\r\n");
+        let line: Arc<[u8]> = line.into();
+        for monitor in clients.iter() {
+            sender.push(monitor, &line);
+        }
+    }
+}
+
+/// The path of a Unix socket, as far as it has one.
+fn path_of(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => path.display().to_string(),
+        Address::Tcp(address) => address.to_string(),
+    }
+}
+
+/// Appends text in quotes, with escapes for what does not print.
+fn quote(text: &[u8], line: &mut Vec<u8>) {
+    line.push(b'"');
+    for &byte in text {
+        match byte {
+            b'\\' | b'"' => line.extend_from_slice(&[b'\\', byte]),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            b'\t' => line.extend_from_slice(b"\\t"),
+            0x07 => line.extend_from_slice(b"\\a"),
+            0x08 => line.extend_from_slice(b"\\b"),
+            b' '..=b'~' => line.push(byte),
+            _ => line.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    line.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_quoted_as_redis_does() {
+        let check = |text: &[u8], expected: &str| {
+            let mut line = Vec::new();
+            quote(text, &mut line);
+            assert_eq!(String::from_utf8_lossy(&line), expected);
+        };
+        check(b"plain text", "\"plain text\"");
+        check(b"", "\"\"");
+        check(b"\"\\\n\r\t\x07\x08\0\xff\x7f", r#""\"\\\n\r\t\a\b\x00\xff\x7f""#);
+    }
+}

@@ -1,0 +1,99 @@
+//! A request whose command was found: the record, the arguments, and where the keys are, found once.
+
+use commands::Args;
+use commands::keys::for_each_key;
+use commands::table::KeyFlags;
+use keyspace::{Key, Keyspace, Locked};
+use smallvec::SmallVec;
+
+use crate::table::{KeyPlan, Registered};
+
+/// A key of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// Its place among the arguments.
+    pub at: usize,
+    /// Its hash.
+    pub hash: u64,
+    /// What the command does with it.
+    pub access: KeyFlags,
+}
+
+/// The keys of a request, in the order of the record's key specs. Most requests have one.
+pub enum RequestKeys {
+    /// It has none.
+    None,
+    /// Exactly one: the hot path.
+    One(RequestKey),
+    /// Any number.
+    Many(SmallVec<[RequestKey; 8]>),
+}
+
+impl RequestKeys {
+    /// The keys of a request whose arguments are as many as the command takes. O(keys).
+    #[inline]
+    pub fn find(registered: &Registered, args: &Args<'_>) -> Self {
+        match registered.key_plan {
+            KeyPlan::None => Self::None,
+            KeyPlan::One(at) => {
+                let access = registered.command.keys[0].flags;
+                Self::One(RequestKey { at, hash: args.key(at).hash, access })
+            }
+            KeyPlan::Specs => {
+                let mut keys = SmallVec::new();
+                for_each_key(registered.command.keys, args, |at, spec| {
+                    keys.push(RequestKey { at, hash: args.key(at).hash, access: spec.flags });
+                });
+                Self::Many(keys)
+            }
+        }
+    }
+
+    /// All of them.
+    #[inline]
+    pub fn as_slice(&self) -> &[RequestKey] {
+        match self {
+            Self::None => &[],
+            Self::One(key) => std::slice::from_ref(key),
+            Self::Many(keys) => keys,
+        }
+    }
+
+    /// Locks their shards. O(n log n).
+    #[inline]
+    pub fn lock<'k>(&self, keyspace: &'k Keyspace) -> Locked<'k> {
+        match self {
+            Self::None => keyspace.lock_none(),
+            Self::One(key) => keyspace.lock_one(key.hash),
+            Self::Many(keys) => keyspace.lock_all_of(keys.iter().map(|key| key.hash)),
+        }
+    }
+}
+
+/// A request, ready to run.
+pub struct Request<'a> {
+    /// Its command.
+    pub registered: &'static Registered,
+    /// Its arguments.
+    pub args: Args<'a>,
+    /// Its keys.
+    pub keys: RequestKeys,
+}
+
+impl<'a> Request<'a> {
+    /// A request whose arguments are as many as the command takes. O(keys).
+    #[inline]
+    pub fn new(registered: &'static Registered, args: Args<'a>) -> Self {
+        Self { registered, args, keys: RequestKeys::find(registered, &args) }
+    }
+
+    /// Its keys with their names.
+    pub fn named_keys(&self) -> impl Iterator<Item = Key<'a>> {
+        self.keys.as_slice().iter().map(|key| Key { bytes: self.args.get(key.at), hash: key.hash })
+    }
+
+    /// Bytes of its words.
+    pub fn text_bytes(&self) -> usize {
+        self.args.from(0).map(<[u8]>::len).sum()
+    }
+}

@@ -1,0 +1,811 @@
+//! The one way to run a command: [`Executor::run_one`], for a client's request, a queued command, a blocked client's
+//! request.
+//!
+//! ```text
+//!   request ─► its shards locked ─► run_one ─► blocked? queued at its keys ─► released ─► ready keys served ─► unlocked
+//! ```
+//! **Serving** runs a blocked client's request by its command's own handler, as a unit of its own, with the reply going
+//! to the client's thread, before the writer's own reply leaves. What that needs beyond the writer's keys (BLPOP's
+//! other keys, BLMOVE's destination and those of clients that wait for it) is found and locked before the writer
+//! runs ([`lock_reach`]), for as many clients as the command brings elements, so that a write and what it leads
+//! to are one step for all others. Where more is needed, the locks are given up, those of the key and of what
+//! is missing are taken in ascending order, and the queue is looked at from there on: where a key goes without a
+//! writer that named it (expiry, eviction); where a command brings more than it has arguments (RENAME); where
+//! the request of a blocked client fails, so that the element is the next one's. To others that next client
+//! was served a moment later; nobody's request is divided.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use commands::table::{Command, Flags};
+use commands::{Args, Awaited, AwaitedKey, CommandError, Ctx, Patience, Wait};
+use keyspace::gate::SharedPass;
+use keyspace::key::shard_of;
+use keyspace::view::{Access, Moment, Overdue, View};
+use keyspace::{Hasher, Key, Locked};
+use resp::{Protocol, Reply};
+use smallvec::SmallVec;
+use stdx::ByteQueue;
+use structures::claim::Claim;
+use structures::entry::View as EntryView;
+
+use crate::call::{Call, DataAccess, Host};
+use crate::client::{ClientInfo, Mode};
+use crate::clock::Clock;
+use crate::commit::{Commit, Held, ReadyKey};
+use crate::meter::Meter;
+use crate::owned_args::OwnedArgs;
+use crate::request::Request;
+use crate::session::Session;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::stats::latency_events::Event;
+use crate::stats::{CommandCounters, ThreadStats};
+use crate::table::{HostCommand, Registered, Runner};
+use crate::threads::Delivery;
+use crate::track::{Place, Reader};
+use crate::wait::{BlockedClient, FilledKey, WaitedKey};
+
+/// Hashes of the keys of one request.
+type Hashes = SmallVec<[u64; 4]>;
+
+/// How often a writer looks for what the clients need that it may serve before it runs; what is missing then is
+/// locked later.
+const REACH_ATTEMPTS_MAX: usize = 4;
+
+/// What runs commands on one thread: all that a request needs but the connection.
+pub struct Executor<'s, C, H> {
+    /// Where changes end.
+    pub commit: Commit<'s>,
+    /// What runs commands about the server.
+    pub host: H,
+    /// Time.
+    pub clock: C,
+    /// What is the same for all requests of the turn.
+    pub now: Now,
+    /// The settings of the turn.
+    pub settings: Arc<Settings>,
+    settings_version: u64,
+    /// Random numbers.
+    pub rng: fastrand::Rng,
+    /// What is counted of commands.
+    pub meter: Meter,
+    /// The last request was an EXEC that has left out what its client does not want to hear.
+    pub silenced_itself: bool,
+    /// What this thread is to free of what commands displaced, in bytes.
+    pub owed_bytes: u64,
+}
+
+/// What is the same for all requests of a turn.
+pub struct Now {
+    /// Unix time in milliseconds: one reading per turn, and one before blocked clients are served. So a key that
+    /// expired while a long command or a transaction ran serves nobody.
+    pub unix_ms: i64,
+    /// The server's monotonic clock, in milliseconds: one reading per turn.
+    pub uptime_ms: u64,
+    /// How accesses are noted.
+    pub access: Access,
+    /// Whether somebody is sent all commands.
+    pub is_monitored: bool,
+}
+
+/// On whose behalf a command runs.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// The client's id.
+    pub client: u64,
+    /// The client, where monitors are sent what it runs: a blocked client's request they have seen.
+    pub shown: Option<&'a ClientInfo>,
+    /// The selected database.
+    pub db: usize,
+    /// Protocol of the reply.
+    pub protocol: Protocol,
+    /// Whether reads note accesses.
+    pub touch: bool,
+    /// What becomes of expired keys.
+    pub overdue: Overdue,
+    /// Whether it may block.
+    pub patience: Patience,
+    /// As whom it is remembered for its cache, if it is.
+    pub reader: Option<&'a Arc<Reader>>,
+}
+
+/// While data is imported, only what writes without being the import itself removes what has expired.
+#[cold]
+fn overdue_while_importing(is_import_source: bool, command: &Command<Runner>) -> Overdue {
+    if is_import_source {
+        Overdue::Shown
+    } else if command.flags.contains(Flags::WRITE) {
+        Overdue::RemovedWhenFound
+    } else {
+        Overdue::Hidden
+    }
+}
+
+/// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of `keys` may touch,
+/// the keys of a command that has not run yet. O(keys + clients looked at).
+#[cold]
+pub fn lock_reach<'k>(
+    shared: &'k Shared,
+    mut locked: Locked<'k>,
+    keys: &[Key<'_>],
+    served_max: usize,
+) -> Locked<'k> {
+    let Shared { keyspace, blocked, .. } = shared;
+    if blocked.waiting_clients().load(Relaxed) == 0 {
+        return locked;
+    }
+    for _ in 0..REACH_ATTEMPTS_MAX {
+        let hashes = blocked.reach(keys.iter().copied(), served_max);
+        if locked.holds(hashes.iter().copied()) {
+            break;
+        }
+        // Other clients may become blocked meanwhile, so it is looked again.
+        locked = keyspace.lock_anew(locked, hashes.into_iter());
+    }
+    locked
+}
+
+/// [`lock_reach`] for one command, if it writes.
+#[cold]
+fn lock_reach_of<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Locked<'k> {
+    if !request.registered.command.flags.contains(Flags::WRITE) {
+        return locked;
+    }
+    let keys: SmallVec<[Key<'_>; 4]> = request.named_keys().collect();
+    lock_reach(shared, locked, &keys, served_max_of(request))
+}
+
+/// How many blocked clients a command with these arguments may serve by one of its keys: an element for each further
+/// argument, or what it moves, which counts as one.
+pub fn served_max_of(request: &Request<'_>) -> usize {
+    let key_count = request.keys.as_slice().len();
+    request.args.len().saturating_sub(1 + key_count).max(1)
+}
+
+/// As whom the client of this command is to be remembered for its cache, if it is.
+#[inline]
+fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Arc<Reader>> {
+    let tracker = session.tracking.as_deref()?;
+    if !registered.command.flags.contains(Flags::READONLY) {
+        return None;
+    }
+    let mode = session.info.tracking.mode();
+    let given = mode.contains(Mode::CACHING);
+    let opted_out = (mode.contains(Mode::OPTIN) && !given) || (mode.contains(Mode::OPTOUT) && given);
+    (!mode.contains(Mode::BCAST) && !opted_out).then_some(&tracker.reader)
+}
+
+/// What a request waits for, each key once, and the other keys that it names. O(keys).
+fn keys_of_wait(
+    request: &Request<'_>,
+    awaited: Vec<AwaitedKey>,
+    hasher: &Hasher,
+) -> (Vec<WaitedKey>, Vec<FilledKey>) {
+    let mut named: HashSet<&[u8]> = HashSet::with_capacity(awaited.len());
+    let is_first: Vec<bool> = awaited.iter().map(|awaited| named.insert(&awaited.key)).collect();
+    let mut filled = Vec::new();
+    for Key { bytes, hash } in request.named_keys() {
+        if named.insert(bytes) {
+            filled.push(FilledKey { hash, key: bytes.into() });
+        }
+    }
+    let first = awaited.into_iter().zip(is_first).filter(|(_, is_first)| *is_first);
+    let keys =
+        first.map(|(AwaitedKey { key, awaited }, _)| WaitedKey { hash: hasher.hash(&key), key, awaited });
+    (keys.collect(), filled)
+}
+
+/// A ready key whose queue is being served.
+struct Serving {
+    key: ReadyKey,
+    /// The first place in its queues that is looked at: who stands before it was looked at already.
+    from: u64,
+    /// The last place in its queues that is looked at: nobody is run twice for one change.
+    up_to: u64,
+}
+
+impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
+    /// For I/O thread `thread`, or for the housekeeper. `seed` feeds its random numbers.
+    pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64, (clock, host): (C, H)) -> Self {
+        Self {
+            commit: Commit::new(shared, thread, seed),
+            host,
+            now: Now { unix_ms: 0, uptime_ms: 0, access: Access::Lru { clock_s: 0 }, is_monitored: false },
+            settings: shared.settings.get(),
+            settings_version: 0,
+            rng: fastrand::Rng::with_seed(seed),
+            meter: Meter::new(shared.table.id_count(), clock.now()),
+            silenced_itself: false,
+            owed_bytes: 0,
+            clock,
+        }
+    }
+
+    /// The engine.
+    #[inline]
+    pub fn shared(&self) -> &'s Shared {
+        self.commit.shared
+    }
+
+    /// The I/O thread. Only I/O threads run what asks for it: requests of clients.
+    #[inline]
+    pub fn thread(&self) -> usize {
+        self.commit.thread.expect("requests run on I/O threads")
+    }
+
+    /// This thread's counters.
+    #[inline]
+    pub fn stats(&self) -> &'s ThreadStats {
+        self.shared().threads.stats(self.commit.thread)
+    }
+
+    /// This thread's counters of a command.
+    #[inline]
+    pub fn counters(&self, registered: &Registered) -> &'s CommandCounters {
+        &self.stats().commands[registered.id]
+    }
+
+    /// What becomes of expired keys when this command of this client finds them.
+    #[inline]
+    pub fn overdue(&self, client: &ClientInfo, command: &Command<Runner>) -> Overdue {
+        match self.settings.import_mode {
+            true => overdue_while_importing(client.import_source.load(Relaxed), command),
+            false => Overdue::Removed,
+        }
+    }
+
+    /// A watched key with a time up to this one counts as missing for this client.
+    #[inline]
+    pub fn due_ms(&self, client: &ClientInfo) -> i64 {
+        if self.settings.import_mode && client.import_source.load(Relaxed) {
+            i64::MIN
+        } else {
+            self.now.unix_ms
+        }
+    }
+
+    /// A client's command.
+    #[inline]
+    pub fn caller<'a>(
+        &self,
+        session: &'a Session,
+        registered: &Registered,
+        patience: Patience,
+    ) -> Caller<'a> {
+        Caller {
+            client: session.id,
+            shown: self.now.is_monitored.then_some(&*session.info),
+            db: session.db,
+            protocol: session.protocol,
+            touch: !session.no_touch,
+            overdue: self.overdue(&session.info, &registered.command),
+            patience,
+            reader: reader_of(session, registered),
+        }
+    }
+
+    /// What views of this turn need to know.
+    fn moment(&self, caller: &Caller<'_>) -> Moment {
+        Moment {
+            now_ms: self.now.unix_ms,
+            touch: caller.touch,
+            access: self.now.access,
+            overdue: caller.overdue,
+        }
+    }
+
+    /// Runs a data command on locked shards: calls its handler, writes the error that it ends with, and collects what
+    /// others are to hear of it. Whether it succeeded. Everything that runs a data command comes here.
+    #[inline]
+    pub fn run_one(
+        &mut self,
+        locked: &mut Locked<'_>,
+        caller: &Caller<'_>,
+        handler: commands::Handler,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+    ) -> bool {
+        let reply = Reply::new(out, caller.protocol);
+        let before = reply.mark();
+        let moment = self.moment(caller);
+        // A scope rather than a drop, which would move the context to its end.
+        let (result, missed_lock) = {
+            let mut ctx = Ctx {
+                db: View::new(
+                    &self.commit.shared.keyspace,
+                    locked,
+                    caller.db,
+                    moment,
+                    &mut self.commit.tally,
+                ),
+                reply,
+                effects: &mut self.commit.effects,
+                rng: &mut self.rng,
+                limits: &self.settings.limits,
+                patience: caller.patience,
+            };
+            let result = handler(&mut ctx, &request.args);
+            let missed_lock = ctx.db.has_missed_lock();
+            if result.is_err() || missed_lock {
+                ctx.reply.truncate(before);
+            }
+            (result, missed_lock)
+        };
+        if self.commit.has_changes() || caller.reader.is_some() || caller.shown.is_some() {
+            self.collect(locked, caller, request);
+        }
+        let result = if missed_lock { Err(self.note_undeclared(&request.args)) } else { result };
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(request.registered, caller.protocol, error, out);
+                false
+            }
+        }
+    }
+
+    /// Counts a command that ended in an error, and replies so.
+    #[cold]
+    pub fn fail(
+        &self,
+        registered: &Registered,
+        protocol: Protocol,
+        error: CommandError,
+        out: &mut ByteQueue,
+    ) {
+        self.counters(registered).failed.add(1);
+        self.refuse(protocol, error, out);
+    }
+
+    /// Replies with an error, and counts it by its code.
+    #[cold]
+    pub fn refuse(&self, protocol: Protocol, error: CommandError, out: &mut ByteQueue) {
+        let line = error.line();
+        self.stats().errors.add(1);
+        self.shared().errors.count(&line);
+        Reply::new(out, protocol).error_bytes(&line);
+    }
+
+    /// Counts a request whose handler used a key that its record does not declare, and logs ever fewer of them.
+    #[cold]
+    fn note_undeclared(&mut self, args: &Args<'_>) -> CommandError {
+        self.commit.effects.wait = None;
+        let count = &self.stats().undeclared_keys;
+        count.add(1);
+        if count.get().is_power_of_two() {
+            tracing::error!(
+                command = %args.get(0).escape_ascii(),
+                arguments = args.len(),
+                "a command used a key that it does not declare and was ended with an error: a defect of the server"
+            );
+        }
+        CommandError::UndeclaredKey
+    }
+
+    /// What follows a command at once, in a transaction too: its changes are collected, its reads remembered for the
+    /// client's cache, and monitors are sent it.
+    #[cold]
+    fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
+        self.commit.collect(&mut Held::Locked(locked), caller.client);
+        if let Some(reader) = caller.reader {
+            self.remember_reads(locked, reader, request);
+        }
+        if let Some(client) = caller.shown {
+            self.monitor(client, request.registered, &request.args);
+        }
+    }
+
+    /// Sends monitors a command.
+    #[cold]
+    pub fn monitor(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
+        let unix_time = || self.clock.unix_time();
+        self.shared().monitors.send(self.commit.sender(), client, (registered, args), unix_time);
+    }
+
+    /// Remembers which keys a command read for its client's cache.
+    fn remember_reads(&mut self, locked: &mut Locked<'_>, reader: &Arc<Reader>, request: &Request<'_>) {
+        let tracking = &self.shared().tracking;
+        for key in request.named_keys() {
+            if let Some(shard) = locked.shard_of_mut(key.hash) {
+                tracking.remember(shard, key, reader);
+                if tracking.keys() > self.settings.tracking_keys_max {
+                    tracking.forget_another(self.commit.sender(), shard, key, self.rng.u64(..));
+                }
+            }
+        }
+    }
+
+    /// Runs a client's data command that is a unit by itself; whether it succeeded.
+    #[inline]
+    pub fn run_data(
+        &mut self,
+        session: &mut Session,
+        handler: commands::Handler,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        let shared = self.shared();
+        if request.registered.command.runs_alone(&request.args) {
+            return self.run_data_alone(session, handler, request, out, pass);
+        }
+        let mut locked = request.keys.lock(&shared.keyspace);
+        if locked.is_followed() {
+            locked = lock_reach_of(shared, locked, request);
+        }
+        self.run_unit(locked, session, handler, request, out)
+    }
+
+    /// Runs a data command that cannot name its keys, as the exclusive owner of the keyspace.
+    #[cold]
+    fn run_data_alone(
+        &mut self,
+        session: &mut Session,
+        handler: commands::Handler,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        // A client hears of its own FLUSHALL ahead of the reply, unless that comes before all is freed.
+        let is_async = request.args.len() > 1 && request.args.is(1, "ASYNC");
+        self.commit.flush_place = if is_async { Place::Behind } else { Place::Ahead };
+        let done = pass.exclusive(|_alone| {
+            let locked = self.lock_alone(request);
+            self.run_unit(locked, session, handler, request, out)
+        });
+        self.commit.flush_place = Place::Behind;
+        done
+    }
+
+    /// What a command that runs alone has locked: all shards where it names keys by patterns, else it locks shards one
+    /// at a time.
+    pub fn lock_alone(&self, request: &Request<'_>) -> Locked<'s> {
+        let keyspace = &self.shared().keyspace;
+        match request.registered.command.flags.contains(Flags::PATTERN_KEYS) {
+            true => keyspace.lock_all(),
+            false => keyspace.lock_none(),
+        }
+    }
+
+    #[inline]
+    fn run_unit(
+        &mut self,
+        mut locked: Locked<'s>,
+        session: &mut Session,
+        handler: commands::Handler,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+    ) -> bool {
+        let caller = self.caller(session, request.registered, Patience::Waits);
+        let done = self.run_one(&mut locked, &caller, handler, request, out);
+        if self.commit.is_pending() || self.commit.effects.wait.is_some() {
+            self.end_unit(locked, session, request);
+        }
+        done
+    }
+
+    /// Blocks the client of a command that asked for it, releases what the command has changed, and serves who is
+    /// blocked on that.
+    #[cold]
+    fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
+        if let Some(wait) = self.commit.effects.wait.take() {
+            self.block(&mut locked, session, request, wait);
+        }
+        self.commit.release(session.id);
+        self.serve(locked);
+    }
+
+    /// Runs a command of the host; whether it succeeded. No shard is locked.
+    pub fn run_host(
+        &mut self,
+        session: &mut Session,
+        command: HostCommand,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        let protocol = session.protocol;
+        let before = out.len_bytes();
+        let caller = self.caller(session, request.registered, Patience::None);
+        let moment = self.moment(&caller);
+        let (client, thread) = (session.id, self.thread());
+        let call = Call {
+            settings: &self.settings,
+            session,
+            registered: request.registered,
+            reply: Reply::new(out, protocol),
+            thread,
+            pass,
+            rng: &mut self.rng,
+            data: DataAccess { commit: &mut self.commit, moment, client },
+        };
+        let result = self.host.run(command, call, &request.args);
+        if result.is_err() {
+            out.truncate(before);
+        }
+        // CONFIG SET acts on the next command, which may be in the same turn.
+        self.take_settings();
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(request.registered, protocol, error, out);
+                false
+            }
+        }
+    }
+
+    /// Serves who is blocked on what changed under locks that were given back.
+    #[cold]
+    pub fn end_unlocked(&mut self, client: u64) {
+        if self.commit.has_changes() {
+            self.commit.collect(&mut Held::None, client);
+        }
+        if self.commit.is_pending() {
+            self.commit.release(client);
+            self.serve(self.shared().keyspace.lock_none());
+        }
+    }
+
+    /// Puts a client into the queues of the keys that it waits for, all of which are locked. O(keys), each with one
+    /// look-up.
+    fn block(&mut self, locked: &mut Locked<'_>, session: &mut Session, request: &Request<'_>, wait: Wait) {
+        let Shared { blocked: all, keyspace, .. } = self.shared();
+        let registered = request.registered;
+        let (keys, filled) = keys_of_wait(request, wait.wait_for.keys, keyspace.hasher());
+        let other_request =
+            wait.wait_for.request.map(|words| OwnedArgs::new(words.iter().map(|word| &**word)));
+        let args = OwnedArgs::new(request.args.from(0));
+        let has_messages = session.subscriptions.is_some() || session.tracking.is_some();
+        let ticket = all.next_ticket();
+        let blocked = Arc::new(BlockedClient {
+            ticket,
+            place: ticket.into(),
+            client: session.id,
+            thread: self.thread(),
+            conn: session.conn,
+            db: session.db,
+            protocol: session.protocol,
+            touch: !session.no_touch,
+            is_import_source: session.info.import_source.load(Relaxed),
+            registered,
+            empty: wait.empty,
+            deadline_ms: wait.timeout_ms.map(|timeout_ms| self.now.uptime_ms.saturating_add(timeout_ms)),
+            held_bytes: args.len_bytes()
+                + other_request.as_ref().map_or(0, OwnedArgs::len_bytes)
+                + keys.iter().map(WaitedKey::held_bytes).sum::<usize>(),
+            args,
+            request: other_request,
+            reader: reader_of(session, registered).cloned(),
+            listener: (has_messages && !session.is_silenced()).then(|| Arc::clone(&session.info)),
+            near_keys: keys.iter().take_while(|key| shard_of(key.hash) == shard_of(keys[0].hash)).count(),
+            keys,
+            filled,
+            over: Claim::default(),
+        });
+        for (index, key) in blocked.keys.iter().enumerate() {
+            let shard = locked.shard_of_mut(key.hash).expect("a command waits for keys that it declares");
+            shard.add_follower();
+            all.add_waiter(&blocked, index);
+        }
+        session.flow = crate::session::Flow::Waiting;
+        all.block(&session.info, blocked);
+    }
+
+    /// Serves who is blocked on ready keys, and on what serving changes. Gives the locks back.
+    pub fn serve(&mut self, mut locked: Locked<'s>) {
+        let shared = self.shared();
+        let mut ready: VecDeque<Serving> = VecDeque::new();
+        let mut later: VecDeque<(Serving, Hashes)> = VecDeque::new();
+        loop {
+            loop {
+                let up_to = shared.blocked.last_ticket();
+                ready.extend(self.commit.take_ready().into_iter().map(|key| Serving { key, from: 0, up_to }));
+                let Some(mut key) = ready.pop_front() else { break };
+                self.now.unix_ms = self.clock.unix_ms();
+                if let Some(needed) = self.serve_key(&mut locked, &mut key) {
+                    later.push_back((key, needed));
+                }
+            }
+            let Some((key, needed)) = later.pop_front() else { return };
+            // Given up before others are taken: locks are taken in ascending order only.
+            drop(locked);
+            locked = shared.keyspace.lock_all_of(needed.into_iter());
+            ready.push_back(key);
+        }
+    }
+
+    /// Serves who is blocked on a key, as far as there is something. Gives the hashes to lock first where more
+    /// is needed than is locked. O(clients served, or found over, or run in vain).
+    fn serve_key(&mut self, locked: &mut Locked<'_>, serving: &mut Serving) -> Option<Hashes> {
+        let Serving { key, from, up_to } = serving;
+        if !locked.holds(std::iter::once(key.hash)) {
+            return Some(Hashes::from_slice(&[key.hash]));
+        }
+        let all = &self.shared().blocked;
+        loop {
+            // Looked at first: what cannot be served must not ask for locks, or two of them in the queue would
+            // have it begun anew for ever. One that is run in vain goes behind `up_to`.
+            let met = self.met_by(locked, key);
+            let met = |awaited| met[awaited as usize];
+            let (place, blocked, index) = all.next_waiter((key.db, key.key()), *from..=*up_to, met)?;
+            *from = place;
+            if !blocked.over.is_over() && !locked.holds(blocked.reached(index)) {
+                return Some(blocked.reached(index).collect());
+            }
+            *from += 1;
+            // One that was over has not been taken out by its thread yet.
+            let is_over = all.end_if(&blocked, || self.reply_for(locked, &blocked)) || blocked.over.is_over();
+            if is_over && all.remove_waiter(&blocked, index) {
+                locked.shard_of_mut(key.hash).expect("it was looked at above").remove_follower();
+            }
+        }
+    }
+
+    /// What the key holds of what clients wait for, by [`Awaited::ALL`]. Its shard is locked.
+    fn met_by(&mut self, locked: &mut Locked<'_>, key: &ReadyKey) -> [bool; Awaited::ALL.len()] {
+        let moment = Moment {
+            now_ms: self.now.unix_ms,
+            touch: false,
+            access: self.now.access,
+            // While data is imported, the client's own request decides.
+            overdue: if self.settings.import_mode { Overdue::Shown } else { Overdue::Removed },
+        };
+        let keyspace = &self.shared().keyspace;
+        let mut view = View::new(keyspace, locked, key.db, moment, &mut self.commit.tally);
+        let entry = view.peek(key.key());
+        let object = entry.as_ref().and_then(|entry| match entry.view() {
+            EntryView::Object(object) => Some(object),
+            EntryView::Bytes(_) | EntryView::Int(_) => None,
+        });
+        Awaited::ALL.map(|awaited| awaited.is_met_by(object))
+    }
+
+    /// Runs a blocked client's request, as if it had come now; whether that gave it its reply.
+    fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
+        let Runner::Data(handler) = blocked.registered.command.run else { return false };
+        let overdue = match self.settings.import_mode {
+            true => overdue_while_importing(blocked.is_import_source, &blocked.registered.command),
+            false => Overdue::Removed,
+        };
+        let caller = Caller {
+            client: blocked.client,
+            shown: None,
+            db: blocked.db,
+            protocol: blocked.protocol,
+            touch: blocked.touch,
+            overdue,
+            patience: Patience::StillWaits,
+            reader: blocked.reader.as_ref(),
+        };
+        let since = self.clock.now();
+        let mut out = ByteQueue::new();
+        let args = blocked.request().args(self.shared().keyspace.hasher());
+        let request = Request::new(blocked.registered, args);
+        // What the client caches and its own command changed stands behind its reply, not the writer's.
+        let of_writer = std::mem::take(&mut self.commit.own);
+        self.run_one(locked, &caller, handler, &request, &mut out);
+        let is_served = self.commit.effects.wait.take().is_none();
+        if is_served {
+            self.deliver(blocked, out, since);
+        } else {
+            self.commit.release(blocked.client);
+            self.shared().blocked.requeue(blocked);
+        }
+        self.commit.own = of_writer;
+        is_served
+    }
+
+    /// Hands a blocked client its reply, and releases what its request changed: the end of its unit.
+    fn deliver(&mut self, blocked: &BlockedClient, mut out: ByteQueue, since: Instant) {
+        let reply_bytes = out.len_bytes();
+        if let Some(listener) = &blocked.listener {
+            // Through the inbox of messages, ahead of the events of its own command.
+            self.commit.sender().push_reply(listener, &std::mem::take(&mut out));
+        }
+        self.commit.release(blocked.client);
+        let mut pushes = std::mem::take(&mut self.commit.own.behind);
+        if let Some(listener) = &blocked.listener
+            && !pushes.is_empty()
+        {
+            self.commit.sender().push_reply(listener, &std::mem::take(&mut pushes));
+        }
+        let took = self.clock.now() - since;
+        let delivery = Delivery {
+            conn: blocked.conn,
+            client: blocked.client,
+            ticket: blocked.ticket,
+            reply: out,
+            reply_bytes,
+            pushes,
+            took,
+        };
+        self.shared().threads.deliver(blocked.thread, delivery, &self.commit.outbox);
+        let sender = self.shared().sender(self.commit.thread, &self.commit.outbox);
+        self.commit.own.redirect(sender);
+        self.note_latency(Event::CommandUnblocking, took);
+    }
+
+    /// Notes how long an event took, if the latency monitor is on.
+    #[inline]
+    pub fn note_latency(&self, event: Event, took: std::time::Duration) {
+        let threshold_ms = self.settings.thresholds.latency_ms;
+        self.shared().latency_events.note(threshold_ms, event, took, self.now.unix_ms);
+    }
+
+    /// Frees what this thread owes, for as long at most as went by since then. The caller is outside the gate, or in a
+    /// transaction.
+    #[inline]
+    pub fn free_owed(&mut self, since: Instant) {
+        if self.owed_bytes > 0 {
+            let time = self.clock.now() - since;
+            self.owed_bytes = self.shared().freeing.help(&self.clock, self.owed_bytes, time);
+        }
+    }
+
+    /// Hands over what a command of a transaction displaced that began then. What is owed for it is freed as part
+    /// of the transaction, which may have any number of such commands.
+    pub fn free_queued(&mut self, since: Instant) {
+        self.commit.effects.absorb_displaced(&mut self.commit.tally);
+        if !self.commit.effects.discarded.is_empty() {
+            let discarded = std::mem::take(&mut self.commit.effects.discarded);
+            self.owed_bytes += self.shared().freeing.push(discarded);
+            self.free_owed(since);
+        }
+    }
+
+    /// Reads the clocks and takes over new settings: at the start of a turn. It began when the thread had
+    /// something to do.
+    pub fn begin_turn(&mut self, began: Instant) {
+        self.now.unix_ms = self.clock.unix_ms();
+        self.now.uptime_ms = self.shared().uptime(began).as_millis() as u64;
+        self.take_settings();
+    }
+
+    /// Takes over what a command of any connection may have set.
+    pub fn take_settings(&mut self) {
+        let now_ms = self.now.unix_ms;
+        let version = self.shared().settings.version();
+        if version != self.settings_version {
+            self.settings = self.shared().settings.get();
+            self.settings_version = version;
+            self.meter.draw_sample(self.settings.key_sampling, &mut self.rng);
+        }
+        self.now.access = if self.settings.lfu {
+            Access::Lfu {
+                clock_minutes: (now_ms / 60_000) as u32,
+                log_factor: self.settings.lfu_log_factor,
+                decay_minutes: self.settings.lfu_decay_minutes,
+            }
+        } else {
+            Access::Lru { clock_s: (now_ms / 1000) as u32 }
+        };
+        self.now.is_monitored = self.shared().monitors.any();
+        self.commit.now_ms = now_ms;
+        self.commit.take_notifications(self.settings.notifications);
+        self.meter.times_keys = self.shared().hot_keys.is_active(now_ms);
+    }
+
+    /// Hands the turn's counts and effects to those who read them.
+    pub fn end_turn(&mut self) {
+        let stats = self.stats();
+        let Commit { effects, tally, .. } = &mut self.commit;
+        effects.absorb(tally);
+        let tally = tally.take();
+        stats.hits.add(tally.hits);
+        stats.misses.add(tally.misses);
+        stats.expired_keys.add(tally.expired_keys);
+        stats.expired_fields.add(tally.expired_fields);
+        stats.changes.add(std::mem::take(&mut effects.changes));
+        debug_assert!(
+            !self.commit.has_changes() && !self.commit.is_pending(),
+            "each unit ends under its locks"
+        );
+        if !self.commit.effects.discarded.is_empty() {
+            let discarded = std::mem::take(&mut self.commit.effects.discarded);
+            self.owed_bytes += self.shared().freeing.push(discarded);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Arguments that carry passwords: neither MONITOR nor a log shows them.
+
+use commands::Args;
+
+/// Options whose values are secret, by all their names.
+pub const SECRET_OPTIONS: &[&str] = &[
+    "requirepass",
+    "masterauth",
+    "primaryauth",
+    "masteruser",
+    "primaryuser",
+    "tls-key-file-pass",
+    "tls-client-key-file-pass",
+];
+
+/// Whether argument `at` is one that neither a log nor MONITOR may show. `full_name` is the command's name as the
+/// table has it, `container|sub` for a subcommand: the request may use one that `rename-command` gave. O(1).
+pub fn is_secret(full_name: &str, args: &Args<'_>, at: usize) -> bool {
+    let name = full_name.split('|').next().unwrap_or_default();
+    let runs = |command: &str| name.eq_ignore_ascii_case(command);
+    let is = |at: usize, word: &str| args.get(at).eq_ignore_ascii_case(word.as_bytes());
+    if at == 0 {
+        return false;
+    }
+    if runs("AUTH") {
+        return true;
+    }
+    if runs("HELLO") {
+        return at > 2 && ((is(at - 1, "AUTH")) || (at > 3 && is(at - 2, "AUTH")));
+    }
+    if runs("MIGRATE") {
+        return at > 5 && (is(at - 1, "AUTH") || is(at - 1, "AUTH2") || is(at - 2, "AUTH2"));
+    }
+    if runs("ACL") {
+        return at > 1 && ["SETUSER", "DELUSER", "GETUSER"].iter().any(|subcommand| is(1, subcommand));
+    }
+    runs("CONFIG") && at > 2 && at % 2 == 1 && SECRET_OPTIONS.iter().any(|option| is(at - 1, option))
+}

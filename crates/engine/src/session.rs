@@ -1,0 +1,156 @@
+//! What one client is, on its own thread: touched by every request without any synchronisation. What other threads
+//! may see of it is [`ClientInfo`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use keyspace::Keyspace;
+use resp::Protocol;
+use stdx::ConnId;
+
+use crate::client::{ClientInfo, SESSION_BYTES};
+use crate::publish::monitor::Monitors;
+use crate::publish::pubsub::Subscriptions;
+use crate::track::{Tracker, Tracking};
+use crate::transaction::{Transaction, Watch};
+use crate::watch::Watchers;
+
+/// Whether replies are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyMode {
+    /// They are.
+    On,
+    /// Not until CLIENT REPLY ON.
+    Off,
+    /// Not the next one.
+    SkipNext,
+    /// Not this one.
+    Skip,
+}
+
+/// Whether a session's requests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// As they come.
+    Running,
+    /// Held back while clients are paused (CLIENT PAUSE); its input waits.
+    Postponed,
+    /// Held back until the client has read its replies; its input waits.
+    Stalled,
+    /// Held back until a key has what the client waits for (BLPOP); its input waits.
+    Waiting,
+    /// Held back until threads have taken the messages that it and others published; its input waits.
+    Crowded,
+    /// Held back until what its request discarded is freed (FLUSHALL SYNC); its reply and input wait.
+    Freeing,
+    /// No more: the connection closes once its replies are sent.
+    Closing,
+}
+
+/// Who a client is. There is one user: `default`, who may do everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User;
+
+impl User {
+    /// The name that clients know the user by.
+    pub const fn name(self) -> &'static str {
+        "default"
+    }
+}
+
+/// A client's session on its own thread.
+pub struct Session {
+    /// The connection.
+    pub conn: ConnId,
+    /// Never used twice in the life of the process.
+    pub id: u64,
+    /// What others see.
+    pub info: Arc<ClientInfo>,
+    /// Selected database.
+    pub db: usize,
+    /// Protocol of the replies.
+    pub protocol: Protocol,
+    /// Who it is; none before authentication.
+    pub user: Option<User>,
+    /// Whether replies are sent.
+    pub reply_mode: ReplyMode,
+    /// Whether reads leave access clocks alone.
+    pub no_touch: bool,
+    /// Whether requests run.
+    pub flow: Flow,
+    /// The turn that answered it last, by its thread's clock; 0 for none.
+    pub answered: u64,
+    /// How it tracks keys for its cache; `None` if it does not.
+    pub tracking: Option<Box<Tracker>>,
+    /// It is told all commands (MONITOR).
+    pub monitoring: bool,
+    /// Its transaction runs.
+    pub in_exec: bool,
+    /// The transaction that is being queued.
+    pub transaction: Option<Box<Transaction>>,
+    /// Keys watched for the next transaction.
+    pub watch: Option<Box<Watch>>,
+    /// Channels it listens to; `None` for none.
+    pub subscriptions: Option<Box<Subscriptions>>,
+}
+
+// `ClientInfo::memory_bytes` counts it without knowing it.
+const _: () = assert!(size_of::<Session>() <= SESSION_BYTES);
+
+impl Session {
+    /// The session of a client that has just connected.
+    pub fn new(info: Arc<ClientInfo>, user: Option<User>) -> Self {
+        Self {
+            conn: info.conn,
+            id: info.id,
+            info,
+            db: 0,
+            protocol: Protocol::Resp2,
+            user,
+            reply_mode: ReplyMode::On,
+            no_touch: false,
+            flow: Flow::Running,
+            answered: 0,
+            tracking: None,
+            monitoring: false,
+            in_exec: false,
+            transaction: None,
+            watch: None,
+            subscriptions: None,
+        }
+    }
+
+    /// Whether what is sent to it now is dropped, confirmations of subscriptions excepted.
+    pub fn is_silenced(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
+    }
+
+    /// Ends MONITOR, if it is a monitor.
+    pub fn stop_monitoring(&mut self, monitors: &Monitors) {
+        if std::mem::take(&mut self.monitoring) {
+            monitors.remove(&self.info);
+        }
+    }
+
+    /// Ends its tracking, if it tracks. The caller holds no shard's lock.
+    pub fn stop_tracking(&mut self, tracking: &Tracking, keyspace: &Keyspace) {
+        if let Some(tracker) = self.tracking.take() {
+            tracking.disable(keyspace, *tracker);
+        }
+    }
+
+    /// Drops the watched keys. The caller holds no shard's lock. O(watched keys).
+    pub fn unwatch(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
+        if let Some(watch) = self.watch.take() {
+            watch.end(watchers, keyspace);
+        }
+    }
+
+    /// Drops the transaction and the watched keys. The caller holds no shard's lock.
+    pub fn discard(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
+        self.transaction = None;
+        self.info.queued.store(0, Relaxed);
+        self.info.queued_bytes.store(0, Relaxed);
+        self.unwatch(watchers, keyspace);
+    }
+}

@@ -1,0 +1,198 @@
+//! The options that act, as typed values. Threads keep a copy and look for a newer one once per turn.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use commands::ValueLimits;
+use structures::alloc;
+
+use crate::memory;
+use crate::publish::notify::Notifications;
+use crate::stats::Thresholds;
+use crate::stats::hot_keys::Sampling;
+
+/// Unsent replies from which on somebody looks at what is left of them after a flush: less fits a socket's buffer.
+pub const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
+
+/// A client class's output limit: `client-output-buffer-limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    /// Over this many bytes the client is closed at once; 0 for no limit.
+    pub hard_bytes: u64,
+    /// Over this many bytes for `soft_seconds` it is closed; 0 for no limit.
+    pub soft_bytes: u64,
+    /// How long the soft limit may be exceeded.
+    pub soft_seconds: u64,
+}
+
+impl OutputLimit {
+    /// Up to here neither limit is exceeded.
+    pub fn first_bytes(&self) -> u64 {
+        let limits = [self.hard_bytes, self.soft_bytes];
+        limits.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// The values of options that act.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Thresholds and sizes of values.
+    pub limits: ValueLimits,
+    /// `requirepass`; empty for none.
+    pub requirepass: Vec<u8>,
+    /// `maxclients`.
+    pub maxclients: usize,
+    /// `timeout`: seconds of silence after which a client is closed; 0 for never.
+    pub timeout_s: u64,
+    /// `tcp-keepalive`: seconds; 0 for the system's default.
+    pub tcp_keepalive_s: u64,
+    /// `protected-mode`.
+    pub protected_mode: bool,
+    /// `maxmemory`: bytes; 0 for no limit.
+    pub maxmemory_bytes: u64,
+    /// `maxmemory-policy`, by name.
+    pub maxmemory_policy: &'static str,
+    /// `maxmemory-policy` counts accesses (LFU) instead of noting times.
+    pub lfu: bool,
+    /// The policy, none for `noeviction`.
+    pub eviction: Option<keyspace::Policy>,
+    /// `maxmemory-samples`.
+    pub maxmemory_samples: usize,
+    /// How long one round of eviction may take, from `maxmemory-eviction-tenacity`; none for any time.
+    pub eviction_time: Option<Duration>,
+    /// `lfu-log-factor`.
+    pub lfu_log_factor: u32,
+    /// `lfu-decay-time`: minutes.
+    pub lfu_decay_minutes: u32,
+    /// `client-query-buffer-limit`: bytes.
+    pub query_buffer_bytes_max: u64,
+    /// `maxmemory-clients` in bytes; 0 for no limit.
+    pub maxmemory_clients_bytes: u64,
+    /// `client-output-buffer-limit normal`.
+    pub output_limit: OutputLimit,
+    /// `client-output-buffer-limit replica`, which holds for monitors.
+    pub monitor_output_limit: OutputLimit,
+    /// `client-output-buffer-limit pubsub`.
+    pub pubsub_output_limit: OutputLimit,
+    /// `tracking-table-max-keys`: keys remembered for clients' caches at most.
+    pub tracking_keys_max: usize,
+    /// `turn-budget-us`.
+    pub turn_budget: Duration,
+    /// `import-mode`: nothing expires or is evicted by itself.
+    pub import_mode: bool,
+    /// `active-expire-effort`, 1 to 10.
+    pub active_expire_effort: u32,
+    /// `slowlog-*`, `commandlog-*` and `latency-tracking`.
+    pub thresholds: Thresholds,
+    /// `hotkeys-*`.
+    pub key_sampling: Sampling,
+    /// `hz`.
+    pub hz: u32,
+    /// `notify-keyspace-events`.
+    pub notifications: Notifications,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: ValueLimits::default(),
+            requirepass: Vec::new(),
+            maxclients: 10_000,
+            timeout_s: 0,
+            tcp_keepalive_s: 300,
+            protected_mode: true,
+            maxmemory_bytes: 0,
+            maxmemory_policy: "noeviction",
+            lfu: false,
+            eviction: None,
+            maxmemory_samples: 5,
+            eviction_time: memory::time_limit(10),
+            lfu_log_factor: 10,
+            lfu_decay_minutes: 1,
+            query_buffer_bytes_max: 1 << 30,
+            maxmemory_clients_bytes: 0,
+            output_limit: OutputLimit::default(),
+            monitor_output_limit: OutputLimit {
+                hard_bytes: 256 << 20,
+                soft_bytes: 64 << 20,
+                soft_seconds: 60,
+            },
+            pubsub_output_limit: OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
+            tracking_keys_max: 1_000_000,
+            turn_budget: Duration::from_micros(500),
+            import_mode: false,
+            active_expire_effort: 1,
+            thresholds: Thresholds::default(),
+            key_sampling: Sampling::default(),
+            hz: 10,
+            notifications: Notifications::default(),
+        }
+    }
+}
+
+/// The current settings, shared by all threads.
+#[derive(Debug)]
+pub struct SharedSettings {
+    current: RwLock<Arc<Settings>>,
+    version: AtomicU64,
+    /// [`ValueLimits::list_plain_len_min`], which is no option.
+    list_plain_len_min: AtomicU32,
+}
+
+impl SharedSettings {
+    /// Shares the settings the server starts with.
+    pub fn new(settings: Settings) -> Self {
+        alloc::keep_resident_close(memory::shelf_bytes_max(settings.maxmemory_bytes));
+        Self {
+            current: RwLock::new(Arc::new(settings)),
+            version: AtomicU64::new(1),
+            list_plain_len_min: u32::MAX.into(),
+        }
+    }
+
+    /// The current settings.
+    pub fn get(&self) -> Arc<Settings> {
+        self.current.read().expect("nothing panics while settings are locked").clone()
+    }
+
+    /// Replaces the settings; threads notice at their next turn.
+    pub fn set(&self, mut settings: Settings) {
+        // Relaxed: DEBUG sets it and then the settings.
+        settings.limits.list_plain_len_min = self.list_plain_len_min.load(Ordering::Relaxed);
+        alloc::keep_resident_close(memory::shelf_bytes_max(settings.maxmemory_bytes));
+        *self.current.write().expect("nothing panics while settings are locked") = Arc::new(settings);
+        // Release: a thread that sees the new version finds the new settings; pairs with `version`.
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives strings of `len_bytes` and more a list node of their own, [`u32::MAX`] for only the too long:
+    /// DEBUG QUICKLIST-PACKED-THRESHOLD.
+    pub fn set_list_plain_from(&self, len_bytes: u32) {
+        self.list_plain_len_min.store(len_bytes, Ordering::Relaxed);
+        self.set(Settings::clone(&self.get()));
+    }
+
+    /// Changes whenever the settings do.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        // Acquire: pairs with the Release in `set`.
+        self.version.load(Ordering::Acquire)
+    }
+}
+
+impl Settings {
+    /// Unsent output of a subscriber from which on somebody must look at it.
+    pub fn notable_output_bytes(&self) -> u64 {
+        let limit = self.pubsub_output_limit.first_bytes();
+        if self.maxmemory_clients_bytes > 0 { limit.min(OUTPUT_SHOWN_BYTES_MIN as u64) } else { limit }
+    }
+
+    /// What a request may be at most.
+    pub fn parse_limits(&self) -> resp::parse::Limits {
+        resp::parse::Limits {
+            bulk_len_max: self.limits.string_len_bytes_max,
+            ..resp::parse::Limits::default()
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What all threads of an engine share. Nothing here knows a socket, a thread or a file.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::time::{Duration, Instant};
+
+use keyspace::Keyspace;
+use keyspace::gate::{Gate, SharedPass};
+
+use crate::client::Clients;
+use crate::freeing::FreeQueue;
+use crate::memory::OverLimit;
+use crate::publish::monitor::Monitors;
+use crate::publish::pubsub::PubSub;
+use crate::publish::send::Sender;
+use crate::settings::{Settings, SharedSettings};
+use crate::stats::Counter;
+use crate::stats::command_log::CommandLogs;
+use crate::stats::errors::ErrorCounts;
+use crate::stats::hot_keys::HotKeys;
+use crate::stats::latency_events::LatencyEvents;
+use crate::table::{CommandTable, Registered};
+use crate::threads::{Outbox, Threads};
+use crate::track::Tracking;
+use crate::wait::BlockedClients;
+use crate::watch::Watchers;
+
+/// The places in the gate of the threads that are no I/O threads. They stand behind those of the I/O threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateSlot {
+    /// The housekeeper, for one short step at a time.
+    Housekeeper,
+    /// The metrics thread, for one section of INFO at a time.
+    Metrics,
+}
+
+impl GateSlot {
+    /// How many there are.
+    pub const COUNT: usize = 2;
+}
+
+/// CLIENT PAUSE.
+#[derive(Debug, Default)]
+pub struct Pause {
+    /// Until when, in Unix milliseconds; in the past for not at all.
+    pub until_ms: AtomicI64,
+    /// Whether all commands are held back or writes only.
+    pub all: AtomicBool,
+}
+
+/// What active expiry has done, for INFO.
+#[derive(Debug, Default)]
+pub struct ExpiryStats {
+    /// The time that it took, in nanoseconds.
+    pub nanos: Counter,
+    /// Rounds that ended because their time was over.
+    pub cut_short: Counter,
+    /// Keys that it removed.
+    pub keys: Counter,
+    /// Fields of hashes that it removed.
+    pub fields: Counter,
+    /// Of keys with a time to live the part that was overdue when active expiry came by, in millionths.
+    pub stale_millionths: AtomicU64,
+}
+
+/// What an engine starts with.
+pub struct Start {
+    /// I/O threads.
+    pub threads: usize,
+    /// Databases.
+    pub databases: usize,
+    /// All commands.
+    pub table: CommandTable,
+    /// The options that act.
+    pub settings: Settings,
+    /// Keys the hashes of keys and of names: secret, different for each process.
+    pub seed: [u64; 4],
+    /// Now, by the monotonic clock: uptime is counted from here.
+    pub now: Instant,
+}
+
+/// See the module. Threads hold it by `Arc`.
+pub struct Shared {
+    /// All data.
+    pub keyspace: Keyspace,
+    /// Shared by turns, exclusive for what cannot name its keys. Whoever locks a shard is inside, with the
+    /// number of its I/O thread or one of [`GateSlot`].
+    pub gate: Gate,
+    /// All commands.
+    pub table: CommandTable,
+    /// Options that act.
+    pub settings: SharedSettings,
+    /// All clients.
+    pub clients: Clients,
+    /// One port per I/O thread.
+    pub threads: Threads,
+    /// Whose transactions depend on which key.
+    pub watchers: Watchers,
+    /// Who waits for which key.
+    pub blocked: BlockedClients,
+    /// What clients cache.
+    pub tracking: Tracking,
+    /// Who is sent all commands.
+    pub monitors: Monitors,
+    /// Who listens to which channel.
+    pub pubsub: PubSub,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// Start of the server's monotonic clock.
+    pub started: Instant,
+    /// Slow commands, large requests, large replies.
+    pub command_logs: CommandLogs,
+    /// Which keys take most, while somebody asks for it.
+    pub hot_keys: HotKeys,
+    /// What took long, by event.
+    pub latency_events: LatencyEvents,
+    /// Error replies by code.
+    pub errors: ErrorCounts,
+    /// What active expiry has done.
+    pub expiry: ExpiryStats,
+    /// For how long memory was over its limit.
+    pub over_limit: OverLimit,
+    /// Values too big to free on an I/O thread in passing.
+    pub freeing: FreeQueue,
+}
+
+impl Shared {
+    /// An engine without data or clients.
+    pub fn new(start: Start) -> Self {
+        let Start { threads, databases, table, settings, seed, now } = start;
+        let hot_keys = HotKeys::new(threads, now);
+        hot_keys.windows.configure(settings.key_sampling, now);
+        Self {
+            keyspace: Keyspace::new(databases, seed),
+            gate: Gate::new(threads + GateSlot::COUNT),
+            threads: Threads::new(threads, table.id_count()),
+            table,
+            settings: SharedSettings::new(settings),
+            clients: Clients::default(),
+            watchers: Watchers::new(seed),
+            blocked: BlockedClients::new(threads),
+            tracking: Tracking::default(),
+            monitors: Monitors::default(),
+            pubsub: PubSub::new(threads, seed),
+            pause: Pause::default(),
+            started: now,
+            command_logs: CommandLogs::default(),
+            hot_keys,
+            latency_events: LatencyEvents::default(),
+            errors: ErrorCounts::default(),
+            expiry: ExpiryStats::default(),
+            over_limit: OverLimit::default(),
+            freeing: FreeQueue::default(),
+        }
+    }
+
+    /// The number in the gate of a thread that is no I/O thread.
+    pub fn gate_index(&self, slot: GateSlot) -> usize {
+        self.threads.len() + slot as usize
+    }
+
+    /// Enters the gate as a thread that is no I/O thread.
+    pub fn enter_gate(&self, slot: GateSlot) -> SharedPass<'_> {
+        self.gate.shared(self.gate_index(slot))
+    }
+
+    /// The time since the server started, at `now` of the monotonic clock.
+    #[inline]
+    pub fn uptime(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
+    /// What sends messages for I/O thread `thread`, if it is one, and leaves whom to wake in `outbox`.
+    pub fn sender<'a>(&'a self, thread: Option<usize>, outbox: &'a Outbox) -> Sender<'a> {
+        let Self { clients, threads, pubsub, .. } = self;
+        Sender { clients, threads, pubsub, thread, outbox }
+    }
+
+    /// Counts an error reply to a blocked client, on the I/O thread that ended its wait.
+    pub fn count_failure(&self, thread: usize, registered: &Registered, line: &[u8]) {
+        let stats = &self.threads[thread].stats;
+        stats.errors.add(1);
+        stats.commands[registered.id].failed.add(1);
+        self.errors.count(line);
+    }
+}

@@ -1,0 +1,168 @@
+//! How long requests took from the arrival of their bytes until their replies were handed to the kernel:
+//! LATENCY END-TO-END, INFO latencystats, and histograms of the metrics endpoint.
+//!
+//! ```text
+//!   bytes arrive   ◀─ the turn begins                                     the turn ends ─▶
+//!        ╎ waits  │ gate, other requests of the turn │ the command │ others │ replies sent │
+//!        ╰╌╌╌╌╌╌╌╌┴────────────────── end to end ──────────────────────────────────────────┤
+//! ```
+//! All replies of a turn leave together at its end, so what a request took is known then, for all requests of
+//! the turn at once: one reading of the clock and one step of a counter per command that ran in it. While the
+//! turn goes on, only calls are counted.
+//!
+//! **Where it begins.** A thread cannot know when bytes came while it was busy; it finds them when it looks. It
+//! looked and did not sleep where looking took less time than the turn before. Then requests of connections
+//! that this turn did not answer may have come at any time of it, and are counted from its beginning: at most
+//! one turn too much, and whoever waited behind a slow command is seen. All others are counted from the
+//! beginning of the turn that ran them.
+//!
+//! **What is left out.** Commands that waited for a key (their time with the wait is in LATENCY HISTOGRAM), what
+//! runs inside EXEC (EXEC itself is counted), the time that CLIENT PAUSE or the client's own unread replies
+//! held a request back, and the sends themselves with io_uring, where the kernel makes them once the turn is over.
+
+use std::time::{Duration, Instant};
+
+use crate::stats::ThreadStats;
+use crate::table::Registered;
+
+/// One thread's clock of turns, and the calls of the turn that is under way.
+pub struct TurnClock {
+    /// Counts turns; never 0.
+    number: u64,
+    began: Instant,
+    ended: Instant,
+    /// When the turn before began, if the thread did not sleep since.
+    busy_since: Option<Instant>,
+    /// Requests of the present connection may have come at any time since `busy_since`.
+    is_late: bool,
+    /// Calls by command id: of connections that were on time, and of the late.
+    calls: Box<[[u32; 2]]>,
+    /// Commands that have calls.
+    called: Vec<usize>,
+}
+
+impl TurnClock {
+    /// A clock for `command_count` commands.
+    pub fn new(command_count: usize, now: Instant) -> Self {
+        Self {
+            number: 1,
+            began: now,
+            ended: now,
+            busy_since: None,
+            is_late: false,
+            calls: vec![[0; 2]; command_count].into_boxed_slice(),
+            called: Vec::new(),
+        }
+    }
+
+    /// A turn begins: the thread has looked for input.
+    pub fn begin(&mut self, now: Instant) {
+        let looked = now.saturating_duration_since(self.ended);
+        let took = self.ended.saturating_duration_since(self.began);
+        self.busy_since = (looked < took).then_some(self.began);
+        self.number += 1;
+        self.began = now;
+    }
+
+    /// The requests that follow are those of a connection that was answered last in turn `answered`, 0 for
+    /// never, and is answered now.
+    #[inline]
+    pub fn enter(&mut self, answered: &mut u64) {
+        self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;
+        *answered = self.number;
+    }
+
+    /// Counts calls of the present connection.
+    #[inline]
+    pub fn count(&mut self, registered: &Registered, calls: u64) {
+        let of_command = &mut self.calls[registered.id];
+        if *of_command == [0; 2] {
+            self.called.push(registered.id);
+        }
+        of_command[usize::from(self.is_late)] += calls as u32;
+    }
+
+    /// The turn is over and its replies are on their way.
+    #[inline]
+    pub fn end(&mut self, now: Instant, stats: &ThreadStats) {
+        self.ended = now;
+        let took = now.saturating_duration_since(self.began);
+        stats.cycles.add(1);
+        stats.cycles_nanos.add(took.as_nanos() as u64);
+        if !self.called.is_empty() {
+            self.record(took, stats);
+        }
+    }
+
+    fn record(&mut self, took: Duration, stats: &ThreadStats) {
+        let late = self.busy_since.map_or(took, |since| self.ended.saturating_duration_since(since));
+        for id in self.called.drain(..) {
+            let counters = &stats.commands[id];
+            let histogram = counters.end_to_end.get_or_init(Default::default);
+            let calls = std::mem::take(&mut self.calls[id]);
+            for (calls, took) in calls.into_iter().zip([took, late]) {
+                if calls > 0 {
+                    let (calls, nanos) = (u64::from(calls), took.as_nanos() as u64);
+                    histogram.record(nanos, calls);
+                    counters.end_to_end_nanos.add(calls * nanos);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::histogram::Times;
+    use crate::table::CommandTable;
+
+    /// A turn: when it begins and ends, in microseconds, and by connection how often it calls GET.
+    type Turn<'a> = (u64, u64, &'a [(usize, u64)]);
+
+    /// These turns of a thread give these times in microseconds, each with a number of calls.
+    fn check(turns: &[Turn<'_>], expected: &[(u64, u64)]) {
+        let table = CommandTable::new(std::iter::empty());
+        let get = table.find(b"GET").expect("it exists");
+        let stats = ThreadStats::new(table.id_count());
+        let mut clock = TurnClock::new(table.id_count(), Instant::now());
+        let start = clock.ended;
+        let at = |usec| start + Duration::from_micros(usec);
+        let mut answered = [0; 4];
+        for &(begins, ends, conns) in turns {
+            clock.begin(at(begins));
+            for &(conn, calls) in conns {
+                clock.enter(&mut answered[conn]);
+                clock.count(get, calls);
+            }
+            clock.end(at(ends), &stats);
+        }
+        let times = Times::of(stats.commands[get.id].end_to_end.get().into_iter());
+        let calls: u64 = expected.iter().map(|&(_, calls)| calls).sum();
+        assert_eq!(times.calls, calls);
+        let sum: u64 = expected.iter().map(|&(usec, calls)| usec * 1000 * calls).sum();
+        assert_eq!(stats.commands[get.id].end_to_end_nanos.get(), sum);
+        assert_eq!(stats.cycles.get(), turns.len() as u64);
+    }
+
+    #[test]
+    fn all_requests_of_a_turn_take_as_long_as_it() {
+        check(&[(100, 150, &[(0, 2), (1, 3)])], &[(50, 5)]);
+    }
+
+    #[test]
+    fn who_came_during_a_turn_is_counted_from_its_beginning() {
+        // The first turn takes 1000; the second finds input at once: that of connection 1 may have waited.
+        check(&[(100, 1100, &[(0, 1)]), (1110, 1120, &[(0, 1), (1, 1)])], &[(1000, 1), (10, 1), (1020, 1)]);
+    }
+
+    #[test]
+    fn who_came_while_the_thread_slept_did_not_wait() {
+        check(&[(100, 1100, &[(0, 1)]), (2200, 2210, &[(1, 1)])], &[(1000, 1), (10, 1)]);
+    }
+
+    #[test]
+    fn turns_without_requests_count_as_busy_too() {
+        check(&[(100, 1100, &[]), (1101, 1111, &[(0, 4)])], &[(1011, 4)]);
+    }
+}

@@ -1,0 +1,272 @@
+//! Which keys take most of the time and of the network: what HOTKEYS starts, stops and shows, as Redis 8.6
+//! has it. How often keys are asked for, as Valkey 9.2 counts it, is in `windows.rs`.
+//!
+//! A session counts, per I/O thread and metric, who has most of the weight ([`HeavyHitters`]): a command's
+//! time, and the bytes of its request and reply, in equal shares for its keys. With a ratio of `r` each
+//! command is counted with a chance of `1 / r`; the sums over all commands are exact whatever the ratio.
+//!
+//! Without a session all of this costs a command one predictable branch on a flag that the thread reads once
+//! per turn. With one, commands are timed singly, and each counted one takes a lock that only its own thread
+//! and HOTKEYS GET ever want: a leaf, held for a look-up.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use commands::keys::for_each_key;
+use commands::table::Flags;
+use smallvec::SmallVec;
+use stdx::heavy_hitters::{HeavyHitters, Hitter};
+use structures::lock::Lock;
+
+use crate::stats::Ran;
+use crate::table::Registered;
+
+mod windows;
+
+pub use windows::{Rate, Sampling, Windows};
+
+/// Counters per thread and metric for each key that is to be shown: so many times more than are shown make
+/// errors small.
+const COUNTERS_PER_SHOWN: usize = 32;
+
+/// What HOTKEYS START asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Time per key is counted.
+    pub cpu: bool,
+    /// Bytes per key are counted.
+    pub net: bool,
+    /// Keys that are shown.
+    pub count: usize,
+    /// Milliseconds after which counting ends by itself.
+    pub duration_ms: Option<i64>,
+    /// One command of so many is counted.
+    pub sample: u32,
+}
+
+/// A session's frame: what is known without looking at the threads.
+#[derive(Clone, Debug)]
+struct Session {
+    wish: Wish,
+    started_ms: i64,
+    /// Process time, user and system, and bytes over the network, when it started.
+    began: Totals,
+    /// When it was stopped, with the totals of then.
+    stopped: Option<(i64, Totals)>,
+}
+
+/// Totals of the process, as the host measures them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Processor time in user space.
+    pub user: Duration,
+    /// Processor time in the kernel.
+    pub system: Duration,
+    /// Bytes received and sent.
+    pub net_bytes: u64,
+}
+
+impl Totals {
+    fn since(self, began: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(began.user),
+            system: self.system.saturating_sub(began.system),
+            net_bytes: self.net_bytes.saturating_sub(began.net_bytes),
+        }
+    }
+}
+
+/// What one thread counted.
+struct Part {
+    wish: Wish,
+    cpu_nanos: HeavyHitters,
+    net_bytes: HeavyHitters,
+    all_nanos: u64,
+    all_bytes: u64,
+}
+
+/// The session that runs or ran last.
+pub struct HotKeys {
+    /// Unix milliseconds until which commands are counted: in the past for not at all.
+    until_ms: AtomicI64,
+    /// Its lock is a leaf but for those of the parts.
+    session: Mutex<Option<Session>>,
+    parts: Box<[Lock<Option<Part>>]>,
+    /// What is counted without a session.
+    pub windows: Windows,
+}
+
+/// What HOTKEYS GET shows.
+#[derive(Debug)]
+pub struct Report {
+    /// What was asked for.
+    pub wish: Wish,
+    /// Whether commands are being counted.
+    pub active: bool,
+    /// When it started, Unix milliseconds.
+    pub started_ms: i64,
+    /// How long commands were counted.
+    pub duration_ms: i64,
+    /// Time of all commands on keys, sampled or not.
+    pub all_time: Duration,
+    /// Bytes of all commands on keys, sampled or not.
+    pub all_bytes: u64,
+    /// The process' time meanwhile, in user space and in the kernel.
+    pub process_time: [Duration; 2],
+    /// Bytes over the network meanwhile.
+    pub net_bytes: u64,
+    /// Keys by time, in nanoseconds.
+    pub by_nanos: Vec<Hitter>,
+    /// Keys by bytes.
+    pub by_bytes: Vec<Hitter>,
+}
+
+/// Why a session cannot be started or forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InProgress;
+
+impl HotKeys {
+    /// No session, for so many threads.
+    pub fn new(threads: usize, now: Instant) -> Self {
+        let parts = (0..threads).map(|_| Lock::new(None)).collect();
+        Self {
+            until_ms: i64::MIN.into(),
+            session: Mutex::default(),
+            parts,
+            windows: Windows::new(threads, now),
+        }
+    }
+
+    /// Whether commands are counted now.
+    #[inline]
+    pub fn is_active(&self, now_ms: i64) -> bool {
+        self.until_ms.load(Relaxed) > now_ms
+    }
+
+    fn session(&self) -> std::sync::MutexGuard<'_, Option<Session>> {
+        self.session.lock().expect("nothing panics while the session is locked")
+    }
+
+    /// Starts a session; what the one before counted is gone.
+    ///
+    /// # Errors
+    /// If one is in progress.
+    pub fn start(&self, totals: Totals, wish: Wish, now_ms: i64) -> Result<(), InProgress> {
+        let mut session = self.session();
+        if self.is_active(now_ms) {
+            return Err(InProgress);
+        }
+        *session = Some(Session { wish, started_ms: now_ms, began: totals, stopped: None });
+        for part in &self.parts {
+            let counters = || HeavyHitters::new(wish.count * COUNTERS_PER_SHOWN);
+            let new = Part { wish, cpu_nanos: counters(), net_bytes: counters(), all_nanos: 0, all_bytes: 0 };
+            *part.lock() = Some(new);
+        }
+        self.until_ms.store(wish.duration_ms.map_or(i64::MAX, |ms| now_ms + ms), Relaxed);
+        Ok(())
+    }
+
+    /// Ends the session and keeps what it counted; whether one was in progress.
+    pub fn stop(&self, totals: Totals, now_ms: i64) -> bool {
+        let mut session = self.session();
+        let active = self.is_active(now_ms);
+        if let Some(session) = session.as_mut().filter(|_| active) {
+            session.stopped = Some((now_ms, totals));
+            self.until_ms.store(i64::MIN, Relaxed);
+        }
+        active
+    }
+
+    /// Forgets what was counted.
+    ///
+    /// # Errors
+    /// If the session is in progress.
+    pub fn reset(&self, now_ms: i64) -> Result<(), InProgress> {
+        let mut session = self.session();
+        if self.is_active(now_ms) {
+            return Err(InProgress);
+        }
+        *session = None;
+        self.parts.iter().for_each(|part| *part.lock() = None);
+        Ok(())
+    }
+
+    /// What the session has counted so far; none if there is none. O(counters log counters).
+    pub fn report(&self, totals: Totals, now_ms: i64) -> Option<Report> {
+        let mut guard = self.session();
+        let session = guard.as_mut()?;
+        let active = self.is_active(now_ms);
+        if !active && session.stopped.is_none() {
+            // Its time was over by itself: this is the first look since.
+            let end_ms = session.started_ms + session.wish.duration_ms.unwrap_or(0);
+            session.stopped = Some((end_ms, totals));
+        }
+        let (end_ms, totals) = session.stopped.unwrap_or((now_ms, totals));
+        let totals = totals.since(session.began);
+        let locked: Vec<_> = self.parts.iter().map(Lock::lock).collect();
+        let parts = || locked.iter().filter_map(|part| part.as_ref());
+        let count = session.wish.count;
+        Some(Report {
+            wish: session.wish,
+            active,
+            started_ms: session.started_ms,
+            duration_ms: end_ms - session.started_ms,
+            all_time: Duration::from_nanos(parts().map(|part| part.all_nanos).sum()),
+            all_bytes: parts().map(|part| part.all_bytes).sum(),
+            process_time: [totals.user, totals.system],
+            net_bytes: totals.net_bytes,
+            by_nanos: HeavyHitters::top(parts().map(|part| &part.cpu_nanos), count),
+            by_bytes: HeavyHitters::top(parts().map(|part| &part.net_bytes), count),
+        })
+    }
+
+    /// Counts a command of a thread in its window, if it uses keys; it was sampled by `percent`.
+    #[cold]
+    pub fn note_sample(
+        &self,
+        thread: usize,
+        percent: u32,
+        db: usize,
+        registered: &Registered,
+        args: &commands::Args<'_>,
+    ) {
+        if registered.command.flags.contains(Flags::INSPECTS_KEYS) {
+            return;
+        }
+        let mut keys: SmallVec<[usize; 8]> = SmallVec::new();
+        for_each_key(registered.command.keys, args, |at, _| keys.push(at));
+        if !keys.is_empty() {
+            self.windows.note(thread, percent, db, keys.iter().map(|&at| args.get(at)));
+        }
+    }
+
+    /// Counts a command of a thread. `draw` gives a random number below its argument.
+    #[cold]
+    pub fn note(&self, thread: usize, ran: &Ran<'_>, took: Duration, draw: impl FnOnce(u32) -> u32) {
+        let mut keys: SmallVec<[usize; 8]> = SmallVec::new();
+        for_each_key(ran.registered.command.keys, ran.args, |at, _| keys.push(at));
+        if keys.is_empty() {
+            return;
+        }
+        let mut locked = self.parts[thread].lock();
+        let Some(part) = locked.as_mut() else { return };
+        let (nanos, bytes) = (took.as_nanos() as u64, ran.bytes.iter().sum::<usize>() as u64);
+        part.all_nanos += nanos;
+        part.all_bytes += bytes;
+        if part.wish.sample > 1 && draw(part.wish.sample) != 0 {
+            return;
+        }
+        let shares = keys.len() as u64;
+        for at in keys {
+            let key = ran.args.get(at);
+            if part.wish.cpu {
+                part.cpu_nanos.add(key, nanos / shares);
+            }
+            if part.wish.net {
+                part.net_bytes.add(key, bytes / shares);
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The latency monitor: events that took `latency-monitor-threshold` milliseconds or more (LATENCY LATEST,
+//! HISTORY, GRAPH, DOCTOR, RESET).
+//!
+//! A series for each kind of event, made by its first spike: the newest [`SAMPLES_MAX`] samples and the
+//! longest time since it was made. Spikes of the same second are one sample, the longest of them, so a
+//! series reaches back at least that many seconds. Names and resolution are Redis'; `gate-wait` is ours.
+//!
+//! One lock around all of it, a leaf, taken for a spike and by who reads. What is no spike never comes here.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+mod doctor;
+mod graph;
+
+pub use doctor::{Circumstances, report};
+pub use graph::graph;
+
+/// Samples that a series keeps.
+pub const SAMPLES_MAX: usize = 160;
+
+/// What can take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A command that may work for long by its nature.
+    Command,
+    /// A command that should not: flag FAST.
+    FastCommand,
+    /// Serving a client that waited for a key.
+    CommandUnblocking,
+    /// A step of active expiry, which keeps a shard locked.
+    ExpireCycle,
+    /// A round of eviction.
+    EvictionCycle,
+    /// The removal of one evicted key.
+    EvictionDel,
+    /// Freeing, for an eviction, what waited to be freed in the background.
+    EvictionLazyfree,
+    /// A thread's turn that waited while somebody owned the whole keyspace.
+    GateWait,
+}
+
+/// Events by their number, with the names that clients know them by.
+const NAMES: [&str; 8] = [
+    "command",
+    "fast-command",
+    "command-unblocking",
+    "expire-cycle",
+    "eviction-cycle",
+    "eviction-del",
+    "eviction-lazyfree",
+    "gate-wait",
+];
+
+/// The longest event of one second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// When, Unix seconds.
+    pub unix_s: i64,
+    /// How long.
+    pub ms: u64,
+}
+
+/// Spikes of one kind of event, oldest first. It has at least one.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// The event's name.
+    pub name: &'static str,
+    /// The newest samples.
+    pub samples: VecDeque<Sample>,
+    /// The longest spike, of samples that are gone as well.
+    pub max_ms: u64,
+}
+
+/// All series.
+#[derive(Debug, Default)]
+pub struct LatencyEvents(Mutex<[Option<Series>; NAMES.len()]>);
+
+impl LatencyEvents {
+    /// Notes how long an event took that ended at `now_ms` (Unix time), if that is the threshold or more; a
+    /// threshold of 0 notes nothing.
+    #[inline]
+    pub fn note(&self, threshold_ms: u64, event: Event, took: Duration, now_ms: i64) {
+        if threshold_ms > 0 && took.as_millis() as u64 >= threshold_ms {
+            self.add(event, Sample { unix_s: now_ms / 1000, ms: took.as_millis() as u64 });
+        }
+    }
+
+    #[cold]
+    fn add(&self, event: Event, sample: Sample) {
+        let mut all = self.all();
+        let series = all[event as usize].get_or_insert_with(|| Series {
+            name: NAMES[event as usize],
+            samples: VecDeque::new(),
+            max_ms: 0,
+        });
+        series.max_ms = series.max_ms.max(sample.ms);
+        match series.samples.back_mut() {
+            Some(last) if last.unix_s == sample.unix_s => last.ms = last.ms.max(sample.ms),
+            _ => series.samples.push_back(sample),
+        }
+        if series.samples.len() > SAMPLES_MAX {
+            series.samples.pop_front();
+        }
+    }
+
+    /// A copy of all series.
+    pub fn series(&self) -> Vec<Series> {
+        self.all().iter().flatten().cloned().collect()
+    }
+
+    /// A copy of one event's series; none where it has no samples.
+    pub fn series_of(&self, name: &[u8]) -> Option<Series> {
+        self.all().iter().flatten().find(|series| series.name.as_bytes() == name).cloned()
+    }
+
+    /// Forgets an event's series; whether there was one.
+    pub fn reset(&self, name: &[u8]) -> bool {
+        let mut all = self.all();
+        let found = all
+            .iter_mut()
+            .find(|series| series.as_ref().is_some_and(|series| series.name.as_bytes() == name));
+        found.is_some_and(|series| series.take().is_some())
+    }
+
+    /// Forgets all series; how many there were.
+    pub fn reset_all(&self) -> usize {
+        self.all().iter_mut().filter_map(Option::take).count()
+    }
+
+    fn all(&self) -> MutexGuard<'_, [Option<Series>; NAMES.len()]> {
+        self.0.lock().expect("nothing panics while the spikes are locked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(spikes: &LatencyEvents, event: Event, samples: &[(i64, u64)]) {
+        samples.iter().for_each(|&(unix_s, ms)| spikes.add(event, Sample { unix_s, ms }));
+    }
+
+    #[test]
+    fn spikes_of_one_second_are_one_sample() {
+        let spikes = LatencyEvents::default();
+        add(&spikes, Event::Command, &[(1, 5), (1, 9), (1, 7), (2, 3)]);
+        let series = spikes.series_of(b"command").expect("it has samples");
+        let samples: Vec<_> = series.samples.iter().map(|sample| (sample.unix_s, sample.ms)).collect();
+        assert_eq!((samples, series.max_ms), (vec![(1, 9), (2, 3)], 9));
+    }
+
+    #[test]
+    fn the_newest_samples_and_the_longest_of_all_are_kept() {
+        let spikes = LatencyEvents::default();
+        add(&spikes, Event::GateWait, &[(0, 1000)]);
+        (1..=SAMPLES_MAX as i64).for_each(|at| add(&spikes, Event::GateWait, &[(at, at as u64)]));
+        let series = spikes.series_of(b"gate-wait").expect("it has samples");
+        assert_eq!((series.samples.len(), series.samples[0].unix_s, series.max_ms), (SAMPLES_MAX, 1, 1000));
+    }
+
+    #[test]
+    fn only_what_reaches_the_threshold_is_noted() {
+        let spikes = LatencyEvents::default();
+        spikes.note(0, Event::Command, Duration::from_secs(9), 0);
+        spikes.note(10, Event::Command, Duration::from_micros(9999), 0);
+        assert!(spikes.series().is_empty());
+        spikes.note(10, Event::FastCommand, Duration::from_micros(10_000), 0);
+        assert_eq!(spikes.series()[0].max_ms, 10);
+    }
+
+    #[test]
+    fn a_reset_tells_what_there_was() {
+        let spikes = LatencyEvents::default();
+        add(&spikes, Event::Command, &[(1, 5)]);
+        add(&spikes, Event::ExpireCycle, &[(1, 5)]);
+        assert!(!spikes.reset(b"fast-command") && spikes.reset(b"command") && !spikes.reset(b"command"));
+        assert_eq!((spikes.reset_all(), spikes.reset_all()), (1, 0));
+    }
+}

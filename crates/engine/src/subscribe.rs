@@ -1,0 +1,114 @@
+//! A session's subscriptions: how they begin and end.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use resp::Reply;
+
+use crate::publish::pubsub::{Kind, PubSub, subscription_bytes};
+use crate::session::Session;
+
+impl Session {
+    /// Subscribes; nothing happens where it has already.
+    pub fn subscribe(&mut self, pubsub: &PubSub, kind: Kind, name: &[u8]) {
+        let is_first = self.subscriptions.is_none();
+        let subscriptions = self.subscriptions.get_or_insert_default();
+        if !subscriptions.names[kind as usize].insert(name.into()) {
+            return;
+        }
+        if is_first {
+            pubsub.count_client();
+        }
+        pubsub.add(kind, name, &self.info);
+        self.info.named_bytes.fetch_add(subscription_bytes(name), Relaxed);
+        self.show_subscriptions();
+    }
+
+    /// Takes subscriptions back, those that there are, and lets `confirm` write that each of them ended, and how
+    /// many are left. What was published before comes in front of that.
+    pub fn unsubscribe(
+        &mut self,
+        pubsub: &PubSub,
+        kind: Kind,
+        names: &[Box<[u8]>],
+        reply: &mut Reply<'_>,
+        mut confirm: impl FnMut(&mut Reply<'_>, &[u8], usize),
+    ) {
+        let has = |name: &[u8]| {
+            self.subscriptions.as_ref().is_some_and(|all| all.names[kind as usize].contains(name))
+        };
+        let ending: BTreeSet<&[u8]> = names.iter().map(|name| &**name).filter(|name| has(name)).collect();
+        ending.iter().for_each(|name| pubsub.retire(kind, name, &self.info));
+        self.catch_up_outside_exec(pubsub, reply);
+        if self.in_exec {
+            pubsub.keep(kind, &ending, &self.info);
+        }
+        for name in names {
+            self.forget_subscription(pubsub, kind, name);
+            confirm(reply, name, self.subscription_count(kind));
+        }
+    }
+
+    /// Writes what was published, before a subscription ends. In a transaction that was done when it began; what it
+    /// has published itself since comes behind its reply (see [`PubSub::keep`]).
+    fn catch_up_outside_exec(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
+        if !self.in_exec {
+            self.catch_up(pubsub, reply);
+        }
+    }
+
+    /// Writes what was published up to now.
+    pub(crate) fn catch_up(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
+        pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply);
+    }
+
+    /// Takes the client out of its thread's table, if it is there.
+    fn forget_subscription(&mut self, pubsub: &PubSub, kind: Kind, name: &[u8]) {
+        let Some(subscriptions) = &mut self.subscriptions else { return };
+        if !subscriptions.names[kind as usize].remove(name) {
+            return;
+        }
+        if subscriptions.is_empty() {
+            self.subscriptions = None;
+            pubsub.uncount_client();
+        }
+        pubsub.remove(kind, name, &self.info);
+        self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
+        self.show_subscriptions();
+    }
+
+    /// Takes all subscriptions back. What was published before is written to the client first, if it is there.
+    pub fn unsubscribe_all(&mut self, pubsub: &PubSub, reply: Option<&mut Reply<'_>>) {
+        let Some(subscriptions) = &self.subscriptions else { return };
+        const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
+        for kind in KINDS {
+            subscriptions.names(kind).for_each(|name| pubsub.retire(kind, name, &self.info));
+        }
+        if let Some(reply) = reply {
+            self.catch_up_outside_exec(pubsub, reply);
+        }
+        let Some(subscriptions) = self.subscriptions.take() else { return };
+        pubsub.uncount_client();
+        for kind in KINDS {
+            for name in subscriptions.names(kind) {
+                pubsub.remove(kind, name, &self.info);
+                self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
+            }
+        }
+        self.show_subscriptions();
+    }
+
+    /// How many subscriptions a reply about this kind names: those to channels and patterns count together.
+    pub fn subscription_count(&self, kind: Kind) -> usize {
+        let count = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len());
+        if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }
+    }
+
+    /// Tells others how many there are.
+    fn show_subscriptions(&self) {
+        for (index, shown) in self.info.subscriptions.iter().enumerate() {
+            let count = self.subscriptions.as_ref().map_or(0, |all| all.names[index].len());
+            shown.store(count as u64, Relaxed);
+        }
+    }
+}

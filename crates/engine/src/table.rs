@@ -1,0 +1,321 @@
+//! The joined table of all commands, and how dispatch finds one by name.
+//!
+//! Built once at start from the tables of all crates; everything it hands out lives as long as the
+//! process, so a command is a plain reference everywhere.
+
+use std::collections::HashMap;
+
+use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags, Run};
+
+/// What runs a command.
+#[derive(Clone, Copy)]
+pub enum Runner {
+    /// A data command: gets its locked keys.
+    Data(commands::Handler),
+    /// A command about the session's transaction.
+    Transaction(Verb),
+    /// A command that the engine's host runs: about the server or the connection.
+    Host(HostCommand),
+}
+
+impl Run for Verb {
+    const UNNAMED: Self = Self::Multi;
+}
+
+/// What a transaction command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Begins to queue.
+    Multi,
+    /// Runs what is queued.
+    Exec,
+    /// Drops what is queued.
+    Discard,
+    /// Makes the next EXEC depend on keys.
+    Watch,
+    /// Drops the watched keys.
+    Unwatch,
+}
+
+/// A command of the host, by its place in the host's own table of handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostCommand(pub u16);
+
+/// How dispatch finds a command's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPlan {
+    /// It has none.
+    None,
+    /// Exactly one, at this argument: the hot path.
+    One(usize),
+    /// By its key specs.
+    Specs,
+}
+
+/// Which argument names the member (of a hash, the field) that a command with one key looks for first.
+/// A hint for fetching ahead: it is read from the documented arguments and may be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberPlan {
+    /// None, or nobody can tell without parsing.
+    None,
+    /// This one.
+    At(usize),
+    /// The last one.
+    Last,
+}
+
+impl MemberPlan {
+    /// The place among `len` arguments, if there are so many. O(1).
+    #[inline]
+    pub fn place(self, len: usize) -> Option<usize> {
+        match self {
+            MemberPlan::None => None,
+            MemberPlan::At(at) => (at < len).then_some(at),
+            MemberPlan::Last => len.checked_sub(1),
+        }
+    }
+}
+
+/// A command as dispatch sees it.
+pub struct Registered {
+    /// Its record.
+    pub command: Command<Runner>,
+    /// Index into per-command counters: `0..CommandTable::id_count`.
+    pub id: usize,
+    /// Lower-case name, `container|sub` for a subcommand.
+    pub full_name: &'static str,
+    /// Where its keys are.
+    pub key_plan: KeyPlan,
+    /// Where the member is that it looks for.
+    pub member_plan: MemberPlan,
+    /// One call with few arguments cannot take long by itself: it is timed with its neighbours.
+    pub is_short: bool,
+    /// Its subcommands.
+    pub subcommands: Vec<&'static Registered>,
+}
+
+/// A longer name is no command's, unless the configuration gave it.
+const NAME_LEN_MAX: usize = 32;
+
+/// All commands by name.
+pub struct CommandTable {
+    by_name: HashMap<Box<[u8]>, &'static Registered, ahash::RandomState>,
+    by_id: Vec<&'static Registered>,
+    /// The length of the longest name that the configuration gave, in bytes.
+    given_len_max: usize,
+}
+
+impl CommandTable {
+    /// Joins the data commands and `others`: the engine's own ([`exec::commands`](crate::exec::commands)) and
+    /// those of the host.
+    ///
+    /// # Panics
+    /// If two commands share a name.
+    pub fn new(others: impl Iterator<Item = Command<Runner>>) -> Self {
+        let mut table = Self {
+            by_name: HashMap::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4)),
+            by_id: Vec::new(),
+            given_len_max: 0,
+        };
+        commands::all().map(|command| command.map(Runner::Data)).chain(others).for_each(|command| {
+            table.add(command);
+        });
+        table
+    }
+
+    fn add(&mut self, command: Command<Runner>) {
+        let registered = self.register(command, None);
+        let name = command.name.to_ascii_uppercase().into_bytes().into_boxed_slice();
+        let earlier = self.by_name.insert(name, registered);
+        assert!(earlier.is_none(), "two commands are called {}", command.name);
+    }
+
+    /// Calls the command `from` by the name `to` from now on; nobody can call it when that is empty. Both names
+    /// are in capitals, as the configuration has checked them. Its id and its full
+    /// name, which counters and errors show, stay.
+    ///
+    /// # Panics
+    /// If `from` is no command or `to` is another.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        let old = self.by_name.remove(from.as_bytes()).expect("the names were checked");
+        if to.is_empty() {
+            return;
+        }
+        self.given_len_max = self.given_len_max.max(to.len());
+        let mut command = old.command;
+        command.name = Box::leak(to.into());
+        let renamed: &'static Registered =
+            Box::leak(Box::new(Registered { command, subcommands: old.subcommands.clone(), ..*old }));
+        self.by_id[old.id] = renamed;
+        let earlier = self.by_name.insert(to.as_bytes().into(), renamed);
+        assert!(earlier.is_none(), "two commands are called {to}");
+    }
+
+    fn register(&mut self, command: Command<Runner>, container: Option<&'static str>) -> &'static Registered {
+        let name = command.name.to_ascii_lowercase();
+        let full_name: &'static str = Box::leak(match container {
+            Some(container) => format!("{container}|{name}").into_boxed_str(),
+            None => name.into_boxed_str(),
+        });
+        let subcommands =
+            command.subcommands.iter().map(|sub| self.register(**sub, Some(full_name))).collect();
+        let registered: &'static Registered = Box::leak(Box::new(Registered {
+            command,
+            id: self.by_id.len(),
+            full_name,
+            key_plan: key_plan(&command),
+            member_plan: member_plan(&command),
+            is_short: is_short(&command),
+            subcommands,
+        }));
+        self.by_id.push(registered);
+        registered
+    }
+
+    /// The command called `name`, whatever the case. O(name).
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
+        if name.len() > NAME_LEN_MAX {
+            return self.find_long(name);
+        }
+        let mut upper = [0; NAME_LEN_MAX];
+        let upper = &mut upper[..name.len()];
+        upper.copy_from_slice(name);
+        upper.make_ascii_uppercase();
+        self.by_name.get(&*upper).copied()
+    }
+
+    /// [`CommandTable::find`] for names that only a configuration can have given.
+    #[cold]
+    fn find_long(&self, name: &[u8]) -> Option<&'static Registered> {
+        if name.len() > self.given_len_max {
+            return None;
+        }
+        self.by_name.get(name.to_ascii_uppercase().as_slice()).copied()
+    }
+
+    /// The command of this full name, `container|sub` for a subcommand, whatever the case. O(name).
+    pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
+        match name.iter().position(|&byte| byte == b'|') {
+            None => self.find(name),
+            Some(at) => self.find(&name[..at])?.subcommand(&name[at + 1..]),
+        }
+    }
+
+    /// Number of ids, subcommands included.
+    pub fn id_count(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The command or subcommand with this id.
+    pub fn by_id(&self, id: usize) -> &'static Registered {
+        self.by_id[id]
+    }
+
+    /// All top-level commands, in no particular order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'static Registered> + '_ {
+        self.by_name.values().copied()
+    }
+}
+
+impl Registered {
+    /// Whether it begins or ends subscriptions: its reply is a message.
+    pub fn is_subscription(&self) -> bool {
+        self.command.flags.contains(Flags::SUBSCRIPTION)
+    }
+
+    /// The subcommand called `name`, whatever the case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&'static Registered> {
+        self.subcommands.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name)).copied()
+    }
+
+    /// The subcommand that a request means, the command itself where there is none. O(subcommands).
+    #[inline]
+    pub fn called_by(&'static self, args: &commands::Args<'_>) -> &'static Registered {
+        if self.subcommands.is_empty() || args.len() < 2 {
+            return self;
+        }
+        self.subcommand(args.get(1)).unwrap_or(self)
+    }
+
+    /// Whether it is allowed before authentication.
+    #[inline]
+    pub fn needs_auth(&self) -> bool {
+        !self.command.flags.contains(Flags::NO_AUTH)
+    }
+}
+
+/// Whether a command's own work is O(1) or O(log n).
+fn is_short(command: &Command<Runner>) -> bool {
+    matches!(command.run, Runner::Data(_))
+        && command.flags.intersects(Flags::FAST | Flags::SHORT)
+        && command.subcommands.is_empty()
+}
+
+fn key_plan(command: &Command<Runner>) -> KeyPlan {
+    match command.keys {
+        [] => KeyPlan::None,
+        [spec] => match (spec.begin, spec.find) {
+            (Begin::Index(at), Find::Range { last: 0, .. }) => KeyPlan::One(at as usize),
+            _ => KeyPlan::Specs,
+        },
+        _ => KeyPlan::Specs,
+    }
+}
+
+/// Found where nothing of unknown length stands before the first member, or nothing behind it.
+fn member_plan(command: &Command<Runner>) -> MemberPlan {
+    if !matches!(key_plan(command), KeyPlan::One(1)) {
+        return MemberPlan::None;
+    }
+    let mut flat = Vec::new();
+    flatten(command.args, true, &mut flat);
+    let is_member = |arg: &Arg| matches!(arg.name, "member" | "field") && arg.kind == ArgKind::String;
+    match flat.iter().position(|(arg, _)| is_member(arg)) {
+        Some(at) if flat[..at].iter().all(|&(_, sure)| sure) => MemberPlan::At(at + 1),
+        Some(at) if at + 1 == flat.len() => MemberPlan::Last,
+        _ => MemberPlan::None,
+    }
+}
+
+/// The arguments that are words of a request, and whether each is there exactly once before the next.
+fn flatten<'a>(args: &'a [Arg], surely: bool, flat: &mut Vec<(&'a Arg, bool)>) {
+    for arg in args {
+        let once = surely && !arg.optional && arg.token.is_none();
+        match arg.kind {
+            ArgKind::Block => flatten(arg.args, once, flat),
+            _ => flat.push((arg, once && !arg.multiple && arg.kind != ArgKind::OneOf)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_where_the_documented_arguments_say() {
+        let table = CommandTable::new(std::iter::empty());
+        let check = |name: &str, expected| {
+            let found = table.find(name.as_bytes()).map(|found| found.member_plan);
+            assert_eq!(found, Some(expected), "{name}");
+        };
+        for name in ["SADD", "SREM", "SISMEMBER", "HGET", "HSET", "HINCRBY", "HMGET", "ZSCORE", "ZREM"] {
+            check(name, MemberPlan::At(2));
+        }
+        check("ZINCRBY", MemberPlan::At(3));
+        check("ZADD", MemberPlan::Last);
+        for name in ["GET", "LPUSH", "SCARD", "XADD", "ZRANGE", "SINTER", "SMOVE"] {
+            check(name, MemberPlan::None);
+        }
+        assert_eq!(MemberPlan::At(2).place(2), None);
+    }
+
+    #[test]
+    fn names_are_found_in_any_case() {
+        let table = CommandTable::new(std::iter::empty());
+        assert_eq!(table.find(b"gEt").map(|found| found.full_name), Some("get"));
+        assert!(table.find(b"nonsense").is_none());
+        assert!(table.find(&[b'x'; 1000]).is_none());
+    }
+}

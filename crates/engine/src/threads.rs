@@ -1,0 +1,182 @@
+//! What the threads of an engine leave for each other's clients, and whom to wake for it.
+//!
+//! What is left for a client enters the inbox of its thread at once, under whatever locks the sender holds, so that
+//! its order is the order of the changes. Waking that thread may be a system call: it waits in the sender's
+//! [`Outbox`] until the sender holds no shard.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
+use stdx::{ByteQueue, ConnId};
+use structures::inbox::Inbox;
+
+use crate::client::{ClientInfo, Clients};
+use crate::stats::histogram::Times;
+use crate::stats::{Counter, ThreadStats};
+
+/// What others need of an I/O thread.
+pub struct Port {
+    /// Its counters.
+    pub stats: CachePadded<ThreadStats>,
+    /// Its connections, those on their way to it included: accepting picks the smallest.
+    pub load: AtomicUsize,
+    /// What others leave for its clients.
+    inbox: Inbox<Inbound>,
+}
+
+/// What other threads leave for a thread's clients. It is taken every turn.
+#[derive(Default)]
+pub struct Inbound {
+    /// Replies for blocked clients: at most one for each.
+    pub deliveries: Vec<Delivery>,
+    /// Clients that somebody asked to close: each once.
+    pub kills: Vec<Killed>,
+}
+
+/// A client that its thread is to close.
+pub struct Killed {
+    /// Its connection.
+    pub conn: ConnId,
+    /// Its id: the connection may be another client's by then.
+    pub client: u64,
+}
+
+/// The reply that a blocked client waited for.
+pub struct Delivery {
+    /// Its connection.
+    pub conn: ConnId,
+    /// The client's id.
+    pub client: u64,
+    /// What it waited by.
+    pub ticket: u64,
+    /// The reply; empty where it went ahead, with the messages for a subscriber.
+    pub reply: ByteQueue,
+    /// Bytes of the reply, wherever it went.
+    pub reply_bytes: usize,
+    /// Messages that stand behind it.
+    pub pushes: ByteQueue,
+    /// How long its request ran to get it.
+    pub took: Duration,
+}
+
+/// Threads for which something was left and that may sleep. Whoever sends has one; the thread that drives it wakes
+/// them when it holds no shard. Thread: one sender's.
+#[derive(Default)]
+pub struct Outbox(RefCell<SmallVec<[usize; 8]>>);
+
+impl Outbox {
+    /// Has a thread woken. O(threads to wake).
+    pub fn wake(&self, thread: usize) {
+        let mut threads = self.0.borrow_mut();
+        if !threads.contains(&thread) {
+            threads.push(thread);
+        }
+    }
+
+    /// Whether no thread is to be woken.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Takes the threads to wake. The caller holds no shard, and wakes each.
+    pub fn take(&self) -> SmallVec<[usize; 8]> {
+        std::mem::take(&mut *self.0.borrow_mut())
+    }
+}
+
+/// One port for each I/O thread, and the counters of the housekeeper.
+pub struct Threads {
+    ports: Box<[Port]>,
+    housekeeper: CachePadded<ThreadStats>,
+}
+
+/// The ports of the I/O threads.
+impl std::ops::Deref for Threads {
+    type Target = [Port];
+
+    fn deref(&self) -> &[Port] {
+        &self.ports
+    }
+}
+
+impl Threads {
+    /// Ports of so many threads, with counters for so many commands.
+    pub fn new(threads: usize, command_count: usize) -> Self {
+        let port =
+            |_| Port { stats: ThreadStats::new(command_count), load: 0.into(), inbox: Inbox::default() };
+        Self { ports: (0..threads).map(port).collect(), housekeeper: ThreadStats::new(command_count) }
+    }
+
+    /// The counters of an I/O thread, or of the housekeeper.
+    #[inline]
+    pub fn stats(&self, thread: Option<usize>) -> &ThreadStats {
+        match thread {
+            Some(thread) => &self.ports[thread].stats,
+            None => &self.housekeeper,
+        }
+    }
+
+    /// The counters of all threads.
+    pub fn all_stats(&self) -> impl Iterator<Item = &ThreadStats> {
+        self.iter().map(|port| &*port.stats).chain(std::iter::once(&*self.housekeeper))
+    }
+
+    /// Sums a counter over all threads.
+    pub fn sum(&self, counter: impl Fn(&ThreadStats) -> &Counter) -> u64 {
+        self.all_stats().map(|stats| counter(stats).get()).fold(0, u64::wrapping_add)
+    }
+
+    /// The times of the command with this id on all threads.
+    pub fn times_of(&self, id: usize) -> Times {
+        Times::of(self.all_stats().filter_map(|stats| stats.commands[id].times.get()))
+    }
+
+    /// The end-to-end times of the command with this id on all threads.
+    pub fn end_to_end_of(&self, id: usize) -> Times {
+        Times::of(self.all_stats().filter_map(|stats| stats.commands[id].end_to_end.get()))
+    }
+
+    /// The end-to-end times of all commands on all threads.
+    pub fn end_to_end(&self) -> Times {
+        let commands = self.all_stats().flat_map(|stats| &stats.commands);
+        Times::of(commands.filter_map(|command| command.end_to_end.get()))
+    }
+
+    /// Takes what was left for a thread's clients; `None` when there is nothing new. That thread only.
+    pub fn take(&self, thread: usize) -> Option<Inbound> {
+        self[thread].inbox.take()
+    }
+
+    /// Leaves the reply of a blocked client for its thread. Any thread; a leaf in the lock order.
+    pub fn deliver(&self, thread: usize, delivery: Delivery, outbox: &Outbox) {
+        if self[thread].inbox.leave(|inbound| inbound.deliveries.push(delivery)) {
+            outbox.wake(thread);
+        }
+    }
+
+    /// Has the client's thread close it, and takes it off the list of clients at once; whether nobody had asked for
+    /// that before. Any thread; a leaf in the lock order. If it is blocked, the caller ends that
+    /// ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
+    pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
+        let first = !client.kill_requested.swap(true, Relaxed);
+        if first {
+            self.unlist(clients, client);
+            let killed = Killed { conn: client.conn, client: client.id };
+            if self[client.thread].inbox.leave(|inbound| inbound.kills.push(killed)) {
+                outbox.wake(client.thread);
+            }
+        }
+        first
+    }
+
+    /// Takes a client off the list of clients, if it is on it: it does not count as connected any more.
+    pub fn unlist(&self, clients: &Clients, client: &ClientInfo) {
+        if clients.remove(client.id) {
+            self[client.thread].load.fetch_sub(1, Relaxed);
+        }
+    }
+}

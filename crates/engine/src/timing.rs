@@ -1,0 +1,247 @@
+//! How long commands take, at one reading of the clock for a run of short ones.
+//!
+//! The clock is read after every command, so the end of one is the start of the next, with one exception:
+//! commands that cannot take long by themselves (O(1) and O(log n), few arguments) that a client sent one
+//! behind the other are timed together, up to [`RUN_CALLS_MAX`] of them. Such a run that was slow, because
+//! the machine held it up or a shard was locked, is noted with its last command and the whole run's time, and
+//! the log's entry says of how many calls that is.
+//! Where the threshold is below [`SINGLY_BELOW_NANOS`], everything is timed singly.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use commands::Args;
+use commands::table::Flags;
+
+use crate::batch::Incoming;
+use crate::call::Host;
+use crate::clock::Clock;
+use crate::run::Executor;
+use crate::session::{Flow, Session};
+use crate::stats::command_log::{Entry, Kind, kept_args};
+use crate::stats::latency_events::Event;
+use crate::stats::{Ran, Thresholds};
+use crate::table::Registered;
+use crate::wait::BlockedClient;
+
+/// Commands that are timed together at most.
+const RUN_CALLS_MAX: u64 = 16;
+/// A threshold below this asks for each command's own time.
+const SINGLY_BELOW_NANOS: u64 = 1_000_000;
+/// More arguments than this can make a cheap command take long.
+const SHORT_ARGS_MAX: usize = 16;
+
+/// The times of one batch.
+pub struct Timing {
+    started: Instant,
+    since: Instant,
+    calls: u64,
+    /// The thresholds of the turn, and whether short commands are timed together; read again after whatever
+    /// may have changed them.
+    from: [u64; 3],
+    together: bool,
+}
+
+impl Timing {
+    /// Starts with the first command of a batch.
+    pub fn start<C: Clock, H: Host>(engine: &Executor<'_, C, H>) -> Self {
+        let now = engine.clock.now();
+        let mut timing = Self { started: now, since: now, calls: 0, from: [0; 3], together: false };
+        timing.look(engine);
+        timing
+    }
+
+    #[inline]
+    fn look<C: Clock, H: Host>(&mut self, engine: &Executor<'_, C, H>) {
+        self.from = engine.settings.thresholds.from;
+        self.together = !engine.meter.times_keys && self.from[0] >= SINGLY_BELOW_NANOS;
+    }
+
+    /// The last reading of the clock: the end of what was timed last.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.since
+    }
+
+    /// Leaves the time up to `now` out: the thread did not run commands.
+    pub fn skip_to(&mut self, now: Instant) {
+        self.started += now - self.since;
+        self.since = now;
+    }
+
+    /// The time of all that was run.
+    pub fn total(&self) -> Duration {
+        self.since - self.started
+    }
+
+    /// Notes a command that was just run. `next` is what the same client's next request asks for.
+    #[inline]
+    pub fn ran<C: Clock, H: Host>(
+        &mut self,
+        engine: &mut Executor<'_, C, H>,
+        session: &Session,
+        request: &Incoming<'_>,
+        bytes: [usize; 2],
+        next: Option<&'static Registered>,
+    ) {
+        let Some(registered) = request.registered else { return };
+        let called = std::mem::take(&mut engine.meter.called);
+        if session.flow == Flow::Waiting {
+            if engine.meter.samples_keys() {
+                engine.sample_keys(session.db, Some(registered), &request.args);
+            }
+            return self.begins_to_wait(engine, registered, called);
+        }
+        self.calls += u64::from(called);
+        let goes_on = registered.is_short
+            && self.together
+            && next.is_some_and(|next| std::ptr::eq(next, registered))
+            && self.calls < RUN_CALLS_MAX
+            && request.args.len() <= SHORT_ARGS_MAX;
+        if engine.meter.samples_keys() {
+            engine.sample_keys(session.db, called.then_some(registered), &request.args);
+        }
+        let large = bytes[0] as u64 >= self.from[1] || bytes[1] as u64 >= self.from[2];
+        if goes_on && !large {
+            return;
+        }
+        self.look(engine);
+        let now = engine.clock.now();
+        let (took, calls) = (now - self.since, std::mem::take(&mut self.calls));
+        self.since = now;
+        if calls == 0 {
+            return;
+        }
+        let registered = registered.called_by(&request.args);
+        engine.note_time(registered, took, calls);
+        if engine.meter.times_keys && called {
+            engine.note_keys(&Ran { registered, args: &request.args, bytes, calls }, took);
+        }
+        if engine.settings.thresholds.histograms {
+            engine.meter.turn.count(registered, calls);
+        }
+        if called && (large || took.as_nanos() as u64 >= engine.settings.thresholds.noted_nanos) {
+            engine.note_command(session, &Ran { registered, args: &request.args, bytes, calls }, took);
+        }
+    }
+}
+
+impl Timing {
+    /// Notes a command that has found nothing and waits. It is counted when it is answered, as in Redis.
+    #[cold]
+    fn begins_to_wait<C: Clock, H: Host>(
+        &mut self,
+        engine: &mut Executor<'_, C, H>,
+        registered: &'static Registered,
+        called: bool,
+    ) {
+        let now = engine.clock.now();
+        if self.calls > 0 {
+            // Those before it in its run: a run is of one command.
+            let calls = std::mem::take(&mut self.calls);
+            engine.note_time(registered, now - self.since, calls);
+            if engine.settings.thresholds.histograms {
+                engine.meter.turn.count(registered, calls);
+            }
+        }
+        self.since = now;
+        engine.counters(registered).calls.sub(u64::from(called));
+        engine.meter.calls_beyond -= 1;
+    }
+}
+
+impl<C: Clock, H: Host> Executor<'_, C, H> {
+    /// Adds to a command's counters that `calls` calls took a time together.
+    #[inline]
+    pub(crate) fn note_time(&self, registered: &Registered, took: Duration, calls: u64) {
+        let counters = self.counters(registered);
+        let nanos = took.as_nanos() as u64;
+        counters.nanos.add(nanos);
+        if self.settings.thresholds.histograms {
+            counters.times.get_or_init(Default::default).record(nanos / calls, calls);
+        }
+    }
+
+    /// Notes a command of a transaction that began at `since`.
+    pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Instant) {
+        let took = self.clock.now() - since;
+        self.meter.calls_beyond += 1;
+        self.note_time(ran.registered, took, 1);
+        if self.meter.samples_keys() {
+            self.sample_keys(session.db, Some(ran.registered), ran.args);
+        }
+        if self.meter.times_keys {
+            self.note_keys(ran, took);
+        }
+        let Thresholds { from, noted_nanos, .. } = self.settings.thresholds;
+        let [request, reply] = ran.bytes.map(|bytes| bytes as u64);
+        if took.as_nanos() as u64 >= noted_nanos || request >= from[1] || reply >= from[2] {
+            self.note_command(session, ran, took);
+        }
+    }
+
+    /// Counts the keys of a command, if it ran, and draws which is the next.
+    #[cold]
+    fn sample_keys(&mut self, db: usize, ran: Option<&'static Registered>, args: &Args<'_>) {
+        if let Some(registered) = ran.map(|registered| registered.called_by(args)) {
+            let percent = self.settings.key_sampling.percent;
+            self.shared().hot_keys.note_sample(self.thread(), percent, db, registered, args);
+        }
+        self.meter.draw_sample(self.settings.key_sampling, &mut self.rng);
+    }
+
+    /// Counts a command for HOTKEYS.
+    #[cold]
+    fn note_keys(&mut self, ran: &Ran<'_>, took: Duration) {
+        let thread = self.thread();
+        let rng = &mut self.rng;
+        self.commit.shared.hot_keys.note(thread, ran, took, |bound| rng.u32(..bound));
+    }
+
+    /// Notes a command that waited for a key and is answered now. As in Redis, its time is that of its work.
+    pub fn note_waited(&self, session: &Session, waiter: &BlockedClient, took: Duration, reply_bytes: usize) {
+        let args = &waiter.args.args(self.shared().keyspace.hasher());
+        let request_bytes = args.from(0).map(<[u8]>::len).sum();
+        self.counters(waiter.registered).calls.add(1);
+        session.info.commands.fetch_add(1, Relaxed);
+        let stats = self.stats();
+        stats.processed.add(1);
+        let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes], calls: 1 };
+        self.note_time(waiter.registered, took, 1);
+        self.log_command(session, &ran, took);
+    }
+
+    /// Tells the latency monitor of a command, and logs it by each kind whose threshold it reached.
+    #[cold]
+    fn note_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
+        let fast = ran.registered.command.flags.contains(Flags::FAST);
+        self.note_latency(if fast { Event::FastCommand } else { Event::Command }, took);
+        self.log_command(session, ran, took);
+    }
+
+    /// The logs' part of that.
+    fn log_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
+        if ran.registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let values = [took.as_nanos() as u64, ran.bytes[0] as u64, ran.bytes[1] as u64];
+        for (at, kind) in [Kind::Slow, Kind::LargeRequest, Kind::LargeReply].into_iter().enumerate() {
+            if values[at] < self.settings.thresholds.from[at] {
+                continue;
+            }
+            let mut args = kept_args(ran.registered.full_name, ran.args);
+            if kind == Kind::Slow && ran.calls > 1 {
+                args.push(format!("... (the last of {} pipelined calls)", ran.calls).into_bytes());
+            }
+            let entry = Entry {
+                id: 0,
+                unix_s: self.clock.unix_ms() / 1000,
+                value: if kind == Kind::Slow { took.as_micros() as u64 } else { values[at] },
+                args,
+                peer: session.info.peer.to_string(),
+                name: session.info.names().name.clone(),
+            };
+            self.shared().command_logs.add(kind, self.settings.thresholds.len_max[at], entry);
+        }
+    }
+}

@@ -1,0 +1,811 @@
+//! Client-side caching: who has read which key, and how it hears that the key changed.
+//!
+//! **Default mode.** Keys that a tracking client reads are remembered in tables beside the keyspace, one per
+//! shard ([`readers`]), under the lock of that shard and after the handler ran; so a change is before the read
+//! or finds the reader in the table. The shard counts a follower for each remembered key, which makes writers
+//! look. A change takes the key out of the table and tells its readers once. Keys are remembered by name: those
+//! of the same name in other databases count as the same, as in Redis. Remembering is O(1).
+//!
+//! **Departure.** A client that goes or stops tracking leaves the tables: the first few items at once, the rest
+//! in locked steps by the housekeeper. It marks its [`Reader`] as departed first, under the lock that a first
+//! read in a shard takes to note that shard; so a late read, made for it by whoever served it, is refused or is
+//! in a shard that is still to be visited.
+//!
+//! **Bounds.** `tracking-table-max-keys` holds for remembered keys: one that exceeds it makes another of its
+//! shard be forgotten at once, and the end of a turn forgets what is left. Beyond [`DEPARTING_MAX`] departed
+//! clients whose keys are still there, the next one's own thread removes them. A client's prefixes count as its
+//! memory.
+//!
+//! **Broadcasting mode.** A client names prefixes and hears of all changes below them; while there is one, all
+//! shards are followed. A change is looked up by the lengths that prefixes have. Changed keys are collected by
+//! the thread that changes them, per prefix and once per key, and told at the end of the turn in which they
+//! changed, before its replies leave: a transaction's together, and behind its events; only more than
+//! [`CHANGED_BYTES_MAX`] are told earlier.
+//!
+//! A client hears of its own change behind the reply of the command that made it, others through the inbox of
+//! their thread (`crate::push`).
+//!
+//! Locks: the count of broadcast clients comes before shards' locks. A table's is a leaf below its shard's lock,
+//! with a reader's under it; so are the prefixes'.
+
+mod readers;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use keyspace::gate::Gate;
+use keyspace::key::SHARD_COUNT;
+use keyspace::{Key, Keyspace, Shard};
+use resp::{Protocol, Reply};
+use smallvec::SmallVec;
+use stdx::ByteQueue;
+use structures::lock::Lock;
+
+use self::readers::{Readers, Removed};
+use crate::client::{ClientInfo, Mode};
+use crate::publish::send::Sender;
+
+/// Messages for the client whose command runs.
+#[derive(Default)]
+pub struct OwnMessages {
+    /// They go ahead of the command's reply.
+    pub ahead: ByteQueue,
+    /// They go behind it.
+    pub behind: ByteQueue,
+    /// Messages that it redirects to other clients: they go when the command is done.
+    pub elsewhere: Vec<(Arc<ClientInfo>, Arc<[u8]>)>,
+}
+
+/// Keys with the client that changed them last.
+type LastWriters = BTreeMap<Arc<[u8]>, u64>;
+
+/// Changed keys below prefixes, by prefix, with who changed them last.
+#[derive(Default)]
+pub struct Changed {
+    by_prefix: BTreeMap<Arc<[u8]>, LastWriters>,
+    len_bytes: usize,
+}
+
+impl Changed {
+    /// Whether they should be sent before the turn ends: there are too many.
+    pub fn is_full(&self) -> bool {
+        self.len_bytes > CHANGED_BYTES_MAX
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.by_prefix.is_empty()
+    }
+
+    fn add(&mut self, prefixes: &[Arc<[u8]>], key: &[u8], writer: u64) {
+        let mut name: Option<Arc<[u8]>> = None;
+        for prefix in prefixes {
+            let keys = self.by_prefix.entry(Arc::clone(prefix)).or_default();
+            if let Some(last) = keys.get_mut(key) {
+                *last = writer;
+                continue;
+            }
+            let name = name.get_or_insert_with(|| {
+                self.len_bytes += key.len();
+                key.into()
+            });
+            keys.insert(Arc::clone(name), writer);
+            self.len_bytes += CHANGED_ENTRY_BYTES;
+        }
+    }
+}
+
+impl OwnMessages {
+    /// Sends what goes to others. The command that made it is done.
+    pub fn redirect(&mut self, sender: Sender<'_>) {
+        for (target, bytes) in self.elsewhere.drain(..) {
+            sender.push(&target, &bytes);
+        }
+    }
+}
+
+/// Where news of a client's own FLUSHALL stands beside the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Ahead of it: with one that waits until all is freed, in Redis.
+    Ahead,
+    /// Behind it: with ASYNC, or in a transaction.
+    Behind,
+}
+
+/// Who makes a change, and where what it must hear itself is put.
+pub struct Writer<'a> {
+    /// The client; 0 for none, as with eviction.
+    pub client: u64,
+    /// Its messages.
+    pub own: &'a mut OwnMessages,
+}
+
+/// A client that tracks, from CLIENT TRACKING ON to OFF, for the tables to name.
+pub struct Reader {
+    client: Arc<ClientInfo>,
+    /// Never used twice in the life of the process.
+    id: u64,
+    /// It tracks no more. Set under the lock of `shards`.
+    departed: AtomicBool,
+    /// Shards in whose tables it may stand, a bit each.
+    shards: Lock<[u64; SHARD_COUNT / 64]>,
+}
+
+impl Reader {
+    /// Notes that it stands in a shard's table from now on; whether it may.
+    fn enter(&self, shard: usize) -> bool {
+        let mut shards = self.shards.lock();
+        shards[shard / 64] |= 1 << (shard % 64);
+        !self.departed.load(Relaxed)
+    }
+}
+
+/// What a session keeps of its tracking. Thread: the client's.
+pub struct Tracker {
+    /// As what it stands in the tables.
+    pub reader: Arc<Reader>,
+    prefixes: BTreeSet<Box<[u8]>>,
+}
+
+impl Tracker {
+    /// The prefixes that the client named, in order.
+    pub fn prefixes(&self) -> &BTreeSet<Box<[u8]>> {
+        &self.prefixes
+    }
+}
+
+/// A reader that has departed and still stands in tables.
+struct Departing {
+    reader: Arc<Reader>,
+    shards: [u64; SHARD_COUNT / 64],
+    /// Where to go on.
+    shard: usize,
+}
+
+/// How a client wants to track.
+pub struct Wish<'a> {
+    /// In which ways.
+    pub mode: Mode,
+    /// Whom it redirects to; 0 for nobody.
+    pub redirect: u64,
+    /// The prefixes that it names; none for all keys.
+    pub prefixes: Vec<&'a [u8]>,
+}
+
+type Table = Readers<Arc<Reader>>;
+
+/// Who broadcasts are for.
+#[derive(Default)]
+struct Prefixes {
+    /// Clients by prefix and id.
+    by_name: BTreeMap<Arc<[u8]>, BTreeMap<u64, Arc<ClientInfo>>>,
+    /// How many prefixes have a length.
+    lengths: BTreeMap<usize, usize>,
+}
+
+impl Prefixes {
+    fn add(&mut self, name: &[u8], client: &Arc<ClientInfo>) {
+        if !self.by_name.contains_key(name) {
+            self.by_name.insert(name.into(), BTreeMap::new());
+            *self.lengths.entry(name.len()).or_default() += 1;
+        }
+        let clients = self.by_name.get_mut(name).expect("it was added if it was missing");
+        clients.insert(client.id, Arc::clone(client));
+    }
+
+    fn remove(&mut self, name: &[u8], client: u64) {
+        let Some(clients) = self.by_name.get_mut(name) else { return };
+        clients.remove(&client);
+        if clients.is_empty() {
+            self.by_name.remove(name);
+            let of_length = self.lengths.get_mut(&name.len()).expect("a prefix's length is counted");
+            *of_length -= 1;
+            if *of_length == 0 {
+                self.lengths.remove(&name.len());
+            }
+        }
+    }
+
+    /// The prefixes of a key. O(lengths that prefixes have × log prefixes).
+    fn of(&self, key: &[u8]) -> SmallVec<[Arc<[u8]>; 4]> {
+        let lengths = self.lengths.range(..=key.len());
+        lengths
+            .filter_map(|(&len, _)| self.by_name.get_key_value(&key[..len]))
+            .map(|(name, _)| Arc::clone(name))
+            .collect()
+    }
+}
+
+/// All that is tracked.
+pub struct Tracking {
+    tables: Box<[Lock<Option<Box<Table>>>]>,
+    prefixes: Lock<Prefixes>,
+    /// Clients in broadcasting mode. While there are any, each shard counts a follower.
+    broadcast_clients: Mutex<usize>,
+    departing: Lock<VecDeque<Departing>>,
+    /// Tables that a flush has emptied: to be dropped.
+    emptied: Lock<Vec<Table>>,
+    last_reader: AtomicU64,
+    clients: AtomicUsize,
+    keys: AtomicUsize,
+    items: AtomicUsize,
+    prefix_count: AtomicUsize,
+}
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Self {
+            tables: (0..SHARD_COUNT).map(|_| Lock::new(None)).collect(),
+            prefixes: Lock::new(Prefixes::default()),
+            broadcast_clients: Mutex::new(0),
+            departing: Lock::new(VecDeque::new()),
+            emptied: Lock::new(Vec::new()),
+            last_reader: AtomicU64::new(0),
+            clients: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+            items: AtomicUsize::new(0),
+            prefix_count: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Items that a client's own thread removes when it goes; shards visited count as well.
+const DEPARTED_AT_ONCE: usize = 64;
+
+/// As many that one step of the housekeeper removes.
+const DEPARTED_PER_STEP: usize = 1024;
+
+/// Items that are removed under one hold of a shard's lock.
+const REMOVED_PER_LOCK: usize = 64;
+
+/// Departed clients that wait for the housekeeper; beyond, their own threads remove what they have read.
+const DEPARTING_MAX: usize = 1024;
+
+/// Changed keys of one thread, in bytes, that wait for the end of its turn; beyond, they are told at once.
+const CHANGED_BYTES_MAX: usize = 1 << 20;
+
+/// What a changed key takes, beside its name.
+const CHANGED_ENTRY_BYTES: usize = 64;
+
+/// Prefixes that are added or removed under one hold of their lock.
+const PREFIXES_PER_LOCK: usize = 64;
+
+impl Tracking {
+    /// Clients that track.
+    pub fn clients(&self) -> usize {
+        self.clients.load(Relaxed)
+    }
+
+    /// Keys that are remembered.
+    pub fn keys(&self) -> usize {
+        self.keys.load(Relaxed)
+    }
+
+    /// Readers that are remembered, over all keys.
+    pub fn items(&self) -> usize {
+        self.items.load(Relaxed)
+    }
+
+    /// Prefixes that somebody names.
+    pub fn prefix_count(&self) -> usize {
+        self.prefix_count.load(Relaxed)
+    }
+
+    /// Whether any change may have to be told.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.keys.load(Relaxed) > 0 || self.prefix_count.load(Relaxed) > 0
+    }
+
+    /// Lets a client track from now on. A client that tracks already changes its ways. The caller has
+    /// checked that its prefixes do not overlap and holds no shard's lock. O(prefixes), and O(shards) for the
+    /// first client of all that wants broadcasts.
+    pub fn enable(
+        &self,
+        keyspace: &Keyspace,
+        tracker: &mut Option<Box<Tracker>>,
+        client: &Arc<ClientInfo>,
+        wish: &Wish<'_>,
+    ) {
+        let before = client.tracking.mode();
+        let tracker = tracker.get_or_insert_with(|| {
+            self.clients.fetch_add(1, Relaxed);
+            let id = self.last_reader.fetch_add(1, Relaxed) + 1;
+            let shards = Lock::new([0; SHARD_COUNT / 64]);
+            let reader = Reader { client: Arc::clone(client), id, departed: AtomicBool::new(false), shards };
+            Box::new(Tracker { reader: Arc::new(reader), prefixes: BTreeSet::new() })
+        });
+        client.tracking.redirect.store(wish.redirect, Relaxed);
+        // What was given for the next command stays.
+        let kept = before & Mode::CACHING;
+        client.tracking.mode.store((wish.mode | Mode::ON | kept).bits(), Relaxed);
+        if !wish.mode.contains(Mode::BCAST) {
+            return;
+        }
+        if !before.contains(Mode::BCAST) {
+            self.follow_shards(keyspace);
+        }
+        let everything: &[&[u8]] = &[b""];
+        let named = if wish.prefixes.is_empty() { everything } else { &wish.prefixes };
+        for some in named.chunks(PREFIXES_PER_LOCK) {
+            let mut all = self.prefixes.lock();
+            for prefix in some.iter().filter(|prefix| tracker.prefixes.insert((**prefix).into())) {
+                all.add(prefix, client);
+                client.named_bytes.fetch_add(prefix_bytes(prefix), Relaxed);
+            }
+            self.prefix_count.store(all.by_name.len(), Relaxed);
+        }
+    }
+
+    /// Ends a client's tracking. The caller holds no shard's lock. O(prefixes); what it has read is removed in
+    /// bounded steps.
+    pub fn disable(&self, keyspace: &Keyspace, tracker: Tracker) {
+        let Tracker { reader, prefixes } = tracker;
+        let client = &reader.client;
+        let before = client.tracking.mode();
+        client.tracking.mode.store(0, Relaxed);
+        client.tracking.redirect.store(0, Relaxed);
+        self.clients.fetch_sub(1, Relaxed);
+        if before.contains(Mode::BCAST) {
+            let mut prefixes = prefixes.into_iter().peekable();
+            while prefixes.peek().is_some() {
+                let mut all = self.prefixes.lock();
+                for prefix in prefixes.by_ref().take(PREFIXES_PER_LOCK) {
+                    all.remove(&prefix, client.id);
+                    client.named_bytes.fetch_sub(prefix_bytes(&prefix), Relaxed);
+                }
+                self.prefix_count.store(all.by_name.len(), Relaxed);
+            }
+            self.unfollow_shards(keyspace);
+        }
+        self.depart(keyspace, reader);
+    }
+
+    /// Makes writers of all shards look, for one more client.
+    fn follow_shards(&self, keyspace: &Keyspace) {
+        let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
+        *clients += 1;
+        if *clients == 1 {
+            (0..SHARD_COUNT).for_each(|shard| keyspace.lock(shard).add_follower());
+        }
+    }
+
+    /// Takes back one [`Tracking::follow_shards`].
+    fn unfollow_shards(&self, keyspace: &Keyspace) {
+        let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
+        *clients -= 1;
+        if *clients == 0 {
+            (0..SHARD_COUNT).for_each(|shard| keyspace.lock(shard).remove_follower());
+        }
+    }
+
+    /// Takes a reader out of the tables: at once as far as that is little, else it is left to the housekeeper.
+    fn depart(&self, keyspace: &Keyspace, reader: Arc<Reader>) {
+        let shards = {
+            let shards = reader.shards.lock();
+            reader.departed.store(true, Relaxed);
+            *shards
+        };
+        let mut departing = Departing { reader, shards, shard: 0 };
+        if self.leave(keyspace, &mut departing, DEPARTED_AT_ONCE) {
+            return;
+        }
+        let mut waiting = self.departing.lock();
+        if waiting.len() < DEPARTING_MAX {
+            waiting.push_back(departing);
+            return;
+        }
+        drop(waiting);
+        self.leave(keyspace, &mut departing, usize::MAX);
+    }
+
+    /// Takes a departed reader out of tables, for so many items and shards; whether it was everywhere.
+    fn leave(&self, keyspace: &Keyspace, departing: &mut Departing, budget: usize) -> bool {
+        let mut left = budget;
+        while departing.shard < SHARD_COUNT {
+            let (word, bit) = (departing.shard / 64, departing.shard % 64);
+            let ahead = departing.shards[word] >> bit;
+            if ahead == 0 {
+                departing.shard = (word + 1) * 64;
+                continue;
+            }
+            departing.shard += ahead.trailing_zeros() as usize;
+            if left == 0 {
+                return false;
+            }
+            let items_max = left.min(REMOVED_PER_LOCK);
+            let removed = self.leave_shard(keyspace, departing.shard, &departing.reader, items_max);
+            left = left.saturating_sub(removed.items + 1);
+            if removed.items < items_max {
+                departing.shard += 1;
+            }
+        }
+        true
+    }
+
+    /// Removes at most `items_max` items of a reader from a shard's table.
+    fn leave_shard(&self, keyspace: &Keyspace, shard: usize, reader: &Reader, items_max: usize) -> Removed {
+        let mut locked = keyspace.lock(shard);
+        let mut table = self.tables[shard].lock();
+        let Some(readers) = table.as_mut() else { return Removed::default() };
+        let removed = readers.remove_reader(reader.id, items_max);
+        (0..removed.keys).for_each(|_| locked.remove_follower());
+        self.keys.fetch_sub(removed.keys, Relaxed);
+        self.items.fetch_sub(removed.items, Relaxed);
+        if readers.item_count() == 0 {
+            *table = None;
+        }
+        removed
+    }
+
+    /// Goes on taking departed readers out of the tables, and dropping emptied ones, for one step; whether there
+    /// was any. For the housekeeper, which is outside the gate and enters it by `gate_slot`.
+    pub fn forget_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
+        let emptied = self.emptied.lock().pop();
+        let departing = self.departing.lock().pop_front();
+        let found = emptied.is_some() || departing.is_some();
+        if let Some(mut departing) = departing {
+            let pass = gate.shared(gate_slot);
+            let has_left = self.leave(keyspace, &mut departing, DEPARTED_PER_STEP);
+            drop(pass);
+            if !has_left {
+                // Behind the others; one that came meanwhile does not find less room for it.
+                self.departing.lock().push_back(departing);
+            }
+        }
+        found
+    }
+
+    /// Remembers that a client read a key of a locked shard. O(1).
+    pub fn remember(&self, shard: &mut Shard, key: Key<'_>, reader: &Arc<Reader>) {
+        let mut table = self.tables[key.shard()].lock();
+        let readers = table.get_or_insert_default();
+        if readers.contains(key, reader.id) || (!readers.has_reader(reader.id) && !reader.enter(key.shard()))
+        {
+            return;
+        }
+        if readers.add(key, reader.id, Arc::clone(reader)) {
+            shard.add_follower();
+            self.keys.fetch_add(1, Relaxed);
+        }
+        self.items.fetch_add(1, Relaxed);
+    }
+
+    /// Takes a key out of its shard's table because it changed: the readers to notify. The shard is locked. O(readers).
+    pub fn take_readers(&self, shard: &mut Shard, key: Key<'_>) -> Vec<Arc<Reader>> {
+        if self.keys.load(Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut table = self.tables[key.shard()].lock();
+        let readers = table.as_mut().map(|readers| readers.remove_key(key)).unwrap_or_default();
+        drop(table);
+        if !readers.is_empty() {
+            shard.remove_follower();
+            self.keys.fetch_sub(1, Relaxed);
+            self.items.fetch_sub(readers.len(), Relaxed);
+        }
+        readers
+    }
+
+    /// Sends the readers of a key that it changed. O(readers).
+    pub fn invalidate(
+        &self,
+        sender: Sender<'_>,
+        key: &[u8],
+        readers: &[Arc<Reader>],
+        writer: &mut Writer<'_>,
+    ) {
+        let keys = [key];
+        let mut message = Invalidation::of(&keys);
+        for reader in readers.iter().filter(|reader| !reader.departed.load(Relaxed)) {
+            let client = &reader.client;
+            if !(client.tracking.mode().contains(Mode::NOLOOP) && client.id == writer.client) {
+                notify(sender, client, &mut message, Some((&mut *writer, Place::Behind)));
+            }
+        }
+    }
+
+    /// Collects a changed key for those who named a prefix of it.
+    pub fn collect_for_prefixes(&self, key: &[u8], writer: u64, changed: &mut Changed) {
+        if self.prefix_count.load(Relaxed) == 0 {
+            return;
+        }
+        let prefixes = self.prefixes.lock().of(key);
+        if !prefixes.is_empty() {
+            changed.add(&prefixes, key, writer);
+        }
+    }
+
+    /// Sends the changed keys that a thread has collected. Call it before the turn's replies leave.
+    #[cold]
+    pub fn broadcast(&self, sender: Sender<'_>, changed: &mut Changed) {
+        for (prefix, changed) in std::mem::take(changed).by_prefix {
+            let clients: Vec<Arc<ClientInfo>> = self
+                .prefixes
+                .lock()
+                .by_name
+                .get(&prefix)
+                .into_iter()
+                .flat_map(BTreeMap::values)
+                .cloned()
+                .collect();
+            let writers: BTreeSet<u64> = changed.values().copied().collect();
+            let all: Vec<&[u8]> = changed.keys().map(|key| &**key).collect();
+            let mut message = Invalidation::of(&all);
+            for client in clients {
+                let noloop = client.tracking.mode().contains(Mode::NOLOOP);
+                if !noloop || !writers.contains(&client.id) {
+                    notify(sender, &client, &mut message, None);
+                    continue;
+                }
+                let others = changed.iter().filter(|&(_, &writer)| writer != client.id);
+                let others: Vec<&[u8]> = others.map(|(key, _)| &**key).collect();
+                if !others.is_empty() {
+                    notify(sender, &client, &mut Invalidation::of(&others), None);
+                }
+            }
+        }
+    }
+
+    /// Sends all clients that databases were emptied: they drop all that they cache. O(clients).
+    #[cold]
+    pub fn invalidate_all(&self, sender: Sender<'_>, writer: &mut Writer<'_>, place: Place) {
+        if self.clients() == 0 {
+            return;
+        }
+        let mut message = Invalidation::of_everything();
+        for client in sender.clients.all() {
+            if client.tracking.mode().contains(Mode::ON) {
+                notify(sender, &client, &mut message, Some((&mut *writer, place)));
+            }
+        }
+    }
+
+    /// Drops all remembered keys, as databases were emptied. For the exclusive owner of the keyspace, which holds no
+    /// shard's lock. O(shards + remembered keys); the tables are left to the housekeeper, or those of the flush
+    /// before are dropped here.
+    #[cold]
+    pub fn forget_all(&self, keyspace: &Keyspace) {
+        if self.keys() == 0 {
+            return;
+        }
+        let mut emptied = Vec::new();
+        for shard in 0..SHARD_COUNT {
+            let mut locked = keyspace.lock(shard);
+            let Some(table) = self.tables[shard].lock().take() else { continue };
+            (0..table.key_count()).for_each(|_| locked.remove_follower());
+            self.keys.fetch_sub(table.key_count(), Relaxed);
+            self.items.fetch_sub(table.item_count(), Relaxed);
+            emptied.push(*table);
+        }
+        let before = std::mem::replace(&mut *self.emptied.lock(), emptied);
+        drop(before);
+    }
+
+    /// Forgets a key of a locked shard, if there is another than `key`, as if it had changed, but for clients
+    /// that broadcasts are for: `key` was one too many.
+    #[cold]
+    pub fn forget_another(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>, draw: u64) {
+        let table = self.tables[key.shard()].lock();
+        let chosen = table.as_ref().and_then(|readers| readers.any_key(draw, Some(key.hash)));
+        let chosen = chosen.map(|key| (Box::<[u8]>::from(key.bytes), key.hash));
+        drop(table);
+        if let Some((bytes, hash)) = chosen {
+            self.forget(sender, shard, Key { bytes: &bytes, hash });
+        }
+    }
+
+    /// Forgets keys, as [`Tracking::forget_another`], until at most `keys_max` are remembered. Stops after a
+    /// number of them; the next turn goes on. The caller holds no shard's lock.
+    #[cold]
+    pub fn forget_beyond(
+        &self,
+        sender: Sender<'_>,
+        keyspace: &Keyspace,
+        keys_max: usize,
+        mut draw: impl FnMut() -> u64,
+    ) {
+        let mut shard = draw() as usize % SHARD_COUNT;
+        for _ in 0..FORGOTTEN_PER_TURN {
+            if self.keys() <= keys_max {
+                return;
+            }
+            let mut locked = keyspace.lock(shard);
+            let table = self.tables[shard].lock();
+            let chosen = table.as_ref().and_then(|readers| readers.any_key(draw(), None));
+            let chosen = chosen.map(|key| (Box::<[u8]>::from(key.bytes), key.hash));
+            drop(table);
+            if let Some((bytes, hash)) = chosen {
+                self.forget(sender, &mut locked, Key { bytes: &bytes, hash });
+            }
+            shard = (shard + 1) % SHARD_COUNT;
+        }
+    }
+
+    /// Forgets a key of a locked shard, and notifies its readers.
+    fn forget(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>) {
+        let readers = self.take_readers(shard, key);
+        let mut own = OwnMessages::default();
+        self.invalidate(sender, key.bytes, &readers, &mut Writer { client: 0, own: &mut own });
+    }
+}
+
+/// What a prefix that a client names takes, in bytes: in its own list and in that of all.
+fn prefix_bytes(name: &[u8]) -> u64 {
+    const OVERHEAD: usize = 2 * size_of::<Box<[u8]>>() + 160;
+    (OVERHEAD + 2 * name.len()) as u64
+}
+
+/// The channel in whose name a RESP2 client hears of changes that another redirects to it.
+const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// Places looked at in one turn for keys to forget.
+const FORGOTTEN_PER_TURN: usize = 2 * SHARD_COUNT;
+
+/// A message about changed keys, written once for all who get it in the same form.
+struct Invalidation<'a> {
+    /// None for all keys.
+    keys: Option<&'a [&'a [u8]]>,
+    push: Option<Arc<[u8]>>,
+    message: Option<Arc<[u8]>>,
+}
+
+impl<'a> Invalidation<'a> {
+    fn of(keys: &'a [&'a [u8]]) -> Self {
+        Self { keys: Some(keys), push: None, message: None }
+    }
+
+    fn of_everything() -> Self {
+        Self { keys: None, push: None, message: None }
+    }
+
+    /// As a message of RESP3.
+    fn push(&mut self) -> &Arc<[u8]> {
+        let keys = self.keys;
+        self.push.get_or_insert_with(|| {
+            encoded(Protocol::Resp3, |reply| {
+                reply.push(2);
+                reply.bulk(b"invalidate");
+                write_keys(reply, keys);
+            })
+        })
+    }
+
+    /// As a message of a channel: RESP2 has no others.
+    fn message(&mut self) -> &Arc<[u8]> {
+        let keys = self.keys;
+        self.message.get_or_insert_with(|| {
+            encoded(Protocol::Resp2, |reply| {
+                reply.array(3);
+                reply.bulk(b"message");
+                reply.bulk(INVALIDATION_CHANNEL);
+                write_keys(reply, keys);
+            })
+        })
+    }
+}
+
+fn write_keys(reply: &mut Reply<'_>, keys: Option<&[&[u8]]>) {
+    match keys {
+        None => reply.null(),
+        Some(keys) => {
+            reply.array(keys.len());
+            keys.iter().for_each(|key| reply.bulk(key));
+        }
+    }
+}
+
+fn encoded(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Arc<[u8]> {
+    let mut out = ByteQueue::new();
+    write(&mut Reply::new(&mut out, protocol));
+    out.as_single().expect("keys are copied into it, not shared").into()
+}
+
+/// Sends an invalidation to a client, or to whom it redirects. Messages to or on behalf of the writer, whose command runs,
+/// wait with it.
+fn notify(
+    sender: Sender<'_>,
+    client: &Arc<ClientInfo>,
+    message: &mut Invalidation<'_>,
+    writer: Option<(&mut Writer<'_>, Place)>,
+) {
+    let redirect = client.tracking.redirect();
+    let target = match redirect {
+        0 => Some(Arc::clone(client)),
+        id => sender.clients.get(id).filter(|target| !target.closing.load(Relaxed)),
+    };
+    let Some(target) = target else {
+        client.tracking.insert(Mode::BROKEN);
+        if client.speaks_resp3() {
+            let broken = encoded(Protocol::Resp3, |reply| {
+                reply.push(2);
+                reply.bulk(b"tracking-redir-broken");
+                reply.integer(redirect as i64);
+            });
+            send(sender, client, client, writer, &broken);
+        }
+        return;
+    };
+    if target.speaks_resp3() {
+        send(sender, client, &target, writer, message.push());
+    } else if redirect != 0 && target.is_subscriber() {
+        // As in Redis, any subscription will do.
+        send(sender, client, &target, writer, message.message());
+    }
+}
+
+/// Hands a message of `client` over to its receiver.
+fn send(
+    sender: Sender<'_>,
+    client: &Arc<ClientInfo>,
+    target: &Arc<ClientInfo>,
+    writer: Option<(&mut Writer<'_>, Place)>,
+    bytes: &Arc<[u8]>,
+) {
+    // A session looks for messages of its own while it tracks.
+    let tracks = |client: &ClientInfo| client.tracking.mode().contains(Mode::ON);
+    match writer {
+        Some((writer, place)) if writer.client == target.id && tracks(target) => {
+            let own = match place {
+                Place::Ahead => &mut writer.own.ahead,
+                Place::Behind => &mut writer.own.behind,
+            };
+            own.tail_mut().extend_from_slice(bytes);
+        }
+        Some((writer, _)) if writer.client == client.id && tracks(client) => {
+            writer.own.elsewhere.push((Arc::clone(target), Arc::clone(bytes)));
+        }
+        _ => sender.push(target, bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_a_key_are_found_by_their_lengths() {
+        let client = |id| {
+            let address = || stdx::Address::Tcp(([127, 0, 0, 1], 1).into());
+            let place = crate::client::Place { thread: 0, conn: stdx::ConnId::from_u64(id), fd: 0 };
+            Arc::new(ClientInfo::new(id, place, (address(), address()), 0))
+        };
+        let mut prefixes = Prefixes::default();
+        let check = |prefixes: &Prefixes, key: &[u8], expected: &[&[u8]], lengths: &[usize]| {
+            let found = prefixes.of(key);
+            assert_eq!(found.iter().map(|name| &**name).collect::<Vec<_>>(), expected);
+            assert!(prefixes.lengths.keys().eq(lengths));
+        };
+        check(&prefixes, b"user:1", &[], &[]);
+        for (id, name) in [(1, "user:"), (2, "user:"), (1, "job:2"), (3, ""), (4, "user:12")] {
+            prefixes.add(name.as_bytes(), &client(id));
+        }
+        check(&prefixes, b"user:1", &[b"", b"user:"], &[0, 5, 7]);
+        check(&prefixes, b"user:123", &[b"", b"user:", b"user:12"], &[0, 5, 7]);
+        check(&prefixes, b"", &[b""], &[0, 5, 7]);
+        prefixes.remove(b"user:", 1);
+        prefixes.remove(b"", 3);
+        prefixes.remove(b"user:12", 4);
+        check(&prefixes, b"user:123", &[b"user:"], &[5]);
+        prefixes.remove(b"user:", 2);
+        prefixes.remove(b"job:2", 1);
+        check(&prefixes, b"user:123", &[], &[]);
+    }
+
+    #[test]
+    fn a_changed_key_is_that_of_its_last_writer_and_counted_once() {
+        let mut changed = Changed::default();
+        let prefixes: Vec<Arc<[u8]>> = [&b""[..], b"k"].map(Arc::from).to_vec();
+        changed.add(&prefixes, b"key", 1);
+        let len_bytes = changed.len_bytes;
+        assert_eq!(len_bytes, b"key".len() + 2 * CHANGED_ENTRY_BYTES);
+        changed.add(&prefixes, b"key", 2);
+        changed.add(&prefixes[1..], b"key", 3);
+        assert_eq!(changed.len_bytes, len_bytes);
+        let writers = changed.by_prefix.values().map(|keys| keys[&b"key"[..]]);
+        assert!(writers.eq([2, 3]), "a client that wants no news of its own changes hears of others'");
+    }
+}

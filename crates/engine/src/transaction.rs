@@ -1,0 +1,179 @@
+//! Transactions: MULTI queues, EXEC runs all of it at once, WATCH makes EXEC depend on keys.
+//!
+//! **EXEC** on data commands that name their keys takes the union of their shards' locks (and those of
+//! watched keys) once, and runs them one after another: others work on other shards meanwhile. A
+//! transaction with anything else in it (a command about the server, one that visits all keys) runs alone,
+//! with the gate closed.
+//!
+//! **WATCH** notes whether the key exists and lets writers mark the client (`crate::follow`), under the lock
+//! of the key's shard. EXEC looks at the mark under the same locks, so a write is before it or after the
+//! whole transaction. A key that existed and is gone counts as changed however it went: deleted, expired
+//! (noticed or not), evicted, flushed. A key whose time was over when it was watched is none, and its removal
+//! changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use commands::Args;
+use commands::table::Flags;
+use hashbrown::HashTable;
+use keyspace::{Hasher, Key, Keyspace, Locked};
+
+use crate::client::ClientInfo;
+use crate::owned_args::OwnedArgs;
+use crate::table::{KeyPlan, Registered, Runner};
+use crate::watch::Watchers;
+
+/// A transaction that is being queued. Thread: the client's.
+#[derive(Default)]
+pub struct Transaction {
+    pub(crate) queue: Vec<Queued>,
+    /// What counts against `client-query-buffer-limit`, as in Redis: the words, and a pointer for each.
+    query_bytes: usize,
+    /// A command was refused: EXEC will be, too.
+    pub(crate) refused: bool,
+    /// All commands' flags together.
+    flags: Option<Flags>,
+}
+
+/// A queued command.
+pub(crate) struct Queued {
+    pub registered: &'static Registered,
+    pub args: OwnedArgs,
+}
+
+impl Transaction {
+    /// The flags of all queued commands together.
+    pub fn flags(&self) -> Flags {
+        self.flags.unwrap_or(Flags::empty())
+    }
+
+    /// What the queue takes, in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.queue.iter().map(|queued| queued.args.len_bytes() + size_of::<Queued>()).sum()
+    }
+
+    /// What the queue counts as unread input.
+    pub fn query_bytes(&self) -> usize {
+        self.query_bytes
+    }
+
+    /// Queues a command; what it takes, in bytes.
+    pub(crate) fn push(&mut self, registered: &'static Registered, args: &Args<'_>) -> usize {
+        self.flags = Some(self.flags() | registered.command.flags);
+        let queued = Queued { registered, args: OwnedArgs::new(args.from(0)) };
+        let len_bytes = size_of::<Queued>() + queued.args.len_bytes();
+        self.queue.push(queued);
+        self.query_bytes += args.from(0).map(|word| word.len() + size_of::<usize>()).sum::<usize>();
+        len_bytes
+    }
+
+    /// Whether all of it names its keys and can run under their locks.
+    pub(crate) fn names_its_keys(&self, hasher: &Hasher) -> bool {
+        self.queue.iter().all(|queued| {
+            let command = &queued.registered.command;
+            matches!(command.run, Runner::Data(_))
+                && queued.registered.key_plan != KeyPlan::None
+                && !command.runs_alone(&queued.args.args(hasher))
+        })
+    }
+}
+
+/// Keys that a client watches. Thread: the client's; whoever changes one of them marks the client
+/// ([`ClientInfo::watch_dirty`]).
+pub struct Watch {
+    pub(crate) client: Arc<ClientInfo>,
+    pub(crate) keys: Vec<WatchedKey>,
+    /// Places in `keys`, found by the hash of the key.
+    places: HashTable<usize>,
+}
+
+/// What a watched key takes in the table of followers and as a place found by its hash, beside its name (measured).
+const FOLLOWED_BYTES: usize = 320;
+
+/// A key that a client watches.
+pub(crate) struct WatchedKey {
+    db: usize,
+    key: Box<[u8]>,
+    pub hash: u64,
+    existed: bool,
+}
+
+impl Watch {
+    /// A client that begins to watch keys.
+    pub(crate) fn new(client: &Arc<ClientInfo>, watchers: &Watchers) -> Self {
+        watchers.clients().fetch_add(1, Relaxed);
+        Self { client: Arc::clone(client), keys: Vec::new(), places: HashTable::new() }
+    }
+
+    /// Whether a key of database `db` is watched. O(1).
+    fn has(&self, db: usize, key: Key<'_>) -> bool {
+        let is_it = |watched: &WatchedKey| watched.db == db && *watched.key == *key.bytes;
+        self.places.find(key.hash, |&place| is_it(&self.keys[place])).is_some()
+    }
+
+    /// Watches a key, unless it does already or is known to fail. A key with a time up to `due_ms` counts as
+    /// missing. The caller holds no shard's lock.
+    pub(crate) fn add(
+        &mut self,
+        (watchers, keyspace): (&Watchers, &Keyspace),
+        (db, key): (usize, Key<'_>),
+        due_ms: i64,
+    ) {
+        if self.client.watch_dirty.load(Relaxed) || self.has(db, key) {
+            return;
+        }
+        let mut shard = keyspace.lock(key.shard());
+        let existed = shard.is_live(db, key, due_ms);
+        shard.add_follower();
+        watchers.add(db, key, &self.client);
+        drop(shard);
+        let watched = WatchedKey { db, key: key.bytes.into(), hash: key.hash, existed };
+        self.client.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
+        self.insert(watched);
+    }
+
+    /// Ends it. The caller holds no shard's lock. O(keys).
+    pub(crate) fn end(self, watchers: &Watchers, keyspace: &Keyspace) {
+        let Self { client, keys, .. } = self;
+        watchers.clients().fetch_sub(1, Relaxed);
+        client.watched.store(0, Relaxed);
+        let named_bytes: usize = keys.iter().map(WatchedKey::len_bytes).sum();
+        client.named_bytes.fetch_sub(named_bytes as u64, Relaxed);
+        for watched in &keys {
+            let key = Key { bytes: &watched.key, hash: watched.hash };
+            let mut shard = keyspace.lock(key.shard());
+            watchers.remove(watched.db, key, client.id);
+            shard.remove_follower();
+        }
+        // Under the locks of their shards all keys were given up: nobody marks the client any more.
+        client.watch_dirty.store(false, Relaxed);
+    }
+
+    fn insert(&mut self, watched: WatchedKey) {
+        let Self { keys, places, .. } = self;
+        places.insert_unique(watched.hash, keys.len(), |&place| keys[place].hash);
+        keys.push(watched);
+    }
+
+    /// Whether a watched key changed. Their shards are locked.
+    pub(crate) fn is_stale(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
+        // Relaxed: set under the locks that are held here.
+        self.client.watch_dirty.load(Relaxed)
+            || self.keys.iter().any(|key| key.existed && !key.exists(locked, due_ms))
+    }
+}
+
+impl WatchedKey {
+    /// What it takes, in bytes, here and in the table of the key's followers.
+    fn len_bytes(&self) -> usize {
+        size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
+    }
+
+    /// Whether the key exists now; its shard is locked. As in Redis nothing is removed here: who looks whether
+    /// a key is there does not end it.
+    fn exists(&self, locked: &mut Locked<'_>, now_ms: i64) -> bool {
+        let key = Key { bytes: &self.key, hash: self.hash };
+        locked.shard_of_mut(self.hash).is_some_and(|shard| shard.is_live(self.db, key, now_ms))
+    }
+}

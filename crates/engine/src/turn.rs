@@ -1,0 +1,357 @@
+//! A thread's turn: what its driver (an I/O thread of the server, a simulator) has the engine do with requests.
+//!
+//! ```text
+//!   begin ─► [ run ]* ─► keep_limits ─► broadcast ─► end          inside the gate
+//!              └─► outbox: the driver wakes threads between two requests, when no shard is locked
+//! ```
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use commands::CommandError;
+use keyspace::gate::SharedPass;
+use stdx::{ByteQueue, ConnId};
+
+use crate::batch::Incoming;
+use crate::call::Host;
+use crate::check::{check, is_http, is_queued, unknown_command, uses_keys, writes};
+use crate::client::Mode;
+use crate::clock::Clock;
+use crate::evict::{MemoryLimit, Verdict};
+use crate::freeing::Ticket;
+use crate::publish::Outputs;
+use crate::request::Request;
+use crate::run::Executor;
+use crate::session::{Flow, ReplyMode, Session};
+use crate::shared::Shared;
+use crate::stats::latency_events::Event;
+use crate::table::{Registered, Runner};
+use crate::timing::Timing;
+
+/// A thread's part of executing requests: everything but the connections.
+pub struct Engine<'s, C, H> {
+    /// What runs commands.
+    pub executor: Executor<'s, C, H>,
+    memory: MemoryLimit,
+    /// Whether CLIENT PAUSE may hold something back in this turn.
+    is_paused: bool,
+    /// Replies that wait until something is freed.
+    held: Vec<HeldReply>,
+}
+
+/// A reply that waits until what its request discarded is freed.
+pub struct HeldReply {
+    /// The connection.
+    pub conn: ConnId,
+    /// Its client.
+    pub client: u64,
+    ticket: Ticket,
+    /// The reply.
+    pub reply: ByteQueue,
+}
+
+/// What running a request led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A reply, or none by the client's wish.
+    Done,
+    /// The request waits until clients are no longer paused; it was not run.
+    Postponed,
+}
+
+impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
+    /// An engine for I/O thread `thread`.
+    pub fn new(executor: Executor<'s, C, H>) -> Self {
+        Self { executor, memory: MemoryLimit::default(), is_paused: false, held: Vec::new() }
+    }
+
+    /// What all threads share.
+    #[inline]
+    pub fn shared(&self) -> &'s Shared {
+        self.executor.shared()
+    }
+
+    /// Begins a turn, inside the gate. It began when the thread had something to do.
+    pub fn begin(&mut self, began: Instant) {
+        let executor = &mut self.executor;
+        executor.begin_turn(began);
+        self.is_paused = executor.shared().pause.until_ms.load(Relaxed) > executor.now.unix_ms;
+        let limit = executor.settings.maxmemory_bytes;
+        if limit > 0 {
+            self.memory.begin_turn(limit, executor.shared().threads.len());
+        }
+    }
+
+    /// Lets who waits to own the keyspace alone have it, between two requests of a turn. What the owner set
+    /// (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
+    #[cold]
+    pub fn step_aside(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
+        let since = self.executor.clock.now();
+        pass.step_aside();
+        let now = self.executor.clock.now();
+        self.executor.note_latency(Event::GateWait, now - since);
+        timed.skip_to(now);
+        self.begin(now);
+    }
+
+    /// Evicts and forgets what this turn's requests brought over a limit; whether another turn must go on with it.
+    /// Before changes are broadcast: what left is sent in the same turn.
+    pub fn keep_limits(&mut self) -> bool {
+        let executor = &mut self.executor;
+        let evicts = executor.settings.maxmemory_bytes > 0
+            && executor.settings.eviction.is_some()
+            && !self.memory.allows(0);
+        let goes_on = evicts && executor.make_room(&mut self.memory, 0) == Verdict::Working;
+        let keys_max = executor.settings.tracking_keys_max;
+        let Shared { tracking, keyspace, .. } = executor.shared();
+        if tracking.keys() > keys_max {
+            let rng = &mut executor.rng;
+            tracking.forget_beyond(executor.commit.sender(), keyspace, keys_max, || rng.u64(..));
+        }
+        goes_on
+    }
+
+    /// Appends what was published to the output of this thread's subscribers; lists those in `over` whose
+    /// output may be over a limit. Whether those who wait to publish may go on: the driver wakes all threads then.
+    #[inline]
+    pub fn deliver_publications(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
+        let (pubsub, thread) = (&self.shared().pubsub, self.executor.thread());
+        if !pubsub.has_messages(thread) {
+            return false;
+        }
+        let limit_bytes = self.executor.settings.notable_output_bytes();
+        let delivered = pubsub.deliver(thread, outputs, limit_bytes, over);
+        self.executor.stats().output_bytes.add(delivered.len_bytes);
+        delivered.was_crowded
+    }
+
+    /// Runs one request and appends its reply to `out`.
+    #[inline]
+    pub fn run(
+        &mut self,
+        session: &mut Session,
+        incoming: &Incoming<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Outcome {
+        let reply_from = out.len_bytes();
+        let outcome = self.run_checked(session, incoming, out, pass);
+        if session.reply_mode != ReplyMode::On {
+            let confirms = session.transaction.is_none() && session.user.is_some() && confirms(incoming);
+            let keeps = std::mem::take(&mut self.executor.silenced_itself) || confirms;
+            silence(session, out, (!keeps).then_some(reply_from));
+        }
+        if session.tracking.is_some() {
+            self.push_to_itself(session, incoming, out, reply_from);
+        }
+        if self.executor.commit.effects.freed_before_reply {
+            self.hold_reply(session, out, reply_from);
+        }
+        outcome
+    }
+
+    /// Sends a client with a cache what its own command changed, and ends what CLIENT CACHING gave for it.
+    #[cold]
+    fn push_to_itself(
+        &mut self,
+        session: &Session,
+        incoming: &Incoming<'_>,
+        out: &mut ByteQueue,
+        reply_from: usize,
+    ) {
+        let commit = &mut self.executor.commit;
+        let sender = commit.shared.sender(commit.thread, &commit.outbox);
+        if !commit.own.ahead.is_empty() {
+            let ahead = std::mem::take(&mut commit.own.ahead);
+            out.insert(reply_from, ahead.as_single().expect("keys are copied into it, not shared"));
+        }
+        let behind = std::mem::take(&mut commit.own.behind);
+        if session.subscriptions.is_some() && !behind.is_empty() {
+            // Behind what it published to itself, keyspace events among that: those wait in the inbox.
+            let bytes = behind.as_single().expect("keys are copied into it, not shared");
+            sender.push(&session.info, &bytes.into());
+        } else {
+            out.append(behind);
+        }
+        commit.own.redirect(sender);
+        let keeps = |it: &Registered| it.command.flags.contains(commands::table::Flags::KEEPS_CACHING);
+        if session.transaction.is_none() && !incoming.registered.is_some_and(keeps) {
+            session.info.tracking.remove(Mode::CACHING);
+        }
+    }
+
+    fn run_checked(
+        &mut self,
+        session: &mut Session,
+        incoming: &Incoming<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Outcome {
+        let args = &incoming.args;
+        let Some(registered) = incoming.registered else {
+            self.refuse_unknown(session, incoming, out);
+            return Outcome::Done;
+        };
+        let mut checked = check(session, registered, args);
+        let registered = checked.registered;
+        session.info.last_command.store(registered.id as u64 + 1, Relaxed);
+        if checked.needs_memory
+            && self.executor.settings.maxmemory_bytes > 0
+            && !self.executor.has_memory_for(&mut self.memory, args)
+        {
+            let line = "OOM command not allowed when used memory > 'maxmemory'.";
+            checked.refusal = Some(CommandError::Line(line));
+        }
+        if let Some(error) = checked.refusal {
+            self.reject(session, registered, error, out);
+            return Outcome::Done;
+        }
+        if self.is_paused && self.holds_back(session, registered) {
+            session.flow = Flow::Postponed;
+            return Outcome::Postponed;
+        }
+        let request = Request::new(registered, incoming.args);
+        if session.transaction.is_some() && is_queued(registered) {
+            self.executor.meter.calls_beyond -= 1;
+            self.executor.queue(session, &request, out);
+            return Outcome::Done;
+        }
+        if self.executor.now.is_monitored && session.monitoring && uses_keys(registered) {
+            self.executor.meter.calls_beyond -= 1;
+            self.executor.counters(registered).rejected.add(1);
+            let error = CommandError::Line("ERR Replica can't interact with the keyspace");
+            self.executor.refuse(session.protocol, error, out);
+            return Outcome::Done;
+        }
+        self.executor.counters(registered).calls.add(1);
+        self.executor.meter.called = true;
+        match registered.command.run {
+            Runner::Data(handler) => {
+                self.executor.run_data(session, handler, &request, out, pass);
+            }
+            Runner::Host(_) | Runner::Transaction(_) => self.run_other(session, &request, out, pass),
+        }
+        if !self.executor.commit.effects.wanted_events.is_empty()
+            && self.shared().pubsub.is_crowded()
+            && session.flow == Flow::Running
+        {
+            session.flow = Flow::Crowded;
+        }
+        Outcome::Done
+    }
+
+    /// Runs a command that is not one on keys.
+    fn run_other(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) {
+        let executor = &mut self.executor;
+        let registered = request.registered;
+        match registered.command.run {
+            Runner::Host(command) => {
+                executor.run_host(session, command, request, out, pass);
+                self.is_paused = executor.shared().pause.until_ms.load(Relaxed) > executor.now.unix_ms;
+            }
+            Runner::Transaction(verb) => {
+                executor.run_transaction(session, verb, request, out, pass);
+            }
+            Runner::Data(_) => {}
+        }
+        let executor = &mut self.executor;
+        executor.end_unlocked(session.id);
+        if executor.now.is_monitored {
+            executor.monitor(&session.info, registered, &request.args);
+        }
+    }
+
+    /// Answers a request whose first word is no command's name.
+    #[cold]
+    fn refuse_unknown(&mut self, session: &mut Session, incoming: &Incoming<'_>, out: &mut ByteQueue) {
+        let executor = &mut self.executor;
+        executor.meter.calls_beyond -= 1;
+        session.info.last_command.store(0, Relaxed);
+        executor.stats().unknown_commands.add(1);
+        if is_http(incoming.args.get(0)) {
+            tracing::warn!(client = session.id, "closed: it speaks HTTP, perhaps for an attacker's web page");
+            session.flow = Flow::Closing;
+            return;
+        }
+        let error = executor.note_refusal(session, None, unknown_command(&incoming.args));
+        executor.refuse(session.protocol, error, out);
+    }
+
+    /// Answers a request that may not run.
+    #[cold]
+    fn reject(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        error: CommandError,
+        out: &mut ByteQueue,
+    ) {
+        let executor = &mut self.executor;
+        executor.meter.calls_beyond -= 1;
+        executor.counters(registered).rejected.add(1);
+        let error = executor.note_refusal(session, Some(registered.command.run), error);
+        executor.refuse(session.protocol, error, out);
+    }
+
+    /// Whether CLIENT PAUSE holds this command back: all commands, CLIENT UNPAUSE included, or those that write.
+    #[cold]
+    fn holds_back(&self, session: &Session, registered: &Registered) -> bool {
+        self.shared().pause.all.load(Relaxed) || writes(session, registered)
+    }
+
+    /// Takes a request's reply back until what the request discarded is freed.
+    #[cold]
+    fn hold_reply(&mut self, session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
+        let freeing = &self.shared().freeing;
+        let commit = &mut self.executor.commit;
+        commit.effects.freed_before_reply = false;
+        commit.effects.absorb(&mut commit.tally);
+        freeing.push(std::mem::take(&mut commit.effects.discarded));
+        let ticket = freeing.ticket();
+        freeing.await_ticket(ticket);
+        if session.flow == Flow::Running && !freeing.is_done(ticket) {
+            session.flow = Flow::Freeing;
+            let reply = out.split_off(reply_from);
+            self.held.push(HeldReply { conn: session.conn, client: session.id, ticket, reply });
+        }
+    }
+
+    /// Takes the replies out that wait for nothing any more.
+    pub fn freed_replies(&mut self) -> Vec<HeldReply> {
+        let Some(first) = self.held.iter().map(|held| held.ticket).min() else { return Vec::new() };
+        let freeing = &self.executor.commit.shared.freeing;
+        if freeing.is_awaited(first) {
+            return Vec::new();
+        }
+        freeing.await_ticket(first);
+        self.held.extract_if(.., |held| freeing.is_done(held.ticket)).collect()
+    }
+}
+
+/// Whether the reply says that a subscription began or ended: that is a message, which no client silences.
+fn confirms(incoming: &Incoming<'_>) -> bool {
+    incoming.registered.is_some_and(|it| it.is_subscription() && it.command.accepts(incoming.args.len()))
+}
+
+/// Takes a reply back that the client does not want, and steps its wish forward.
+fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: Option<usize>) {
+    if let Some(reply_from) = reply_from.filter(|_| session.reply_mode != ReplyMode::On) {
+        out.truncate(reply_from);
+    }
+    match session.reply_mode {
+        ReplyMode::On => {}
+        ReplyMode::Off | ReplyMode::Skip => {
+            // Who waits has its reply, which is the one to skip, still before it.
+            if session.reply_mode == ReplyMode::Skip && session.flow != Flow::Waiting {
+                session.reply_mode = ReplyMode::On;
+            }
+        }
+        ReplyMode::SkipNext => session.reply_mode = ReplyMode::Skip,
+    }
+}

@@ -1,0 +1,594 @@
+//! Blocked clients: who waits for which key.
+//!
+//! Beside the keyspace, one table per shard. Each is guarded by a lock of its own, taken under the shard's
+//! lock and a leaf but for it; the longest work under it is one look-up. The shard counts its followers
+//! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for all of this.
+//!
+//! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. Whoever serves it, ends it
+//! for its timeout or otherwise does so under its `over` lock and sets it: one of them is first, the others find it
+//! over (`structures::claim`, with a model of all of it).
+//! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
+//! **Queues** are ordered by place: numbers drawn under the shard's lock, so that the client that waited
+//! for a key first is served first, on whatever thread it lives. Whose request ran and found nothing goes to
+//! the end of all its queues, as in Redis. A key has a queue for each type that is awaited, so that a value
+//! of another type finds nobody to look at. Whoever finds a client over takes it out of the queue it stands in;
+//! its own thread takes it out of the others.
+//! **Reach.** Serving a client runs its whole request, which may need other shards than the key's
+//! ([`BlockedClient::reached`]), and may fill a key that others wait for (BLMOVE). Who is about to write a key asks
+//! [`BlockedClients::reach`] for the keys of the first clients, as many as the command can bring elements for, and
+//! locks them before it writes, so that nobody comes between a write and the serving it leads to. The cost does not
+//! depend on how many are blocked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use commands::{Awaited, EmptyReply};
+use keyspace::key::{SHARD_COUNT, shard_of};
+use keyspace::{Key, Keyspace};
+use resp::{Protocol, Reply};
+use smallvec::SmallVec;
+use stdx::{ByteQueue, ConnId};
+use structures::claim::Claim;
+use structures::lock::Lock;
+
+use crate::client::ClientInfo;
+use crate::owned_args::OwnedArgs;
+use crate::table::Registered;
+use crate::track::Reader;
+
+/// A client that waits for its keys.
+pub struct BlockedClient {
+    /// What it is known by: its first place in the queues.
+    pub ticket: u64,
+    /// Its place in all queues; it changes under the locks of all their keys.
+    pub place: AtomicU64,
+    /// The client.
+    pub client: u64,
+    /// The thread it lives on.
+    pub thread: usize,
+    /// Its connection there.
+    pub conn: ConnId,
+    /// Its selected database.
+    pub db: usize,
+    /// Protocol of the reply.
+    pub protocol: Protocol,
+    /// Whether reads note accesses.
+    pub touch: bool,
+    /// Whether it imports data (CLIENT IMPORT-SOURCE). What becomes of expired keys is decided when it is served:
+    /// `import-mode` may change while it waits.
+    pub is_import_source: bool,
+    /// The command that waits.
+    pub registered: &'static Registered,
+    /// The reply when time is over.
+    pub empty: EmptyReply,
+    /// When time is over, in milliseconds of the server's clock.
+    pub deadline_ms: Option<u64>,
+    /// What the client sent.
+    pub args: OwnedArgs,
+    /// What runs for it, where that is something else.
+    pub request: Option<OwnedArgs>,
+    /// The client, if what it reads is remembered for its cache.
+    pub reader: Option<Arc<Reader>>,
+    /// The client, if it has subscriptions or caches keys, and wants its reply: that takes its place among the
+    /// messages for the client.
+    pub listener: Option<Arc<ClientInfo>>,
+    /// What it waits for, each key once.
+    pub keys: Vec<WaitedKey>,
+    /// How many of these, from the first one on, are in the shard of the first.
+    pub near_keys: usize,
+    /// The other keys of its request: it may fill them.
+    pub filled: Vec<FilledKey>,
+    /// What all of this makes the server hold, in bytes, its places in the queues included.
+    pub held_bytes: usize,
+    /// It was served, or waits no more: nobody serves it again. Set by [`BlockedClients::end`] and [`BlockedClients::end_if`].
+    pub over: Claim,
+}
+
+impl BlockedClient {
+    /// How many of its keys, from the first one on, its request looks at that is served from key number `index`: it
+    /// takes from the first list or sorted set that there is, but reads all streams.
+    fn looked_at(&self, index: usize) -> usize {
+        match self.keys[index].awaited {
+            Awaited::List | Awaited::Zset => index + 1,
+            Awaited::Stream | Awaited::Group => self.keys.len(),
+        }
+    }
+
+    /// The hashes of the keys that serving it from its key number `index` may touch, that key among them.
+    pub fn reached(&self, index: usize) -> impl Iterator<Item = u64> {
+        let looked_at = self.keys[..self.looked_at(index)].iter().map(|key| key.hash);
+        looked_at.chain(self.filled.iter().map(|key| key.hash))
+    }
+
+    /// Whether serving it from its key number `index` may take more than that key's shard. O(1).
+    fn is_far_from(&self, index: usize) -> bool {
+        !self.filled.is_empty() || self.looked_at(index) > self.near_keys
+    }
+
+    /// What runs when one of the keys has something.
+    pub fn request(&self) -> &OwnedArgs {
+        self.request.as_ref().unwrap_or(&self.args)
+    }
+
+    /// Writes the reply for when there was nothing in time.
+    pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
+        self.empty.write_after_waiting(&mut Reply::new(out, protocol));
+    }
+}
+
+impl fmt::Debug for BlockedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockedClient {{ ticket: {}, client: {} }}", self.ticket, self.client)
+    }
+}
+
+/// One key that a client waits for.
+pub struct WaitedKey {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Its hash.
+    pub hash: u64,
+    /// What must be there.
+    pub awaited: Awaited,
+}
+
+/// What a waited key takes here and in the table of the key's followers, beside its name in both.
+const WAITED_KEY_BYTES: usize = size_of::<WaitedKey>() + size_of::<Queues>() + 320;
+
+impl WaitedKey {
+    /// What it takes at most, in bytes, here and in the table of the key's queues.
+    pub fn held_bytes(&self) -> usize {
+        WAITED_KEY_BYTES + 2 * self.key.len()
+    }
+}
+
+/// A key that a waiting client's request may fill.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FilledKey {
+    /// Its hash.
+    pub hash: u64,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
+/// Waiters that one [`BlockedClients::reach`] looks at. What those behind need is locked when they are served.
+const REACH_LOOKED_MAX: usize = 256;
+
+/// One hash for each shard that is reached for.
+struct Reached {
+    hashes: SmallVec<[u64; 16]>,
+    /// A bit for each shard among them.
+    shards: [u64; SHARD_COUNT / 64],
+}
+
+impl Reached {
+    /// Adds the shards of these keys. O(hashes), until it has all shards.
+    fn add(&mut self, mut hashes: impl Iterator<Item = u64>) {
+        while self.hashes.len() < SHARD_COUNT
+            && let Some(hash) = hashes.next()
+        {
+            let (word, bit) = (shard_of(hash) / 64, 1 << (shard_of(hash) % 64));
+            if self.shards[word] & bit == 0 {
+                self.shards[word] |= bit;
+                self.hashes.push(hash);
+            }
+        }
+    }
+}
+
+/// Who waits for a key, by place; which of the waiter's keys it is.
+type Queue = BTreeMap<u64, (Arc<BlockedClient>, usize)>;
+
+/// Who waits for one key of one database.
+#[derive(Default)]
+struct Queues {
+    db: usize,
+    /// By what is awaited, in the order of [`Awaited::ALL`].
+    queues: [Queue; Awaited::ALL.len()],
+    /// How many of the waiters may take more than this key's shard.
+    far_waiters: usize,
+}
+
+impl Queues {
+    fn has_waiters(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.is_empty())
+    }
+}
+
+/// By key; the databases of one key are few.
+type Table = HashMap<Box<[u8]>, Vec<Queues>>;
+
+/// Blocked clients of one thread, by their id.
+type OfThread = HashMap<u64, Arc<BlockedClient>, ahash::RandomState>;
+
+/// All blocked clients.
+pub struct BlockedClients {
+    /// By thread. The locks are leaves.
+    by_thread: Box<[Lock<OfThread>]>,
+    tables: Box<[Lock<Option<Box<Table>>>]>,
+    tickets: AtomicU64,
+    waiting_clients: AtomicUsize,
+    waited_keys: AtomicUsize,
+    group_keys: AtomicUsize,
+}
+
+impl BlockedClients {
+    /// Nobody is blocked yet on any of so many threads.
+    pub fn new(threads: usize) -> Self {
+        let table = || Lock::new(HashMap::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4)));
+        Self {
+            by_thread: (0..threads).map(|_| table()).collect(),
+            tables: (0..SHARD_COUNT).map(|_| Lock::new(None)).collect(),
+            tickets: AtomicU64::new(0),
+            waiting_clients: AtomicUsize::new(0),
+            waited_keys: AtomicUsize::new(0),
+            group_keys: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes that a client is blocked. It stands in the queues of its keys already, and its thread lets it go by
+    /// [`BlockedClients::unblock`].
+    pub fn block(&self, client: &ClientInfo, blocked: Arc<BlockedClient>) {
+        self.waiting_clients.fetch_add(1, Relaxed);
+        client.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
+        client.blocked_text_bytes.store(blocked.args.text_bytes() as u64, Relaxed);
+        self.by_thread[client.thread].lock().insert(client.id, Arc::clone(&blocked));
+        // Who asks for its end looks for the entry behind the flag, and this looks for the flag behind the entry, with
+        // the table's lock between: one of them ends the wait.
+        if client.kill_requested.load(Relaxed) {
+            self.end(&blocked);
+        }
+    }
+
+    /// What a client is blocked by, if it is.
+    pub fn of(&self, client: &ClientInfo) -> Option<Arc<BlockedClient>> {
+        // Relaxed: a client that becomes blocked at this moment may be seen as not blocked.
+        self.by_thread[client.thread].lock().get(&client.id).cloned()
+    }
+
+    /// Takes a client out of the queues it waits in, if any, on its own thread. The caller holds no shard's lock.
+    /// O(its keys).
+    pub fn unblock(&self, keyspace: &Keyspace, client: &ClientInfo) {
+        let Some(blocked) = self.by_thread[client.thread].lock().remove(&client.id) else { return };
+        client.blocked_bytes.store(0, Relaxed);
+        client.blocked_text_bytes.store(0, Relaxed);
+        self.end(&blocked);
+        for (index, key) in blocked.keys.iter().enumerate() {
+            let mut shard = keyspace.lock(shard_of(key.hash));
+            if self.remove_waiter(&blocked, index) {
+                shard.remove_follower();
+            }
+        }
+    }
+
+    /// Ends the wait of a killed client, now or once it begins to wait: nobody serves it, or what it takes would
+    /// be lost with it. The caller holds neither a shard's lock nor that of a blocked client.
+    pub fn end_of(&self, client: &ClientInfo) {
+        if let Some(blocked) = self.of(client) {
+            self.end(&blocked);
+        }
+    }
+
+    /// The next place in line. The caller holds the locks of all keys that the client will wait for.
+    pub fn next_ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Clients that wait.
+    pub fn waiting_clients(&self) -> &AtomicUsize {
+        &self.waiting_clients
+    }
+
+    /// Keys that clients wait for.
+    pub fn waited_keys(&self) -> usize {
+        self.waited_keys.load(Relaxed)
+    }
+
+    /// Those of them whose end somebody wants to hear of as well: streams read in groups.
+    pub fn group_keys(&self) -> usize {
+        self.group_keys.load(Relaxed)
+    }
+
+    /// The last place that was given. Who is further behind in a queue came to it after this.
+    pub fn last_ticket(&self) -> u64 {
+        self.tickets.load(Relaxed)
+    }
+
+    /// Ends a wait, so that nobody serves it; whether it was this call that did.
+    pub fn end(&self, waiter: &BlockedClient) -> bool {
+        self.end_if(waiter, || true)
+    }
+
+    /// Ends a wait if `serve` says so, which runs unless it is over; whether it was this call that did. Nobody
+    /// else ends it meanwhile.
+    pub fn end_if(&self, waiter: &BlockedClient, serve: impl FnOnce() -> bool) -> bool {
+        let ended = waiter.over.end_if(serve);
+        self.waiting_clients.fetch_sub(usize::from(ended), Relaxed);
+        ended
+    }
+
+    /// Puts a waiter into the queue of its key number `index`. The caller holds the shard's lock and counts
+    /// the follower there.
+    pub fn add_waiter(&self, waiter: &Arc<BlockedClient>, index: usize) {
+        let key = &waiter.keys[index];
+        self.with(waiter.db, &key.key, key.hash, |queues| {
+            self.waited_keys.fetch_add(usize::from(!queues.has_waiters()), Relaxed);
+            queues.far_waiters += usize::from(waiter.is_far_from(index));
+            let queue = &mut queues.queues[key.awaited as usize];
+            let is_first_in_group = key.awaited == Awaited::Group && queue.is_empty();
+            self.group_keys.fetch_add(usize::from(is_first_in_group), Relaxed);
+            queue.insert(waiter.place.load(Relaxed), (Arc::clone(waiter), index));
+        });
+    }
+
+    /// Takes a waiter out of the queue of its key number `index`. As [`BlockedClients::add_waiter`]; whether it
+    /// was there.
+    pub fn remove_waiter(&self, waiter: &BlockedClient, index: usize) -> bool {
+        let key = &waiter.keys[index];
+        let mut removed = false;
+        self.with(waiter.db, &key.key, key.hash, |queues| {
+            let queue = &mut queues.queues[key.awaited as usize];
+            removed = queue.remove(&waiter.place.load(Relaxed)).is_some();
+            let was_last_in_group = removed && key.awaited == Awaited::Group && queue.is_empty();
+            self.group_keys.fetch_sub(usize::from(was_last_in_group), Relaxed);
+            queues.far_waiters -= usize::from(removed && waiter.is_far_from(index));
+            self.waited_keys.fetch_sub(usize::from(removed && !queues.has_waiters()), Relaxed);
+        });
+        removed
+    }
+
+    /// Puts a waiter behind all others in the queues that it is in. The caller holds the locks of all its keys.
+    /// O(its keys).
+    pub fn requeue(&self, waiter: &Arc<BlockedClient>) {
+        // It is in none whose key its own thread was faster with: it ends there.
+        let stays: SmallVec<[bool; 4]> =
+            (0..waiter.keys.len()).map(|index| self.remove_waiter(waiter, index)).collect();
+        waiter.place.store(self.next_ticket(), Relaxed);
+        for index in (0..waiter.keys.len()).filter(|index| stays[*index]) {
+            self.add_waiter(waiter, index);
+        }
+    }
+
+    /// Whether clients wait for a key. The caller holds the shard's lock. O(1).
+    pub fn has_waiters(&self, db: usize, key: Key<'_>) -> bool {
+        let mut has_waiters = false;
+        // Relaxed: who waits for this key raised the count under the lock of its shard, which the caller holds.
+        if self.waited_keys.load(Relaxed) > 0 {
+            self.with_existing(db, key.bytes, key.hash, |queues| has_waiters = queues.has_waiters());
+        }
+        has_waiters
+    }
+
+    /// What may be touched by serving the first `served_max` waiters of each of `keys` (in whatever database), and
+    /// of the keys that those fill in turn. Exact for keys whose shards the caller has locked, if it has locked all
+    /// that this gives and no waiter is over. One hash for each shard. O(keys + waiters looked at), of which there
+    /// are [`REACH_LOOKED_MAX`] at most.
+    pub fn reach<'k>(&self, keys: impl Iterator<Item = Key<'k>>, served_max: usize) -> SmallVec<[u64; 16]> {
+        let mut reached = Reached { hashes: SmallVec::new(), shards: [0; SHARD_COUNT / 64] };
+        let mut filled: Vec<FilledKey> = Vec::new();
+        let mut left = REACH_LOOKED_MAX;
+        let mut visit = |key: &[u8], hash: u64, filled: &mut Vec<FilledKey>| {
+            let table = self.tables[shard_of(hash)].lock();
+            let of_key = table.as_ref().and_then(|table| table.get(key));
+            let far = of_key.into_iter().flatten().filter(|queues| queues.far_waiters > 0);
+            for queue in far.flat_map(|queues| &queues.queues) {
+                for (waiter, index) in queue.values().take(served_max.min(left)) {
+                    left -= 1;
+                    reached.add(waiter.reached(*index));
+                    for key in &waiter.filled {
+                        if !filled.contains(key) {
+                            filled.push(key.clone());
+                        }
+                    }
+                }
+            }
+        };
+        for key in keys {
+            visit(key.bytes, key.hash, &mut filled);
+        }
+        let mut next = 0;
+        while let Some(FilledKey { hash, key }) = filled.get(next).cloned() {
+            visit(&key, hash, &mut filled);
+            next += 1;
+        }
+        reached.hashes
+    }
+
+    /// The first waiter for the key whose place is in `places`, with that place, and which of its keys that is:
+    /// among those who await one of what is `met`. The caller holds the lock of the key's shard.
+    pub fn next_waiter(
+        &self,
+        (db, key): (usize, Key<'_>),
+        places: RangeInclusive<u64>,
+        met: impl Fn(Awaited) -> bool,
+    ) -> Option<(u64, Arc<BlockedClient>, usize)> {
+        if places.is_empty() {
+            return None;
+        }
+        let mut found = None;
+        self.with_existing(db, key.bytes, key.hash, |queues| {
+            let awaited = Awaited::ALL.into_iter().filter(|awaited| met(*awaited));
+            let first =
+                awaited.filter_map(|awaited| queues.queues[awaited as usize].range(places.clone()).next());
+            let first = first.min_by_key(|(place, _)| **place);
+            found = first.map(|(place, (waiter, index))| (*place, Arc::clone(waiter), *index));
+        });
+        found
+    }
+
+    /// All keys of these databases that clients wait for, by database. For the exclusive owner of the keyspace.
+    /// O(awaited keys).
+    pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
+        let mut keys = Vec::new();
+        for table in &self.tables {
+            for (key, queues) in table.lock().iter().flat_map(|table| table.iter()) {
+                let concerned = queues.iter().filter(|queues| dbs.contains(&queues.db));
+                keys.extend(concerned.map(|queues| (queues.db, key.clone())));
+            }
+        }
+        keys
+    }
+
+    /// The queues of a key, there or made; what is empty afterwards is removed.
+    fn with(&self, db: usize, key: &[u8], hash: u64, act: impl FnOnce(&mut Queues)) {
+        let mut guard = self.tables[shard_of(hash)].lock();
+        let table = guard.get_or_insert_default();
+        if !table.contains_key(key) {
+            // Most keys have followers in one database.
+            table.insert(key.into(), Vec::with_capacity(1));
+        }
+        let of_key = table.get_mut(key).expect("it was inserted above");
+        let at = of_key.iter().position(|queues| queues.db == db).unwrap_or_else(|| {
+            of_key.push(Queues { db, ..Queues::default() });
+            of_key.len() - 1
+        });
+        act(&mut of_key[at]);
+        if !of_key[at].has_waiters() {
+            of_key.swap_remove(at);
+        }
+        if of_key.is_empty() {
+            table.remove(key);
+        }
+    }
+
+    fn with_existing(&self, db: usize, key: &[u8], hash: u64, act: impl FnOnce(&mut Queues)) {
+        let mut table = self.tables[shard_of(hash)].lock();
+        let of_key = table.as_mut().and_then(|table| table.get_mut(key));
+        if let Some(queues) = of_key.and_then(|of_key| of_key.iter_mut().find(|queues| queues.db == db)) {
+            act(queues);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keyspace::key::SHARD_BITS;
+
+    use super::*;
+    use crate::table::CommandTable;
+
+    /// Many: what is looked at must not depend on it.
+    const WAITERS: usize = 10_000;
+
+    /// A key's name and hash, by the shard that it is in.
+    fn key(shard: usize) -> (Box<[u8]>, u64) {
+        (shard.to_string().into_bytes().into(), (shard as u64) << (64 - SHARD_BITS))
+    }
+
+    /// A client that begins to wait for one key in each of these shards, and may fill others.
+    fn wait(
+        blocked_clients: &BlockedClients,
+        awaited: Awaited,
+        shards: &[usize],
+        filled: &[usize],
+    ) -> Arc<BlockedClient> {
+        static TABLE: std::sync::OnceLock<CommandTable> = std::sync::OnceLock::new();
+        let registered = TABLE
+            .get_or_init(|| CommandTable::new(std::iter::empty()))
+            .find(b"blpop")
+            .expect("it is a command");
+        let ticket = blocked_clients.next_ticket();
+        let keys = shards.iter().map(|&shard| key(shard));
+        let filled = filled.iter().map(|&shard| key(shard));
+        let waiter = Arc::new(BlockedClient {
+            ticket,
+            place: ticket.into(),
+            client: ticket,
+            thread: 0,
+            conn: ConnId::from_u64(ticket),
+            db: 0,
+            protocol: Protocol::Resp2,
+            touch: true,
+            is_import_source: false,
+            registered,
+            empty: EmptyReply::NullArray,
+            deadline_ms: None,
+            args: OwnedArgs::default(),
+            request: None,
+            reader: None,
+            listener: None,
+            keys: keys.map(|(key, hash)| WaitedKey { key, hash, awaited }).collect(),
+            near_keys: 1,
+            filled: filled.map(|(key, hash)| FilledKey { hash, key }).collect(),
+            held_bytes: 0,
+            over: Claim::default(),
+        });
+        (0..shards.len()).for_each(|index| blocked_clients.add_waiter(&waiter, index));
+        waiter
+    }
+
+    /// The shards that a command locks which may serve so many clients that wait for the key in `shard`.
+    fn reach(blocked_clients: &BlockedClients, shard: usize, served_max: usize) -> Vec<usize> {
+        let (bytes, hash) = key(shard);
+        let keys = std::iter::once(Key { bytes: &bytes, hash });
+        let mut shards: Vec<usize> =
+            blocked_clients.reach(keys, served_max).into_iter().map(shard_of).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    #[test]
+    fn a_push_reaches_for_what_those_need_that_it_serves() {
+        let blocked_clients = BlockedClients::new(1);
+        (0..WAITERS).for_each(|_| drop(wait(&blocked_clients, Awaited::List, &[1, 2, 3], &[])));
+        assert_eq!(reach(&blocked_clients, 1, 1), [], "the first key is taken from first");
+        assert_eq!(reach(&blocked_clients, 2, 1), [1, 2]);
+        assert_eq!(reach(&blocked_clients, 3, WAITERS), [1, 2, 3]);
+        assert_eq!(reach(&blocked_clients, 4, 1), []);
+
+        let blocked_clients = BlockedClients::new(1);
+        (0..WAITERS).for_each(|i| drop(wait(&blocked_clients, Awaited::List, &[10 + i % 1000, 1], &[])));
+        assert_eq!(reach(&blocked_clients, 1, 1), [1, 10], "each has a key of its own");
+        assert_eq!(reach(&blocked_clients, 1, 3), [1, 10, 11, 12]);
+        assert_eq!(reach(&blocked_clients, 1, WAITERS).len(), REACH_LOOKED_MAX + 1);
+
+        let blocked_clients = BlockedClients::new(1);
+        (0..WAITERS).for_each(|_| drop(wait(&blocked_clients, Awaited::Stream, &[1, 2, 3], &[])));
+        assert_eq!(reach(&blocked_clients, 1, 1), [1, 2, 3], "a reader reads all its streams");
+    }
+
+    #[test]
+    fn a_push_reaches_for_what_is_filled_by_those_that_it_serves() {
+        let blocked_clients = BlockedClients::new(1);
+        (0..WAITERS).for_each(|i| drop(wait(&blocked_clients, Awaited::List, &[1], &[10 + i % 1000])));
+        assert_eq!(reach(&blocked_clients, 1, 1), [1, 10], "a list of work in progress for each worker");
+        wait(&blocked_clients, Awaited::List, &[10], &[2]);
+        wait(&blocked_clients, Awaited::List, &[2], &[1]);
+        assert_eq!(reach(&blocked_clients, 1, 1), [1, 2, 10], "and round again");
+    }
+
+    #[test]
+    fn the_oldest_is_served_of_those_that_wait_for_what_there_is() {
+        let blocked_clients = BlockedClients::new(1);
+        let waiters: Vec<_> = [Awaited::Zset, Awaited::Group, Awaited::List, Awaited::List]
+            .map(|awaited| wait(&blocked_clients, awaited, &[1], &[]))
+            .into();
+        let (name, hash) = key(1);
+        let next = |from: u64, met: &[Awaited]| {
+            let found = blocked_clients.next_waiter(
+                (0, Key { bytes: &name, hash }),
+                from..=blocked_clients.last_ticket(),
+                |it| met.contains(&it),
+            );
+            found.map(|(_, waiter, _)| waiter.ticket)
+        };
+        assert_eq!(next(0, &[Awaited::List]), Some(3));
+        assert_eq!(next(0, &[Awaited::List, Awaited::Group]), Some(2));
+        assert_eq!(next(4, &[Awaited::List, Awaited::Group]), Some(4));
+        assert_eq!(next(0, &[Awaited::Stream]), None);
+        assert_eq!(next(5, &Awaited::ALL), None);
+        assert!(
+            blocked_clients.remove_waiter(&waiters[2], 0) && !blocked_clients.remove_waiter(&waiters[2], 0)
+        );
+        assert_eq!(next(0, &[Awaited::List]), Some(4));
+        assert_eq!((blocked_clients.waited_keys(), blocked_clients.group_keys()), (1, 1));
+        for waiter in &waiters {
+            blocked_clients.remove_waiter(waiter, 0);
+        }
+        assert_eq!((blocked_clients.waited_keys(), blocked_clients.group_keys()), (0, 0));
+    }
+}

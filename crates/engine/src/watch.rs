@@ -1,0 +1,90 @@
+//! WATCH: whose transactions depend on which key.
+//!
+//! Beside the keyspace, one table per shard, each guarded by a lock of its own: taken under the shard's lock, a leaf
+//! but for it, held for one look-up. A shard counts who follows its keys (`Shard::is_followed`), so a write to a
+//! shard that nobody follows pays one load for watchers, blocked clients and caches together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use keyspace::Key;
+use keyspace::key::SHARD_COUNT;
+use structures::lock::Lock;
+
+use crate::client::ClientInfo;
+
+/// Watchers of one key by database; the databases of one key are few.
+type OfKey = Vec<(usize, Vec<Arc<ClientInfo>>)>;
+type Table = HashMap<Box<[u8]>, OfKey, ahash::RandomState>;
+
+/// All watchers of all keys.
+pub struct Watchers {
+    tables: Box<[Lock<Option<Box<Table>>>]>,
+    clients: AtomicUsize,
+    seed: [u64; 4],
+}
+
+impl Watchers {
+    /// No watchers yet. `seed` keys the hash of keys' names.
+    pub fn new(seed: [u64; 4]) -> Self {
+        let tables = (0..SHARD_COUNT).map(|_| Lock::new(None)).collect();
+        Self { tables, clients: AtomicUsize::new(0), seed }
+    }
+
+    /// Clients that watch keys.
+    pub fn clients(&self) -> &AtomicUsize {
+        &self.clients
+    }
+
+    /// Has the client marked when the key changes. The caller holds the shard's lock and counts the follower there.
+    pub fn add(&self, db: usize, key: Key<'_>, client: &Arc<ClientInfo>) {
+        let mut guard = self.tables[key.shard()].lock();
+        let [a, b, c, d] = self.seed;
+        let new = || Box::new(Table::with_hasher(ahash::RandomState::with_seeds(a, b, c, d)));
+        let of_key = guard.get_or_insert_with(new).entry(key.bytes.into()).or_default();
+        match of_key.iter_mut().find(|(of, _)| *of == db) {
+            Some((_, clients)) => clients.push(Arc::clone(client)),
+            None => of_key.push((db, vec![Arc::clone(client)])),
+        }
+    }
+
+    /// Ends what [`Watchers::add`] began. The caller holds the shard's lock.
+    pub fn remove(&self, db: usize, key: Key<'_>, client: u64) {
+        let mut guard = self.tables[key.shard()].lock();
+        let Some(table) = guard.as_mut() else { return };
+        let Some(of_key) = table.get_mut(key.bytes) else { return };
+        for (_, clients) in of_key.iter_mut().filter(|(of, _)| *of == db) {
+            clients.retain(|other| other.id != client);
+        }
+        of_key.retain(|(_, clients)| !clients.is_empty());
+        if of_key.is_empty() {
+            table.remove(key.bytes);
+        }
+    }
+
+    /// Marks the key's watchers: their transactions will not run. The caller holds the shard's lock. O(watchers).
+    pub fn mark(&self, db: usize, key: Key<'_>) {
+        // Relaxed: who watches this key raised the count under the lock of its shard, which the caller holds.
+        if self.clients.load(Relaxed) == 0 {
+            return;
+        }
+        let table = self.tables[key.shard()].lock();
+        let of_key = table.as_ref().and_then(|table| table.get(key.bytes));
+        let watchers = of_key.into_iter().flatten().filter(|(of, _)| *of == db);
+        // Relaxed: read under the lock of the same shard.
+        watchers.flat_map(|(_, clients)| clients).for_each(|client| client.watch_dirty.store(true, Relaxed));
+    }
+
+    /// All watched keys of these databases, by database. For the exclusive owner of the keyspace. O(watched keys).
+    pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
+        let mut keys = Vec::new();
+        for table in &self.tables {
+            for (key, of_key) in table.lock().iter().flat_map(|table| table.iter()) {
+                let concerned = of_key.iter().filter(|(db, _)| dbs.contains(db));
+                keys.extend(concerned.map(|(db, _)| (*db, key.clone())));
+            }
+        }
+        keys
+    }
+}

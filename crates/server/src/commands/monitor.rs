@@ -1,0 +1,35 @@
+//! MONITOR: how a client becomes a monitor. What monitors are sent is `engine::publish::monitor`'s business.
+
+use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
+use ::commands::{Args, CommandError};
+
+use crate::context::{Runner, ServerCtx};
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&MONITOR];
+
+static MONITOR: Command<Runner> = Command {
+    name: "MONITOR",
+    summary: "Tells the connection every command that runs from now on.",
+    history: History::since("1.0.0"),
+    group: Group::Server,
+    complexity: "",
+    arity: Arity::Exactly(1),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    run: Runner::Server(monitor),
+    ..Command::DEFAULT
+};
+/// MONITOR: OK, then a line for each command until RESET or the end of the connection.
+fn monitor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    if ctx.session.in_exec {
+        return Err(CommandError::Line("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    // A second MONITOR is not answered, as in Redis.
+    if !ctx.session.monitoring {
+        ctx.session.monitoring = true;
+        ctx.shared.engine.monitors.add(&ctx.session.info);
+        ctx.reply.ok();
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! Where a socket is, or whom it talks to: an IP address and port, or the path of a Unix socket.
+
+use core::net::SocketAddr;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// TCP over IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// A Unix socket. Clients have no name of their own: both ends are given the listener's path,
+    /// which is empty for a socket that was never bound.
+    Unix(Arc<Path>),
+}
+
+impl Address {
+    /// Whether this is the path of a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Address::Unix(_))
+    }
+}
+
+/// `1.2.3.4:5`, `[::1]:5`, or the path.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
