@@ -13,9 +13,10 @@ use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions, Soc
 use stdx::mailbox::Mailbox;
 
 use crate::commands::migrate::Connections;
-use crate::config::apply::{self, StartOptions};
-use crate::config::value::Value;
-use crate::config::{ConfigStore, table};
+use crate::config::ConfigStore;
+use crate::config::apply::{self, PortZero, StartOptions};
+use crate::config::handle::{Choice as _, Handle, OptionType};
+use crate::config::table::{clients, network};
 use crate::context::unix_ms;
 use crate::limits;
 use crate::listen::{listen, patiently};
@@ -29,8 +30,8 @@ use crate::worker::Worker;
 #[derive(Debug, Default)]
 pub struct Builder {
     store: ConfigStore,
-    /// Whether port 0 means any free port instead of no TCP.
-    any_port: bool,
+    /// What port 0 means.
+    port_zero: PortZero,
     /// The first option that could not be taken; `start` tells.
     problem: Option<StartError>,
     /// Who has started the process; `None` for nobody.
@@ -41,27 +42,31 @@ impl Builder {
     /// A server with these options, as a configuration file and a command line give them. Port 0 means no
     /// TCP.
     pub fn from_config(store: ConfigStore) -> Self {
-        Self { store, any_port: false, problem: None, supervisor: None }
+        Self { store, port_zero: PortZero::NoTcp, problem: None, supervisor: None }
     }
 
     /// Any option of the configuration by its name, its value as it stands in a configuration file
     /// (quotes included, where it needs them). A value that cannot be taken makes [`Builder::start`] fail.
     pub fn option(self, name: &str, value: &str) -> Self {
         match stdx::quoted::split_quoted(value.as_bytes()) {
-            Some(words) => self.words(name, &words),
+            Some(words) => self.load(name, &words),
             None => self.refuse(name, "Unbalanced quotes".into()),
         }
     }
 
-    fn words(mut self, name: &str, words: &[Vec<u8>]) -> Self {
+    fn load(mut self, name: &str, words: &[Vec<u8>]) -> Self {
         match self.store.load(name.as_bytes(), words) {
             Ok(()) => self,
             Err(reason) => self.refuse(name, reason.into_owned()),
         }
     }
 
-    fn word(self, name: &str, word: impl Into<Vec<u8>>) -> Self {
-        self.words(name, &[word.into()])
+    fn words<T: OptionType + ?Sized>(self, option: &Handle<T>, words: &[Vec<u8>]) -> Self {
+        self.load(option.opt.name, words)
+    }
+
+    fn word<T: OptionType + ?Sized>(self, option: &Handle<T>, word: impl Into<Vec<u8>>) -> Self {
+        self.words(option, &[word.into()])
     }
 
     fn refuse(mut self, name: &str, reason: String) -> Self {
@@ -71,8 +76,8 @@ impl Builder {
 
     /// The TCP port; 0 takes any free one ([`Server::port`] tells which).
     pub fn port(mut self, port: u16) -> Self {
-        self.any_port = true;
-        self.word("port", port.to_string())
+        self.port_zero = PortZero::AnyPort;
+        self.word(&network::PORT, port.to_string())
     }
 
     /// The addresses to listen on; none for no TCP at all.
@@ -82,33 +87,29 @@ impl Builder {
         if words.is_empty() {
             words.push(Vec::new());
         }
-        self.words("bind", &words)
+        self.words(&network::BIND, &words)
     }
 
     /// A Unix socket to listen on, with its permission bits.
     pub fn unix_socket(self, path: impl Into<PathBuf>, mode: Option<u32>) -> Self {
         let path = path.into().into_os_string().into_encoded_bytes();
-        self.word("unixsocket", path).word("unixsocketperm", format!("{:o}", mode.unwrap_or(0)))
+        self.word(&network::UNIXSOCKET, path)
+            .word(&network::UNIXSOCKETPERM, format!("{:o}", mode.unwrap_or(0)))
     }
 
     /// Number of I/O threads, at least 1.
     pub fn io_threads(self, count: usize) -> Self {
-        self.word("io-threads", count.max(1).to_string())
+        self.word(&network::IO_THREADS, count.max(1).to_string())
     }
 
     /// The way to the kernel.
     pub fn backend(self, backend: BackendChoice) -> Self {
-        let name = match backend {
-            BackendChoice::Auto => "auto",
-            BackendChoice::IoUring => "io_uring",
-            BackendChoice::Epoll => "epoll",
-        };
-        self.word("io-backend", name)
+        self.word(&network::IO_BACKEND, backend.word())
     }
 
     /// Number of databases.
     pub fn databases(self, count: usize) -> Self {
-        self.word("databases", count.max(1).to_string())
+        self.word(&network::DATABASES, count.max(1).to_string())
     }
 
     /// The name of who has started this process and is notified of its state, for INFO.
@@ -123,7 +124,7 @@ impl Builder {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
-        let start = apply::start_options(&self.store, self.any_port)?;
+        let start = apply::start_options(&self.store, self.port_zero)?;
         fit_maxclients(&mut self.store, start.io_threads);
         let settings = apply::settings(&self.store);
         let options = LoopOptions {
@@ -134,7 +135,7 @@ impl Builder {
         };
         let (listeners, port) = listen(&start)?;
         if let Some(port) = port {
-            self.store.put(table::known("port"), Value::Integer(port.into()));
+            network::PORT.put(&mut self.store, port);
         }
         let socket_file = listeners.iter().find_map(Listener::socket_file).cloned();
         let started = self.start_threads(start, settings, &options, listeners);
@@ -174,7 +175,8 @@ impl Builder {
         let mailboxes = ports.into_iter().flatten().map(|(mailbox, _)| mailbox).collect();
         let socket_file = listeners.iter().find_map(Listener::socket_file).cloned();
         let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
-        let mut shared = shared(self.store, settings, &start, (backend, listening), mailboxes);
+        let loops = Loops { backend, mailboxes, listening };
+        let mut shared = shared(self.store, settings, &start, loops);
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
@@ -203,25 +205,29 @@ fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartErr
 
 /// Raises the limit of open files for `maxclients`, or lowers `maxclients` to what is possible.
 fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
-    let wanted = store.integer("maxclients") as u64;
+    let wanted = clients::MAXCLIENTS.of(store) as u64;
     let possible = limits::raise_open_files(wanted, io_threads);
     if possible < wanted {
         tracing::warn!(
             "The limit of open files permits {possible} clients and cannot be raised: maxclients is \
              {possible} instead of {wanted}."
         );
-        store.put(table::known("maxclients"), Value::Integer(possible as i64));
+        clients::MAXCLIENTS.put(store, possible as usize);
     }
 }
 
-/// What the threads will share.
-fn shared(
-    store: ConfigStore,
-    settings: Settings,
-    start: &StartOptions,
-    (backend, listening): (Backend, Vec<Address>),
+/// What the event loops of all threads report.
+struct Loops {
+    /// The way to the kernel.
+    backend: Backend,
+    /// One of each thread.
     mailboxes: Vec<Mailbox<Message>>,
-) -> Shared {
+    /// The addresses listened on.
+    listening: Vec<Address>,
+}
+
+/// What the threads will share.
+fn shared(store: ConfigStore, settings: Settings, start: &StartOptions, loops: Loops) -> Shared {
     let (mut table, handlers) = crate::commands::table();
     store.renames().iter().for_each(|rename| table.rename(&rename.from, &rename.to));
     let engine = engine::Shared::new(engine::shared::Start {
@@ -234,7 +240,7 @@ fn shared(
     });
     Shared {
         engine,
-        ports: mailboxes.into_iter().map(|mailbox| Port { mailbox, tid: 0.into() }).collect(),
+        ports: loops.mailboxes.into_iter().map(|mailbox| Port { mailbox, tid: 0.into() }).collect(),
         handlers,
         config: store.into(),
         samples: Samples::default(),
@@ -243,8 +249,8 @@ fn shared(
         supervisor: "no",
         repl_id: random_id().into(),
         migrations: Connections::default(),
-        backend,
-        listening: listening.into(),
+        backend: loops.backend,
+        listening: loops.listening.into(),
         startup_memory_bytes: 0.into(),
         stopping: false.into(),
         paused_cron: false.into(),

@@ -1,9 +1,9 @@
 //! `daemonize yes`: running in the background.
 //!
-//! A process with threads cannot fork safely, and this program has no unsafe code; so the foreground
-//! process starts itself anew, in a session of its own. It ends when that one serves, or cannot: its standard
-//! error is a pipe to the foreground process, which shows what arrives there, and [`READY`] as the last byte says
-//! that it serves.
+//! A process with threads cannot fork safely, and this program has no unsafe code; so the
+//! foreground process starts itself anew, in a session of its own. It ends when that one serves, or
+//! cannot: its standard error is a pipe to the foreground process, which shows what arrives there,
+//! and [`READY`] as the last byte says that it serves.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,8 +19,9 @@ pub fn is_in_background() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Leaves the foreground. `input` is what standard input held: the new process finds it there again. The exit
-/// code of the process in the foreground, once the other serves or has failed; `None` in the one that is to serve.
+/// Leaves the foreground. `input` is what standard input held: the new process finds it there
+/// again. The exit code of the process in the foreground, once the other serves or has failed;
+/// `None` in the one that is to serve.
 pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
     if is_in_background() {
         // Fails only where the process leads a session already, which is what is wanted.

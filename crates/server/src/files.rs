@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use net::SocketFile;
-use server::config::{ConfigStore, apply};
+use server::config::{ConfigStore, table};
 
 /// The file of the process id where the server runs in the background and `pidfile` does not say.
 const PIDFILE: &str = "/var/run/saker.pid";
@@ -20,16 +20,22 @@ pub struct Files {
 
 impl Files {
     /// The files that the options name.
-    pub fn of(store: &ConfigStore, in_background: bool) -> Self {
-        let text = store.text("pidfile");
-        let named = (!text.is_empty()).then(|| apply::path(text));
-        let named = named.map(|path| std::path::absolute(&path).unwrap_or(path));
-        let pid = named.or_else(|| in_background.then(|| Path::new(PIDFILE).to_owned()));
+    pub fn of(store: &ConfigStore) -> Self {
+        let named = table::process::PIDFILE.of(store);
+        let pid = (!named.as_os_str().is_empty())
+            .then(|| std::path::absolute(named).unwrap_or_else(|_| named.to_owned()));
         Self { pid, wrote_pid: false, unix_socket: None }
     }
 
-    /// Writes the process id, and takes over the file of the socket, once the server listens. A server without its
-    /// pidfile still serves.
+    /// The same for a server in the background, which has a file of the process id in any case.
+    pub fn in_background(store: &ConfigStore) -> Self {
+        let mut files = Self::of(store);
+        files.pid.get_or_insert_with(|| Path::new(PIDFILE).to_owned());
+        files
+    }
+
+    /// Writes the process id, and takes over the file of the socket, once the server listens. A
+    /// server without its pidfile still serves.
     pub fn begin(&mut self, unix_socket: Option<SocketFile>) {
         if let Some(path) = &self.pid {
             match fs::write(path, own_id()) {

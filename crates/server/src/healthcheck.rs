@@ -1,13 +1,15 @@
-//! `saker-server --healthcheck [FILE] [options]`: asks a running server whether it answers, for containers
-//! and supervisors that have no client at hand.
+//! `saker-server --healthcheck [FILE] [options]`: asks a running server whether it answers, for
+//! containers and supervisors that have no client at hand.
 //!
-//! File and options are those that the server runs with: they say where it listens. The password is that of
-//! the environment variable `REDISCLI_AUTH`, else `requirepass`. With a password the reply must be PONG;
-//! without one a server that asks for it is healthy as well, so that the check needs no secret.
+//! File and options are those that the server runs with: they say where it listens. The password is
+//! that of the environment variable `REDISCLI_AUTH`, else `requirepass`. With a password the reply
+//! must be PONG; without one a server that asks for it is healthy as well, so that the check needs
+//! no secret.
 //!
-//! Places are asked in order, loopback first: the next one when a place fails, or after [`NEXT_AFTER`] beside those
-//! that have not answered yet. One healthy answer is enough. Each place has a thread of its own, because connecting
-//! to a Unix socket and resolving a name have no limit in time; the process ends without waiting for them.
+//! Places are asked in order, loopback first: the next one when a place fails, or after
+//! [`NEXT_AFTER`] beside those that have not answered yet. One healthy answer is enough. Each place
+//! has a thread of its own, because connecting to a Unix socket and resolving a name have no limit
+//! in time; the process ends without waiting for them.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use server::config::{ConfigStore, apply};
+use server::config::{ConfigStore, apply, table};
 
 /// The flag, the first of the arguments.
 pub const FLAG: &[u8] = b"--healthcheck";
@@ -34,7 +36,7 @@ const REPLY_LEN_BYTES_MAX: u64 = 1024;
 /// Asks the server that runs with these options, and prints the result.
 pub fn run(store: &ConfigStore) -> ExitCode {
     let password = std::env::var_os("REDISCLI_AUTH").map(OsStringExt::into_vec);
-    let password = password.unwrap_or_else(|| store.text("requirepass").to_vec());
+    let password = password.unwrap_or_else(|| table::security::REQUIREPASS.of(store).to_vec());
     match check(places(store), &password, TIME_MAX) {
         Ok(()) => super::print("PONG"),
         Err(problem) => {
@@ -66,14 +68,14 @@ impl fmt::Display for Place {
 
 /// The places of the options, in the order in which they are asked.
 fn places(store: &ConfigStore) -> Vec<Place> {
-    let port = store.integer("port") as u16;
-    let words = if port == 0 { &[][..] } else { store.words("bind") };
+    let port = table::network::PORT.of(store);
+    let words = if port == 0 { &[][..] } else { table::network::BIND.of(store) };
     let mut words: Vec<&Vec<u8>> = words.iter().filter(|word| !word.is_empty()).collect();
     words.sort_by_key(|word| !literal(word).is_some_and(|ip| ip.is_loopback()));
     let mut places: Vec<Place> = words.into_iter().map(|word| Place::Tcp(word.clone(), port)).collect();
-    let socket = store.text("unixsocket");
-    if !socket.is_empty() {
-        places.push(Place::Unix(apply::path(store.text("dir")).join(apply::path(socket))));
+    let socket = table::network::UNIXSOCKET.of(store);
+    if !socket.as_os_str().is_empty() {
+        places.push(Place::Unix(table::persistence::DIR.of(store).join(socket)));
     }
     places
 }
@@ -177,8 +179,8 @@ fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether a line is the answer of a healthy server. The words for one that is not have no byte that a terminal
-/// would obey.
+/// Whether a line is the answer of a healthy server. The words for one that is not have no byte
+/// that a terminal would obey.
 fn judge(line: &[u8], password: &[u8]) -> Result<(), String> {
     match line.strip_suffix(b"\r\n") {
         Some(b"+PONG") => Ok(()),
@@ -240,7 +242,8 @@ mod tests {
     fn one_healthy_place_is_enough_and_the_whole_check_has_a_limit() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let path = folder.path().join("s");
-        // Nobody accepts: the connections of the kernel's queue get no answer, and once it is full connecting waits.
+        // Nobody accepts: the connections of the kernel's queue get no answer, and once it is full
+        // connecting waits.
         let _silent = UnixListener::bind(&path).expect("bound");
         let silent = Place::Unix(path.clone());
         let limit = Duration::from_millis(50);

@@ -12,6 +12,7 @@ use engine::shared::GateSlot;
 use engine::threads::Outbox;
 
 use crate::context::{ServerHost, SystemClock};
+use crate::process::{HugePages, set_huge_pages};
 use crate::shared::{Message, Shared};
 
 /// Between two rounds.
@@ -67,7 +68,7 @@ struct Housekeeper {
     idle: IdleTime,
     rates: [Vec<u64>; 5],
     rounds: u64,
-    huge_pages: bool,
+    huge_pages: HugePages,
 }
 
 impl Housekeeper {
@@ -77,7 +78,7 @@ impl Housekeeper {
             idle: IdleTime::new(),
             rates: Default::default(),
             rounds: 0,
-            huge_pages: false,
+            huge_pages: HugePages::Forbidden,
         }
     }
 
@@ -85,10 +86,11 @@ impl Housekeeper {
         self.rounds += 1;
         let used = structures::alloc::sample_peak();
         let limit = shared.engine.settings.get().maxmemory_bytes;
-        let huge_pages = used > HUGE_PAGES_BYTES_MIN && !engine::memory::is_tight(limit);
+        let may_be_huge = used > HUGE_PAGES_BYTES_MIN && !engine::memory::is_tight(limit);
+        let huge_pages = if may_be_huge { HugePages::Allowed } else { HugePages::Forbidden };
         if huge_pages != self.huge_pages {
             self.huge_pages = huge_pages;
-            crate::process::allow_huge_pages(huge_pages);
+            set_huge_pages(huge_pages);
         }
         if engine::evict::is_exceeded(&shared.engine) {
             // A full mailbox belongs to a thread that has turns anyhow.

@@ -11,11 +11,13 @@ use crate::config::apply::{BindAddress, StartOptions};
 use crate::shared::{Message, Shared};
 use crate::start_error::{Place, StartError};
 
-/// How often another port is tried when any will do and one address has it free but another has not.
+/// How often another port is tried when any will do and one address has it free but another has
+/// not.
 const ANY_PORT_ATTEMPTS: usize = 16;
 
-/// How long a taken address is tried: after a `kill -9` the kernel ends an io_uring, and with it the listening
-/// sockets, some 0.1 s later than the process, and a supervisor starts the next one at once.
+/// How long a taken address is tried: after a `kill -9` the kernel ends an io_uring, and with it
+/// the listening sockets, some 0.1 s later than the process, and a supervisor starts the next one
+/// at once.
 const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const TAKEN_PAUSE: Duration = Duration::from_millis(50);
@@ -58,9 +60,9 @@ pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, St
     }
 }
 
-/// Makes a running server listen on `addresses` at `port` (`None`: nowhere) instead of the TCP addresses it
-/// has; an address it has already stays as it is. Connections stay. An error leaves things as they were;
-/// one is that an address overlaps with one that is to go (`*` and 127.0.0.1).
+/// Makes a running server listen on `addresses` at `port` (`None`: nowhere) instead of the TCP
+/// addresses it has; an address it has already stays as it is. Connections stay. An error leaves
+/// things as they were; one is that an address overlaps with one that is to go (`*` and 127.0.0.1).
 pub fn listen_elsewhere(
     shared: &Shared,
     addresses: &[BindAddress],
@@ -140,24 +142,28 @@ pub fn is_missing(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn address(text: &str, optional: bool) -> BindAddress {
-        BindAddress { ip: text.parse().expect("an address"), optional }
+    fn address(text: &str) -> BindAddress {
+        BindAddress { ip: text.parse().expect("an address"), optional: false }
+    }
+
+    fn optional(text: &str) -> BindAddress {
+        BindAddress { optional: true, ..address(text) }
     }
 
     #[test]
     fn an_optional_address_may_be_missing() {
         // 192.0.2.0/24 is for documentation: no machine has it.
-        let addresses = [address("127.0.0.1", false), address("192.0.2.1", true)];
+        let addresses = [address("127.0.0.1"), optional("192.0.2.1")];
         let (listeners, port) = tcp(&addresses, 0, 16).expect("the loopback is there");
         assert_eq!(listeners.len(), 1);
         assert_ne!(port, 0);
-        let wanted = tcp(&[address("192.0.2.1", false)], 0, 16);
+        let wanted = tcp(&[address("192.0.2.1")], 0, 16);
         assert!(matches!(wanted, Err(StartError::Listen { .. })));
     }
 
     #[test]
     fn a_port_that_becomes_free_within_a_second_is_taken() {
-        let (taken, port) = tcp(&[address("127.0.0.1", false)], 0, 16).expect("a free port");
+        let (taken, port) = tcp(&[address("127.0.0.1")], 0, 16).expect("a free port");
         let attempts = std::cell::Cell::new(0);
         let taken = std::cell::RefCell::new(Some(taken));
         let found = patiently(|| {
@@ -165,14 +171,14 @@ mod tests {
             if attempts.get() == 3 {
                 taken.take();
             }
-            tcp(&[address("127.0.0.1", false)], port, 16)
+            tcp(&[address("127.0.0.1")], port, 16)
         });
         assert_eq!((found.expect("free").1, attempts.get()), (port, 3));
     }
 
     #[test]
     fn a_taken_port_is_refused() {
-        let addresses = [address("127.0.0.1", true)];
+        let addresses = [optional("127.0.0.1")];
         let (_taken, port) = tcp(&addresses, 0, 16).expect("a free port");
         assert!(matches!(tcp(&addresses, port, 16), Err(StartError::Listen { .. })));
     }

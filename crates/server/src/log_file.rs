@@ -1,9 +1,11 @@
-//! The log's file, found by its name at every line: after a rotation lines go to the file that has the name now.
+//! The log's file, found by its name at every line: after a rotation lines go to the file that has
+//! the name now.
 //!
-//! Redis opens and closes its log file for each line. Here it stays open, and a line costs a `stat` of the name
-//! beside its `write`. Where the name leads to another file, or to none, it is opened anew and created. While that
-//! fails (no folder, no permission, no space) lines are lost: the server goes on, and the log says how many were
-//! lost as soon as it can. Where only a part of a line could be written, the next one begins on a new line.
+//! Redis opens and closes its log file for each line. Here it stays open, and a line costs a `stat`
+//! of the name beside its `write`. Where the name leads to another file, or to none, it is opened
+//! anew and created. While that fails (no folder, no permission, no space) lines are lost: the
+//! server goes on, and the log says how many were lost as soon as it can. Where only a part of a
+//! line could be written, the next one begins on a new line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +13,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// A log file that follows its name. One lock, a leaf in the lock order, held while a line is written.
+/// A log file that follows its name. One lock, a leaf in the lock order, held while a line is
+/// written.
 #[derive(Debug)]
 pub struct LogFile {
     /// Absolute: the working folder may change.
@@ -34,8 +37,8 @@ struct Open {
 type Identity = (u64, u64);
 
 impl LogFile {
-    /// Opens or creates the file at `path`. `loss` writes the line, newline included, for a number of lines that
-    /// were lost.
+    /// Opens or creates the file at `path`. `loss` writes the line, newline included, for a number
+    /// of lines that were lost.
     pub fn open(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let open = Open { file: Some(open(&path)?), lost_lines: 0, torn: None };
@@ -91,8 +94,8 @@ impl LogFile {
     }
 }
 
-/// One call is one line. It always succeeds, as far as the caller is concerned: the loss of a line is dealt with
-/// here.
+/// One call is one line. It always succeeds, as far as the caller is concerned: the loss of a line
+/// is dealt with here.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.write_line(line);

@@ -1,4 +1,5 @@
-//! `saker-server`: reads the configuration, starts the server and runs it until a signal or SHUTDOWN.
+//! `saker-server`: reads the configuration, starts the server and runs it until a signal or
+//! SHUTDOWN.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
@@ -7,7 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use server::config::option::Acts;
-use server::config::{ConfigStore, Loaded, apply, load, table};
+use server::config::{ConfigStore, Loaded, load, table};
+use server::process::HugePages;
 use server::supervisor::Supervisor;
 use server::{Builder, Server, logging, process};
 
@@ -19,9 +21,9 @@ mod healthcheck;
 mod signals;
 
 fn main() -> ExitCode {
-    // Small servers stay small: the housekeeper allows huge pages once there is data to fill them. First of
-    // all, because what the allocator touches from here on would be of pages of 2 MiB.
-    process::allow_huge_pages(false);
+    // Small servers stay small: the housekeeper allows huge pages once there is data to fill them.
+    // First of all, because what the allocator touches from here on would be of pages of 2 MiB.
+    process::set_huge_pages(HugePages::Forbidden);
     let mut args: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
     let asks_for_health = args.first().is_some_and(|arg| arg == healthcheck::FLAG);
     if asks_for_health {
@@ -81,12 +83,13 @@ Examples:
         .to_owned()
 }
 
-/// Runs a server with these options until it is told to stop; `input` is what standard input held. An
-/// error is for people.
+/// Runs a server with these options until it is told to stop; `input` is what standard input held.
+/// An error is for people.
 fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
-    let supervisor = Supervisor::wanted(store.choice("supervised"));
+    let supervisor = Supervisor::wanted(table::process::SUPERVISED.of(&store));
     // Who starts a server to watch it wants it to stay.
-    let in_background = store.flag("daemonize") && !matches!(&supervisor, Ok(found) if found.is_there());
+    let in_background =
+        table::process::DAEMONIZE.of(&store) && !matches!(&supervisor, Ok(found) if found.is_there());
     if in_background && let Some(file) = store.unrepeatable_file() {
         return Err(format!(
             "cannot daemonize: {} cannot be read a second time, by the process in the background. Name a regular \
@@ -109,7 +112,7 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
     let signals = signals::take_over().map_err(|error| format!("cannot handle signals: {error}"))?;
     supervisor.loading();
     name_idle_options(&store);
-    let mut files = Files::of(&store, in_background);
+    let mut files = if in_background { Files::in_background(&store) } else { Files::of(&store) };
     process::load_code();
     let builder = Builder::from_config(store).supervised_by(supervisor.name());
     let server = builder.start().map_err(|error| error.to_string())?;
@@ -128,20 +131,21 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Begins the log, in the working folder of the configuration: a relative `logfile` is one there, as in Redis.
+/// Begins the log, in the working folder of the configuration: a relative `logfile` is one there,
+/// as in Redis.
 fn start_log(store: &ConfigStore) -> Result<(), String> {
-    let folder = apply::path(store.text("dir"));
-    std::env::set_current_dir(&folder)
+    let folder = table::persistence::DIR.of(store);
+    std::env::set_current_dir(folder)
         .map_err(|error| format!("Can't chdir to '{}' (option 'dir'): {error}", folder.display()))?;
-    let logfile = Some(store.text("logfile")).filter(|path| !path.is_empty()).map(apply::path);
-    logging::set_forms(store.choice("log-format"), store.choice("log-timestamp-format"));
-    logging::start(store.choice("loglevel"), logfile.as_deref()).map_err(|error| {
-        let path = logfile.unwrap_or_default();
-        format!("Can't open the log file '{}' (option 'logfile'): {error}", path.display())
-    })
+    let path = table::process::LOGFILE.of(store);
+    let logfile = (!path.as_os_str().is_empty()).then_some(path);
+    logging::set_forms(table::process::LOG_FORMAT.of(store), table::process::LOG_TIMESTAMP_FORMAT.of(store));
+    logging::start(table::process::LOGLEVEL.of(store), logfile)
+        .map_err(|error| format!("Can't open the log file '{}' (option 'logfile'): {error}", path.display()))
 }
 
-/// Shows why the server ends: in its log, and on standard error unless the log is on standard output already.
+/// Shows why the server ends: in its log, and on standard error unless the log is on standard
+/// output already.
 fn report(problem: &str) {
     tracing::error!("{problem}");
     if daemon::is_in_background() || !logging::shows_errors_on_stdout() {
@@ -158,13 +162,13 @@ fn say(line: &str) {
 fn name_idle_options(store: &ConfigStore) {
     let mut of_saving = Vec::new();
     for (id, option) in table::all() {
-        if let Acts::Accepted(why) = option.acts
-            && store.value(id) != store.default_of(id)
-        {
-            match why == table::NO_PERSISTENCE {
-                true => of_saving.push(option.name),
-                false => tracing::warn!("Option '{}' is set and does nothing: {why}", option.name),
-            }
+        if store.value(id) == store.default_of(id) {
+            continue;
+        }
+        match option.acts {
+            Acts::Now => {}
+            Acts::Accepted(why) => tracing::warn!("Option '{}' is set and does nothing: {why}", option.name),
+            Acts::AwaitsPersistence => of_saving.push(option.name),
         }
     }
     const IN_MEMORY: &str = "Data is in memory only and lost when the server ends: Saker cannot save it yet.";

@@ -79,15 +79,24 @@ pub fn resident_bytes() -> (u64, u64) {
     (all, all.saturating_sub(of_files))
 }
 
-/// Lets the kernel back this process with huge pages, or keeps it from that. Linux only; elsewhere and in
-/// containers that forbid it nothing changes.
-pub fn allow_huge_pages(allowed: bool) {
+/// Whether the kernel may back the memory of this process with huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// It may.
+    Allowed,
+    /// It may not.
+    Forbidden,
+}
+
+/// Allows or forbids huge pages for what the process touches from now on. Linux only; elsewhere, and
+/// in containers that forbid the choice, nothing changes.
+pub fn set_huge_pages(huge_pages: HugePages) {
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::thread::disable_transparent_huge_pages(!allowed) {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(huge_pages == HugePages::Forbidden) {
         tracing::debug!(%error, "the use of huge pages cannot be chosen");
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = allowed;
+    let _ = huge_pages;
 }
 
 /// Brings the program's code into memory, so that no request waits for a page of it: the first of each kind

@@ -1,8 +1,8 @@
 //! `supervised`: sends systemd or upstart what they wait for.
 //!
-//! systemd's protocol is a datagram of `NAME=value` lines to the Unix socket that `NOTIFY_SOCKET` names, where `@`
-//! stands for the zero byte of an abstract name (sd_notify(3)). It is written here with the standard library: the
-//! crate sd-notify 0.5 takes an abstract name for a path.
+//! systemd's protocol is a datagram of `NAME=value` lines to the Unix socket that `NOTIFY_SOCKET`
+//! names, where `@` stands for the zero byte of an abstract name (sd_notify(3)). It is written here
+//! with the standard library: the crate sd-notify 0.5 takes an abstract name for a path.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -31,28 +31,42 @@ pub enum Supervisor {
     Systemd(SocketAddr),
 }
 
+/// Which supervisor is to be notified: `supervised`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supervision {
+    /// Upstart.
+    Upstart,
+    /// systemd.
+    Systemd,
+    /// The one that has started this process, if any.
+    Auto,
+    /// None.
+    No,
+}
+
 impl Supervisor {
-    /// The supervisor for a word of `supervised`, by the environment. The error says why the requested supervisor
-    /// cannot be notified.
-    pub fn wanted(word: &str) -> Result<Self, String> {
-        Self::within(word, |name| std::env::var_os(name))
+    /// The supervisor that is wanted, by the environment. The error says why it cannot be notified.
+    pub fn wanted(supervision: Supervision) -> Result<Self, String> {
+        Self::within(supervision, |name| std::env::var_os(name))
     }
 
-    fn within(word: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+    fn within(supervision: Supervision, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let (job, socket) = (variable("UPSTART_JOB"), variable("NOTIFY_SOCKET"));
-        match (word, job, socket) {
-            ("upstart" | "auto", Some(_), _) => Ok(Self::Upstart),
-            ("upstart", None, _) => {
+        match (supervision, job, socket) {
+            (Supervision::Upstart | Supervision::Auto, Some(_), _) => Ok(Self::Upstart),
+            (Supervision::Upstart, None, _) => {
                 Err("upstart supervision requested, but UPSTART_JOB not found!".to_owned())
             }
-            ("systemd" | "auto", _, Some(socket)) => match address(&socket) {
+            (Supervision::Systemd | Supervision::Auto, _, Some(socket)) => match address(&socket) {
                 Ok(address) => Ok(Self::Systemd(address)),
                 Err(error) => {
                     Err(format!("systemd supervision error: NOTIFY_SOCKET={}: {error}", socket.display()))
                 }
             },
-            ("systemd", _, None) => Err("systemd supervision error: NOTIFY_SOCKET not found!".to_owned()),
-            _ => Ok(Self::None),
+            (Supervision::Systemd, _, None) => {
+                Err("systemd supervision error: NOTIFY_SOCKET not found!".to_owned())
+            }
+            (Supervision::Auto, None, None) | (Supervision::No, _, _) => Ok(Self::None),
         }
     }
 
@@ -141,36 +155,38 @@ mod tests {
 
     #[test]
     fn the_supervisor_is_the_one_asked_for_if_it_is_there() {
-        let check = |word: &str, job: Option<&str>, socket: Option<&str>, expected: Result<&str, &str>| {
-            let found = Supervisor::within(word, |name| match name {
+        use Supervision::{Auto, No, Systemd, Upstart};
+        type Expected<'a> = Result<&'a str, &'a str>;
+        let check = |wanted: Supervision, job: Option<&str>, socket: Option<&str>, expected: Expected<'_>| {
+            let found = Supervisor::within(wanted, |name| match name {
                 "UPSTART_JOB" => job.map(OsString::from),
                 "NOTIFY_SOCKET" => socket.map(OsString::from),
                 _ => None,
             });
             match (found, expected) {
-                (Ok(found), Ok(name)) => assert_eq!(found.name(), name, "{word}"),
-                (Err(reason), Err(words)) => assert!(reason.contains(words), "{word}: {reason}"),
-                (found, expected) => panic!("{word}: {found:?}, not {expected:?}"),
+                (Ok(found), Ok(name)) => assert_eq!(found.name(), name, "{wanted:?}"),
+                (Err(reason), Err(words)) => assert!(reason.contains(words), "{wanted:?}: {reason}"),
+                (found, expected) => panic!("{wanted:?}: {found:?}, not {expected:?}"),
             }
         };
-        check("no", Some("job"), Some("/run/s"), Ok("no"));
-        check("auto", None, None, Ok("no"));
-        check("auto", Some("job"), Some("/run/s"), Ok("upstart"));
-        check("auto", None, Some("/run/s"), Ok("systemd"));
-        check("systemd", Some("job"), Some("/run/s"), Ok("systemd"));
-        check("systemd", Some("job"), None, Err("NOTIFY_SOCKET not found!"));
-        check("upstart", Some("job"), Some("/run/s"), Ok("upstart"));
-        check("upstart", None, Some("/run/s"), Err("UPSTART_JOB not found!"));
-        check("systemd", None, Some("vsock:2:1234"), Err("NOTIFY_SOCKET=vsock:2:1234: neither a path"));
+        check(No, Some("job"), Some("/run/s"), Ok("no"));
+        check(Auto, None, None, Ok("no"));
+        check(Auto, Some("job"), Some("/run/s"), Ok("upstart"));
+        check(Auto, None, Some("/run/s"), Ok("systemd"));
+        check(Systemd, Some("job"), Some("/run/s"), Ok("systemd"));
+        check(Systemd, Some("job"), None, Err("NOTIFY_SOCKET not found!"));
+        check(Upstart, Some("job"), Some("/run/s"), Ok("upstart"));
+        check(Upstart, None, Some("/run/s"), Err("UPSTART_JOB not found!"));
+        check(Systemd, None, Some("vsock:2:1234"), Err("NOTIFY_SOCKET=vsock:2:1234: neither a path"));
         let long = "/".repeat(UNIX_PATH_LEN_MAX + 1);
-        check("systemd", None, Some(&long[1..]), Ok("systemd"));
+        check(Systemd, None, Some(&long[1..]), Ok("systemd"));
         let problem = format!("has {} bytes, at most {UNIX_PATH_LEN_MAX}", long.len());
-        check("systemd", None, Some(&long), Err(&problem));
+        check(Systemd, None, Some(&long), Err(&problem));
         #[cfg(target_os = "linux")]
         {
-            check("systemd", None, Some("@name"), Ok("systemd"));
-            check("systemd", None, Some(&long.replacen('/', "@", 1)), Ok("systemd"));
-            check("systemd", None, Some(&format!("@{long}")), Err(&problem));
+            check(Systemd, None, Some("@name"), Ok("systemd"));
+            check(Systemd, None, Some(&long.replacen('/', "@", 1)), Ok("systemd"));
+            check(Systemd, None, Some(&format!("@{long}")), Err(&problem));
         }
     }
 }

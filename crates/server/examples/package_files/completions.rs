@@ -1,23 +1,20 @@
 //! Completions of saker-server's command line for bash, zsh and fish.
 //!
-//! The server reads its options from the table and not with clap; a clap command that is made from the
-//! table gets clap's completions.
+//! The server reads its options from the table and not with clap; a clap command that is made from
+//! the table gets clap's completions.
 
 use std::io;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::{Shell, generate_to};
-use server::config::option::Opt;
+use server::config::option::{Names, Opt};
 use server::config::table;
 use server::config::value::Kind;
 
 use super::described;
 
 const PROGRAM: &str = "saker-server";
-/// Options whose value is a file or a folder.
-const FILES: &[&str] = &["aclfile", "logfile", "pidfile", "unixsocket"];
-const FOLDERS: &[&str] = &["dir", "tls-ca-cert-dir"];
 
 /// Writes the three files into `folder`.
 pub fn write(folder: &Path) -> io::Result<()> {
@@ -48,11 +45,11 @@ fn argument(option: &'static Opt) -> Arg {
     match option.kind {
         Kind::Flag => argument.value_parser(["yes", "no"]),
         Kind::Choice(words) => argument.value_parser(words.to_vec()),
-        _ if FOLDERS.contains(&option.name) => argument.value_hint(ValueHint::DirPath),
-        _ if FILES.contains(&option.name) || option.name.ends_with("-file") => {
-            argument.value_hint(ValueHint::FilePath)
-        }
-        _ => argument.value_hint(ValueHint::Other),
+        _ => argument.value_hint(match option.names {
+            Names::Nothing => ValueHint::Other,
+            Names::File => ValueHint::FilePath,
+            Names::Folder => ValueHint::DirPath,
+        }),
     }
 }
 

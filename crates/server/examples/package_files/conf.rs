@@ -1,9 +1,9 @@
 //! The annotated configuration file: every option, described, as a comment with its default; what a
 //! package sets is set.
 
-use server::config::option::Opt;
+use server::config::option::{DefaultValue, Opt};
+use server::config::rewrite;
 use server::config::table::{self, THEMES};
-use server::config::{ConfigStore, rewrite};
 
 use super::described;
 
@@ -13,10 +13,6 @@ const PACKAGED: &[(&str, &str)] = &[
     ("logfile", "/var/log/saker/saker-server.log"),
     ("pidfile", "/run/saker/saker-server.pid"),
 ];
-
-/// Options whose default is no useful example, and what is shown in its place.
-const EXAMPLES: &[(&str, &str)] =
-    &[("io-threads", "4"), ("unixsocket", "/run/saker/saker-server.sock"), ("unixsocketperm", "770")];
 
 /// Characters of a line.
 const WIDTH: usize = 100;
@@ -56,27 +52,24 @@ pub fn text() -> String {
 
 /// An option's description and its line.
 fn entry(option: &Opt) -> String {
-    let value_in = |table: &[(&str, &'static str)]| {
-        table.iter().find(|(name, _)| *name == option.name).map(|(_, value)| *value)
-    };
-    let (packaged, example) = (value_in(PACKAGED), value_in(EXAMPLES));
+    let packaged = PACKAGED.iter().find(|(name, _)| *name == option.name).map(|(_, value)| *value);
     let mut facts = described::summary(option);
     let values = described::values(option);
     if !values.is_empty() {
         facts.push_str(&format!(" Values: {values}."));
     }
-    if packaged.or(example).is_some() {
-        let default = match option.name {
-            "io-threads" => "the usable cores",
-            "dir" => "the folder that the server is started in",
-            _ => option.default,
+    if packaged.or(option.example).is_some() {
+        let default = match option.default {
+            DefaultValue::Fixed("") => "none",
+            DefaultValue::Fixed(text) => text,
+            DefaultValue::Computed { shown, .. } => shown,
         };
-        facts.push_str(&format!(" Default: {}.", if default.is_empty() { "none" } else { default }));
+        facts.push_str(&format!(" Default: {default}."));
     }
     facts.push(' ');
     facts.push_str(described::change(option));
     let mut entry = format!("\n{}", comment(&facts));
-    match packaged.or(example) {
+    match packaged.or(option.example) {
         Some(value) => {
             let sign = if packaged.is_some() { "" } else { "#" };
             entry.push_str(&format!("{sign}{} {value}\n", option.name));
@@ -88,8 +81,7 @@ fn entry(option: &Opt) -> String {
 
 /// The lines that set the default, as CONFIG REWRITE would write them.
 fn default_lines(option: &Opt) -> Vec<String> {
-    let id = table::known(option.name);
-    let lines = rewrite::lines(option.name, id, ConfigStore::new().default_of(id));
+    let lines = rewrite::lines(option.name, table::id_of(option), &option.default_value());
     lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 

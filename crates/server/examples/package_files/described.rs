@@ -1,6 +1,6 @@
 //! What there is to say about an option besides its summary, in words.
 
-use server::config::option::{Acts, Change, Opt};
+use server::config::option::{Change, Opt};
 use server::config::value::Kind;
 
 /// A part of a theme: options that act, or those that have no effect for the same reason.
@@ -12,13 +12,10 @@ pub struct Group {
 }
 
 /// A theme's options without the hidden ones: first those that act, then the others by reason.
-pub fn groups(options: &'static [Opt]) -> Vec<Group> {
+pub fn groups(options: &[&'static Opt]) -> Vec<Group> {
     let mut groups = vec![Group { idle: None, options: Vec::new() }];
-    for option in options.iter().filter(|option| !option.hidden) {
-        let idle = match option.acts {
-            Acts::Now => None,
-            Acts::Accepted(why) => Some(why),
-        };
+    for option in options.iter().copied().filter(|option| !option.hidden) {
+        let idle = option.idle_reason();
         match groups.iter_mut().find(|group| group.idle == idle) {
             Some(group) => group.options.push(option),
             None => groups.push(Group { idle, options: vec![option] }),

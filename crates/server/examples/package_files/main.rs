@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p server --example package_files -- conf FILE [--check]   packaging/saker.conf
-//! cargo run -p server --example package_files -- pages FOLDER          saker.conf.5 and the completions
+//! cargo run -p server --example package_files -- pages FOLDER          saker.conf.5, completions
 //! ```
 //! With `--check` nothing is written, and the exit status tells whether the file is up to date.
 
@@ -40,7 +40,8 @@ fn check(file: &str) -> io::Result<()> {
     Err(io::Error::other(format!("{file} is not what the options table says")))
 }
 
-/// Writes the manual page of the configuration file and the completions of the server into `folder`.
+/// Writes the manual page of the configuration file and the completions of the server into
+/// `folder`.
 fn pages(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join("saker.conf.5"), manual::page())?;

@@ -1,7 +1,7 @@
 //! saker.conf(5): the configuration file's syntax and its options.
 
 use roff::{Inline, Roff, bold, italic, roman};
-use server::config::option::Opt;
+use server::config::option::{DefaultValue, Opt};
 use server::config::table::THEMES;
 
 use super::described;
@@ -63,7 +63,11 @@ pub fn page() -> String {
 }
 
 fn entry(page: &mut Roff, option: &Opt) {
-    let default = if option.default.is_empty() { "\"\"" } else { option.default };
+    let default = match option.default {
+        DefaultValue::Fixed("") => roman("\"\""),
+        DefaultValue::Fixed(text) => roman(text),
+        DefaultValue::Computed { shown, .. } => italic(shown),
+    };
     let mut facts = vec![described::summary(option)];
     let values = described::values(option);
     if !values.is_empty() {
@@ -73,7 +77,7 @@ fn entry(page: &mut Roff, option: &Opt) {
         facts.push(format!("Also called {}.", option.aliases.join(", ")));
     }
     facts.push(described::change(option).to_owned());
-    tagged(page, [bold(option.name), roman(" "), roman(default)], &facts);
+    tagged(page, [bold(option.name), roman(" "), default], &facts);
 }
 
 /// A paragraph with a tag before it, each sentence group on a line of the source.

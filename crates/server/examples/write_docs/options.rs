@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use server::config::option::{Acts, Change, Opt};
+use server::config::option::{Change, DefaultValue, Opt};
 use server::config::table::{THEMES, Theme};
 use server::config::value::Kind;
 
@@ -23,8 +23,8 @@ pub fn page() -> String {
 
 fn theme_section(page: &mut String, theme: &Theme) {
     let _ = writeln!(page, "\n## {}", theme.title);
-    let shown = || theme.options.iter().filter(|option| !option.hidden);
-    let acting: Vec<&Opt> = shown().filter(|option| option.acts == Acts::Now).collect();
+    let shown = || theme.options.iter().copied().filter(|option| !option.hidden);
+    let acting: Vec<&Opt> = shown().filter(|option| option.idle_reason().is_none()).collect();
     if !acting.is_empty() {
         page.push_str("\n| option | default | values | what it does |\n|---|---|---|---|\n");
     }
@@ -42,10 +42,7 @@ fn theme_section(page: &mut String, theme: &Theme) {
             cell(option.summary)
         );
     }
-    let accepted = shown().filter_map(|option| match option.acts {
-        Acts::Accepted(why) => Some((option, why)),
-        Acts::Now => None,
-    });
+    let accepted = shown().filter_map(|option| option.idle_reason().map(|why| (option, why)));
     let accepted: Vec<(&Opt, &str)> = accepted.collect();
     if !accepted.is_empty() {
         page.push_str("\nWithout effect so far:\n\n");
@@ -70,8 +67,11 @@ fn names(option: &Opt) -> String {
 
 /// Two cells: the default, and what values there are.
 fn default_and_values(option: &Opt) -> String {
-    let default =
-        if option.default.is_empty() { String::new() } else { format!("`{}`", cell(option.default)) };
+    let default = match option.default {
+        DefaultValue::Fixed("") => String::new(),
+        DefaultValue::Fixed(text) => format!("`{}`", cell(text)),
+        DefaultValue::Computed { shown, .. } => cell(shown),
+    };
     let values = match option.kind {
         Kind::Flag => "`yes`, `no`".to_owned(),
         Kind::Integer { min, max } | Kind::Clamped { min, max } => range(min, max),

@@ -14,6 +14,7 @@ use engine::session::ReplyMode;
 use self::list::{CLIENT_KILL, CLIENT_LIST, describe};
 use self::pause::{CLIENT_PAUSE, CLIENT_UNBLOCK, CLIENT_UNPAUSE};
 use self::tracking::{CLIENT_CACHING, CLIENT_GETREDIR, CLIENT_TRACKING, CLIENT_TRACKINGINFO};
+use crate::config::table::replication;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
@@ -92,7 +93,7 @@ static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
 };
 /// CLIENT IMPORT-SOURCE ON|OFF: anything but OFF only while `import-mode` is on.
 fn client_import_source(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    if !args.is(2, "OFF") && !ctx.shared.config().flag("import-mode") {
+    if !args.is(2, "OFF") && !replication::IMPORT_MODE.of(&ctx.shared.config()) {
         return Err(CommandError::Line("ERR Server is not in import mode"));
     }
     ctx.session.info.import_source.store(switch(args)?, Relaxed);

@@ -1,6 +1,6 @@
 //! CONFIG: the options of the running server.
 
-use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -11,10 +11,12 @@ use engine::stats::Counter;
 use net::Address;
 
 use crate::commands::help;
-use crate::config::option::Acts;
+use crate::config::apply::PortZero;
+use crate::config::option::{FollowUp, OnChange, Opt, Prepare};
 use crate::config::rewrite::Added;
 use crate::config::store::{ConfigStore, Permission, SetError};
-use crate::config::table::OptId;
+use crate::config::table::{OptId, clients, persistence, process, security};
+use crate::config::value::Refusal;
 use crate::config::{apply, rewrite};
 use crate::context::Runner;
 use crate::context::ServerCtx;
@@ -93,41 +95,26 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     let mut changed = config.clone();
     let set = changed.set(&pairs, permission).map_err(set_error)?;
     let differs = |id: &&OptId| changed.value(**id) != config.value(**id);
-    let names: Vec<&'static str> = set.iter().filter(differs).map(|id| id.option().name).collect();
-    take_effect(ctx.shared, &names, &changed).map_err(|(name, reason)| refused(name.as_bytes(), &reason))?;
-    for option in set.iter().filter(differs).map(|id| id.option()) {
-        if let Acts::Accepted(why) = option.acts {
+    let options: Vec<&'static Opt> = set.iter().filter(differs).map(|id| id.option()).collect();
+    prepare(ctx.shared, &options, &changed).map_err(|(name, reason)| refused(name.as_bytes(), &reason))?;
+    for option in &options {
+        if let Some(why) = option.idle_reason() {
             tracing::warn!("Option '{}' was set and does nothing: {why}", option.name);
         }
     }
     ctx.shared.engine.settings.set(apply::settings(&changed));
     *config = changed;
     drop(config);
-    ctx.shared
-        .engine
-        .hot_keys
-        .windows
-        .configure(ctx.shared.engine.settings.get().key_sampling, Instant::now());
-    if names.iter().any(|name| matches!(*name, "maxmemory-clients" | "maxmemory")) {
-        let limit_bytes = ctx.shared.engine.settings.get().maxmemory_clients_bytes;
-        let outbox = &ctx.data.commit.outbox;
-        client_eviction::evict(&ctx.shared.engine, ctx.thread, outbox, limit_bytes);
-        ctx.shared.broadcast(|| Message::CountClients);
-    }
+    follow_up(ctx, &options);
     ctx.reply.ok();
     Ok(())
 }
 
 /// Whether this client may change protected options.
 fn permission(config: &ConfigStore, peer: &Address) -> Permission {
-    let local = match peer {
-        Address::Tcp(peer) => peer.ip().to_canonical().is_loopback(),
-        Address::Unix(_) => true,
-    };
-    match config.choice("enable-protected-configs") {
-        "yes" => Permission::Protected,
-        "local" if local => Permission::Protected,
-        _ => Permission::Plain,
+    match security::ENABLE_PROTECTED_CONFIGS.of(config).includes(peer) {
+        true => Permission::Protected,
+        false => Permission::Plain,
     }
 }
 
@@ -145,47 +132,93 @@ fn refused(name: &[u8], reason: &str) -> CommandError {
     CommandError::Text(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
-/// Does what the changed options `names` need beside new settings. An error says which option is to
+/// Does what changed options need before their new values hold. An error says which option is to
 /// blame, and that nothing is to change.
-fn take_effect(
+fn prepare(
     shared: &Shared,
-    names: &[&'static str],
+    changed: &[&'static Opt],
     new: &ConfigStore,
-) -> Result<(), (&'static str, Cow<'static, str>)> {
-    let has = |name: &str| names.contains(&name);
-    if has("maxclients") {
-        let wanted = new.integer("maxclients") as u64;
-        let possible = limits::raise_open_files(wanted, shared.engine.threads.len());
-        if possible < wanted {
-            let problem = "The operating system is not able to handle the specified number of clients";
-            return Err(("maxclients", format!("{problem}, try with {possible}").into()));
+) -> Result<(), (&'static str, Refusal)> {
+    let step = |option: &&'static Opt| match option.on_change {
+        OnChange::Prepare(step) => Some((step, option.name)),
+        OnChange::Nothing | OnChange::FollowUp(_) => None,
+    };
+    let mut steps: Vec<(Prepare, &'static str)> = changed.iter().filter_map(step).collect();
+    // Stable: of several options that need the same, the first that the client named is to blame.
+    steps.sort_by_key(|(step, _)| step.order());
+    steps.dedup_by_key(|(step, _)| step.order());
+    steps.into_iter().try_for_each(|(step, name)| take_step(shared, step, new).map_err(|why| (name, why)))
+}
+
+/// Does one thing that the new values `new` need.
+fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Refusal> {
+    match step {
+        Prepare::OpenFiles => fit_open_files(shared, clients::MAXCLIENTS.of(new) as u64),
+        Prepare::ListenOnPort => {
+            listen_as_configured(shared, new, "Unable to listen on this port. Check server logs.")
+        }
+        Prepare::ListenOnAddresses => {
+            listen_as_configured(shared, new, "Failed to bind to specified addresses.")
+        }
+        Prepare::WorkingFolder => {
+            std::env::set_current_dir(persistence::DIR.of(new)).map_err(|error| error.to_string().into())
+        }
+        Prepare::LogLevel => {
+            logging::set_level(process::LOGLEVEL.of(new));
+            Ok(())
+        }
+        Prepare::LogForm => {
+            logging::set_forms(process::LOG_FORMAT.of(new), process::LOG_TIMESTAMP_FORMAT.of(new));
+            Ok(())
         }
     }
-    if let Some(&name) = names.iter().find(|&&name| name == "port" || name == "bind") {
-        let refusal = match name {
-            "port" => "Unable to listen on this port. Check server logs.",
-            _ => "Failed to bind to specified addresses.",
-        };
-        listen_as_configured(shared, new).map_err(|reason| {
-            tracing::warn!("Listening elsewhere failed: {reason}");
-            (name, refusal.into())
-        })?;
+}
+
+/// Does what changed options need once their new values hold.
+fn follow_up(ctx: &ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
+    let step = |option: &&'static Opt| match option.on_change {
+        OnChange::FollowUp(step) => Some(step),
+        OnChange::Nothing | OnChange::Prepare(_) => None,
+    };
+    let settings = ctx.shared.engine.settings.get();
+    for step in changed.iter().filter_map(step).collect::<BTreeSet<_>>() {
+        match step {
+            FollowUp::HotKeyWindows => {
+                ctx.shared.engine.hot_keys.windows.configure(settings.key_sampling, Instant::now());
+            }
+            FollowUp::ClientMemory => {
+                client_eviction::evict(
+                    &ctx.shared.engine,
+                    ctx.thread,
+                    &ctx.data.commit.outbox,
+                    settings.maxmemory_clients_bytes,
+                );
+                ctx.shared.broadcast(|| Message::CountClients);
+            }
+        }
     }
-    if has("dir") {
-        let folder = apply::path(new.text("dir"));
-        std::env::set_current_dir(folder).map_err(|error| ("dir", error.to_string().into()))?;
-    }
-    if has("loglevel") {
-        logging::set_level(new.choice("loglevel"));
-    }
-    if has("log-format") || has("log-timestamp-format") {
-        logging::set_forms(new.choice("log-format"), new.choice("log-timestamp-format"));
+}
+
+/// Raises the limit of open files for so many clients.
+fn fit_open_files(shared: &Shared, wanted: u64) -> Result<(), Refusal> {
+    let possible = limits::raise_open_files(wanted, shared.engine.threads.len());
+    if possible < wanted {
+        let problem = "The operating system is not able to handle the specified number of clients";
+        return Err(format!("{problem}, try with {possible}").into());
     }
     Ok(())
 }
 
-fn listen_as_configured(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
-    let start = apply::start_options(config, false).map_err(|error| match error {
+/// Listens where the options say. An error is `refusal`, and its cause in the log.
+fn listen_as_configured(shared: &Shared, config: &ConfigStore, refusal: &'static str) -> Result<(), Refusal> {
+    try_listen(shared, config).map_err(|reason| {
+        tracing::warn!("Listening elsewhere failed: {reason}");
+        refusal.into()
+    })
+}
+
+fn try_listen(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
+    let start = apply::start_options(config, PortZero::NoTcp).map_err(|error| match error {
         StartError::NoAddress { address, .. } => format!("{address} is no address"),
         other => other.to_string(),
     })?;
@@ -234,7 +267,8 @@ static CONFIG_REWRITE: Command<Runner> = Command {
     run: Runner::Server(config_rewrite),
     ..Command::DEFAULT
 };
-/// CONFIG REWRITE. Writes a file on the I/O thread: it is an operator's rare wish, and a few kilobytes.
+/// CONFIG REWRITE. Writes a file on the I/O thread: it is an operator's rare wish, and a few
+/// kilobytes.
 fn config_rewrite(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     rewrite_file(ctx, Added::Changed)
 }

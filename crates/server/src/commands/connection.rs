@@ -8,6 +8,7 @@ use engine::client::ClientNames;
 use engine::session::{Flow, ReplyMode, User};
 use resp::Protocol;
 
+use crate::config::table::network;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
@@ -148,7 +149,7 @@ fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
     }
     switch_protocol(ctx, protocol);
     ctx.reply.set_protocol(protocol);
-    let zone = ctx.shared.config().text("availability-zone").to_vec();
+    let zone = network::AVAILABILITY_ZONE.of(&ctx.shared.config()).to_vec();
     ctx.reply.map(if zone.is_empty() { 7 } else { 8 });
     ctx.reply.bulk(b"server");
     ctx.reply.bulk(b"redis");

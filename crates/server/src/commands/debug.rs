@@ -11,13 +11,13 @@ use ::commands::{Args, CommandError};
 use keyspace::key::SHARD_COUNT;
 use keyspace::string::{encoding_name, stored};
 use keyspace::{Access, Key, KeyEntry, ListView, Object};
-use net::Address;
 use resp::Protocol;
 use stdx::glob::glob_match;
 use stdx::memory_size::parse_memory;
 use structures::entry::View;
 
 use crate::config::rewrite::Added;
+use crate::config::table::security;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
@@ -125,14 +125,7 @@ const REFUSED: &str = "ERR refused: no request may end or damage this server. SH
 
 /// Whether `enable-debug-command` lets this client in.
 fn is_permitted(ctx: &ServerCtx<'_, '_, '_>) -> bool {
-    match ctx.shared.config().choice("enable-debug-command") {
-        "yes" => true,
-        "local" => match &ctx.session.info.peer {
-            Address::Unix(_) => true,
-            Address::Tcp(peer) => peer.ip().to_canonical().is_loopback(),
-        },
-        _ => false,
-    }
+    security::ENABLE_DEBUG_COMMAND.of(&ctx.shared.config()).includes(&ctx.session.info.peer)
 }
 
 /// An integer as C's `atoi` sees one: 0 for what is none.

@@ -19,7 +19,7 @@
 //! ([`Connections`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,9 @@ use ::commands::{Args, CommandError, EventClass};
 use engine::call::DataAccess;
 use keyspace::{Key, KeyEntry};
 use persist::dump;
+use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::config::table::network;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
@@ -79,7 +81,8 @@ static MIGRATE: Command<Runner> = Command {
 /// MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password] [KEYS key ...]:
 /// OK, or NOKEY when none of the keys is there. After an error those keys are gone that the target took.
 fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let order = Order::parse(args)?;
+    let source = network::BIND_SOURCE_ADDR.of(&ctx.shared.config()).to_vec();
+    let order = Order::parse(args, source)?;
     let (shared, db) = (ctx.shared, ctx.session.db);
     let mut parcels: Vec<Parcel<'_>> =
         order.keys.clone().filter_map(|at| Parcel::pack(&mut ctx.data, db, args.key(at))).collect();
@@ -121,18 +124,21 @@ struct Order<'a> {
     keys: std::ops::Range<usize>,
 }
 
-/// Where a connection goes.
+/// Where a connection goes, and where from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     host: String,
     port: u16,
+    /// `bind-source-addr`.
+    source: Vec<u8>,
 }
 
 /// Where no timeout is given that makes sense.
 const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
 impl<'a> Order<'a> {
-    fn parse(args: &Args<'a>) -> Result<Self, CommandError> {
+    /// Reads the arguments; connections will come from `source`.
+    fn parse(args: &Args<'a>, source: Vec<u8>) -> Result<Self, CommandError> {
         let (mut copy, mut replace, mut credentials, mut keys) = (false, false, None, 3..4);
         let mut at = 6;
         while at < args.len() {
@@ -163,8 +169,8 @@ impl<'a> Order<'a> {
         let timeout_ms = u64::try_from(timeout_ms).ok().filter(|&ms| ms > 0).unwrap_or(TIMEOUT_MS_DEFAULT);
         let port = stdx::number::parse_i64(args.get(2)).and_then(|port| u16::try_from(port).ok());
         // A port that is none cannot be connected to, as 0.
-        let target =
-            Target { host: String::from_utf8_lossy(args.get(1)).into_owned(), port: port.unwrap_or(0) };
+        let host = String::from_utf8_lossy(args.get(1)).into_owned();
+        let target = Target { host, port: port.unwrap_or(0), source };
         let timeout = Duration::from_millis(timeout_ms);
         Ok(Self { target, db, timeout, copy, replace, credentials, keys })
     }
@@ -425,7 +431,9 @@ impl Link {
 fn connect(target: &Target, timeout: Duration) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in (&*target.host, target.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        bind_source(&socket, &target.source, address);
+        match socket.connect_timeout(&address.into(), timeout).map(|()| TcpStream::from(socket)) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
@@ -434,6 +442,20 @@ fn connect(target: &Target, timeout: Duration) -> io::Result<TcpStream> {
         }
     }
     Err(failure)
+}
+
+/// Makes a connection to `address` come from `source`. Where that is impossible the system chooses an
+/// address, as it does for the outgoing connections of Redis.
+fn bind_source(socket: &Socket, source: &[u8], address: SocketAddr) {
+    let Some(source) = std::str::from_utf8(source).ok().filter(|source| !source.is_empty()) else { return };
+    let mut found = (source, 0).to_socket_addrs().into_iter().flatten();
+    let Some(local) = found.find(|local| local.is_ipv4() == address.is_ipv4()) else {
+        tracing::debug!("bind-source-addr {source} has no address of the family of {address}");
+        return;
+    };
+    if let Err(error) = socket.bind(&local.into()) {
+        tracing::warn!("A connection to {address} cannot come from bind-source-addr {source}: {error}");
+    }
 }
 
 fn append_request(out: &mut Vec<u8>, words: &[&[u8]]) {

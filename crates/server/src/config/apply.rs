@@ -1,8 +1,7 @@
-//! From the values of options to what acts: [`Settings`] for a running server, [`StartOptions`] for one
-//! that starts.
+//! From the values of options to what acts: [`Settings`] for a running server, [`StartOptions`] for
+//! one that starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,9 +13,10 @@ use engine::stats::hot_keys::Sampling;
 use net::BackendChoice;
 use stdx::number::parse_i64;
 
+use super::choices::VersionCheck;
+use super::handle::{Choice, Handle};
 use super::store::ConfigStore;
-use super::table;
-use super::value::Value;
+use super::table::{clients, diagnostics, memory, network, persistence, replication, security, values};
 use crate::start_error::StartError;
 
 /// What is decided when a server starts.
@@ -78,134 +78,129 @@ pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, NoAddress> 
     Ok(addresses)
 }
 
-/// What a server starts with. `any_port` makes port 0 mean "any" instead of "none".
-pub fn start_options(store: &ConfigStore, any_port: bool) -> Result<StartOptions, StartError> {
-    let addresses = |option: &'static str| {
-        let failed = |NoAddress(address)| StartError::NoAddress { option, address };
-        bind_addresses(store.words(option)).map_err(failed)
-    };
-    let port = store.integer("port") as u16;
-    let socket = store.text("unixsocket");
-    let mode = Some(store.octal("unixsocketperm")).filter(|&bits| bits != 0);
-    Ok(StartOptions {
-        port: (port != 0 || any_port).then_some(port),
-        addresses: addresses("bind")?,
-        metrics_port: Some(store.integer("metrics-port") as u16).filter(|&port| port != 0),
-        metrics_addresses: addresses("metrics-bind")?,
-        unix_socket: (!socket.is_empty()).then(|| (path(socket), mode)),
-        tcp_backlog: store.integer("tcp-backlog") as u32,
-        io_threads: store.integer("io-threads") as usize,
-        backend: match store.choice("io-backend") {
-            "io_uring" => BackendChoice::IoUring,
-            "epoll" => BackendChoice::Epoll,
-            _ => BackendChoice::Auto,
-        },
-        databases: store.integer("databases") as usize,
-    })
+/// What port 0 means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PortZero {
+    /// No TCP.
+    #[default]
+    NoTcp,
+    /// Any free port.
+    AnyPort,
 }
 
-/// A path from the bytes of an option.
-pub fn path(bytes: &[u8]) -> PathBuf {
-    std::ffi::OsString::from_vec(bytes.to_vec()).into()
+/// What a server starts with.
+pub fn start_options(store: &ConfigStore, port_zero: PortZero) -> Result<StartOptions, StartError> {
+    let addresses = |option: &'static Handle<[Vec<u8>]>| {
+        let failed = |NoAddress(address)| StartError::NoAddress { option: option.opt.name, address };
+        bind_addresses(option.of(store)).map_err(failed)
+    };
+    let port = Some(network::PORT.of(store));
+    let socket = network::UNIXSOCKET.of(store);
+    let mode = Some(network::UNIXSOCKETPERM.of(store)).filter(|&bits| bits != 0);
+    Ok(StartOptions {
+        port: port.filter(|&port| port != 0 || port_zero == PortZero::AnyPort),
+        addresses: addresses(&network::BIND)?,
+        metrics_port: Some(network::METRICS_PORT.of(store)).filter(|&port| port != 0),
+        metrics_addresses: addresses(&network::METRICS_BIND)?,
+        unix_socket: (!socket.as_os_str().is_empty()).then(|| (socket.to_owned(), mode)),
+        tcp_backlog: network::TCP_BACKLOG.of(store),
+        io_threads: network::IO_THREADS.of(store),
+        backend: network::IO_BACKEND.of(store),
+        databases: network::DATABASES.of(store),
+    })
 }
 
 /// The values that act in a running server.
 pub fn settings(store: &ConfigStore) -> Settings {
-    let size = |name: &str| usize::try_from(store.integer(name)).unwrap_or(usize::MAX);
-    let bytes = |name: &str| usize::try_from(store.memory(name)).unwrap_or(usize::MAX);
-    let small = |name: &str| u32::try_from(store.integer(name)).unwrap_or(u32::MAX);
-    let limits = ValueLimits {
-        string_len_bytes_max: store.memory("proto-max-bulk-len"),
-        list_max_listpack_size: store.integer("list-max-listpack-size"),
-        // No option: DEBUG sets it, and `SharedSettings` keeps it.
-        list_plain_len_min: u32::MAX,
-        list_compress_depth: store.integer("list-compress-depth"),
-        hash_max_listpack_entries: size("hash-max-listpack-entries"),
-        hash_max_listpack_value: bytes("hash-max-listpack-value"),
-        set_max_intset_entries: size("set-max-intset-entries"),
-        set_max_listpack_entries: size("set-max-listpack-entries"),
-        set_max_listpack_value: size("set-max-listpack-value"),
-        zset_max_listpack_entries: size("zset-max-listpack-entries"),
-        zset_max_listpack_value: bytes("zset-max-listpack-value"),
-        stream_node_max_bytes: bytes("stream-node-max-bytes"),
-        stream_node_max_entries: size("stream-node-max-entries"),
-        shares_integers: store.memory("maxmemory") == 0
-            || !["-lru", "-lfu"].iter().any(|end| store.choice("maxmemory-policy").ends_with(end)),
-        compresses_dumps: store.flag("rdbcompression"),
-        takes_unknown_dumps: store.choice("rdb-version-check") == "relaxed",
-        hll_sparse_max_bytes: bytes("hll-sparse-max-bytes"),
-    };
+    let policy = memory::MAXMEMORY_POLICY.of(store);
+    let maxmemory_bytes = memory::MAXMEMORY.of(store);
+    let output_limits = clients::CLIENT_OUTPUT_BUFFER_LIMIT.of(store);
     Settings {
-        limits,
-        requirepass: store.text("requirepass").to_vec(),
-        maxclients: size("maxclients"),
-        timeout_s: store.integer("timeout") as u64,
-        tcp_keepalive_s: store.integer("tcp-keepalive") as u64,
-        protected_mode: store.flag("protected-mode"),
-        maxmemory_bytes: store.memory("maxmemory"),
-        maxmemory_policy: store.choice("maxmemory-policy"),
-        lfu: store.choice("maxmemory-policy").ends_with("-lfu"),
-        eviction: keyspace::Policy::named(store.choice("maxmemory-policy"))
-            .filter(|_| !store.flag("import-mode")),
-        maxmemory_samples: size("maxmemory-samples"),
-        eviction_time: engine::memory::time_limit(small("maxmemory-eviction-tenacity")),
-        lfu_log_factor: small("lfu-log-factor"),
-        lfu_decay_minutes: small("lfu-decay-time"),
-        query_buffer_bytes_max: store.memory("client-query-buffer-limit"),
-        maxmemory_clients_bytes: clients_limit(store),
-        output_limit: output_limit(store.words("client-output-buffer-limit"), 0),
-        monitor_output_limit: output_limit(store.words("client-output-buffer-limit"), 1),
-        pubsub_output_limit: output_limit(store.words("client-output-buffer-limit"), 2),
-        notifications: Notifications::parse(store.text("notify-keyspace-events")),
-        tracking_keys_max: match store.integer("tracking-table-max-keys") {
+        limits: value_limits(store),
+        requirepass: security::REQUIREPASS.of(store).to_vec(),
+        maxclients: clients::MAXCLIENTS.of(store),
+        timeout_s: clients::TIMEOUT.of(store),
+        tcp_keepalive_s: network::TCP_KEEPALIVE.of(store),
+        protected_mode: security::PROTECTED_MODE.of(store),
+        maxmemory_bytes,
+        maxmemory_policy: policy.word(),
+        lfu: policy.is_lfu(),
+        eviction: keyspace::Policy::named(policy.word()).filter(|_| !replication::IMPORT_MODE.of(store)),
+        maxmemory_samples: memory::MAXMEMORY_SAMPLES.of(store),
+        eviction_time: engine::memory::time_limit(memory::MAXMEMORY_EVICTION_TENACITY.of(store)),
+        lfu_log_factor: memory::LFU_LOG_FACTOR.of(store),
+        lfu_decay_minutes: memory::LFU_DECAY_TIME.of(store),
+        query_buffer_bytes_max: clients::CLIENT_QUERY_BUFFER_LIMIT.of(store),
+        maxmemory_clients_bytes: clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes),
+        output_limit: output_limit(output_limits, 0),
+        monitor_output_limit: output_limit(output_limits, 1),
+        pubsub_output_limit: output_limit(output_limits, 2),
+        notifications: Notifications::parse(memory::NOTIFY_KEYSPACE_EVENTS.of(store)),
+        tracking_keys_max: match clients::TRACKING_TABLE_MAX_KEYS.of(store) {
             0 => usize::MAX,
-            keys => usize::try_from(keys).unwrap_or(usize::MAX),
+            keys => keys,
         },
-        turn_budget: Duration::from_micros(store.integer("turn-budget-us") as u64),
-        import_mode: store.flag("import-mode"),
-        active_expire_effort: small("active-expire-effort"),
+        turn_budget: Duration::from_micros(network::TURN_BUDGET_US.of(store)),
+        import_mode: replication::IMPORT_MODE.of(store),
+        active_expire_effort: memory::ACTIVE_EXPIRE_EFFORT.of(store),
         thresholds: thresholds(store),
         key_sampling: Sampling {
-            shown: size("hotkeys-top-k"),
-            percent: small("hotkeys-sampling-percentage"),
-            window: Duration::from_secs(store.integer("hotkeys-window-seconds") as u64),
+            shown: diagnostics::HOTKEYS_TOP_K.of(store),
+            percent: diagnostics::HOTKEYS_SAMPLING_PERCENTAGE.of(store),
+            window: Duration::from_secs(diagnostics::HOTKEYS_WINDOW_SECONDS.of(store)),
         },
-        hz: small("hz"),
+        hz: diagnostics::HZ.of(store),
+    }
+}
+
+/// Thresholds and sizes of values.
+fn value_limits(store: &ConfigStore) -> ValueLimits {
+    let policy = memory::MAXMEMORY_POLICY.of(store);
+    ValueLimits {
+        string_len_bytes_max: clients::PROTO_MAX_BULK_LEN.of(store),
+        list_max_listpack_size: values::LIST_MAX_LISTPACK_SIZE.of(store),
+        // No option: DEBUG sets it, and `SharedSettings` keeps it.
+        list_plain_len_min: u32::MAX,
+        list_compress_depth: values::LIST_COMPRESS_DEPTH.of(store),
+        hash_max_listpack_entries: values::HASH_MAX_LISTPACK_ENTRIES.of(store),
+        hash_max_listpack_value: values::HASH_MAX_LISTPACK_VALUE.of(store),
+        set_max_intset_entries: values::SET_MAX_INTSET_ENTRIES.of(store),
+        set_max_listpack_entries: values::SET_MAX_LISTPACK_ENTRIES.of(store),
+        set_max_listpack_value: values::SET_MAX_LISTPACK_VALUE.of(store),
+        zset_max_listpack_entries: values::ZSET_MAX_LISTPACK_ENTRIES.of(store),
+        zset_max_listpack_value: values::ZSET_MAX_LISTPACK_VALUE.of(store),
+        stream_node_max_bytes: values::STREAM_NODE_MAX_BYTES.of(store),
+        stream_node_max_entries: values::STREAM_NODE_MAX_ENTRIES.of(store),
+        // As in Redis, where a shared object cannot hold the access time or frequency of one key.
+        shares_integers: memory::MAXMEMORY.of(store) == 0 || !(policy.is_lru() || policy.is_lfu()),
+        compresses_dumps: persistence::RDBCOMPRESSION.of(store),
+        takes_unknown_dumps: persistence::RDB_VERSION_CHECK.of(store) == VersionCheck::Relaxed,
+        hll_sparse_max_bytes: values::HLL_SPARSE_MAX_BYTES.of(store),
     }
 }
 
 /// What makes a command notable; a negative threshold turns its log off.
 fn thresholds(store: &ConfigStore) -> Thresholds {
-    let from = |name: &str, unit: u64| {
-        u64::try_from(store.integer(name)).map_or(u64::MAX, |value| value.saturating_mul(unit))
+    let from = |option: &Handle<i64>, unit: u64| {
+        u64::try_from(option.of(store)).map_or(u64::MAX, |value| value.saturating_mul(unit))
     };
-    let len = |name: &str| usize::try_from(store.integer(name)).unwrap_or(usize::MAX);
-    let latency_ms = store.integer("latency-monitor-threshold") as u64;
-    let slow_nanos = from("slowlog-log-slower-than", 1000);
+    let latency_ms = diagnostics::LATENCY_MONITOR_THRESHOLD.of(store);
+    let slow_nanos = from(&diagnostics::SLOWLOG_LOG_SLOWER_THAN, 1000);
     let spike_nanos = if latency_ms == 0 { u64::MAX } else { latency_ms.saturating_mul(1_000_000) };
     Thresholds {
         latency_ms,
         noted_nanos: slow_nanos.min(spike_nanos),
         from: [
             slow_nanos,
-            from("commandlog-request-larger-than", 1),
-            from("commandlog-reply-larger-than", 1),
+            from(&diagnostics::COMMANDLOG_REQUEST_LARGER_THAN, 1),
+            from(&diagnostics::COMMANDLOG_REPLY_LARGER_THAN, 1),
         ],
         len_max: [
-            len("slowlog-max-len"),
-            len("commandlog-large-request-max-len"),
-            len("commandlog-large-reply-max-len"),
+            diagnostics::SLOWLOG_MAX_LEN.of(store),
+            diagnostics::COMMANDLOG_LARGE_REQUEST_MAX_LEN.of(store),
+            diagnostics::COMMANDLOG_LARGE_REPLY_MAX_LEN.of(store),
         ],
-        histograms: store.flag("latency-tracking"),
-    }
-}
-
-/// `maxmemory-clients` in bytes: a percentage is one of `maxmemory`.
-fn clients_limit(store: &ConfigStore) -> u64 {
-    match store.value(table::known("maxmemory-clients")) {
-        Value::Memory(bytes) => *bytes,
-        Value::Percent(percent) => store.memory("maxmemory") / 100 * u64::from(*percent),
-        other => unreachable!("a memory size or a percentage, not {other:?}"),
+        histograms: diagnostics::LATENCY_TRACKING.of(store),
     }
 }
 
@@ -259,9 +254,9 @@ mod tests {
         assert!(settings.lfu);
         let limit = OutputLimit { hard_bytes: 1 << 20, soft_bytes: 1 << 10, soft_seconds: 9 };
         assert_eq!(settings.output_limit, limit);
-        let start = start_options(&store, false).expect("addresses");
+        let start = start_options(&store, PortZero::NoTcp).expect("addresses");
         assert_eq!(start.unix_socket, Some(("a.sock".into(), Some(0o700))));
         assert_eq!(start.port, None);
-        assert_eq!(start_options(&store, true).expect("addresses").port, Some(0));
+        assert_eq!(start_options(&store, PortZero::AnyPort).expect("addresses").port, Some(0));
     }
 }

@@ -1,16 +1,16 @@
 //! From a program's arguments to its options: `saker-server [FILE] [--name value ...] [-]`.
 //!
-//! Later lines win: the file, then standard input, then the command line. `include` reads another file
-//! in its place; its name may hold wildcards.
+//! Later lines win: the file, then standard input, then the command line. `include` reads another
+//! file in its place; its name may hold wildcards.
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use stdx::glob::glob_match;
 use stdx::quoted::split_quoted;
 
-use super::apply::path;
 use super::parse::{ConfigError, Directive, Place, parse_config, parse_line};
 use super::rewrite::quoted;
 use super::store::ConfigStore;
@@ -86,6 +86,11 @@ fn reason(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
+/// The path that bytes name.
+fn path(bytes: &[u8]) -> PathBuf {
+    std::ffi::OsString::from_vec(bytes.to_vec()).into()
+}
+
 /// Reads the options that `args` (without the program's name) ask for; `input` is standard input.
 pub fn load(args: &[Vec<u8>], input: &mut dyn Read) -> Result<Loaded, LoadError> {
     match args {
@@ -147,9 +152,10 @@ fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadE
     Ok(())
 }
 
-/// The lines of a configuration file that a command line stands for, by Redis' rules: an argument that begins
-/// with `--` begins a line, unless the one before was a name that still wants its first value. Name and value
-/// may be one argument (`"--port 7000"`). `--save` without a value means no save points.
+/// The lines of a configuration file that a command line stands for, by Redis' rules: an argument
+/// that begins with `--` begins a line, unless the one before was a name that still wants its first
+/// value. Name and value may be one argument (`"--port 7000"`). `--save` without a value means no
+/// save points.
 fn argument_lines(args: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     let mut wants_value = false;
@@ -193,8 +199,8 @@ fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), L
     load_text(store, &text, depth)
 }
 
-/// Whether a file cannot be read again by another process: a pipe, or a name such as /dev/stdin, which means
-/// another file there.
+/// Whether a file cannot be read again by another process: a pipe, or a name such as /dev/stdin,
+/// which means another file there.
 fn is_unrepeatable(file: &Path) -> bool {
     file.starts_with("/dev") || file.starts_with("/proc") || !file.is_file()
 }
@@ -203,8 +209,8 @@ fn load_text(store: &mut ConfigStore, text: &[u8], depth: usize) -> Result<(), L
     parse_config(text)?.iter().try_for_each(|directive| load_directive(store, directive, depth))
 }
 
-/// Directives of Redis that are no options, and why they are refused: to pass over them would leave a
-/// server less guarded than its configuration says.
+/// Directives of Redis that are no options, and why they are refused: to pass over them would leave
+/// a server less guarded than its configuration says.
 const REFUSED: &[(&[u8], &str)] = &[
     (b"user", "users are not supported so far; 'requirepass' sets the password of the user 'default'"),
     (b"loadmodule", "modules are not supported"),
@@ -244,8 +250,8 @@ fn unknown_hint(name: &[u8]) -> Option<String> {
     Some(hint)
 }
 
-/// The files that an `include` names, in the order of their names; without wildcards the file itself,
-/// there or not.
+/// The files that an `include` names, in the order of their names; without wildcards the file
+/// itself, there or not.
 fn included(pattern: &[u8]) -> Vec<PathBuf> {
     let is_wild = |part: &[u8]| part.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
     if !is_wild(pattern) {
@@ -253,17 +259,21 @@ fn included(pattern: &[u8]) -> Vec<PathBuf> {
     }
     let mut found = vec![if pattern.starts_with(b"/") { PathBuf::from("/") } else { PathBuf::new() }];
     for part in pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
-        found = found.into_iter().flat_map(|folder| matching(&folder, part, is_wild(part))).collect();
+        let step = if is_wild(part) { matching } else { named };
+        found = found.into_iter().flat_map(|folder| step(&folder, part)).collect();
     }
     found.sort();
     found
 }
 
-/// What of `folder` matches one part of a pattern. Names that begin with a dot want a pattern that does.
-fn matching(folder: &Path, part: &[u8], wild: bool) -> Vec<PathBuf> {
-    if !wild {
-        return vec![folder.join(path(part))].into_iter().filter(|path| path.exists()).collect();
-    }
+/// The entry of `folder` with this name, if there is one.
+fn named(folder: &Path, name: &[u8]) -> Vec<PathBuf> {
+    Some(folder.join(path(name))).filter(|path| path.exists()).into_iter().collect()
+}
+
+/// The entries of `folder` that match one part of a pattern. Names that begin with a dot want a
+/// pattern that does.
+fn matching(folder: &Path, part: &[u8]) -> Vec<PathBuf> {
     let folder_to_read = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     // A folder that cannot be read has no files that match.
     let entries = fs::read_dir(folder_to_read).into_iter().flatten().flatten();
@@ -291,6 +301,10 @@ mod tests {
         }
     }
 
+    fn shown(store: &ConfigStore, names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| store.shown(name)).collect()
+    }
+
     fn fails(args: &[&str], text: &str) {
         let error = try_load(args, "").expect_err("refused");
         assert!(error.contains(text), "{args:?}: {error}");
@@ -303,24 +317,23 @@ mod tests {
         fs::write(&file, "timeout 1\nhz 1\nsave 1 1\nmaxclients 5\n").expect("written");
         let file = file.to_str().expect("UTF-8");
         let store = run(&[file, "--timeout", "3", "--save", "2", "2", "-"], "hz 2\ntimeout 2");
-        assert_eq!((store.integer("timeout"), store.integer("hz"), store.integer("maxclients")), (3, 2, 5));
-        assert_eq!(store.words("save").join(&b' '), b"1 1 2 2");
+        assert_eq!(shown(&store, &["timeout", "hz", "maxclients", "save"]), ["3", "2", "5", "1 1 2 2"]);
         assert_eq!(store.file(), Some(Path::new(file)));
         let store = run(&[file, "--save", "", "--timeout", "4"], "");
-        assert_eq!((store.words("save").len(), store.integer("timeout")), (0, 4));
-        assert_eq!(run(&["-"], "port 7").integer("port"), 7);
-        assert_eq!(run(&["--save", "--port", "8"], "").integer("port"), 8);
-        assert_eq!(run(&["--timeout 5", "--hz '7'"], "").integer("timeout"), 5);
+        assert_eq!(shown(&store, &["save", "timeout"]), ["", "4"]);
+        assert_eq!(run(&["-"], "port 7").shown("port"), "7");
+        assert_eq!(run(&["--save", "--port", "8"], "").shown("port"), "8");
+        assert_eq!(run(&["--timeout 5", "--hz '7'"], "").shown("timeout"), "5");
         let behind_file = ["timeout", "6", "--hz", "7"];
         let behind_file: Vec<Vec<u8>> = behind_file.iter().map(|arg| arg.as_bytes().to_vec()).collect();
         let lines = argument_lines(&behind_file);
         assert_eq!(lines, [b"\"timeout\" \"6\"".to_vec(), b"hz \"7\"".to_vec()]);
         let store =
             run(&["--proc-title-template", "--save", "--save", "--shutdown-on-sigint", "now save"], "");
-        assert_eq!(store.text("proc-title-template"), b"--save");
-        assert_eq!(store.words("shutdown-on-sigint").join(&b' '), b"save now");
-        assert_eq!(run(&["--bind", "127.0.0.1 ::1"], "").words("bind").len(), 2);
-        assert_eq!(run(&["--slowlog-log-slower-than", "-1"], "").integer("slowlog-log-slower-than"), -1);
+        assert_eq!(store.shown("proc-title-template"), "--save");
+        assert_eq!(store.shown("shutdown-on-sigint"), "save now");
+        assert_eq!(run(&["--bind", "127.0.0.1 ::1"], "").shown("bind"), "127.0.0.1 ::1");
+        assert_eq!(run(&["--slowlog-log-slower-than", "-1"], "").shown("slowlog-log-slower-than"), "-1");
     }
 
     #[test]
@@ -335,7 +348,7 @@ mod tests {
         fs::write(&main, format!("hz 1\ninclude {}/*.conf\nmaxclients 4\n", folder.path().display()))
             .expect("written");
         let store = run(&[main.to_str().expect("UTF-8")], "");
-        assert_eq!((store.integer("timeout"), store.integer("hz"), store.integer("maxclients")), (2, 2, 4));
+        assert_eq!(shown(&store, &["timeout", "hz", "maxclients"]), ["2", "2", "4"]);
         let own = folder.path().join("self.cnf");
         fs::write(&own, format!("include {}", own.display())).expect("written");
         fails(&[own.to_str().expect("UTF-8")], "too many files include one another");

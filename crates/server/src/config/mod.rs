@@ -7,12 +7,15 @@
 //!                                 └─► CONFIG GET, CONFIG REWRITE, docs/options.md
 //! ```
 //!
-//! [`table`] says what options there are, [`value`] and [`words`] how their values are read and shown.
-//! The [`ConfigStore`] holds every option's value; whoever needs one on a request's path reads it from
-//! the typed [`Settings`](engine::settings::Settings) that are derived anew after each change.
+//! [`table`] says what options there are, [`value`] and [`words`] how their values are read and
+//! shown. The [`ConfigStore`] holds every option's value. Code reads one through its [`handle`],
+//! such as `table::memory::MAXMEMORY.of(&store)`; on a request's path it reads the typed
+//! [`Settings`](engine::settings::Settings) that are derived anew after each change.
 
 pub mod apply;
+pub mod choices;
 pub mod fuzz;
+pub mod handle;
 pub mod load;
 pub mod option;
 pub mod parse;
@@ -26,3 +29,19 @@ pub mod words;
 pub use load::{LoadError, Loaded};
 pub use parse::{ConfigError, Directive, parse_config};
 pub use store::ConfigStore;
+
+#[cfg(test)]
+mod tests {
+    use engine::secret::SECRET_OPTIONS;
+
+    use super::table::THEMES;
+
+    #[test]
+    fn every_option_named_for_a_password_is_secret() {
+        let options = THEMES.iter().flat_map(|theme| theme.options);
+        let named = options.filter(|option| option.name.ends_with("pass") || option.name.ends_with("auth"));
+        let missing: Vec<_> =
+            named.map(|option| option.name).filter(|name| !SECRET_OPTIONS.contains(name)).collect();
+        assert_eq!(missing, Vec::<&str>::new());
+    }
+}

@@ -18,9 +18,93 @@ pub enum Change {
 pub enum Acts {
     /// It does what it says.
     Now,
-    /// It is checked, stored and shown, so that existing configurations work; nothing reads it. The text
-    /// says why.
+    /// It is checked, stored and shown, so that existing configurations work; nothing reads it. The
+    /// text says why.
     Accepted(&'static str),
+    /// The same, because it is about files of data and there are none so far. A server warns of all
+    /// these in one line.
+    AwaitsPersistence,
+}
+
+/// Why options about files of data do nothing.
+const NO_PERSISTENCE: &str = "all data is in memory only so far";
+
+/// An option's value when nothing is said.
+#[derive(Clone, Copy, Debug)]
+pub enum DefaultValue {
+    /// The same everywhere, as it would be written in a configuration file.
+    Fixed(&'static str),
+    /// Taken from the machine or the process when the server starts.
+    Computed {
+        /// What it is, in words, for the documentation.
+        shown: &'static str,
+        /// Finds it. O(1), a system call; `None` where the system does not say.
+        compute: fn() -> Option<Value>,
+        /// The value then, as it would be written.
+        otherwise: &'static str,
+    },
+}
+
+/// What happens in a running server when CONFIG SET has changed an option's value, beside that
+/// [`Settings`](crate::settings::Settings) are derived anew. `commands/config.rs` carries it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnChange {
+    /// Nothing: whoever needs the value reads it.
+    Nothing,
+    /// Before the new value holds; it may be refused.
+    Prepare(Prepare),
+    /// After the new value holds.
+    FollowUp(FollowUp),
+}
+
+/// What is done before a new value holds, in this order, each once for all options that ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepare {
+    /// Raise the limit of open files to fit `maxclients`.
+    OpenFiles,
+    /// Listen where `bind` and `port` say; the new port may not be free.
+    ListenOnPort,
+    /// Listen where `bind` and `port` say; the new addresses may be missing.
+    ListenOnAddresses,
+    /// Go to the folder `dir`.
+    WorkingFolder,
+    /// Write lines of the log from `loglevel` on.
+    LogLevel,
+    /// Write lines of the log as `log-format` and `log-timestamp-format` say.
+    LogForm,
+}
+
+impl Prepare {
+    /// The place in the order. Those with the same place are one and the same work.
+    pub fn order(self) -> u8 {
+        match self {
+            Prepare::OpenFiles => 0,
+            Prepare::ListenOnPort | Prepare::ListenOnAddresses => 1,
+            Prepare::WorkingFolder => 2,
+            Prepare::LogLevel => 3,
+            Prepare::LogForm => 4,
+        }
+    }
+}
+
+/// What is done after a new value holds, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FollowUp {
+    /// Begin a new window of counting hot keys.
+    HotKeyWindows,
+    /// Measure the memory of all clients and evict those that are too much.
+    ClientMemory,
+}
+
+/// What of the file system an option's value names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File,
+    /// A folder.
+    Folder,
 }
 
 /// An option. Built by the `const` functions below, so that a table reads as a list.
@@ -32,10 +116,16 @@ pub struct Opt {
     pub aliases: &'static [&'static str],
     /// What its values are.
     pub kind: Kind,
-    /// Its value when nothing is said, as it would be written.
-    pub default: &'static str,
+    /// What of the file system they name: shells complete it.
+    pub names: Names,
+    /// Its value when nothing is said.
+    pub default: DefaultValue,
+    /// A value for examples, where the default is none that anybody would write.
+    pub example: Option<&'static str>,
     /// When it may change.
     pub change: Change,
+    /// What happens when it does.
+    pub on_change: OnChange,
     /// CONFIG GET shows it only when asked for it by its full name, and docs/options.md not at all.
     pub hidden: bool,
     /// One line for the documentation.
@@ -51,8 +141,11 @@ impl Opt {
             name,
             aliases: &[],
             kind,
-            default,
+            names: Names::Nothing,
+            default: DefaultValue::Fixed(default),
+            example: None,
             change: Change::Live,
+            on_change: OnChange::Nothing,
             hidden: false,
             summary,
             acts: Acts::Now,
@@ -99,9 +192,36 @@ impl Opt {
         Self::new(name, Kind::Text, default, summary)
     }
 
+    /// A file's path.
+    pub const fn file(name: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Opt { names: Names::File, ..Self::text(name, default, summary) }
+    }
+
+    /// Its values name folders.
+    pub const fn of_folder(self) -> Self {
+        Opt { names: Names::Folder, ..self }
+    }
+
     /// Known by these names too.
     pub const fn also(self, aliases: &'static [&'static str]) -> Self {
         Opt { aliases, ..self }
+    }
+
+    /// Takes its default from the machine: `shown` says what in words. The default that it was
+    /// built with is for machines that do not tell.
+    pub const fn computed(self, shown: &'static str, compute: fn() -> Option<Value>) -> Self {
+        let DefaultValue::Fixed(otherwise) = self.default else { panic!("computed twice") };
+        Opt { default: DefaultValue::Computed { shown, compute, otherwise }, ..self }
+    }
+
+    /// Shown with this value in examples.
+    pub const fn example(self, value: &'static str) -> Self {
+        Opt { example: Some(value), ..self }
+    }
+
+    /// Does this when CONFIG SET has changed it.
+    pub const fn on_change(self, on_change: OnChange) -> Self {
+        Opt { on_change, ..self }
     }
 
     /// Cannot change once the server runs.
@@ -119,19 +239,43 @@ impl Opt {
         Opt { acts: Acts::Accepted(why), ..self }
     }
 
+    /// Does nothing as long as there are no files of data.
+    pub const fn awaits_persistence(self) -> Self {
+        Opt { acts: Acts::AwaitsPersistence, ..self }
+    }
+
+    /// Why it does nothing; `None` if it acts.
+    pub const fn idle_reason(&self) -> Option<&'static str> {
+        match self.acts {
+            Acts::Now => None,
+            Acts::Accepted(why) => Some(why),
+            Acts::AwaitsPersistence => Some(NO_PERSISTENCE),
+        }
+    }
+
     /// Not shown by CONFIG GET with a pattern.
     pub const fn hidden(self) -> Self {
         Opt { hidden: true, ..self }
     }
 
-    /// The value when nothing is said. O(length).
+    /// The value when nothing is said. O(length), and a system call where it is computed.
     ///
     /// # Panics
     /// If the record's default is not a value of its kind: a test looks at every record.
     pub fn default_value(&self) -> Value {
+        match self.default {
+            DefaultValue::Fixed(text) => self.written(text),
+            DefaultValue::Computed { compute, otherwise, .. } => {
+                compute().unwrap_or_else(|| self.written(otherwise))
+            }
+        }
+    }
+
+    /// The value that `text` stands for in a configuration file.
+    fn written(&self, text: &str) -> Value {
         let words: Vec<&[u8]> = match self.kind {
-            Kind::Words(_) => self.default.split_ascii_whitespace().map(str::as_bytes).collect(),
-            _ => vec![self.default.as_bytes()],
+            Kind::Words(_) => text.split_ascii_whitespace().map(str::as_bytes).collect(),
+            _ => vec![text.as_bytes()],
         };
         let initial = self.kind.initial();
         self.kind.parse(&words, &initial).expect("every record's default is a value of its kind")

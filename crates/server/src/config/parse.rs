@@ -1,5 +1,5 @@
-//! The syntax of configuration files: a directive per line, its words separated by blanks and quoted
-//! as in a shell, `#` before a remark.
+//! The syntax of configuration files: a directive per line, its words separated by blanks and
+//! quoted as in a shell, `#` before a remark.
 
 use stdx::quoted::split_quoted;
 
@@ -47,8 +47,8 @@ impl ConfigError {
     }
 }
 
-/// For a file the lines that Redis writes, since tools look for them; for the command line one line, with the option
-/// and the reason in the same order.
+/// For a file the lines that Redis writes, since tools look for them; for the command line one
+/// line, with the option and the reason in the same order.
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (line, reason) = (String::from_utf8_lossy(&self.line), &self.reason);

@@ -1,8 +1,8 @@
 //! `rename-command` of the configuration: commands under other names, or under none.
 //!
-//! A rename holds from start to stop and concerns the name alone: counters, errors and the documentation keep
-//! calling the command what everybody calls it, as in Redis. A line refers to the names as the lines before it
-//! left them.
+//! A rename holds from start to stop and concerns the name alone: counters, errors and the
+//! documentation keep calling the command what everybody calls it, as in Redis. A line refers to
+//! the names as the lines before it left them.
 
 use super::value::Refusal;
 

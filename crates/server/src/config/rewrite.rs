@@ -1,9 +1,9 @@
 //! CONFIG REWRITE: the configuration file with the options as they are now.
 //!
-//! The lines keep their order. Remarks, blank lines and directives that are no options (`include`) stay
-//! as they are; the first line of an option is replaced by its present value, further lines of it are
-//! dropped; options that differ from their defaults and stand nowhere are added at the end. The file is
-//! replaced at once: whoever reads it, at whatever time, finds the old or the new one.
+//! The lines keep their order. Remarks, blank lines and directives that are no options (`include`)
+//! stay as they are; the first line of an option is replaced by its present value, further lines of
+//! it are dropped; options that differ from their defaults and stand nowhere are added at the end.
+//! The file is replaced at once: whoever reads it, at whatever time, finds the old or the new one.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

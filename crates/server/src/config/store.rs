@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 
 use stdx::glob::glob_match;
 
+use super::handle::{Handle, Number, OptionType};
 use super::option::Change;
 use super::renames::Renames;
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Refusal, Value};
 
-/// The values of all options. A running server keeps it behind a lock of its own, a leaf in the lock
-/// order, held while a request reads or changes options and no longer.
+/// The values of all options. A running server keeps it behind a lock of its own, a leaf in the
+/// lock order, held while a request reads or changes options and no longer.
 #[derive(Clone, Debug)]
 pub struct ConfigStore {
     values: Vec<Value>,
-    /// What the options would be had nobody said anything: their records' defaults, and what is taken
-    /// from the machine.
+    /// What the options would be had nobody said anything: their records' defaults, and what is
+    /// taken from the machine.
     defaults: Vec<Value>,
     /// Options that were read from the configuration already: further lines add to these.
     begun: HashSet<OptId>,
@@ -55,9 +56,6 @@ pub enum Permission {
 const IGNORED: &[&[u8]] =
     &[b"list-max-ziplist-entries", b"list-max-ziplist-value", b"lua-replicate-commands"];
 
-/// The most I/O threads, whatever the machine has.
-const IO_THREADS_MAX: usize = 128;
-
 impl Default for ConfigStore {
     fn default() -> Self {
         Self::new()
@@ -65,25 +63,18 @@ impl Default for ConfigStore {
 }
 
 impl ConfigStore {
-    /// The defaults: those of the records, one I/O thread per core, the present working folder.
+    /// The defaults of the records. O(options).
     pub fn new() -> Self {
-        let defaults = table::all().map(|(_, option)| option.default_value()).collect();
-        let mut store = Self {
-            values: Vec::new(),
+        let defaults: Vec<Value> = table::all().map(|(_, option)| option.default_value()).collect();
+        let values = defaults.clone();
+        Self {
+            values,
             defaults,
             begun: HashSet::new(),
             file: None,
             unrepeatable: None,
             renames: Renames::default(),
-        };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(IO_THREADS_MAX);
-        store.defaults[table::known("io-threads").index()] = Value::Integer(cores as i64);
-        if let Ok(folder) = std::env::current_dir() {
-            let text = folder.into_os_string().into_encoded_bytes();
-            store.defaults[table::known("dir").index()] = Value::Text(text);
         }
-        store.values = store.defaults.clone();
-        store
     }
 
     /// An option's value.
@@ -121,8 +112,8 @@ impl ConfigStore {
         &self.renames
     }
 
-    /// Takes a directive of the configuration file or the command line: options that cannot change later
-    /// can here.
+    /// Takes a directive of the configuration file or the command line: options that cannot change
+    /// later can here.
     pub fn load(&mut self, name: &[u8], words: &[Vec<u8>]) -> Result<(), Refusal> {
         if name == b"rename-command" {
             return self.renames.add(words);
@@ -150,8 +141,8 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// CONFIG SET: changes all of `pairs` (name, value) or nothing. Gives the options that were set,
-    /// each once or twice when an alias was used as well.
+    /// CONFIG SET: changes all of `pairs` (name, value) or nothing. Gives the options that were
+    /// set, each once or twice when an alias was used as well.
     pub fn set(&mut self, pairs: &[(&[u8], &[u8])], permission: Permission) -> Result<Vec<OptId>, SetError> {
         let found: Vec<Option<Named>> = pairs.iter().map(|(name, _)| table::find(name)).collect();
         let mut named: Vec<Named> = Vec::new();
@@ -188,11 +179,6 @@ impl ConfigStore {
         Ok(named.iter().map(|named| named.id).collect())
     }
 
-    /// Gives an option a value that is known to fit.
-    pub fn put(&mut self, id: OptId, value: Value) {
-        self.values[id.index()] = value;
-    }
-
     /// CONFIG GET: names and values of the options that match any of `patterns`. A pattern without
     /// wildcards is a name, shown as the client wrote it. O(options × patterns).
     pub fn matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -216,64 +202,29 @@ impl ConfigStore {
         found
     }
 
-    /// The value of a `yes`/`no` option.
+    /// The value of an option as CONFIG GET shows it, by the name that a user would give.
+    #[cfg(test)]
+    pub fn shown(&self, name: &str) -> String {
+        let named = table::find(name.as_bytes()).expect("an option has this name");
+        String::from_utf8_lossy(&self.value(named.id).to_text()).into_owned()
+    }
+}
+
+impl<T: OptionType + ?Sized> Handle<T> {
+    /// The option's value in `store`. O(length of the name).
     ///
     /// # Panics
-    /// Like the functions below: if no option of this kind has this name. Names are written in this
-    /// program, and a test derives all settings.
-    pub fn flag(&self, name: &str) -> bool {
-        match self.value(table::known(name)) {
-            Value::Flag(value) => *value,
-            other => panic!("{name} is {other:?}"),
-        }
+    /// If no theme lists the option: a test looks for every handle in the lists.
+    pub fn of<'s>(&self, store: &'s ConfigStore) -> T::Read<'s> {
+        T::read(store.value(table::id_of(&self.opt))).expect("a handle's type holds all values of its option")
     }
+}
 
-    /// The value of a numeric option.
-    pub fn integer(&self, name: &str) -> i64 {
-        match self.value(table::known(name)) {
-            Value::Integer(value) => *value,
-            other => panic!("{name} is {other:?}"),
-        }
-    }
-
-    /// The value of an option of memory, in bytes.
-    pub fn memory(&self, name: &str) -> u64 {
-        match self.value(table::known(name)) {
-            Value::Memory(value) => *value,
-            other => panic!("{name} is {other:?}"),
-        }
-    }
-
-    /// The value of an option with some words to choose from.
-    pub fn choice(&self, name: &str) -> &'static str {
-        match self.value(table::known(name)) {
-            Value::Choice(value) => value,
-            other => panic!("{name} is {other:?}"),
-        }
-    }
-
-    /// The value of an option with any bytes.
-    pub fn text(&self, name: &str) -> &[u8] {
-        match self.value(table::known(name)) {
-            Value::Text(value) | Value::EventLetters(value) => value,
-            other => panic!("{name} is {other:?}"),
-        }
-    }
-
-    /// The value of an option of several words.
-    pub fn words(&self, name: &str) -> &[Vec<u8>] {
-        match self.value(table::known(name)) {
-            Value::Words(value) => value,
-            other => panic!("{name} is {other:?}"),
-        }
-    }
-
-    /// The permission bits of an octal option.
-    pub fn octal(&self, name: &str) -> u32 {
-        match self.value(table::known(name)) {
-            Value::Octal(value) => *value,
-            other => panic!("{name} is {other:?}"),
-        }
+impl<N: Number + OptionType> Handle<N> {
+    /// Gives the option, whose kind is a whole number, a value that is known to fit. O(length of
+    /// the name).
+    pub fn put(&self, store: &mut ConfigStore, value: N) {
+        store.values[table::id_of(&self.opt).index()] = Value::Integer(value.to_integer());
     }
 }
 
@@ -337,7 +288,7 @@ mod tests {
         let mut load = |line: &str| {
             let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
             assert_eq!(store.load(b"save", &words), Ok(()));
-            String::from_utf8_lossy(&store.words("save").join(&b' ')).into_owned()
+            store.shown("save")
         };
         assert_eq!(load("900 1"), "900 1");
         assert_eq!(load("300 10 60 5"), "900 1 300 10 60 5");

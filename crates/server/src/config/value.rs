@@ -1,7 +1,7 @@
 //! What values options have: how they are read from words, and how they are written back.
 //!
-//! Values are compared, stored and shown in one canonical form: `1gb` becomes 1073741824, `YES` becomes
-//! `yes`. The errors are the sentences that clients of Redis know.
+//! Values are compared, stored and shown in one canonical form: `1gb` becomes 1073741824, `YES`
+//! becomes `yes`. The errors are the sentences that clients of Redis know.
 
 use std::borrow::Cow;
 

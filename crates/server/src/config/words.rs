@@ -153,7 +153,8 @@ fn primary(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
 /// The classes of `notify-keyspace-events` that `A` stands for, in the order they are shown.
 const EVENT_CLASSES: &[u8] = b"g$lshzxetd";
 
-/// `notify-keyspace-events`: letters, in any order; put into one order, `A` for all classes of keys.
+/// `notify-keyspace-events`: letters, in any order; put into one order, `A` for all classes of
+/// keys.
 pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     const LETTERS: &[u8] = b"Ag$lshzxeKEtmdn";
     if letters.iter().any(|letter| !LETTERS.contains(letter)) {
@@ -230,7 +231,8 @@ pub fn ipv6_address(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     if fits { Ok(text.to_vec()) } else { Err("Invalid IPv6 address".into()) }
 }
 
-/// A locale: strings are compared byte by byte whatever it says, so only those that do so are taken.
+/// A locale: strings are compared byte by byte whatever it says, so only those that do so are
+/// taken.
 pub fn byte_locale(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" | b"C" | b"POSIX" | b"C.UTF-8" | b"C.utf8" => Ok(name.to_vec()),

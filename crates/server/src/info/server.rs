@@ -9,6 +9,7 @@ use net::Address;
 
 use super::Fields;
 use crate::commands::connection::REDIS_VERSION;
+use crate::config::table::network;
 use crate::context::unix_ms;
 use crate::shared::Shared;
 
@@ -50,7 +51,7 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
     fields.add("config_file", file);
     fields.add("io_threads_active", u8::from(shared.engine.threads.len() > 1));
-    let zone = String::from_utf8_lossy(shared.config().text("availability-zone")).into_owned();
+    let zone = String::from_utf8_lossy(network::AVAILABILITY_ZONE.of(&shared.config())).into_owned();
     fields.add("availability_zone", zone);
     for (index, listener) in listeners(&shared.listening()).iter().enumerate() {
         fields.add(&format!("listener{index}"), listener);

@@ -10,6 +10,7 @@ use keyspace::SizedType;
 use keyspace::sizes::bin_start;
 
 use super::Fields;
+use crate::config::table::diagnostics;
 use crate::context::unix_ms;
 use crate::shared::Shared;
 
@@ -151,7 +152,7 @@ pub fn latencystats(shared: &Shared, fields: &mut Fields) {
     if !shared.engine.settings.get().thresholds.histograms {
         return;
     }
-    let words = shared.config().words("latency-tracking-info-percentiles").to_vec();
+    let words = diagnostics::LATENCY_TRACKING_INFO_PERCENTILES.of(&shared.config()).to_vec();
     let percentiles: Vec<f64> =
         words.iter().filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect();
     let mut add = |name: &str, id: usize, times: Times| {

@@ -169,21 +169,22 @@ impl Visit {
 fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
-    let refused = |status: &str, headers: &str, text: &str, with_body: bool| {
+    let refused = |status: &str, headers: &str, text: &str| {
         let headers = format!("Content-Type: {PLAIN}\r\n{headers}");
-        Some(response(status, &headers, text.as_bytes(), with_body))
+        Response::new(status, &headers, text.as_bytes())
     };
     match parsed.parse(request) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) if request.len() < REQUEST_BYTES_MAX => return None,
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            return refused("431 Request Header Fields Too Large", "", "too long\n", true);
+            return Some(refused("431 Request Header Fields Too Large", "", "too long\n").whole());
         }
-        Err(error) => return refused("400 Bad Request", "", &format!("{error}\n"), true),
+        Err(error) => return Some(refused("400 Bad Request", "", &format!("{error}\n")).whole()),
     }
     let path = path_of(parsed.path.unwrap_or_default());
-    match (parsed.method.unwrap_or_default(), path) {
-        (method @ ("GET" | "HEAD"), "/metrics") => {
+    let method = parsed.method.unwrap_or_default();
+    let response = match (method, path) {
+        ("GET" | "HEAD", "/metrics") => {
             let accept = values(parsed.headers, "Accept");
             let encoding = values(parsed.headers, "Accept-Encoding");
             let form = Form::asked(accept.as_deref(), encoding.as_deref());
@@ -193,13 +194,12 @@ fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Ve
             };
             let kind = form.format.content_type();
             let headers = format!("Content-Type: {kind}\r\n{coding}Vary: Accept, Accept-Encoding\r\n");
-            Some(response("200 OK", &headers, &page(form), method == "GET"))
+            Response::new("200 OK", &headers, &page(form))
         }
-        (method @ ("GET" | "HEAD"), _) => {
-            refused("404 Not Found", "", "metrics are at /metrics\n", method == "GET")
-        }
-        _ => refused("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET only\n", true),
-    }
+        ("GET" | "HEAD", _) => refused("404 Not Found", "", "metrics are at /metrics\n"),
+        _ => refused("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET only\n"),
+    };
+    Some(if method == "HEAD" { response.head() } else { response.whole() })
 }
 
 /// The path of a request's target, which may be absolute, `http://host/path` (RFC 9112, 3.2.2).
@@ -220,12 +220,32 @@ fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join(","))
 }
 
-/// A whole response; one to HEAD is `with_body` false.
-fn response(status: &str, headers: &str, body: &[u8], with_body: bool) -> Vec<u8> {
-    let len_bytes = body.len();
-    let head =
-        format!("HTTP/1.1 {status}\r\nContent-Length: {len_bytes}\r\n{headers}Connection: close\r\n\r\n");
-    [head.as_bytes(), if with_body { body } else { b"" }].concat()
+/// A response.
+struct Response {
+    /// Head and body.
+    bytes: Vec<u8>,
+    head_len_bytes: usize,
+}
+
+impl Response {
+    /// The response with this status line, these header lines and this body.
+    fn new(status: &str, headers: &str, body: &[u8]) -> Self {
+        let len_bytes = body.len();
+        let head =
+            format!("HTTP/1.1 {status}\r\nContent-Length: {len_bytes}\r\n{headers}Connection: close\r\n\r\n");
+        Self { head_len_bytes: head.len(), bytes: [head.as_bytes(), body].concat() }
+    }
+
+    /// Head and body.
+    fn whole(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// The head alone, as HEAD asks for it.
+    fn head(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.head_len_bytes);
+        self.bytes
+    }
 }
 
 #[cfg(test)]

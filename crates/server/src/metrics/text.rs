@@ -6,6 +6,8 @@ use engine::stats::{CommandCounters, Counter};
 
 use super::catalog::{self, Field, Kind, Metric, Parts};
 use super::page::{Page, float};
+use crate::config::choices::PerCommand;
+use crate::config::table::network;
 use crate::info;
 use crate::shared::Shared;
 
@@ -26,31 +28,11 @@ const LIMITS_NANOS: [u64; 12] = [
     10_000_000_000,
 ];
 
-/// What `metrics-per-command` asks for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PerCommand {
-    No,
-    Counters,
-    Percentiles,
-    Histograms,
-}
-
-impl PerCommand {
-    fn now(shared: &Shared) -> Self {
-        match shared.config().choice("metrics-per-command") {
-            "no" => Self::No,
-            "percentiles" => Self::Percentiles,
-            "histograms" => Self::Histograms,
-            _ => Self::Counters,
-        }
-    }
-}
-
 /// All metrics of now. Reads a few files in /proc and takes shard locks one after another, inside the gate for
 /// these only: for a thread that is outside, the one that `slot` belongs to.
 pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     let mut page = Page::default();
-    let per_command = PerCommand::now(shared);
+    let per_command = network::METRICS_PER_COMMAND.of(&shared.config());
     let mut words: Vec<(String, String)> = Vec::new();
     let wanted = |section: &str| match section {
         "commandstats" => per_command != PerCommand::No,

@@ -84,6 +84,15 @@ fn a_server_moves_to_another_port_and_keeps_its_clients() {
     assert_eq!(get(&mut client, "timeout"), "0");
     let refusal = set(&mut client, &["bind", "192.0.2.1"]);
     assert!(refusal.contains("Failed to bind to specified addresses."), "{refusal}");
+    // Of two options that need the same, the one that was named first is to blame.
+    let refusal = set(&mut client, &["bind", "192.0.2.1", "port", &port]);
+    assert!(refusal.contains("Failed to bind"), "{refusal}");
+    let refusal = set(&mut client, &["port", &port, "bind", "192.0.2.1"]);
+    assert!(refusal.contains("Unable to listen"), "{refusal}");
+    // All options change or none.
+    let refusal = set(&mut client, &["loglevel", "nothing", "bind", "192.0.2.1"]);
+    assert!(refusal.contains("Failed to bind"), "{refusal}");
+    assert_eq!(get(&mut client, "loglevel"), "notice");
     assert_eq!(connect(&server).command(&["PING"]).to_string(), "PONG");
 }
 

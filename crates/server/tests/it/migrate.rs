@@ -138,6 +138,27 @@ fn a_target_that_does_not_answer_takes_no_key() {
 }
 
 #[test]
+fn connections_come_from_the_address_of_bind_source_addr() {
+    let source = start(BackendChoice::Auto);
+    let mut here = connect(&source);
+    here.command(&["SET", "k", "v"]);
+    let target = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = target.local_addr().expect("it is bound").port();
+    let mut check = |option: &str, expected: &str| {
+        assert_eq!(here.command(&["CONFIG", "SET", "bind-source-addr", option]), ok());
+        // The target never answers: that it is connected to is enough.
+        error_begins(&migrate(&mut here, port, "k 0 50"), "IOERR error or timeout reading");
+        let (_, from) = target.accept().expect("a connection was made");
+        assert_eq!(from.ip().to_string(), expected, "{option}");
+    };
+    check("127.0.0.2", "127.0.0.2");
+    check("", "127.0.0.1");
+    // No address of this machine, and one of another family: the system chooses.
+    check("192.0.2.1", "127.0.0.1");
+    check("::1", "127.0.0.1");
+}
+
+#[test]
 fn a_kept_connection_to_a_server_that_restarted_is_opened_again() {
     let source = start(BackendChoice::Auto);
     let port = free_port().expect("a free port");

@@ -8,7 +8,6 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use server::config::value::Value;
 use server::config::{ConfigStore, Loaded, load, parse_config, table};
 use testkit::ServerProcess;
 use testkit::process::free_port;
@@ -173,10 +172,9 @@ fn in_container(arguments: &[&str], input: &str) -> String {
     let options: Vec<Vec<u8>> = options.split('\0').map(|option| option.as_bytes().to_vec()).collect();
     match load::load(&options, &mut input.as_bytes()) {
         Ok(Loaded::Run(store)) => {
-            let mode = table::all().find(|(_, option)| option.name == "protected-mode").expect("an option").0;
-            let is_protected = matches!(store.value(mode), Value::Flag(true));
-            let bind = String::from_utf8_lossy(&store.words("bind").join(&b' ')).into_owned();
-            format!("{bind}, {}, {}", if is_protected { "yes" } else { "no" }, store.integer("port"))
+            let names: [&[u8]; 3] = [b"bind", b"protected-mode", b"port"];
+            let shown = store.matching(&names).into_iter().map(|(_, value)| value);
+            String::from_utf8_lossy(&shown.collect::<Vec<_>>().join(&b", "[..])).into_owned()
         }
         other => panic!("{options:?}: {other:?}"),
     }

@@ -1,50 +1,81 @@
 //! Options about clients.
 
-use crate::config::option::{ANY, INT, Opt};
+use crate::config::handle::{Handle, MemoryShare};
+use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt, Prepare};
 use crate::config::value::Kind;
 use crate::config::words;
 
 /// This theme's options.
-pub static OPTIONS: &[Opt] = &[
-    Opt::integer(
-        "maxclients",
-        "10000",
-        (1, u32::MAX as i64),
-        "Connections at the same time. The limit of open files is raised to match; where that is forbidden, \
+pub static OPTIONS: &[&Opt] = &[
+    &MAXCLIENTS.opt,
+    &TIMEOUT.opt,
+    &CLIENT_OUTPUT_BUFFER_LIMIT.opt,
+    &CLIENT_QUERY_BUFFER_LIMIT.opt,
+    &PROTO_MAX_BULK_LEN.opt,
+    &MAXMEMORY_CLIENTS.opt,
+    &TRACKING_TABLE_MAX_KEYS.opt,
+];
+
+/// Connections at the same time at most.
+pub static MAXCLIENTS: Handle<usize> = Opt::integer(
+    "maxclients",
+    "10000",
+    (1, u32::MAX as i64),
+    "Connections at the same time. The limit of open files is raised to match; where that is forbidden, \
          this is lowered instead.",
-    ),
-    Opt::integer("timeout", "0", INT, "Seconds of silence after which a client is closed; 0 for never."),
-    Opt::new(
+)
+.on_change(OnChange::Prepare(Prepare::OpenFiles))
+.typed();
+
+/// Seconds of silence after which a client is closed; 0 for never.
+pub static TIMEOUT: Handle<u64> =
+    Opt::integer("timeout", "0", INT, "Seconds of silence after which a client is closed; 0 for never.")
+        .typed();
+
+/// Per class, in the order of [`words::OUTPUT_LIMITS`]: its name and its limits.
+pub static CLIENT_OUTPUT_BUFFER_LIMIT: Handle<[Vec<u8>]> = Opt::new(
         "client-output-buffer-limit",
         Kind::Words(&words::OUTPUT_LIMITS),
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
         "When a client that does not read its replies is closed: per class (`normal`, `replica`, `pubsub`) a hard \
          limit in bytes, and a soft limit with the seconds it may be exceeded. Acts for `normal`, and as `replica` for clients that MONITOR.",
-    ),
-    Opt::memory(
-        "client-query-buffer-limit",
-        "1073741824",
-        (1 << 20, i64::MAX as u64),
-        "Bytes of unfinished requests and of queued ones (MULTI) that a client may pile up before it is closed.",
-    ),
-    Opt::memory(
-        "proto-max-bulk-len",
-        "536870912",
-        (1 << 20, i64::MAX as u64),
-        "Bytes of the longest argument, and of the longest string value.",
-    ),
-    Opt::new(
-        "maxmemory-clients",
-        Kind::MemoryOrPercent,
-        "0",
-        "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit. \
+    ).typed();
+
+/// Bytes of requests that wait, per client, at most.
+pub static CLIENT_QUERY_BUFFER_LIMIT: Handle<u64> = Opt::memory(
+    "client-query-buffer-limit",
+    "1073741824",
+    (1 << 20, i64::MAX as u64),
+    "Bytes of unfinished requests and of queued ones (MULTI) that a client may pile up before it is closed.",
+)
+.typed();
+
+/// Bytes of an argument or a string value at most.
+pub static PROTO_MAX_BULK_LEN: Handle<u64> = Opt::memory(
+    "proto-max-bulk-len",
+    "536870912",
+    (1 << 20, i64::MAX as u64),
+    "Bytes of the longest argument, and of the longest string value.",
+)
+.typed();
+
+/// Memory of all clients' buffers at most; 0 for no limit.
+pub static MAXMEMORY_CLIENTS: Handle<MemoryShare> = Opt::new(
+    "maxmemory-clients",
+    Kind::MemoryOrPercent,
+    "0",
+    "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit. \
          Above it the largest clients are closed, except those that asked for CLIENT NO-EVICT.",
-    ),
-    Opt::integer(
-        "tracking-table-max-keys",
-        "1000000",
-        ANY,
-        "Keys remembered for clients' caches; 0 for any number. Beyond it clients are told that some of them \
+)
+.on_change(OnChange::FollowUp(FollowUp::ClientMemory))
+.typed();
+
+/// Keys remembered for clients' caches at most; 0 for no limit.
+pub static TRACKING_TABLE_MAX_KEYS: Handle<usize> = Opt::integer(
+    "tracking-table-max-keys",
+    "1000000",
+    ANY,
+    "Keys remembered for clients' caches; 0 for any number. Beyond it clients are told that some of them \
          changed.",
-    ),
-];
+)
+.typed();

@@ -1,7 +1,8 @@
 //! Options about scripts, and about finding out what is slow.
 
 use super::{NO_SCRIPTS, OTHER_DESIGN};
-use crate::config::option::{ANY, INT, Opt};
+use crate::config::handle::Handle;
+use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
@@ -15,8 +16,8 @@ const SIGNED_INT: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
 const FOR_TESTS: &str = "it is for tests of Redis itself";
 
 /// This theme's options.
-pub static OPTIONS: &[Opt] = &[
-    Opt::integer(
+pub static OPTIONS: &[&Opt] = &[
+    &Opt::integer(
         "busy-reply-threshold",
         "5000",
         ANY,
@@ -24,88 +25,49 @@ pub static OPTIONS: &[Opt] = &[
     )
     .also(&["lua-time-limit"])
     .accepted(NO_SCRIPTS),
-    Opt::integer(
-        "slowlog-log-slower-than",
-        "10000",
-        OFF_OR_ANY,
-        "Microseconds from which on a command is noted.",
-    )
-    .also(&["commandlog-execution-slower-than"]),
-    Opt::integer("slowlog-max-len", "128", ANY, "Slow commands that are remembered.")
-        .also(&["commandlog-slow-execution-max-len"]),
-    Opt::integer(
-        "commandlog-request-larger-than",
-        "1048576",
-        OFF_OR_ANY,
-        "Bytes from which on a request is noted.",
-    ),
-    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Large requests that are remembered."),
-    Opt::integer(
-        "commandlog-reply-larger-than",
-        "1048576",
-        OFF_OR_ANY,
-        "Bytes from which on a reply is noted.",
-    ),
-    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Large replies that are remembered."),
-    Opt::integer(
-        "latency-monitor-threshold",
-        "0",
-        ANY,
-        "Milliseconds from which on an event is noted; 0 for off.",
-    ),
-    Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times."),
-    Opt::new(
-        "latency-tracking-info-percentiles",
-        Kind::Words(&words::PERCENTILES),
-        "50 99 99.9",
-        "The percentiles that INFO latencystats shows.",
-    ),
-    Opt::integer(
-        "hotkeys-top-k",
-        "0",
-        (0, 1000),
-        "Keys that HOTKEYS GET shows of the last window, those that are asked for most; 0 for counting none.",
-    ),
-    Opt::integer(
-        "hotkeys-sampling-percentage",
-        "1",
-        (1, 100),
-        "Of a hundred commands, how many are counted for that.",
-    ),
-    Opt::integer("hotkeys-window-seconds", "1", (1, 300), "How long each window is, in seconds."),
-    Opt::new(
-        "hz",
-        Kind::Clamped { min: 1, max: 500 },
-        "10",
-        "How often per second housekeeping runs; INFO shows it.",
-    )
-    .accepted("housekeeping runs ten times a second on a thread of its own"),
-    Opt::flag("dynamic-hz", "yes", "Raise `hz` with the number of clients.").accepted(OTHER_DESIGN),
-    Opt::new(
+    &SLOWLOG_LOG_SLOWER_THAN.opt,
+    &SLOWLOG_MAX_LEN.opt,
+    &COMMANDLOG_REQUEST_LARGER_THAN.opt,
+    &COMMANDLOG_LARGE_REQUEST_MAX_LEN.opt,
+    &COMMANDLOG_REPLY_LARGER_THAN.opt,
+    &COMMANDLOG_LARGE_REPLY_MAX_LEN.opt,
+    &LATENCY_MONITOR_THRESHOLD.opt,
+    &LATENCY_TRACKING.opt,
+    &LATENCY_TRACKING_INFO_PERCENTILES.opt,
+    &HOTKEYS_TOP_K.opt,
+    &HOTKEYS_SAMPLING_PERCENTAGE.opt,
+    &HOTKEYS_WINDOW_SECONDS.opt,
+    &HZ.opt,
+    &Opt::flag("dynamic-hz", "yes", "Raise `hz` with the number of clients.").accepted(OTHER_DESIGN),
+    &Opt::new(
         "locale-collate",
         Kind::Checked(words::byte_locale),
         "",
         "The order of strings in scripts and SORT.",
     )
     .accepted("strings are compared byte by byte"),
-    Opt::flag("extended-redis-compatibility", "no", "Call the server Redis where clients look for its name.")
-        .accepted("INFO and HELLO name Redis' version in any case"),
-    Opt::integer("watchdog-period", "0", INT, "Milliseconds from which on a slow turn is described.")
+    &Opt::flag(
+        "extended-redis-compatibility",
+        "no",
+        "Call the server Redis where clients look for its name.",
+    )
+    .accepted("INFO and HELLO name Redis' version in any case"),
+    &Opt::integer("watchdog-period", "0", INT, "Milliseconds from which on a slow turn is described.")
         .hidden()
         .accepted(FOR_TESTS),
-    Opt::flag("use-exit-on-panic", "no", "End without a core file after a broken invariant.")
+    &Opt::flag("use-exit-on-panic", "no", "End without a core file after a broken invariant.")
         .hidden()
         .accepted(FOR_TESTS),
-    Opt::integer("key-load-delay", "0", SIGNED_INT, "Microseconds to wait per loaded key.")
+    &Opt::integer("key-load-delay", "0", SIGNED_INT, "Microseconds to wait per loaded key.")
         .hidden()
         .accepted(FOR_TESTS),
-    Opt::integer("rdb-key-save-delay", "0", SIGNED_INT, "Microseconds to wait per saved key.")
+    &Opt::integer("rdb-key-save-delay", "0", SIGNED_INT, "Microseconds to wait per saved key.")
         .hidden()
         .accepted(FOR_TESTS),
-    Opt::flag("aof-disable-auto-gc", "no", "Keep append-only files that are done with.")
+    &Opt::flag("aof-disable-auto-gc", "no", "Keep append-only files that are done with.")
         .hidden()
         .accepted(FOR_TESTS),
-    Opt::integer(
+    &Opt::integer(
         "loading-process-events-interval-bytes",
         "524288",
         (1024, i32::MAX as i64),
@@ -113,19 +75,120 @@ pub static OPTIONS: &[Opt] = &[
     )
     .hidden()
     .accepted(FOR_TESTS),
-    Opt::integer("cluster-ping-interval", "0", ANY, "Milliseconds between pings of nodes.")
+    &Opt::integer("cluster-ping-interval", "0", ANY, "Milliseconds between pings of nodes.")
         .hidden()
         .accepted(FOR_TESTS),
-    Opt::integer("events-per-io-thread", "2", INT, "Events from which on another I/O thread is used.")
+    &Opt::integer("events-per-io-thread", "2", INT, "Events from which on another I/O thread is used.")
         .hidden()
         .accepted(FOR_TESTS),
-    Opt::text("debug-context", "", "A remark for the log.").hidden().accepted(FOR_TESTS),
-    Opt::flag("lua-enable-deprecated-api", "no", "Offer old functions to scripts.")
+    &Opt::text("debug-context", "", "A remark for the log.").hidden().accepted(FOR_TESTS),
+    &Opt::flag("lua-enable-deprecated-api", "no", "Offer old functions to scripts.")
         .at_start()
         .hidden()
         .accepted(NO_SCRIPTS),
-    Opt::flag("lua-enable-insecure-api", "no", "Offer risky functions to scripts.")
+    &Opt::flag("lua-enable-insecure-api", "no", "Offer risky functions to scripts.")
         .protected()
         .hidden()
         .accepted(NO_SCRIPTS),
 ];
+
+/// Microseconds from which on a command is noted; negative for none.
+pub static SLOWLOG_LOG_SLOWER_THAN: Handle<i64> = Opt::integer(
+    "slowlog-log-slower-than",
+    "10000",
+    OFF_OR_ANY,
+    "Microseconds from which on a command is noted.",
+)
+.also(&["commandlog-execution-slower-than"])
+.typed();
+
+/// Slow commands remembered at most.
+pub static SLOWLOG_MAX_LEN: Handle<usize> =
+    Opt::integer("slowlog-max-len", "128", ANY, "Slow commands that are remembered.")
+        .also(&["commandlog-slow-execution-max-len"])
+        .typed();
+
+/// Bytes from which on a request is noted; negative for none.
+pub static COMMANDLOG_REQUEST_LARGER_THAN: Handle<i64> = Opt::integer(
+    "commandlog-request-larger-than",
+    "1048576",
+    OFF_OR_ANY,
+    "Bytes from which on a request is noted.",
+)
+.typed();
+
+/// Large requests remembered at most.
+pub static COMMANDLOG_LARGE_REQUEST_MAX_LEN: Handle<usize> =
+    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Large requests that are remembered.")
+        .typed();
+
+/// Bytes from which on a reply is noted; negative for none.
+pub static COMMANDLOG_REPLY_LARGER_THAN: Handle<i64> = Opt::integer(
+    "commandlog-reply-larger-than",
+    "1048576",
+    OFF_OR_ANY,
+    "Bytes from which on a reply is noted.",
+)
+.typed();
+
+/// Large replies remembered at most.
+pub static COMMANDLOG_LARGE_REPLY_MAX_LEN: Handle<usize> =
+    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Large replies that are remembered.").typed();
+
+/// Milliseconds from which on a latency event is noted; 0 for none.
+pub static LATENCY_MONITOR_THRESHOLD: Handle<u64> = Opt::integer(
+    "latency-monitor-threshold",
+    "0",
+    ANY,
+    "Milliseconds from which on an event is noted; 0 for off.",
+)
+.typed();
+
+/// Whether each command's times are counted.
+pub static LATENCY_TRACKING: Handle<bool> =
+    Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times.").typed();
+
+/// The percentiles that INFO latencystats shows, as decimal numbers.
+pub static LATENCY_TRACKING_INFO_PERCENTILES: Handle<[Vec<u8>]> = Opt::new(
+    "latency-tracking-info-percentiles",
+    Kind::Words(&words::PERCENTILES),
+    "50 99 99.9",
+    "The percentiles that INFO latencystats shows.",
+)
+.typed();
+
+/// Keys that HOTKEYS GET shows of a window; 0 to count none.
+pub static HOTKEYS_TOP_K: Handle<usize> = Opt::integer(
+    "hotkeys-top-k",
+    "0",
+    (0, 1000),
+    "Keys that HOTKEYS GET shows of the last window, those that are asked for most; 0 for counting none.",
+)
+.on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
+.typed();
+
+/// Percentage of commands that are counted.
+pub static HOTKEYS_SAMPLING_PERCENTAGE: Handle<u32> = Opt::integer(
+    "hotkeys-sampling-percentage",
+    "1",
+    (1, 100),
+    "Of a hundred commands, how many are counted for that.",
+)
+.on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
+.typed();
+
+/// Seconds of a window.
+pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> =
+    Opt::integer("hotkeys-window-seconds", "1", (1, 300), "How long each window is, in seconds.")
+        .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
+        .typed();
+
+/// What INFO shows as the frequency of housekeeping, per second.
+pub static HZ: Handle<u32> = Opt::new(
+    "hz",
+    Kind::Clamped { min: 1, max: 500 },
+    "10",
+    "How often per second housekeeping runs; INFO shows it.",
+)
+.accepted("housekeeping runs ten times a second on a thread of its own")
+.typed();

@@ -1,100 +1,135 @@
 //! Options about memory, expiry and eviction.
 
 use super::OTHER_DESIGN;
-use crate::config::option::{INT, Opt};
+use crate::config::choices::EvictionPolicy;
+use crate::config::handle::{Choice as _, Handle};
+use crate::config::option::{FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 
 /// This theme's options.
-pub static OPTIONS: &[Opt] = &[
-    Opt::memory(
-        "maxmemory",
-        "0",
-        (0, u64::MAX),
-        "Memory from which on keys are evicted, or where none may be, writes refused; 0 for no limit.",
-    ),
-    Opt::choice(
-        "maxmemory-policy",
-        "noeviction",
-        &[
-            "volatile-lru",
-            "volatile-lfu",
-            "volatile-random",
-            "volatile-ttl",
-            "allkeys-lru",
-            "allkeys-lfu",
-            "allkeys-random",
-            "noeviction",
-        ],
-        "What to evict when memory is over its limit: among all keys or those with an expiry, the least \
-         recently used, the least frequently used, any, or the next to expire; or nothing. The choice \
-         between LRU and LFU also decides what OBJECT IDLETIME and FREQ know.",
-    ),
-    Opt::integer(
-        "maxmemory-samples",
-        "5",
-        (1, 64),
-        "Keys compared to find one to evict; except under LFU, twice as many.",
-    ),
-    Opt::integer(
-        "maxmemory-eviction-tenacity",
-        "10",
-        (0, 100),
-        "How long evicting may hold up a thread where memory is far over its limit: up to 10, in steps of 50 \
-         microseconds, above growing by 15 percent each; at 100 as long as it takes.",
-    ),
-    Opt::integer("lfu-log-factor", "10", INT, "How many accesses it takes to raise a key's frequency."),
-    Opt::integer(
-        "lfu-decay-time",
-        "1",
-        INT,
-        "Minutes after which a key's frequency falls by one; 0 for never.",
-    ),
-    Opt::integer(
-        "active-expire-effort",
-        "1",
-        (1, 10),
-        "How much of a core looking for expired keys may take.",
-    ),
-    Opt::flag("lazyfree-lazy-eviction", "no", "Free evicted values in the background.").accepted(ALWAYS_LAZY),
-    Opt::flag("lazyfree-lazy-expire", "no", "Free expired values in the background.").accepted(ALWAYS_LAZY),
-    Opt::flag("lazyfree-lazy-server-del", "no", "Free replaced values in the background.")
+pub static OPTIONS: &[&Opt] = &[
+    &MAXMEMORY.opt,
+    &MAXMEMORY_POLICY.opt,
+    &MAXMEMORY_SAMPLES.opt,
+    &MAXMEMORY_EVICTION_TENACITY.opt,
+    &LFU_LOG_FACTOR.opt,
+    &LFU_DECAY_TIME.opt,
+    &ACTIVE_EXPIRE_EFFORT.opt,
+    &Opt::flag("lazyfree-lazy-eviction", "no", "Free evicted values in the background.")
         .accepted(ALWAYS_LAZY),
-    Opt::flag("lazyfree-lazy-user-del", "no", "Let DEL free values in the background.").accepted(ALWAYS_LAZY),
-    Opt::flag("lazyfree-lazy-user-flush", "no", "Let FLUSHALL free values in the background.")
+    &Opt::flag("lazyfree-lazy-expire", "no", "Free expired values in the background.").accepted(ALWAYS_LAZY),
+    &Opt::flag("lazyfree-lazy-server-del", "no", "Free replaced values in the background.")
         .accepted(ALWAYS_LAZY),
-    Opt::new(
-        "notify-keyspace-events",
-        Kind::EventLetters,
-        "",
-        "Which changes of keys are published, as letters.",
-    ),
-    Opt::flag("activerehashing", "yes", "Move tables to their new size in idle time.").accepted(OTHER_DESIGN),
-    Opt::flag("activedefrag", "no", "Move values together to give memory back.").accepted(NO_DEFRAG),
-    Opt::memory("active-defrag-ignore-bytes", "104857600", (1, i64::MAX as u64), "Waste that is left alone.")
+    &Opt::flag("lazyfree-lazy-user-del", "no", "Let DEL free values in the background.")
+        .accepted(ALWAYS_LAZY),
+    &Opt::flag("lazyfree-lazy-user-flush", "no", "Let FLUSHALL free values in the background.")
+        .accepted(ALWAYS_LAZY),
+    &NOTIFY_KEYSPACE_EVENTS.opt,
+    &Opt::flag("activerehashing", "yes", "Move tables to their new size in idle time.")
+        .accepted(OTHER_DESIGN),
+    &Opt::flag("activedefrag", "no", "Move values together to give memory back.").accepted(NO_DEFRAG),
+    &Opt::memory(
+        "active-defrag-ignore-bytes",
+        "104857600",
+        (1, i64::MAX as u64),
+        "Waste that is left alone.",
+    )
+    .accepted(NO_DEFRAG),
+    &Opt::integer("active-defrag-threshold-lower", "10", (0, 1000), "Percentage of waste to start at.")
         .accepted(NO_DEFRAG),
-    Opt::integer("active-defrag-threshold-lower", "10", (0, 1000), "Percentage of waste to start at.")
+    &Opt::integer("active-defrag-threshold-upper", "100", (0, 1000), "Percentage of waste for full effort.")
         .accepted(NO_DEFRAG),
-    Opt::integer("active-defrag-threshold-upper", "100", (0, 1000), "Percentage of waste for full effort.")
+    &Opt::integer("active-defrag-cycle-min", "1", (1, 99), "Percentage of a core at the lower threshold.")
         .accepted(NO_DEFRAG),
-    Opt::integer("active-defrag-cycle-min", "1", (1, 99), "Percentage of a core at the lower threshold.")
+    &Opt::integer("active-defrag-cycle-max", "25", (1, 99), "Percentage of a core at the upper threshold.")
         .accepted(NO_DEFRAG),
-    Opt::integer("active-defrag-cycle-max", "25", (1, 99), "Percentage of a core at the upper threshold.")
+    &Opt::integer("active-defrag-cycle-us", "500", (0, 100_000), "Microseconds of one step.")
         .accepted(NO_DEFRAG),
-    Opt::integer("active-defrag-cycle-us", "500", (0, 100_000), "Microseconds of one step.")
-        .accepted(NO_DEFRAG),
-    Opt::integer(
+    &Opt::integer(
         "active-defrag-max-scan-fields",
         "1000",
         (1, i64::MAX),
         "Elements from which a value takes steps.",
     )
     .accepted(NO_DEFRAG),
-    Opt::flag("jemalloc-bg-thread", "yes", "Let the allocator give memory back in the background.")
+    &Opt::flag("jemalloc-bg-thread", "yes", "Let the allocator give memory back in the background.")
         .accepted("the allocator is mimalloc"),
-    Opt::flag("disable-thp", "yes", "Keep the kernel from using huge pages for the process.")
+    &Opt::flag("disable-thp", "yes", "Keep the kernel from using huge pages for the process.")
         .at_start()
         .accepted(OTHER_DESIGN),
 ];
+
+/// The limit of memory in bytes; 0 for none.
+pub static MAXMEMORY: Handle<u64> = Opt::memory(
+    "maxmemory",
+    "0",
+    (0, u64::MAX),
+    "Memory from which on keys are evicted, or where none may be, writes refused; 0 for no limit.",
+)
+.on_change(OnChange::FollowUp(FollowUp::ClientMemory))
+.typed();
+
+/// Which keys are evicted.
+pub static MAXMEMORY_POLICY: Handle<EvictionPolicy> = Opt::choice(
+    "maxmemory-policy",
+    "noeviction",
+    EvictionPolicy::WORDS,
+    "What to evict when memory is over its limit: among all keys or those with an expiry, the least \
+         recently used, the least frequently used, any, or the next to expire; or nothing. The choice \
+         between LRU and LFU also decides what OBJECT IDLETIME and FREQ know.",
+)
+.typed();
+
+/// Keys compared for one eviction.
+pub static MAXMEMORY_SAMPLES: Handle<usize> = Opt::integer(
+    "maxmemory-samples",
+    "5",
+    (1, 64),
+    "Keys compared to find one to evict; except under LFU, twice as many.",
+)
+.typed();
+
+/// How long one round of evicting may take, 0 to 100.
+pub static MAXMEMORY_EVICTION_TENACITY: Handle<u32> = Opt::integer(
+    "maxmemory-eviction-tenacity",
+    "10",
+    (0, 100),
+    "How long evicting may hold up a thread where memory is far over its limit: up to 10, in steps of 50 \
+         microseconds, above growing by 15 percent each; at 100 as long as it takes.",
+)
+.typed();
+
+/// How slowly the counter of accesses grows.
+pub static LFU_LOG_FACTOR: Handle<u32> =
+    Opt::integer("lfu-log-factor", "10", INT, "How many accesses it takes to raise a key's frequency.")
+        .typed();
+
+/// Minutes in which the counter of accesses falls by one; 0 for never.
+pub static LFU_DECAY_TIME: Handle<u32> = Opt::integer(
+    "lfu-decay-time",
+    "1",
+    INT,
+    "Minutes after which a key's frequency falls by one; 0 for never.",
+)
+.typed();
+
+/// How much CPU the search for expired keys may use, 1 to 10.
+pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
+    "active-expire-effort",
+    "1",
+    (1, 10),
+    "How much of a core looking for expired keys may take.",
+)
+.typed();
+
+/// Classes of keyspace events, as letters.
+pub static NOTIFY_KEYSPACE_EVENTS: Handle<[u8]> = Opt::new(
+    "notify-keyspace-events",
+    Kind::EventLetters,
+    "",
+    "Which changes of keys are published, as letters.",
+)
+.typed();
 
 const ALWAYS_LAZY: &str = "large values are always freed in the background";
 const NO_DEFRAG: &str = "values are not moved";

@@ -1,26 +1,28 @@
-//! The options table: every option there is, by theme. The configuration file, the command line, CONFIG
-//! and docs/options.md all read it; a new option is one record here (and, if it acts, one line in
-//! `config/apply.rs`).
+//! The options table: every option there is, by theme. The configuration file, the command line,
+//! CONFIG and docs/options.md all read it; a new option is one record here. If it acts, its record
+//! is part of a [`Handle`](super::handle::Handle), by which code reads it; if requests read it,
+//! `config/apply.rs` puts it into the settings. What CONFIG SET does beside that is the record's
+//! `on_change`.
 //!
-//! All options of Redis 8.0 and Valkey 8.1 are known, so that their configurations work as they are.
-//! Those that do nothing yet say why in their record.
+//! All options of Redis 8.0 and Valkey 8.1 are known, so that their configurations work as they
+//! are. Those that do nothing yet say why in their record.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::option::Opt;
 
-mod clients;
+pub mod clients;
 mod cluster;
-mod diagnostics;
-mod memory;
-mod network;
-mod persistence;
-mod process;
-mod replication;
-mod security;
+pub mod diagnostics;
+pub mod memory;
+pub mod network;
+pub mod persistence;
+pub mod process;
+pub mod replication;
+pub mod security;
 mod tls;
-mod values;
+pub mod values;
 
 /// A part of the table.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ pub struct Theme {
     /// Its heading in the documentation.
     pub title: &'static str,
     /// Its options.
-    pub options: &'static [Opt],
+    pub options: &'static [&'static Opt],
 }
 
 /// All options, by theme.
@@ -46,8 +48,6 @@ pub static THEMES: &[Theme] = &[
     Theme { title: "Process and log", options: process::OPTIONS },
 ];
 
-/// Why options of persistence do nothing.
-pub const NO_PERSISTENCE: &str = "all data is in memory only so far";
 /// Why options of replication do nothing.
 const NO_REPLICATION: &str = "there is no replication so far";
 /// Why options of cluster mode do nothing.
@@ -93,7 +93,7 @@ struct Table {
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let options: Vec<&'static Opt> = THEMES.iter().flat_map(|theme| theme.options).collect();
+    let options: Vec<&'static Opt> = THEMES.iter().flat_map(|theme| theme.options).copied().collect();
     let mut table = Table { options, by_name: HashMap::new(), names: Vec::new() };
     for (index, option) in table.options.iter().enumerate() {
         for name in std::iter::once(&option.name).chain(option.aliases) {
@@ -122,11 +122,14 @@ pub fn find(name: &[u8]) -> Option<Named> {
     TABLE.by_name.get(std::str::from_utf8(&name).ok()?).copied()
 }
 
-/// The name that is most like `name`, where one is so much like it that `name` may be a slip. O(names).
+/// The name that is most like `name`, where one is so much like it that `name` may be a slip.
+/// O(names).
 pub fn nearest(name: &str) -> Option<&'static str> {
-    /// From 0, nothing in common, to 1, the same: a letter too many or two that changed places give 0.9 and more.
+    /// From 0, nothing in common, to 1, the same: a letter too many or two that changed places give
+    /// 0.9 and more.
     const LIKE: f64 = 0.9;
-    /// No option's name is nearly as long, and the comparison takes time by the square of the length.
+    /// No option's name is nearly as long, and the comparison takes time by the square of the
+    /// length.
     const LEN_BYTES_MAX: usize = 64;
     if name.len() > LEN_BYTES_MAX {
         return None;
@@ -136,18 +139,18 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     like.filter(|(like, _)| *like >= LIKE).max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
-/// The option called `name`.
+/// The place of a record of the table. O(length of the name).
 ///
 /// # Panics
-/// If there is none: for names written in this program.
-pub fn known(name: &str) -> OptId {
-    find(name.as_bytes()).map(|named| named.id).unwrap_or_else(|| panic!("no option is called {name}"))
+/// If no theme lists it.
+pub fn id_of(option: &Opt) -> OptId {
+    let named = TABLE.by_name.get(option.name);
+    named.unwrap_or_else(|| panic!("no theme lists the option {}", option.name)).id
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::option::Acts;
 
     #[test]
     fn every_record_is_complete() {
@@ -157,8 +160,29 @@ mod tests {
             // Panics if the default is not a value.
             let shown = option.default_value().to_text();
             assert!(!shown.contains(&b'\n'), "{}", option.name);
-            if let Acts::Accepted(why) = option.acts {
+            if let Some(why) = option.idle_reason() {
                 assert!(!why.is_empty(), "{}", option.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_handle_is_in_the_list_of_its_theme() {
+        let themes = [
+            include_str!("clients.rs"),
+            include_str!("diagnostics.rs"),
+            include_str!("memory.rs"),
+            include_str!("network.rs"),
+            include_str!("persistence.rs"),
+            include_str!("process.rs"),
+            include_str!("replication.rs"),
+            include_str!("security.rs"),
+            include_str!("values.rs"),
+        ];
+        for theme in themes {
+            let handles = theme.split("pub static ").skip(1).filter_map(|text| text.split_once(": Handle<"));
+            for (name, _) in handles {
+                assert!(theme.contains(&format!("&{name}.opt,")), "{name} is not listed");
             }
         }
     }

@@ -1,30 +1,31 @@
 //! Options about the process and its log.
 
+use std::path::Path;
+
+use tracing_subscriber::filter::LevelFilter;
+
 use super::OTHER_DESIGN;
-use crate::config::option::{INT, Opt};
+use crate::config::handle::{Choice as _, Handle};
+use crate::config::option::{INT, OnChange, Opt, Prepare};
 use crate::config::value::Kind;
 use crate::config::words;
-use crate::logging::{FORMATS, TIME_FORMATS};
+use crate::logging::{Format, TimeFormat};
+use crate::supervisor::Supervision;
 
 /// What a signal may ask for.
 const SHUTDOWN: Kind = Kind::Words(&words::SHUTDOWN);
 
 /// This theme's options.
-pub static OPTIONS: &[Opt] = &[
-    Opt::flag("daemonize", "no", "Run in the background.").at_start(),
-    Opt::text("pidfile", "", "A file to write the process id to; removed at the end.").at_start(),
-    Opt::choice(
-        "loglevel",
-        "notice",
-        &["debug", "verbose", "notice", "warning", "nothing"],
-        "The least important lines of the log.",
-    ),
-    Opt::text("logfile", "", "The file of the log, relative to `dir`; empty for standard output.").at_start(),
-    Opt::choice("log-format", "legacy", FORMATS, "How lines of the log are written."),
-    Opt::choice("log-timestamp-format", "legacy", TIME_FORMATS, "How times are written in the log, in UTC."),
-    Opt::flag("syslog-enabled", "no", "Log to the system's log.").at_start().accepted(NO_SYSLOG),
-    Opt::text("syslog-ident", "saker", "The name in the system's log.").at_start().accepted(NO_SYSLOG),
-    Opt::choice(
+pub static OPTIONS: &[&Opt] = &[
+    &DAEMONIZE.opt,
+    &PIDFILE.opt,
+    &LOGLEVEL.opt,
+    &LOGFILE.opt,
+    &LOG_FORMAT.opt,
+    &LOG_TIMESTAMP_FORMAT.opt,
+    &Opt::flag("syslog-enabled", "no", "Log to the system's log.").at_start().accepted(NO_SYSLOG),
+    &Opt::text("syslog-ident", "saker", "The name in the system's log.").at_start().accepted(NO_SYSLOG),
+    &Opt::choice(
         "syslog-facility",
         "local0",
         &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"],
@@ -32,64 +33,104 @@ pub static OPTIONS: &[Opt] = &[
     )
     .at_start()
     .accepted(NO_SYSLOG),
-    Opt::choice(
-        "supervised",
-        "no",
-        &["upstart", "systemd", "auto", "no"],
-        "Who waits for news of the server: `systemd` is notified when it is ready, reloads and stops.",
-    )
-    .at_start(),
-    Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.")
+    &SUPERVISED.opt,
+    &Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.")
         .accepted(NOTHING_TO_SAVE),
-    Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.")
+    &Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.")
         .accepted(NOTHING_TO_SAVE),
-    Opt::integer("shutdown-timeout", "10", INT, "Seconds to wait for replicas at the end.")
+    &Opt::integer("shutdown-timeout", "10", INT, "Seconds to wait for replicas at the end.")
         .accepted(NOTHING_TO_SAVE),
-    Opt::flag("set-proc-title", "yes", "Describe the server in its process title.")
+    &Opt::flag("set-proc-title", "yes", "Describe the server in its process title.")
         .at_start()
         .accepted(NO_TITLE),
-    Opt::new(
+    &Opt::new(
         "proc-title-template",
         Kind::Checked(words::title_template),
         "{title} {listen-addr} {server-mode}",
         "What the process title says.",
     )
     .accepted(NO_TITLE),
-    Opt::text("server-cpulist", "", "The cores for threads that serve clients.")
+    &Opt::text("server-cpulist", "", "The cores for threads that serve clients.")
         .also(&["server_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
-    Opt::text("bio-cpulist", "", "The cores for background threads.")
+    &Opt::text("bio-cpulist", "", "The cores for background threads.")
         .also(&["bio_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
-    Opt::text("aof-rewrite-cpulist", "", "The cores for rewriting the append-only file.")
+    &Opt::text("aof-rewrite-cpulist", "", "The cores for rewriting the append-only file.")
         .also(&["aof_rewrite_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
-    Opt::text("bgsave-cpulist", "", "The cores for writing snapshots.")
+    &Opt::text("bgsave-cpulist", "", "The cores for writing snapshots.")
         .also(&["bgsave_cpulist"])
         .at_start()
         .accepted(NO_PINNING),
-    Opt::choice(
+    &Opt::choice(
         "oom-score-adj",
         "no",
         &["no", "yes", "relative", "absolute"],
         "Tell the kernel which process to end when memory is short.",
     )
     .accepted(NO_OOM_SCORE),
-    Opt::new(
+    &Opt::new(
         "oom-score-adj-values",
         Kind::Words(&words::OOM_SCORES),
         "0 200 800",
         "The scores of primary, replica and background process.",
     )
     .accepted(NO_OOM_SCORE),
-    Opt::flag("crash-log-enabled", "yes", "Describe a crash in the log.").accepted(OTHER_DESIGN),
-    Opt::flag("crash-memcheck-enabled", "yes", "Test memory after a crash.").accepted(OTHER_DESIGN),
-    Opt::text("ignore-warnings", "", "Warnings at the start that are not to be given.")
+    &Opt::flag("crash-log-enabled", "yes", "Describe a crash in the log.").accepted(OTHER_DESIGN),
+    &Opt::flag("crash-memcheck-enabled", "yes", "Test memory after a crash.").accepted(OTHER_DESIGN),
+    &Opt::text("ignore-warnings", "", "Warnings at the start that are not to be given.")
         .accepted("no such warning is given"),
 ];
+
+/// Whether the server runs in the background.
+pub static DAEMONIZE: Handle<bool> =
+    Opt::flag("daemonize", "no", "Run in the background.").at_start().typed();
+
+/// The file of the process id; empty for none.
+pub static PIDFILE: Handle<Path> =
+    Opt::file("pidfile", "", "A file to write the process id to; removed at the end.").at_start().typed();
+
+/// The least important lines of the log.
+pub static LOGLEVEL: Handle<LevelFilter> =
+    Opt::choice("loglevel", "notice", LevelFilter::WORDS, "The least important lines of the log.")
+        .on_change(OnChange::Prepare(Prepare::LogLevel))
+        .typed();
+
+/// The log's file; empty for standard output.
+pub static LOGFILE: Handle<Path> =
+    Opt::file("logfile", "", "The file of the log, relative to `dir`; empty for standard output.")
+        .at_start()
+        .typed();
+
+/// The form of the log's lines.
+pub static LOG_FORMAT: Handle<Format> =
+    Opt::choice("log-format", "legacy", Format::WORDS, "How lines of the log are written.")
+        .on_change(OnChange::Prepare(Prepare::LogForm))
+        .typed();
+
+/// The form of times in the log.
+pub static LOG_TIMESTAMP_FORMAT: Handle<TimeFormat> = Opt::choice(
+    "log-timestamp-format",
+    "legacy",
+    TimeFormat::WORDS,
+    "How times are written in the log, in UTC.",
+)
+.on_change(OnChange::Prepare(Prepare::LogForm))
+.typed();
+
+/// Which supervisor is notified.
+pub static SUPERVISED: Handle<Supervision> = Opt::choice(
+    "supervised",
+    "no",
+    Supervision::WORDS,
+    "Who waits for news of the server: `systemd` is notified when it is ready, reloads and stops.",
+)
+.at_start()
+.typed();
 
 const NO_SYSLOG: &str = "the log goes to a file or to standard output";
 const NOTHING_TO_SAVE: &str = "there is nothing to save and nobody to wait for so far";

@@ -1,42 +1,58 @@
 //! Options about who may do what.
 
 use super::NO_ACL;
+use crate::config::choices::Permitted;
+use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{ANY, Opt};
 
-/// Who may use something dangerous.
-const WHO: &[&str] = &["no", "yes", "local"];
-
 /// This theme's options.
-pub static OPTIONS: &[Opt] = &[
-    Opt::text("requirepass", "", "The password of the user `default`; empty for none."),
-    Opt::flag("protected-mode", "yes", "Without a password, refuse clients that are not on this machine."),
-    Opt::choice(
-        "enable-protected-configs",
-        "no",
-        WHO,
-        "Whether CONFIG SET may change protected options (`dir`, `dbfilename`): `local` for clients on this \
-         machine.",
-    )
-    .at_start(),
-    Opt::choice(
-        "enable-debug-command",
-        "no",
-        WHO,
-        "Whether DEBUG is permitted: `local` for clients on this machine.",
-    )
-    .at_start(),
-    Opt::choice("enable-module-command", "no", WHO, "Whether MODULE is permitted.")
+pub static OPTIONS: &[&Opt] = &[
+    &REQUIREPASS.opt,
+    &PROTECTED_MODE.opt,
+    &ENABLE_PROTECTED_CONFIGS.opt,
+    &ENABLE_DEBUG_COMMAND.opt,
+    &Opt::choice("enable-module-command", "no", Permitted::WORDS, "Whether MODULE is permitted.")
         .at_start()
         .accepted("there are no modules"),
-    Opt::text("aclfile", "", "The file of users.").at_start().accepted(NO_ACL),
-    Opt::integer("acllog-max-len", "128", ANY, "Refusals that ACL LOG remembers.").accepted(NO_ACL),
-    Opt::choice(
+    &Opt::file("aclfile", "", "The file of users.").at_start().accepted(NO_ACL),
+    &Opt::integer("acllog-max-len", "128", ANY, "Refusals that ACL LOG remembers.").accepted(NO_ACL),
+    &Opt::choice(
         "acl-pubsub-default",
         "resetchannels",
         &["allchannels", "resetchannels"],
         "The channels a new user may use.",
     )
     .accepted(NO_ACL),
-    Opt::flag("hide-user-data-from-log", "no", "Keep keys and values out of the log.")
+    &Opt::flag("hide-user-data-from-log", "no", "Keep keys and values out of the log.")
         .accepted("the log never holds keys or values"),
 ];
+
+/// The password of the user `default`; empty for none.
+pub static REQUIREPASS: Handle<[u8]> =
+    Opt::text("requirepass", "", "The password of the user `default`; empty for none.").typed();
+
+/// Whether only clients on this machine are served while there is no password.
+pub static PROTECTED_MODE: Handle<bool> =
+    Opt::flag("protected-mode", "yes", "Without a password, refuse clients that are not on this machine.")
+        .typed();
+
+/// Which clients may change protected options.
+pub static ENABLE_PROTECTED_CONFIGS: Handle<Permitted> = Opt::choice(
+    "enable-protected-configs",
+    "no",
+    Permitted::WORDS,
+    "Whether CONFIG SET may change protected options (`dir`, `dbfilename`): `local` for clients on this \
+         machine.",
+)
+.at_start()
+.typed();
+
+/// Which clients may use DEBUG.
+pub static ENABLE_DEBUG_COMMAND: Handle<Permitted> = Opt::choice(
+    "enable-debug-command",
+    "no",
+    Permitted::WORDS,
+    "Whether DEBUG is permitted: `local` for clients on this machine.",
+)
+.at_start()
+.typed();

@@ -1,0 +1,153 @@
+//! The options that are one of some words: what the words mean.
+
+use net::{Address, BackendChoice};
+use tracing_subscriber::filter::LevelFilter;
+
+use super::handle::Choice;
+use crate::logging::{Format, TimeFormat};
+use crate::supervisor::Supervision;
+
+/// `maxmemory-policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictionPolicy {
+    /// Among keys with an expiry, the least recently used.
+    VolatileLru,
+    /// Among keys with an expiry, the least frequently used.
+    VolatileLfu,
+    /// Any key with an expiry.
+    VolatileRandom,
+    /// The key that expires next.
+    VolatileTtl,
+    /// The least recently used key.
+    AllKeysLru,
+    /// The least frequently used key.
+    AllKeysLfu,
+    /// Any key.
+    AllKeysRandom,
+    /// No key.
+    NoEviction,
+}
+
+impl EvictionPolicy {
+    /// Whether it compares how often keys are used.
+    pub fn is_lfu(self) -> bool {
+        matches!(self, Self::VolatileLfu | Self::AllKeysLfu)
+    }
+
+    /// Whether it compares how recently keys were used.
+    pub fn is_lru(self) -> bool {
+        matches!(self, Self::VolatileLru | Self::AllKeysLru)
+    }
+}
+
+impl Choice for EvictionPolicy {
+    const WORDS: &'static [&'static str] = &[
+        "volatile-lru",
+        "volatile-lfu",
+        "volatile-random",
+        "volatile-ttl",
+        "allkeys-lru",
+        "allkeys-lfu",
+        "allkeys-random",
+        "noeviction",
+    ];
+    const VALUES: &'static [Self] = &[
+        Self::VolatileLru,
+        Self::VolatileLfu,
+        Self::VolatileRandom,
+        Self::VolatileTtl,
+        Self::AllKeysLru,
+        Self::AllKeysLfu,
+        Self::AllKeysRandom,
+        Self::NoEviction,
+    ];
+}
+
+/// `metrics-per-command`: what the metrics endpoint shows of each command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerCommand {
+    /// Nothing.
+    No,
+    /// Calls, errors and time.
+    Counters,
+    /// Counters, and percentiles of the times.
+    Percentiles,
+    /// Counters, and a histogram of the times.
+    Histograms,
+}
+
+impl Choice for PerCommand {
+    const WORDS: &'static [&'static str] = &["no", "counters", "percentiles", "histograms"];
+    const VALUES: &'static [Self] = &[Self::No, Self::Counters, Self::Percentiles, Self::Histograms];
+}
+
+/// `io-backend`.
+impl Choice for BackendChoice {
+    const WORDS: &'static [&'static str] = &["auto", "io_uring", "epoll"];
+    const VALUES: &'static [Self] = &[Self::Auto, Self::IoUring, Self::Epoll];
+}
+
+/// `rdb-version-check`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionCheck {
+    /// Only values of known versions are read.
+    Strict,
+    /// Values of unknown versions are tried.
+    Relaxed,
+}
+
+impl Choice for VersionCheck {
+    const WORDS: &'static [&'static str] = &["strict", "relaxed"];
+    const VALUES: &'static [Self] = &[Self::Strict, Self::Relaxed];
+}
+
+/// `loglevel`: the least important lines that are written.
+impl Choice for LevelFilter {
+    const WORDS: &'static [&'static str] = &["debug", "verbose", "notice", "warning", "nothing"];
+    const VALUES: &'static [Self] = &[Self::TRACE, Self::DEBUG, Self::INFO, Self::WARN, Self::OFF];
+}
+
+/// `log-format`.
+impl Choice for Format {
+    const WORDS: &'static [&'static str] = &["legacy", "logfmt", "json"];
+    const VALUES: &'static [Self] = &[Self::Legacy, Self::Logfmt, Self::Json];
+}
+
+/// `log-timestamp-format`.
+impl Choice for TimeFormat {
+    const WORDS: &'static [&'static str] = &["legacy", "iso8601", "milliseconds"];
+    const VALUES: &'static [Self] = &[Self::Legacy, Self::Iso8601, Self::Milliseconds];
+}
+
+/// `supervised`.
+impl Choice for Supervision {
+    const WORDS: &'static [&'static str] = &["upstart", "systemd", "auto", "no"];
+    const VALUES: &'static [Self] = &[Self::Upstart, Self::Systemd, Self::Auto, Self::No];
+}
+
+/// `enable-protected-configs`, `enable-debug-command`: which clients may use something dangerous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permitted {
+    /// None.
+    No,
+    /// All.
+    Yes,
+    /// Those on this machine.
+    Local,
+}
+
+impl Permitted {
+    /// Whether a client with this address may.
+    pub fn includes(self, peer: &Address) -> bool {
+        match (self, peer) {
+            (Self::No, _) => false,
+            (Self::Yes, _) | (Self::Local, Address::Unix(_)) => true,
+            (Self::Local, Address::Tcp(peer)) => peer.ip().to_canonical().is_loopback(),
+        }
+    }
+}
+
+impl Choice for Permitted {
+    const WORDS: &'static [&'static str] = &["no", "yes", "local"];
+    const VALUES: &'static [Self] = &[Self::No, Self::Yes, Self::Local];
+}

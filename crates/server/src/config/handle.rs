@@ -1,0 +1,319 @@
+//! Handles: how code reads an option.
+//!
+//! A [`Handle`] is an option's record together with the type of its values. The type is checked
+//! against the record's [`Kind`] when the program is compiled, so reading cannot fail. Names are
+//! for users: the configuration file, the command line and CONFIG look options up by name, nothing
+//! else does.
+
+use std::ffi::OsStr;
+use std::marker::PhantomData;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use super::option::Opt;
+use super::value::{Kind, Value};
+
+/// An option whose values code reads as `T`. It belongs into the list of its theme in
+/// `config/table`.
+#[derive(Debug)]
+pub struct Handle<T: OptionType + ?Sized> {
+    /// The option's record.
+    pub opt: Opt,
+    value: PhantomData<T>,
+}
+
+impl Opt {
+    /// The record with a type for its values. Fails to compile where `T` cannot hold all of them.
+    pub const fn typed<T: OptionType + ?Sized>(self) -> Handle<T> {
+        assert!(T::HOLDS.all_of(self.kind), "the handle's type cannot hold all values of the option");
+        Handle { opt: self, value: PhantomData }
+    }
+}
+
+/// Which values a type can hold.
+#[derive(Clone, Copy, Debug)]
+pub enum Holds {
+    /// `yes` and `no`.
+    Flags,
+    /// Whole numbers, both ends included; amounts of memory where they begin at 0 and end at the
+    /// largest.
+    Numbers {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// Permission bits.
+    Bits,
+    /// Amounts of memory and percentages.
+    Shares,
+    /// The words of a choice, in this order.
+    Choice(&'static [&'static str]),
+    /// Bytes.
+    Text,
+    /// Several words.
+    Words,
+}
+
+impl Holds {
+    /// Whether these are all values of the kind.
+    const fn all_of(self, kind: Kind) -> bool {
+        match (self, kind) {
+            (Holds::Numbers { min, max }, Kind::Integer { min: first, max: last })
+            | (Holds::Numbers { min, max }, Kind::Clamped { min: first, max: last }) => {
+                min <= first && last <= max
+            }
+            (Holds::Numbers { min, max }, Kind::Memory { .. }) => min == 0 && max == i64::MAX,
+            // The words themselves cannot be compared at compile time; a test reads each of them.
+            (Holds::Choice(held), Kind::Choice(words)) => held.len() == words.len(),
+            (Holds::Flags, Kind::Flag)
+            | (Holds::Bits, Kind::Octal)
+            | (Holds::Shares, Kind::MemoryOrPercent)
+            | (Holds::Text, Kind::Text | Kind::Checked(_) | Kind::EventLetters)
+            | (Holds::Words, Kind::Words(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A type that an option's values are read as.
+pub trait OptionType {
+    /// What reading gives.
+    type Read<'s>;
+
+    /// Which values it can hold.
+    const HOLDS: Holds;
+
+    /// Reads a value; `None` for one that the type does not hold. O(1), O(words) for a choice.
+    fn read(value: &Value) -> Option<Self::Read<'_>>;
+}
+
+impl OptionType for bool {
+    type Read<'s> = bool;
+    const HOLDS: Holds = Holds::Flags;
+
+    fn read(value: &Value) -> Option<bool> {
+        match value {
+            Value::Flag(value) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+/// A type of whole numbers.
+pub trait Number: Copy {
+    /// The number as the store keeps it. Values of options fit.
+    fn to_integer(self) -> i64;
+}
+
+/// Implements [`OptionType`] and [`Number`] for types of whole numbers: the standard library has no
+/// trait for what these implementations need.
+macro_rules! numbers {
+    ($($type:ty: $min:expr, $max:expr;)*) => {$(
+        impl OptionType for $type {
+            type Read<'s> = $type;
+            const HOLDS: Holds = Holds::Numbers { min: $min, max: $max };
+
+            fn read(value: &Value) -> Option<$type> {
+                match *value {
+                    Value::Integer(number) => <$type>::try_from(number).ok(),
+                    Value::Memory(bytes) => <$type>::try_from(bytes).ok(),
+                    _ => None,
+                }
+            }
+        }
+
+        impl Number for $type {
+            fn to_integer(self) -> i64 {
+                i64::try_from(self).unwrap_or(i64::MAX)
+            }
+        }
+    )*};
+}
+
+numbers! {
+    u16: 0, u16::MAX as i64;
+    u32: 0, u32::MAX as i64;
+    u64: 0, i64::MAX;
+    usize: 0, isize::MAX as i64;
+    i64: i64::MIN, i64::MAX;
+}
+
+/// Permission bits of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permissions;
+
+impl OptionType for Permissions {
+    type Read<'s> = u32;
+    const HOLDS: Holds = Holds::Bits;
+
+    fn read(value: &Value) -> Option<u32> {
+        match value {
+            Value::Octal(bits) => Some(*bits),
+            _ => None,
+        }
+    }
+}
+
+/// An amount of memory, given in bytes or as a share of another amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryShare {
+    /// Bytes.
+    Bytes(u64),
+    /// A percentage, up to 100.
+    Percent(u8),
+}
+
+impl MemoryShare {
+    /// The amount in bytes, where a percentage is one of `whole_bytes`.
+    pub fn of_bytes(self, whole_bytes: u64) -> u64 {
+        match self {
+            MemoryShare::Bytes(bytes) => bytes,
+            MemoryShare::Percent(percent) => whole_bytes / 100 * u64::from(percent),
+        }
+    }
+}
+
+impl OptionType for MemoryShare {
+    type Read<'s> = MemoryShare;
+    const HOLDS: Holds = Holds::Shares;
+
+    fn read(value: &Value) -> Option<MemoryShare> {
+        match *value {
+            Value::Memory(bytes) => Some(MemoryShare::Bytes(bytes)),
+            Value::Percent(percent) => Some(MemoryShare::Percent(percent)),
+            _ => None,
+        }
+    }
+}
+
+/// A closed set of values, each of which has a word.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// The words, in the order in which errors list them.
+    const WORDS: &'static [&'static str];
+    /// What the words mean, in the same order.
+    const VALUES: &'static [Self];
+
+    /// The word for this value. O(words).
+    fn word(self) -> &'static str {
+        let at = Self::VALUES.iter().position(|value| *value == self);
+        Self::WORDS[at.expect("VALUES lists every value")]
+    }
+}
+
+impl<C: Choice> OptionType for C {
+    type Read<'s> = C;
+    const HOLDS: Holds = {
+        assert!(C::WORDS.len() == C::VALUES.len(), "each word has one meaning");
+        Holds::Choice(C::WORDS)
+    };
+
+    fn read(value: &Value) -> Option<C> {
+        let Value::Choice(word) = value else { return None };
+        let at = C::WORDS.iter().position(|known| known == word)?;
+        Some(C::VALUES[at])
+    }
+}
+
+impl OptionType for [u8] {
+    type Read<'s> = &'s [u8];
+    const HOLDS: Holds = Holds::Text;
+
+    fn read(value: &Value) -> Option<&[u8]> {
+        match value {
+            Value::Text(text) | Value::EventLetters(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Empty where no file is named.
+impl OptionType for Path {
+    type Read<'s> = &'s Path;
+    const HOLDS: Holds = Holds::Text;
+
+    fn read(value: &Value) -> Option<&Path> {
+        <[u8]>::read(value).map(|bytes| Path::new(OsStr::from_bytes(bytes)))
+    }
+}
+
+impl OptionType for [Vec<u8>] {
+    type Read<'s> = &'s [Vec<u8>];
+    const HOLDS: Holds = Holds::Words;
+
+    fn read(value: &Value) -> Option<&[Vec<u8>]> {
+        match value {
+            Value::Words(words) => Some(words),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConfigStore;
+    use crate::config::table::{clients, diagnostics, memory, network, persistence, process, security};
+
+    /// Every word of the choice can be set and reads as the value that has this word.
+    fn check_words<C: Choice>(handle: &Handle<C>) {
+        let mut store = ConfigStore::new();
+        for word in C::WORDS {
+            store.load(handle.opt.name.as_bytes(), &[word.as_bytes().to_vec()]).expect("one of the words");
+            assert_eq!(handle.of(&store).word(), *word, "{}", handle.opt.name);
+        }
+    }
+
+    #[test]
+    fn each_word_of_a_choice_has_a_meaning() {
+        check_words(&memory::MAXMEMORY_POLICY);
+        check_words(&network::METRICS_PER_COMMAND);
+        check_words(&network::IO_BACKEND);
+        check_words(&persistence::RDB_VERSION_CHECK);
+        check_words(&process::LOGLEVEL);
+        check_words(&process::LOG_FORMAT);
+        check_words(&process::LOG_TIMESTAMP_FORMAT);
+        check_words(&process::SUPERVISED);
+        check_words(&security::ENABLE_PROTECTED_CONFIGS);
+        check_words(&security::ENABLE_DEBUG_COMMAND);
+    }
+
+    #[test]
+    fn values_are_read_with_their_type() {
+        let mut store = ConfigStore::new();
+        let mut load = |name: &str, word: &str| {
+            store.load(name.as_bytes(), &[word.as_bytes().to_vec()]).expect("fits");
+        };
+        load("maxmemory", "1kb");
+        load("slowlog-log-slower-than", "-1");
+        load("daemonize", "yes");
+        load("pidfile", "/run/a.pid");
+        load("maxmemory-clients", "5%");
+        load("unixsocketperm", "700");
+        load("availability-zone", "b");
+        assert_eq!(memory::MAXMEMORY.of(&store), 1024);
+        assert_eq!(diagnostics::SLOWLOG_LOG_SLOWER_THAN.of(&store), -1);
+        assert!(process::DAEMONIZE.of(&store));
+        assert_eq!(process::PIDFILE.of(&store), Path::new("/run/a.pid"));
+        assert_eq!(process::LOGFILE.of(&store), Path::new(""));
+        assert_eq!(clients::MAXMEMORY_CLIENTS.of(&store), MemoryShare::Percent(5));
+        assert_eq!(clients::MAXMEMORY_CLIENTS.of(&store).of_bytes(2000), 100);
+        assert_eq!(network::UNIXSOCKETPERM.of(&store), 0o700);
+        assert_eq!(network::AVAILABILITY_ZONE.of(&store), b"b");
+        assert_eq!(diagnostics::LATENCY_TRACKING_INFO_PERCENTILES.of(&store).len(), 3);
+        network::PORT.put(&mut store, 7);
+        assert_eq!((network::PORT.of(&store), store.shown("port").as_str()), (7, "7"));
+    }
+
+    #[test]
+    fn the_log_has_the_level_that_the_option_names() {
+        let levels: Vec<_> = ["nothing", "warning", "notice", "verbose", "debug"].map(level).to_vec();
+        assert!(levels.is_sorted());
+    }
+
+    fn level(word: &str) -> tracing_subscriber::filter::LevelFilter {
+        let mut store = ConfigStore::new();
+        store.load(b"loglevel", &[word.as_bytes().to_vec()]).expect("a level");
+        process::LOGLEVEL.of(&store)
+    }
+}
