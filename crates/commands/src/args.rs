@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use keyspace::{Hasher, Key};
+use keyspace::{Hasher, Key, KeyHash};
 use resp::parse::Span;
 
 use crate::error::{CommandError, quotable};
@@ -46,25 +46,29 @@ pub fn lenient_float(text: &[u8]) -> Option<f64> {
     number.filter(|number: &f64| !number.is_nan())
 }
 
+/// Stands for no key whose hash is known: no request has an argument of this index.
+const NO_KEY: (usize, KeyHash) = (usize::MAX, KeyHash::first_of_shard(0));
+
 /// The arguments of one request. Index 0 is the command's name.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     input: &'a [u8],
     spans: &'a [Span],
     hasher: &'a Hasher,
-    first_key: (usize, u64),
+    /// The index of a key whose hash dispatch computed, and the hash.
+    first_key: (usize, KeyHash),
 }
 
 impl<'a> Args<'a> {
     /// Arguments `spans` of `input`; keys are hashed with `hasher` when asked for.
     #[inline]
     pub fn new(input: &'a [u8], spans: &'a [Span], hasher: &'a Hasher) -> Self {
-        Self { input, spans, hasher, first_key: (usize::MAX, 0) }
+        Self { input, spans, hasher, first_key: NO_KEY }
     }
 
     /// Remembers the hash of the key at argument `index`, which dispatch has computed already.
     #[inline]
-    pub fn with_first_key(self, index: usize, hash: u64) -> Self {
+    pub fn with_first_key(self, index: usize, hash: KeyHash) -> Self {
         Self { first_key: (index, hash), ..self }
     }
 
@@ -106,7 +110,7 @@ impl<'a> Args<'a> {
     /// The arguments from `index` on as a request of their own: what COMMAND GETKEYS is asked about.
     pub fn tail(&self, index: usize) -> Args<'a> {
         let spans = &self.spans[index.min(self.spans.len())..];
-        Args { spans, first_key: (usize::MAX, 0), ..*self }
+        Args { spans, first_key: NO_KEY, ..*self }
     }
 
     /// Argument `index` as a key.

@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 use keyspace::view::{Noticed, Tally};
-use keyspace::{Key, ListLimits, View};
+use keyspace::{Key, KeyHash, ListLimits, View};
 use resp::Reply;
 use structures::table::Table;
 
@@ -205,7 +205,7 @@ pub struct Touched {
     /// Its database.
     pub db: usize,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,
     /// Who is told.

@@ -3,7 +3,7 @@
 //! A field that is due is absent for clients. Commands that read fields by name remove those they meet that
 //! are due, as Redis does; HLEN counts what is not yet removed, HSET and HDEL take it for there.
 
-use keyspace::{AccessError, Expiry, Hash, Key, Lookup};
+use keyspace::{AccessError, Expiry, FieldWrite, Hash, Key, Lookup};
 use resp::Reply;
 use stdx::long_double::LongDouble;
 use stdx::number;
@@ -13,7 +13,7 @@ use crate::args::Args;
 use crate::collection::{ScanRequest, ScanStep, Scanned, bulk, hash_limits, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
-use crate::random::random_elements;
+use crate::random::{RandomElements, random_elements};
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 mod expire;
@@ -199,8 +199,40 @@ fn remove_those_due<'f>(
     Ok(())
 }
 
+impl RandomElements for Hash {
+    type Beside<'a> = Element<'a>;
+    const OPTION: Option<&'static str> = Some("WITHVALUES");
+
+    fn prepare(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
+        remove_due_fields(ctx, key)
+    }
+    fn without_due(&self, due_ms: i64) -> Option<Self> {
+        self.next_deadline_ms().filter(|&at_ms| at_ms <= due_ms)?;
+        let mut copy = self.clone();
+        copy.remove_all_due(due_ms);
+        Some(copy)
+    }
+    fn element_count(&self) -> usize {
+        self.len()
+    }
+    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
+        self.random(draw)
+    }
+    fn draw_distinct(
+        &self,
+        count: usize,
+        draw: impl FnMut() -> u64,
+        visit: impl FnMut(Element<'_>, Element<'_>),
+    ) {
+        self.sample(count, draw, visit);
+    }
+    fn reply_beside(reply: &mut Reply<'_>, value: Element<'_>) {
+        bulk(reply, value);
+    }
+}
+
 /// Removes all fields of a hash that are due, and the hash with its last field.
-pub(crate) fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
+fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
     if !ctx.db.may_have_due_fields(key) {
         return Ok(());
     }
@@ -460,7 +492,8 @@ fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (expiry, due) = expiry_of_sum(found);
     let sum = old.checked_add(increment).ok_or(CommandError::IncrementOverflow)?;
     let mut text = itoa::Buffer::new();
-    hash.set_with_expiry(args.get(2), text.format(sum).as_bytes(), expiry, &limits, hasher);
+    let write = FieldWrite { name: args.get(2), value: text.format(sum).as_bytes(), expiry };
+    hash.set_with_expiry(write, &limits, hasher);
     fields_expired(ctx, key, due.into());
     ctx.changed(EventClass::HASH, "hincrby", key);
     ctx.reply.integer(sum);
@@ -509,7 +542,8 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     };
     let (expiry, due) = expiry_of_sum(found);
     let sum = old.checked_add(increment).ok_or(CommandError::IncrementNotFinite)?.to_string();
-    hash.set_with_expiry(args.get(2), sum.as_bytes(), expiry, &limits, hasher);
+    let write = FieldWrite { name: args.get(2), value: sum.as_bytes(), expiry };
+    hash.set_with_expiry(write, &limits, hasher);
     fields_expired(ctx, key, due.into());
     ctx.changed(EventClass::HASH, "hincrbyfloat", key);
     ctx.reply.bulk(sum.as_bytes());

@@ -58,7 +58,7 @@ fn pfadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         if observations.peek().is_some() {
             edit_hll(&mut entry, |hll| add_all(hll, observations, sparse_max))
         } else {
-            entry.set_mark(true);
+            entry.mark();
             (0, Ok(()))
         }
     } else {

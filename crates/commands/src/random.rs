@@ -1,7 +1,7 @@
 //! HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: one request, read and answered once for all three.
 
 use keyspace::object::ObjectType;
-use keyspace::{AccessError, Hash, Key, Set, Zset};
+use keyspace::{AccessError, Key, Set, Zset};
 use resp::Reply;
 use structures::listpack::element::Element;
 
@@ -10,7 +10,8 @@ use crate::collection::{begin_pair, begin_pairs, bulk};
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 
-/// A collection of which random elements can be had.
+/// A collection of which random elements can be had. Hashes implement it beside their commands,
+/// which remove due fields first.
 pub(crate) trait RandomElements: ObjectType {
     /// What an element has beside itself.
     type Beside<'a>;
@@ -38,38 +39,6 @@ pub(crate) trait RandomElements: ObjectType {
     );
     /// Writes what an element has beside itself.
     fn reply_beside(reply: &mut Reply<'_>, beside: Self::Beside<'_>);
-}
-
-impl RandomElements for Hash {
-    type Beside<'a> = Element<'a>;
-    const OPTION: Option<&'static str> = Some("WITHVALUES");
-
-    fn prepare(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
-        crate::hash::remove_due_fields(ctx, key)
-    }
-    fn without_due(&self, due_ms: i64) -> Option<Self> {
-        self.next_deadline_ms().filter(|&at_ms| at_ms <= due_ms)?;
-        let mut copy = self.clone();
-        copy.remove_all_due(due_ms);
-        Some(copy)
-    }
-    fn element_count(&self) -> usize {
-        self.len()
-    }
-    fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
-        self.random(draw)
-    }
-    fn draw_distinct(
-        &self,
-        count: usize,
-        draw: impl FnMut() -> u64,
-        visit: impl FnMut(Element<'_>, Element<'_>),
-    ) {
-        self.sample(count, draw, visit);
-    }
-    fn reply_beside(reply: &mut Reply<'_>, value: Element<'_>) {
-        bulk(reply, value);
-    }
 }
 
 impl RandomElements for Set {

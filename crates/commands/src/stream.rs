@@ -94,6 +94,15 @@ fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     }
 }
 
+/// An ID where `-` is the lowest and `+` the highest.
+fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
+    match text {
+        b"-" => Ok(StreamId::MIN),
+        b"+" => Ok(StreamId::MAX),
+        _ => parse_id(text, seq_missing),
+    }
+}
+
 /// A number as C's `strtoull` reads it, which is what Redis does with parts of an ID: space in front, a
 /// sign and leading zeros are fine, and a minus sign counts down from 2^64.
 fn parse_number(text: &[u8]) -> Option<u64> {

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use commands::Args;
-use keyspace::key::{position_of, shard_of};
+use keyspace::key::{KeyHash, position_of, shard_of};
 use keyspace::{Db, Hasher, Keyspace, Object};
 use resp::parse::{Limits, Parsed, Progress, ProtocolError, Span, parse_request};
 
@@ -42,9 +42,9 @@ pub struct ParsedRequest {
     /// What to do.
     pub work: Work,
     /// Its key, if it has exactly one.
-    key: Option<Sought>,
+    key: Option<Sought<KeyHash>>,
     /// The member of its key that it looks for, if it does.
-    member: Option<Sought>,
+    member: Option<Sought<u64>>,
     /// The database selected when it was parsed: where to fetch ahead.
     db: usize,
     /// First byte within the connection's input.
@@ -54,10 +54,10 @@ pub struct ParsedRequest {
     spans: Range<usize>,
 }
 
-/// A key or member that a request looks for.
+/// A key or member that a request looks for, with the hash that those have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Sought {
-    hash: u64,
+struct Sought<H> {
+    hash: H,
     len_bytes: usize,
 }
 
@@ -205,11 +205,14 @@ impl<V> Batch<V> {
         if let Some(Registered { key_plan: KeyPlan::One(at), member_plan, .. }) = registered
             && *at < args.len()
         {
-            let sought = |bytes: &[u8]| Sought { hash: hasher.hash(bytes), len_bytes: bytes.len() };
-            let sought_key = sought(args.get(*at));
-            shared.keyspace.prefetch_shard(sought_key.hash);
-            key = Some(sought_key);
-            member = member_plan.place(args.len()).map(|at| sought(args.get(at)));
+            let bytes = args.get(*at);
+            let hash = hasher.hash_key(bytes);
+            shared.keyspace.prefetch_shard(hash);
+            key = Some(Sought { hash, len_bytes: bytes.len() });
+            member = member_plan.place(args.len()).map(|at| {
+                let bytes = args.get(at);
+                Sought { hash: hasher.hash_member(bytes), len_bytes: bytes.len() }
+            });
             self.has_members |= member.is_some();
         }
         self.requests.push(ParsedRequest {
@@ -254,7 +257,7 @@ impl<V> Batch<V> {
     /// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard is
     /// locked by another thread is passed over.
     #[inline]
-    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, Sought, &[ParsedRequest])) {
+    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, Sought<KeyHash>, &[ParsedRequest])) {
         for requests in self.requests.chunk_by(|a, b| a.key == b.key && a.db == b.db) {
             if let Some(key) = requests[0].key
                 && let Some(shard) = keyspace.try_lock(shard_of(key.hash))
@@ -266,7 +269,7 @@ impl<V> Batch<V> {
     }
 
     /// Calls `fetch` with each member that a request looks for.
-    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, Sought)) {
+    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, Sought<u64>)) {
         self.each_key(keyspace, |db, key, requests| {
             db.with_likely_object(key.hash, |object| {
                 requests.iter().filter_map(|request| request.member).for_each(|member| fetch(object, member));

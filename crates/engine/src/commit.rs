@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use commands::ctx::{DbChange, Told, Touched};
 use commands::{Effects, EventClass, KeyEvent};
+use keyspace::key::KeyHash;
 use keyspace::key::shard_of;
 use keyspace::view::Tally;
 use keyspace::{Key, Locked, Shard};
@@ -40,7 +41,7 @@ pub enum Held<'a, 'k> {
 }
 
 impl Held<'_, '_> {
-    fn shard_mut(&mut self, hash: u64) -> Option<&mut Shard> {
+    fn shard_mut(&mut self, hash: KeyHash) -> Option<&mut Shard> {
         match self {
             Self::Locked(locked) => locked.shard_of_mut(hash),
             Self::Shard(number, shard) => (*number == shard_of(hash)).then_some(shard),
@@ -65,7 +66,7 @@ pub struct ReadyKey {
     /// Its database.
     pub db: usize,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,
 }
@@ -212,7 +213,11 @@ impl<'s> Commit<'s> {
                     was_emptied = true;
                     shared.hot_keys.windows.forget(db);
                     let waited = shared.blocked.keys_of(&[db]).into_iter();
-                    self.ready.extend(waited.map(|(db, key)| ReadyKey { db, hash: hasher.hash(&key), key }));
+                    self.ready.extend(waited.map(|(db, key)| ReadyKey {
+                        db,
+                        hash: hasher.hash_key(&key),
+                        key,
+                    }));
                 }
                 DbChange::Swapped(a, b) => {
                     let mut keys = shared.watchers.keys_of(&[a, b]);

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Patience};
 use keyspace::gate::SharedPass;
+use keyspace::key::KeyHash;
 use keyspace::{Key, Locked};
 use resp::Reply;
 use smallvec::SmallVec;
@@ -245,7 +246,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let requests = self.requests(transaction);
         let keys = requests.iter().flat_map(|request| request.keys.as_slice());
         let watched = session.watch.iter().flat_map(|watch| watch.keys.iter().map(|key| key.hash));
-        let hashes: SmallVec<[u64; 16]> = keys.map(|key| key.hash).chain(watched).collect();
+        let hashes: SmallVec<[KeyHash; 16]> = keys.map(|key| key.hash).chain(watched).collect();
         let mut locked = shared.keyspace.lock_all_of(hashes.into_iter());
         if locked.is_followed() {
             let keys: Vec<Key<'_>> = requests.iter().flat_map(Request::named_keys).collect();

@@ -173,7 +173,8 @@ impl ActiveExpiry {
         let shared = executor.shared();
         let deadline = executor.clock.now() + self.share.slice();
         let wanted = executor.commit.effects.wanted_events;
-        let mut swept = Swept::at(executor.now.unix_ms).naming_shrunk(wanted.contains(EventClass::HASH));
+        let swept = Swept::at(executor.now.unix_ms);
+        let mut swept = if wanted.contains(EventClass::HASH) { swept.naming_shrunk() } else { swept };
         let mut keeps_up = true;
         while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
             let next = self.step(executor, &mut swept);

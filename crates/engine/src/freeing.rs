@@ -254,14 +254,14 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use keyspace::Object;
-    use keyspace::key::Hasher;
+    use keyspace::key::{Hasher, position_of};
     use std::time::Instant;
     use structures::entry::{Entry, NewValue};
     use structures::table::Table;
 
     fn keys(count: usize) -> Discarded {
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
-        let position = |key: &[u8]| hasher.hash(key);
+        let position = |key: &[u8]| position_of(hasher.hash_key(key));
         let mut table = Table::new();
         for n in 0..count {
             let key = format!("key-{n}");
@@ -276,7 +276,7 @@ mod tests {
         let clock = ManualClock::new(Instant::now(), Duration::ZERO);
         let queue = FreeQueue::default();
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
-        let position = |key: &[u8]| hasher.hash(key);
+        let position = |key: &[u8]| position_of(hasher.hash_key(key));
         let mut most_bytes = 0;
         for round in 0..60 {
             let mut table = Table::new();

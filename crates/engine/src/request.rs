@@ -3,6 +3,7 @@
 use commands::Args;
 use commands::keys::for_each_key;
 use commands::table::KeyFlags;
+use keyspace::key::KeyHash;
 use keyspace::{Key, Keyspace, Locked};
 use smallvec::SmallVec;
 
@@ -14,7 +15,7 @@ pub struct RequestKey {
     /// Its place among the arguments.
     pub at: usize,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// What the command does with it.
     pub access: KeyFlags,
 }

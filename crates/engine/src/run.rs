@@ -22,6 +22,7 @@ use std::time::Instant;
 use commands::table::{Command, Flags};
 use commands::{Args, Awaited, AwaitedKey, CommandError, Ctx, Patience, Wait};
 use keyspace::gate::SharedPass;
+use keyspace::key::KeyHash;
 use keyspace::key::shard_of;
 use keyspace::view::{Access, Moment, Overdue, View};
 use keyspace::{Hasher, Key, Locked};
@@ -49,7 +50,7 @@ use crate::track::{Place, Reader};
 use crate::wait::{BlockedClient, FilledKey, WaitedKey};
 
 /// Hashes of the keys of one request.
-type Hashes = SmallVec<[u64; 4]>;
+type Hashes = SmallVec<[KeyHash; 4]>;
 
 /// How often a writer looks for what the clients need that it may serve before it runs; what is missing then is
 /// locked later.
@@ -194,7 +195,7 @@ fn keys_of_wait(
     }
     let first = awaited.into_iter().zip(is_first).filter(|(_, is_first)| *is_first);
     let keys =
-        first.map(|(AwaitedKey { key, awaited }, _)| WaitedKey { hash: hasher.hash(&key), key, awaited });
+        first.map(|(AwaitedKey { key, awaited }, _)| WaitedKey { hash: hasher.hash_key(&key), key, awaited });
     (keys.collect(), filled)
 }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use commands::Args;
 use commands::table::Flags;
 use hashbrown::HashTable;
+use keyspace::key::KeyHash;
 use keyspace::{Hasher, Key, Keyspace, Locked};
 
 use crate::client::ClientInfo;
@@ -95,7 +96,7 @@ const FOLLOWED_BYTES: usize = 320;
 pub(crate) struct WatchedKey {
     db: usize,
     key: Box<[u8]>,
-    pub hash: u64,
+    pub hash: KeyHash,
     existed: bool,
 }
 
@@ -109,7 +110,7 @@ impl Watch {
     /// Whether a key of database `db` is watched. O(1).
     fn has(&self, db: usize, key: Key<'_>) -> bool {
         let is_it = |watched: &WatchedKey| watched.db == db && *watched.key == *key.bytes;
-        self.places.find(key.hash, |&place| is_it(&self.keys[place])).is_some()
+        self.places.find(key.hash.number(), |&place| is_it(&self.keys[place])).is_some()
     }
 
     /// Watches a key, unless it does already or is known to fail. A key with a time up to `due_ms` counts as
@@ -152,7 +153,7 @@ impl Watch {
 
     fn insert(&mut self, watched: WatchedKey) {
         let Self { keys, places, .. } = self;
-        places.insert_unique(watched.hash, keys.len(), |&place| keys[place].hash);
+        places.insert_unique(watched.hash.number(), keys.len(), |&place| keys[place].hash.number());
         keys.push(watched);
     }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use commands::{Awaited, EmptyReply};
-use keyspace::key::{SHARD_COUNT, shard_of};
+use keyspace::key::{KeyHash, SHARD_COUNT, shard_of};
 use keyspace::{Key, Keyspace};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
@@ -98,7 +98,7 @@ impl BlockedClient {
     }
 
     /// The hashes of the keys that serving it from its key number `index` may touch, that key among them.
-    pub fn reached(&self, index: usize) -> impl Iterator<Item = u64> {
+    pub fn reached(&self, index: usize) -> impl Iterator<Item = KeyHash> {
         let looked_at = self.keys[..self.looked_at(index)].iter().map(|key| key.hash);
         looked_at.chain(self.filled.iter().map(|key| key.hash))
     }
@@ -130,7 +130,7 @@ pub struct WaitedKey {
     /// The key.
     pub key: Box<[u8]>,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// What must be there.
     pub awaited: Awaited,
 }
@@ -149,7 +149,7 @@ impl WaitedKey {
 #[derive(Clone, PartialEq, Eq)]
 pub struct FilledKey {
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,
 }
@@ -159,14 +159,14 @@ const REACH_LOOKED_MAX: usize = 256;
 
 /// One hash for each shard that is reached for.
 struct Reached {
-    hashes: SmallVec<[u64; 16]>,
+    hashes: SmallVec<[KeyHash; 16]>,
     /// A bit for each shard among them.
     shards: [u64; SHARD_COUNT / 64],
 }
 
 impl Reached {
     /// Adds the shards of these keys. O(hashes), until it has all shards.
-    fn add(&mut self, mut hashes: impl Iterator<Item = u64>) {
+    fn add(&mut self, mut hashes: impl Iterator<Item = KeyHash>) {
         while self.hashes.len() < SHARD_COUNT
             && let Some(hash) = hashes.next()
         {
@@ -366,11 +366,15 @@ impl BlockedClients {
     /// of the keys that those fill in turn. Exact for keys whose shards the caller has locked, if it has locked all
     /// that this gives and no waiter is over. One hash for each shard. O(keys + waiters looked at), of which there
     /// are [`REACH_LOOKED_MAX`] at most.
-    pub fn reach<'k>(&self, keys: impl Iterator<Item = Key<'k>>, served_max: usize) -> SmallVec<[u64; 16]> {
+    pub fn reach<'k>(
+        &self,
+        keys: impl Iterator<Item = Key<'k>>,
+        served_max: usize,
+    ) -> SmallVec<[KeyHash; 16]> {
         let mut reached = Reached { hashes: SmallVec::new(), shards: [0; SHARD_COUNT / 64] };
         let mut filled: Vec<FilledKey> = Vec::new();
         let mut left = REACH_LOOKED_MAX;
-        let mut visit = |key: &[u8], hash: u64, filled: &mut Vec<FilledKey>| {
+        let mut visit = |key: &[u8], hash: KeyHash, filled: &mut Vec<FilledKey>| {
             let table = self.tables[shard_of(hash)].lock();
             let of_key = table.as_ref().and_then(|table| table.get(key));
             let far = of_key.into_iter().flatten().filter(|queues| queues.far_waiters > 0);
@@ -433,7 +437,7 @@ impl BlockedClients {
     }
 
     /// The queues of a key, there or made; what is empty afterwards is removed.
-    fn with(&self, db: usize, key: &[u8], hash: u64, act: impl FnOnce(&mut Queues)) {
+    fn with(&self, db: usize, key: &[u8], hash: KeyHash, act: impl FnOnce(&mut Queues)) {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
         if !table.contains_key(key) {
@@ -454,7 +458,7 @@ impl BlockedClients {
         }
     }
 
-    fn with_existing(&self, db: usize, key: &[u8], hash: u64, act: impl FnOnce(&mut Queues)) {
+    fn with_existing(&self, db: usize, key: &[u8], hash: KeyHash, act: impl FnOnce(&mut Queues)) {
         let mut table = self.tables[shard_of(hash)].lock();
         let of_key = table.as_mut().and_then(|table| table.get_mut(key));
         if let Some(queues) = of_key.and_then(|of_key| of_key.iter_mut().find(|queues| queues.db == db)) {
@@ -465,8 +469,6 @@ impl BlockedClients {
 
 #[cfg(test)]
 mod tests {
-    use keyspace::key::SHARD_BITS;
-
     use super::*;
     use crate::table::CommandTable;
 
@@ -474,8 +476,8 @@ mod tests {
     const WAITERS: usize = 10_000;
 
     /// A key's name and hash, by the shard that it is in.
-    fn key(shard: usize) -> (Box<[u8]>, u64) {
-        (shard.to_string().into_bytes().into(), (shard as u64) << (64 - SHARD_BITS))
+    fn key(shard: usize) -> (Box<[u8]>, KeyHash) {
+        (shard.to_string().into_bytes().into(), KeyHash::first_of_shard(shard))
     }
 
     /// A client that begins to wait for one key in each of these shards, and may fill others.

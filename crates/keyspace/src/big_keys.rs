@@ -19,124 +19,16 @@
 //!
 //! Guarded by the shard's lock. A key whose time is over stays until it is removed, and is not shown.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher as StdHasher};
-
+use crate::big_index::{Group, Hashes};
 use crate::db::Shard;
-use crate::key::{SHARD_BITS, SHARD_COUNT, position_of};
+use crate::key::{KeyHash, SHARD_COUNT, position_of};
 use crate::keyspace::Keyspace;
-use crate::sizes::{SizeMark, SizedType, ValueSize};
+use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize};
 
-/// From so many bytes on a key is big.
-pub const BYTES_MIN: usize = 8 * 1024;
-/// From so many elements on a key is big.
-pub const ELEMENTS_MIN: usize = 1024;
 /// Keys of the class in which an answer ends that are looked at.
 pub const CUT_CLASS_MAX: usize = 4096;
 /// Of those, in one shard: what is done under one lock.
 const CUT_CLASS_PER_SHARD_MAX: usize = 64;
-
-/// By what keys are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Bytes of the value.
-    Bytes,
-    /// Elements of the value. Strings have none.
-    Elements,
-}
-
-/// The class of a size, 0 for what is not big. Classes are four to a power of two.
-#[inline]
-pub(crate) fn class_of(size: usize, min: usize) -> u8 {
-    if size < min {
-        return 0;
-    }
-    let power = size.ilog2();
-    (power << 2 | (size >> (power - 2)) as u32 & 3) as u8
-}
-
-/// Whether two sizes are in one class, or would be if they were big: whether they are alike from their highest bit
-/// down to the second behind it.
-#[inline]
-pub(crate) fn is_of_class(a: usize, b: usize) -> bool {
-    (a ^ b) >> ((a | 0b111).ilog2() - 2) == 0
-}
-
-/// A set of keys: of a measure, a type and a class, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Group(u16);
-
-impl Group {
-    fn new(measure: Measure, kind: SizedType, class: u8) -> Self {
-        Self((measure as u16) << 12 | (kind as u16) << 8 | u16::from(class))
-    }
-
-    fn class(self) -> usize {
-        usize::from(self.0 & 0xFF)
-    }
-
-    fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
-        self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
-    }
-}
-
-/// Passes hashes on: they are mixed well, but the shard's bits, which are on top, are all the same.
-#[derive(Default)]
-struct Rotated(u64);
-
-impl StdHasher for Rotated {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("only hashes are hashed");
-    }
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash.rotate_left(SHARD_BITS);
-    }
-}
-
-type Hashes = HashSet<u64, BuildHasherDefault<Rotated>>;
-
-/// The big keys of one database in one shard. See the module's comment.
-#[derive(Default)]
-pub(crate) struct BigIndex {
-    /// Sorted; as many as there are groups with keys, a few hundred at most.
-    groups: Vec<(Group, Hashes)>,
-}
-
-impl BigIndex {
-    /// Notes that a key's mark changed. O(1) amortised.
-    pub(crate) fn note(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
-        for measure in [Measure::Bytes, Measure::Elements] {
-            let group = |mark: SizeMark| {
-                let class = mark.class(measure);
-                mark.kind().filter(|_| class > 0).map(|kind| Group::new(measure, kind, class))
-            };
-            let (from, to) = (group(old), group(new));
-            if from == to {
-                continue;
-            }
-            if let Some(Ok(at)) = from.map(|from| self.find(from)) {
-                self.groups[at].1.remove(&hash);
-                if self.groups[at].1.is_empty() {
-                    self.groups.remove(at);
-                }
-            }
-            if let Some(to) = to {
-                let at = self.find(to).unwrap_or_else(|at| {
-                    self.groups.insert(at, (to, Hashes::default()));
-                    at
-                });
-                self.groups[at].1.insert(hash);
-            }
-        }
-    }
-
-    fn find(&self, group: Group) -> Result<usize, usize> {
-        self.groups.binary_search_by_key(&group, |(group, _)| *group)
-    }
-}
 
 /// A key that is big.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,8 +100,8 @@ impl Keyspace {
         BigKeys { keys, exact, known }
     }
 
-    fn big_key(&self, shard: &Shard, db: usize, hash: u64, now_ms: i64) -> Option<BigKey> {
-        let is = |key: &[u8]| self.hasher().hash(key) == hash;
+    fn big_key(&self, shard: &Shard, db: usize, hash: KeyHash, now_ms: i64) -> Option<BigKey> {
+        let is = |key: &[u8]| self.hasher().hash_key(key) == hash;
         let entry = shard.db(db)?.table().find_where(position_of(hash), is)?;
         if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
             return None;
@@ -223,7 +115,7 @@ impl Shard {
     fn big_groups(&self) -> impl Iterator<Item = (usize, Group, &Hashes)> {
         self.big_indexes()
             .enumerate()
-            .flat_map(|(db, index)| index.groups.iter().map(move |(group, hashes)| (db, *group, hashes)))
+            .flat_map(|(db, index)| index.groups().map(move |(group, hashes)| (db, group, hashes)))
     }
 }
 
@@ -252,7 +144,7 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::KeyEntry;
+    use crate::object::KeyEntry;
     use crate::view::{Access, Expiry, Moment, Tally, View};
     use crate::{Hash, Stream, StreamId, StreamLimits};
     use crate::{List, ListEnd, ListLimits, PackLimits, Set, SetLimits, Zset};
@@ -462,17 +354,5 @@ mod tests {
         assert!(!found.exact && found.keys.len() == 10 && found.known == CUT_CLASS_MAX + 2_000);
         assert!(found.keys.iter().all(|big| big.size.bytes * 5 / 4 >= 9191));
         work.tally.hits = 0;
-    }
-
-    #[test]
-    fn classes_are_quarters_of_powers_of_two() {
-        for size in ELEMENTS_MIN..100_000 {
-            let (class, next) = (class_of(size, ELEMENTS_MIN), class_of(size + 1, ELEMENTS_MIN));
-            assert!(class > 0 && (next == class || next == class + 1));
-            assert!(class_of(size + size / 4 + 1, ELEMENTS_MIN) > class);
-            assert_eq!(is_of_class(size, size + 1), class == next);
-            assert_eq!(is_of_class(size + 1, size), class == next);
-        }
-        assert_eq!(class_of(ELEMENTS_MIN - 1, ELEMENTS_MIN), 0);
     }
 }

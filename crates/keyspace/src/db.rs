@@ -1,15 +1,12 @@
 //! One database's part of one shard: a table of entries.
 
-use structures::entry::{Entry, View};
+use structures::entry::View;
 use structures::table::{Place, Table};
 
-use crate::big_keys::BigIndex;
-use crate::key::{Hasher, Key, position_of};
-use crate::object::Object;
+use crate::big_index::BigIndex;
+use crate::key::{Hasher, Key, KeyHash, position_of};
+use crate::object::{KeyEntry, Object};
 use crate::sizes::SizeMark;
-
-/// A key with its value.
-pub type KeyEntry = Entry<Object>;
 
 /// One database within one shard. Thread: whoever holds the shard's lock.
 #[derive(Default)]
@@ -26,20 +23,20 @@ impl Db {
     }
 
     /// Whether the key is in the table, expired or not. O(1).
-    pub fn contains(&self, hash: u64, key: &[u8]) -> bool {
+    pub fn contains(&self, hash: KeyHash, key: &[u8]) -> bool {
         self.table.get(position_of(hash), key).is_some()
     }
 
     /// Adds a key that is not there yet; the caller counts its size. O(1) amortised.
     #[inline]
-    pub(crate) fn insert(&mut self, hash: u64, entry: KeyEntry, hasher: &Hasher) -> Place {
-        self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash(key)))
+    pub(crate) fn insert(&mut self, hash: KeyHash, entry: KeyEntry, hasher: &Hasher) -> Place {
+        self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash_key(key)))
     }
 
     /// Hands the object that the key of this hash most likely holds to `with`, without a look at the key:
     /// for fetching ahead of a command. O(1).
     #[inline]
-    pub fn with_likely_object(&self, hash: u64, with: impl FnOnce(&Object)) {
+    pub fn with_likely_object(&self, hash: KeyHash, with: impl FnOnce(&Object)) {
         if let Some(entry) = self.table.likely(position_of(hash))
             && let View::Object(object) = entry.view()
         {
@@ -138,7 +135,7 @@ impl Shard {
 
     /// Notes that the class of a key changed, or that a big one came or went. O(1) amortised.
     #[cold]
-    pub(crate) fn note_big(&mut self, db: usize, hash: u64, old: SizeMark, new: SizeMark) {
+    pub(crate) fn note_big(&mut self, db: usize, hash: KeyHash, old: SizeMark, new: SizeMark) {
         self.big_mut(db).note(hash, old, new);
     }
 

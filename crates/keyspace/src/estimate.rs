@@ -3,6 +3,8 @@
 //! Keys are spread over shards by a keyed hash, so any few shards are a fair sample. Each is locked by itself,
 //! for a look that is bounded however many keys there are.
 
+use structures::table::Sampled;
+
 use crate::key::SHARD_COUNT;
 use crate::keyspace::Keyspace;
 
@@ -29,7 +31,7 @@ impl Keyspace {
             let guard = self.lock(shard);
             let Some(db) = guard.db(db) else { continue };
             let start = (shard as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            seen += db.table.sample(start, KEYS_SEEN, true, |entry| {
+            seen += db.table.sample(start, KEYS_SEEN, Sampled::Expiring, |entry| {
                 let left_ms = entry.expiry_ms().map_or(0, |at_ms| at_ms.saturating_sub(now_ms));
                 sum_ms += u128::from(left_ms.max(0) as u64);
             });
@@ -49,7 +51,7 @@ fn seen_shards() -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::KeyEntry;
+    use crate::object::KeyEntry;
     use crate::string::stored;
 
     fn keyspace(keys: usize, expiry_ms: impl Fn(usize) -> Option<i64>) -> Keyspace {

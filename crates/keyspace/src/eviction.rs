@@ -17,9 +17,12 @@
 //! counter is below 255, then the minutes since its last use; under TTL how early it expires.
 //! Source: "Key eviction", redis.io/docs; the policy's names and options are Redis'.
 
-use crate::db::{KeyEntry, Shard};
-use crate::key::{Key, SHARD_COUNT};
+use structures::table::Sampled;
+
+use crate::db::Shard;
+use crate::key::{Key, KeyHash, SHARD_COUNT};
 use crate::keyspace::Keyspace;
+use crate::object::KeyEntry;
 use crate::view::Access;
 
 /// What a policy prefers to evict.
@@ -80,7 +83,7 @@ const DRAWS_MAX: usize = 8;
 struct Candidate {
     rank: u64,
     db: usize,
-    hash: u64,
+    hash: KeyHash,
     key: Box<[u8]>,
 }
 
@@ -162,12 +165,13 @@ impl Evictor {
             Rank::Lfu => criteria.samples,
             Rank::Lru | Rank::Ttl | Rank::Random => criteria.samples * SAMPLES_PER_OPTION,
         };
+        let of = if criteria.policy.volatile_only { Sampled::Expiring } else { Sampled::All };
         let (first, point) = ((draw() % SHARD_COUNT as u64) as usize, draw());
         let mut seen = 0;
         for shard in (first..SHARD_COUNT).chain(0..first) {
             let guard = keyspace.lock(shard);
             for (db, keys) in guard.dbs().enumerate() {
-                seen += keys.table.sample(point, wanted, criteria.policy.volatile_only, |entry| {
+                seen += keys.table.sample(point, wanted, of, |entry| {
                     self.consider(criteria.rank(&entry), db, keyspace, entry.key());
                 });
             }
@@ -183,7 +187,7 @@ impl Evictor {
         if self.pool.len() == POOL_LEN_MAX && rank <= self.pool[0].rank {
             return;
         }
-        let hash = keyspace.hasher().hash(key);
+        let hash = keyspace.hasher().hash_key(key);
         if self.pool.iter().any(|other| other.hash == hash && other.db == db && *other.key == *key) {
             return;
         }

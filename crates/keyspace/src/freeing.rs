@@ -6,10 +6,9 @@
 //! node of a list, a node of a tree.
 
 use structures::entry::View;
-use structures::table::Table;
+use structures::table::{SAMPLE_MAX, Sampled, Table};
 
-use crate::db::KeyEntry;
-use crate::object::Object;
+use crate::object::{KeyEntry, Object};
 
 /// The pieces of a value that is no more: each step frees one, dropping this frees what is left.
 pub type Pieces = Box<dyn Iterator<Item = ()> + Send>;
@@ -63,14 +62,14 @@ pub fn memory_of(entry: &KeyEntry) -> usize {
 /// Bytes the keys of a table take, from a sample of them, with the table. O(1) up to a bound.
 pub fn memory_of_keys(table: &Table<KeyEntry>) -> usize {
     let mut sampled = 0;
-    let seen = table.sample(0, structures::table::SAMPLE_MAX, false, |entry| sampled += memory_of(&entry));
+    let seen = table.sample(0, SAMPLE_MAX, Sampled::All, |entry| sampled += memory_of(&entry));
     table.memory_usage() + sampled * table.len() / seen.max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Hasher;
+    use crate::key::{Hasher, position_of};
     use crate::{PackLimits, Set, SetLimits};
     use structures::entry::{Entry, NewValue};
 
@@ -89,7 +88,7 @@ mod tests {
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
         assert_eq!(pieces_of(big_set(1000, &hasher)).count(), 1000);
         let mut table = Table::new();
-        let position = |key: &[u8]| hasher.hash(key);
+        let position = |key: &[u8]| position_of(hasher.hash_key(key));
         for n in 0..10_000 {
             let key = format!("key-{n}");
             let value =

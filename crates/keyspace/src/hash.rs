@@ -62,6 +62,17 @@ pub struct HashField<'a> {
     pub deadline_ms: Option<i64>,
 }
 
+/// A field as it is to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldWrite<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// What becomes of its deadline.
+    pub expiry: Expiry,
+}
+
 /// What a search for a field that must not be due finds.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
@@ -104,20 +115,42 @@ fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, field, 1)
 }
 
-/// The fields of a packed hash: pairs, or triples where they are timed.
-fn packed_fields(pack: &Listpack, timed: bool) -> impl Iterator<Item = HashField<'_>> {
+/// What a packed hash has for each field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Name and value.
+    Pairs,
+    /// Name, value and deadline.
+    Triples,
+}
+
+impl Form {
+    /// Elements of a field.
+    #[inline]
+    fn stride(self) -> usize {
+        match self {
+            Form::Pairs => 2,
+            Form::Triples => STRIDE,
+        }
+    }
+}
+
+/// The fields of a packed hash.
+fn packed_fields(pack: &Listpack, form: Form) -> impl Iterator<Item = HashField<'_>> {
     let mut elements = pack.iter();
     std::iter::from_fn(move || {
         let (name, value) = (elements.next()?, elements.next()?);
-        let deadline_ms = if timed { deadline_of(elements.next()?) } else { None };
+        let deadline_ms = match form {
+            Form::Pairs => None,
+            Form::Triples => deadline_of(elements.next()?),
+        };
         Some(HashField { name, value, deadline_ms })
     })
 }
 
 /// A hash seen by its structure.
 enum Parts<'a> {
-    /// Elements, and whether they are triples.
-    Packed(&'a Listpack, bool),
+    Packed(&'a Listpack, Form),
     Table(&'a Pairs),
 }
 
@@ -134,10 +167,10 @@ impl Hash {
     #[inline]
     fn parts(&self) -> Parts<'_> {
         match &self.repr {
-            Repr::Pack(pack) => Parts::Packed(pack, false),
+            Repr::Pack(pack) => Parts::Packed(pack, Form::Pairs),
             Repr::Boxed(boxed) => match &**boxed {
                 Boxed::Table(pairs) => Parts::Table(pairs),
-                Boxed::Timed(timed) => Parts::Packed(&timed.pack, true),
+                Boxed::Timed(timed) => Parts::Packed(&timed.pack, Form::Triples),
             },
         }
     }
@@ -187,14 +220,14 @@ impl Hash {
     /// The listpack of a packed hash that has or had deadlines: fields, values and deadlines in Unix
     /// milliseconds (0 for none), the earliest first, those without last. O(1).
     pub fn as_timed_listpack(&self) -> Option<&Listpack> {
-        if let Parts::Packed(pack, true) = self.parts() { Some(pack) } else { None }
+        if let Parts::Packed(pack, Form::Triples) = self.parts() { Some(pack) } else { None }
     }
 
     /// Number of fields, those that are due but not yet removed included. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         match self.parts() {
-            Parts::Packed(pack, timed) => pack.len() / if timed { STRIDE } else { 2 },
+            Parts::Packed(pack, form) => pack.len() / form.stride(),
             Parts::Table(pairs) => pairs.table.len(),
         }
     }
@@ -208,26 +241,26 @@ impl Hash {
     /// Starts loading what looking for a field with this hash will read first: its bucket of a table.
     /// Packed, nothing. O(1).
     #[inline]
-    pub fn prefetch_bucket(&self, hash: u64) {
+    pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Some(table) = self.table() {
-            table.prefetch_bucket(hash);
+            table.prefetch_bucket(member_hash);
         }
     }
 
     /// Starts loading the field of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
     /// fetched. O(1).
     #[inline]
-    pub fn prefetch_member(&self, hash: u64, len_bytes: usize) {
+    pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Some(table) = self.table() {
-            table.prefetch_element(hash, len_bytes);
+            table.prefetch_element(member_hash, len_bytes);
         }
     }
 
     /// The name OBJECT ENCODING gives.
     pub fn encoding_name(&self) -> &'static str {
         match self.parts() {
-            Parts::Packed(_, false) => "listpack",
-            Parts::Packed(_, true) => "listpackex",
+            Parts::Packed(_, Form::Pairs) => "listpack",
+            Parts::Packed(_, Form::Triples) => "listpackex",
             Parts::Table(_) => "hashtable",
         }
     }
@@ -244,7 +277,8 @@ impl Hash {
     /// Bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
         match self.parts() {
-            Parts::Packed(pack, timed) => pack.memory_usage() + if timed { size_of::<Boxed>() } else { 0 },
+            Parts::Packed(pack, Form::Pairs) => pack.memory_usage(),
+            Parts::Packed(pack, Form::Triples) => pack.memory_usage() + size_of::<Boxed>(),
             Parts::Table(pairs) => size_of::<Boxed>() + pairs.memory_usage(),
         }
     }
@@ -267,7 +301,7 @@ impl Hash {
             Repr::Pack(pack) => Some((pack.get(pack.next(find_field(pack, field)?)?)?, None)),
             Repr::Boxed(boxed) => match &**boxed {
                 Boxed::Table(pairs) => {
-                    let pair = pairs.table.get(hasher.hash(field), field)?;
+                    let pair = pairs.table.get(hasher.hash_member(field), field)?;
                     Some((Element::Bytes(pair.value()), pair.deadline_ms()))
                 }
                 Boxed::Timed(timed) => timed.value_and_deadline(timed.find(field)?),
@@ -317,62 +351,49 @@ impl Hash {
     /// not. O(1) amortised; packed, O(bytes).
     #[inline]
     pub fn set(&mut self, field: &[u8], value: &[u8], limits: &PackLimits, hasher: &Hasher) -> bool {
-        self.set_with_expiry(field, value, Expiry::Clear, limits, hasher)
+        self.set_with_expiry(FieldWrite { name: field, value, expiry: Expiry::Clear }, limits, hasher)
     }
 
-    /// Sets `field` to `value`, with the deadline that `expiry` says; whether the field is new. O(1)
-    /// amortised; packed, O(bytes).
+    /// Sets a field and its deadline; whether the field is new. O(1) amortised; packed, O(bytes).
     #[inline]
-    pub fn set_with_expiry(
-        &mut self,
-        field: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-        limits: &PackLimits,
-        hasher: &Hasher,
-    ) -> bool {
+    pub fn set_with_expiry(&mut self, write: FieldWrite<'_>, limits: &PackLimits, hasher: &Hasher) -> bool {
+        let FieldWrite { name, value, expiry } = write;
         if let Repr::Boxed(boxed) = &mut self.repr
             && let Boxed::Table(pairs) = &mut **boxed
         {
-            return pairs.set(field, value, expiry, hasher);
+            return pairs.set(name, value, expiry, hasher);
         }
         if matches!(expiry, Expiry::At(_)) {
             self.expect_deadlines();
         }
-        self.set_packed(field, value, expiry, limits, hasher)
+        self.set_packed(&write, limits, hasher)
     }
 
-    fn set_packed(
-        &mut self,
-        field: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-        limits: &PackLimits,
-        hasher: &Hasher,
-    ) -> bool {
+    fn set_packed(&mut self, write: &FieldWrite<'_>, limits: &PackLimits, hasher: &Hasher) -> bool {
+        let &FieldWrite { name, value, expiry } = write;
         let fits = |pack: &Listpack| {
-            limits.admit(field) && limits.admit(value) && pack.fits(field.len() + value.len())
+            limits.admit(name) && limits.admit(value) && pack.fits(name.len() + value.len())
         };
         let new = match &mut self.repr {
             Repr::Pack(pack) if fits(pack) => {
-                let found = find_field(pack, field).and_then(|at| pack.next(at));
+                let found = find_field(pack, name).and_then(|at| pack.next(at));
                 let stored = match found {
                     Some(at) => pack.replace(at, value),
-                    None => pack.extend_back(&[Element::Bytes(field), Element::Bytes(value)]),
+                    None => pack.extend_back(&[Element::Bytes(name), Element::Bytes(value)]),
                 };
                 stored.expect("`fits` said that this much more is not refused");
                 Some(found.is_none())
             }
             Repr::Pack(_) => None,
             Repr::Boxed(boxed) => match &mut **boxed {
-                Boxed::Timed(timed) if fits(&timed.pack) => Some(timed.set(field, value, expiry)),
+                Boxed::Timed(timed) if fits(&timed.pack) => Some(timed.set(name, value, expiry)),
                 Boxed::Timed(_) => None,
-                Boxed::Table(pairs) => return pairs.set(field, value, expiry, hasher),
+                Boxed::Table(pairs) => return pairs.set(name, value, expiry, hasher),
             },
         };
         let Some(new) = new else {
             self.spread(hasher);
-            return self.set_packed(field, value, expiry, limits, hasher);
+            return self.set_packed(write, limits, hasher);
         };
         if new && !limits.admit_count(self.len()) {
             self.spread(hasher);
@@ -382,9 +403,9 @@ impl Hash {
 
     /// Goes over to a table. O(n).
     fn spread(&mut self, hasher: &Hasher) {
-        let Parts::Packed(pack, timed) = self.parts() else { return };
+        let Parts::Packed(pack, form) = self.parts() else { return };
         let mut pairs = Pairs::default();
-        for field in packed_fields(pack, timed) {
+        for field in packed_fields(pack, form) {
             let (mut name, mut value) = (IntText::new(), IntText::new());
             let expiry = field.deadline_ms.map_or(Expiry::Clear, Expiry::At);
             pairs.set(field.name.text(&mut name), field.value.text(&mut value), expiry, hasher);
@@ -469,7 +490,7 @@ impl Hash {
     /// then that in which they were added, else in no particular one.
     pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
         match self.parts() {
-            Parts::Packed(pack, timed) => OneOfTwo::A(packed_fields(pack, timed)),
+            Parts::Packed(pack, form) => OneOfTwo::A(packed_fields(pack, form)),
             Parts::Table(pairs) => OneOfTwo::B(pairs.table.iter().map(|pair| HashField {
                 name: Element::Bytes(pair.field()),
                 value: Element::Bytes(pair.value()),
@@ -489,9 +510,8 @@ impl Hash {
             return None;
         }
         match self.parts() {
-            Parts::Packed(pack, timed) => {
-                let stride = if timed { STRIDE } else { 2 };
-                let at = pack.seek(stride * index_below(self.len(), draw))?;
+            Parts::Packed(pack, form) => {
+                let at = pack.seek(form.stride() * index_below(self.len(), draw))?;
                 let (field, behind) = pack.get_and_next(at)?;
                 Some((field, pack.get(behind)?))
             }
@@ -514,9 +534,9 @@ impl Hash {
             Parts::Table(pairs) => sample_table(&pairs.table, count, draw, |pair| {
                 visit(Element::Bytes(pair.field()), Element::Bytes(pair.value()));
             }),
-            Parts::Packed(pack, timed) => {
+            Parts::Packed(pack, form) => {
                 let mut selection = Selection::new(self.len(), count);
-                let chosen = packed_fields(pack, timed).filter(|_| selection.next(&mut draw));
+                let chosen = packed_fields(pack, form).filter(|_| selection.next(&mut draw));
                 chosen.for_each(|field| visit(field.name, field.value));
             }
         }
@@ -707,6 +727,9 @@ mod tests {
             let limits = PackLimits { entries_max, value_len_bytes_max: 10 };
             let (mut hash, mut twin, mut now_ms) = (Hash::new(), Twin::new(), 0);
             let hasher = hasher();
+            let write = |hash: &mut Hash, name: &[u8], value: &[u8], expiry: Expiry| {
+                hash.set_with_expiry(FieldWrite { name, value, expiry }, &limits, &hasher)
+            };
             for (kind, field, value, by_ms) in steps {
                 let at_ms = now_ms + 1 + by_ms;
                 let had = twin.get(&field).and_then(|(_, deadline_ms)| *deadline_ms);
@@ -716,11 +739,11 @@ mod tests {
                         prop_assert_eq!(new, twin.insert(field, (value, None)).is_none());
                     }
                     2 | 3 => {
-                        let new = hash.set_with_expiry(&field, &value, Expiry::At(at_ms), &limits, &hasher);
+                        let new = write(&mut hash, &field, &value, Expiry::At(at_ms));
                         prop_assert_eq!(new, twin.insert(field, (value, Some(at_ms))).is_none());
                     }
                     4 => {
-                        let new = hash.set_with_expiry(&field, &value, Expiry::Keep, &limits, &hasher);
+                        let new = write(&mut hash, &field, &value, Expiry::Keep);
                         prop_assert_eq!(new, twin.insert(field, (value, had)).is_none());
                     }
                     5 | 6 => {
@@ -795,7 +818,8 @@ mod tests {
         let (mut hash, hasher) = (Hash::new(), hasher());
         for i in 0..50_000_i64 {
             let expiry = if i % 5 == 0 { Expiry::Clear } else { Expiry::At(10_000 + i) };
-            hash.set_with_expiry(format!("f{i}").as_bytes(), b"v", expiry, &LIMITS, &hasher);
+            let name = format!("f{i}");
+            hash.set_with_expiry(FieldWrite { name: name.as_bytes(), value: b"v", expiry }, &LIMITS, &hasher);
         }
         assert_eq!(hash.remove_due(9_999, 10), 0);
         let (mut removed, mut steps) = (0, 0);

@@ -7,39 +7,71 @@ pub const SHARD_BITS: u32 = 10;
 /// Number of shards of a keyspace.
 pub const SHARD_COUNT: usize = 1 << SHARD_BITS;
 
+/// The hash of a key by its keyspace's [`Hasher`]: it says where the key lives.
+///
+/// ```text
+///   bits 63-54: the shard, of 1,024      bits 53-0: the position in the shard's tables
+/// ```
+/// So a database stores its keys in the order of their hashes, from shard to shard and within each
+/// shard. SCAN's cursors rely on that. Two keys may have the same hash, so a search compares the
+/// bytes, too.
+///
+/// Cluster mode is not there yet. In it, a slot is a contiguous range of this order: the slot's 14
+/// bits are the top bits, and `slot >> 4` is the shard. Only this type and [`Hasher::hash_key`]
+/// decide that.
+///
+/// The hash of a member is a plain number, see [`Hasher::hash_member`]: the two cannot be mixed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(u64);
+
+impl KeyHash {
+    /// The lowest hash of a shard, below [`SHARD_COUNT`]: where its part of the order begins. O(1).
+    #[inline]
+    pub const fn first_of_shard(shard: usize) -> Self {
+        Self((shard as u64) << (64 - SHARD_BITS))
+    }
+
+    /// The hash as a number, for tables of keys outside the keyspace. Keys of one shard have the
+    /// same top bits.
+    #[inline]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// A key's bytes and hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     /// The key itself.
     pub bytes: &'a [u8],
     /// Its hash by the keyspace's [`Hasher`].
-    pub hash: u64,
+    pub hash: KeyHash,
 }
 
 impl Key<'_> {
-    /// The shard the key belongs to: the hash's top bits.
+    /// The shard the key belongs to.
     #[inline]
     pub fn shard(&self) -> usize {
         shard_of(self.hash)
     }
 
-    /// The key's position in its shard's tables: the bits below.
+    /// The key's position in its shard's tables.
     #[inline]
     pub fn position(&self) -> u64 {
         position_of(self.hash)
     }
 }
 
-/// The shard of a hash.
+/// The shard of the keys of this hash, below [`SHARD_COUNT`]. O(1).
 #[inline]
-pub fn shard_of(hash: u64) -> usize {
-    (hash >> (64 - SHARD_BITS)) as usize
+pub fn shard_of(hash: KeyHash) -> usize {
+    (hash.0 >> (64 - SHARD_BITS)) as usize
 }
 
-/// The position of a hash within its shard's tables.
+/// The position of the keys of this hash in their shard's tables. O(1).
 #[inline]
-pub fn position_of(hash: u64) -> u64 {
-    hash << SHARD_BITS
+pub fn position_of(hash: KeyHash) -> u64 {
+    hash.0 << SHARD_BITS
 }
 
 /// The keyed hash of one process: without its seed nobody can choose keys that collide.
@@ -54,15 +86,22 @@ impl Hasher {
         Self { state: RandomState::with_seeds(seed[0], seed[1], seed[2], seed[3]) }
     }
 
-    /// The hash of `bytes`. O(bytes).
+    /// The hash of a key. O(bytes).
     #[inline]
-    pub fn hash(&self, bytes: &[u8]) -> u64 {
-        self.state.hash_one(bytes)
+    pub fn hash_key(&self, key: &[u8]) -> KeyHash {
+        KeyHash(self.state.hash_one(key))
+    }
+
+    /// The hash of a member of a set or sorted set, or of a hash's field, which is its position in
+    /// the collection's table. O(bytes).
+    #[inline]
+    pub fn hash_member(&self, member: &[u8]) -> u64 {
+        self.state.hash_one(member)
     }
 
     /// `bytes` with their hash.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
-        Key { bytes, hash: self.hash(bytes) }
+        Key { bytes, hash: self.hash_key(bytes) }
     }
 }

@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 use structures::lock::{Guard, Lock};
 use structures::table::{Sweep, SweepBudget, SweptParts, Table};
 
-use crate::db::{Db, KeyEntry, Shard};
-use crate::key::{Hasher, SHARD_COUNT, shard_of};
-use crate::object::Object;
-use crate::sizes::{KeySizes, Resize, SizeMark};
+use crate::db::{Db, Shard};
+use crate::key::{Hasher, KeyHash, SHARD_COUNT, shard_of};
+use crate::object::{KeyEntry, Object};
+use crate::sizes::{BINS, KeySizes, Resize, SizeCounts, SizeLane, SizeMark};
 
 /// All databases of a process, sharded by key hash. Shared by all threads.
 pub struct Keyspace {
@@ -70,8 +70,22 @@ impl Keyspace {
 
     /// Counts a key out that was just taken out of a locked shard by somebody without a lane.
     pub(crate) fn removed(&self, shard: &mut Shard, db: usize, entry: &KeyEntry) {
-        let hash = self.hasher.hash(entry.key());
+        let hash = self.hasher.hash_key(entry.key());
         self.resized(None, shard, Resize { db, hash, old: SizeMark::of(entry), new: SizeMark::NONE });
+    }
+
+    /// Notes that the size of a key of a locked shard went from one mark to another: in the
+    /// caller's lane, or in the shared one. O(1).
+    #[inline]
+    pub(crate) fn resized(&self, lane: Option<&SizeLane>, shard: &mut Shard, resize: Resize) {
+        let Resize { db, hash, old, new } = resize;
+        if old == new {
+            return;
+        }
+        self.sizes.recount(lane, db, old, new);
+        if old.differs_in_class(new) {
+            shard.note_big(db, hash, old, new);
+        }
     }
 
     /// Puts every key of a locked shard's database through `again`, which gives it back as it shall be or
@@ -127,7 +141,7 @@ impl Keyspace {
 
     /// Starts loading a shard's header into the cache.
     #[inline]
-    pub fn prefetch_shard(&self, hash: u64) {
+    pub fn prefetch_shard(&self, hash: KeyHash) {
         structures::prefetch::prefetch_read(&raw const self.shards[shard_of(hash)]);
     }
 
@@ -138,19 +152,19 @@ impl Keyspace {
 
     /// Locks the shard of one key.
     #[inline]
-    pub fn lock_one(&self, hash: u64) -> Locked<'_> {
+    pub fn lock_one(&self, hash: KeyHash) -> Locked<'_> {
         let shard = shard_of(hash);
         Locked(Held::One((shard, self.lock(shard))))
     }
 
     /// Locks the shards of all these hashes, each once, in ascending order. O(n log n).
-    pub fn lock_all_of(&self, hashes: impl Iterator<Item = u64>) -> Locked<'_> {
+    pub fn lock_all_of(&self, hashes: impl Iterator<Item = KeyHash>) -> Locked<'_> {
         self.lock_shards(hashes.map(shard_of).collect())
     }
 
     /// Gives locked shards up and locks them anew together with those of all these hashes: in between, others may
     /// lock them. O(n log n).
-    pub fn lock_anew<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = u64>) -> Locked<'k> {
+    pub fn lock_anew<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = KeyHash>) -> Locked<'k> {
         let shards =
             locked.0.as_slice().iter().map(|(shard, _)| *shard).chain(hashes.map(shard_of)).collect();
         drop(locked);
@@ -190,6 +204,17 @@ impl Keyspace {
             }
         }
         size
+    }
+
+    /// What [`KeySizes::counts`] must be, found out by looking at every key: for tests. O(keys).
+    pub fn sizes_counted_anew(&self, db: usize) -> SizeCounts {
+        let mut counts = [[0; BINS]; 6];
+        for shard in 0..SHARD_COUNT {
+            for entry in self.lock(shard).db(db).into_iter().flat_map(|db| db.table().iter()) {
+                SizeMark::of(&entry).add_to(&mut counts);
+            }
+        }
+        counts
     }
 
     /// Removes due keys and due fields of one shard, a bounded step; what it removed is in `swept`, to be
@@ -261,9 +286,8 @@ impl Swept {
     }
 
     /// Names the hashes that lose fields.
-    pub fn naming_shrunk(mut self, names_shrunk: bool) -> Self {
-        self.names_shrunk = names_shrunk;
-        self
+    pub fn naming_shrunk(self) -> Self {
+        Self { names_shrunk: true, ..self }
     }
 
     /// Whether nothing was taken out, fields aside that nobody wants to know of.
@@ -289,7 +313,7 @@ struct CountedSweep<'a> {
 
 impl CountedSweep<'_> {
     fn note(&mut self, entry: &KeyEntry, old: SizeMark, new: SizeMark) {
-        self.resized.push(Resize { db: self.db, hash: self.hasher.hash(entry.key()), old, new });
+        self.resized.push(Resize { db: self.db, hash: self.hasher.hash_key(entry.key()), old, new });
     }
 }
 
@@ -385,7 +409,7 @@ pub struct Locked<'k>(Held<Guard<'k, Shard>>);
 
 impl Locked<'_> {
     /// The shard of this hash, if it is locked. O(log locked).
-    pub fn shard_of_mut(&mut self, hash: u64) -> Option<&mut Shard> {
+    pub fn shard_of_mut(&mut self, hash: KeyHash) -> Option<&mut Shard> {
         self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
     }
 
@@ -401,7 +425,7 @@ impl Locked<'_> {
     }
 
     /// Whether the shards of all these hashes are locked. O(hashes log locked).
-    pub fn holds(&self, mut hashes: impl Iterator<Item = u64>) -> bool {
+    pub fn holds(&self, mut hashes: impl Iterator<Item = KeyHash>) -> bool {
         hashes.all(|hash| self.0.get(shard_of(hash)).is_some())
     }
 
@@ -440,7 +464,7 @@ impl ShardsMut<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Expiry, Hash, PackLimits};
+    use crate::{Expiry, FieldWrite, Hash, PackLimits};
     use structures::entry::{Entry, NewValue};
 
     const LIMITS: PackLimits = PackLimits { entries_max: 8, value_len_bytes_max: 64 };
@@ -454,7 +478,8 @@ mod tests {
             let mut hash = Hash::new();
             for i in 0..fields {
                 let field = format!("due{i}");
-                hash.set_with_expiry(field.as_bytes(), b"v", Expiry::At(100), &LIMITS, keyspace.hasher());
+                let write = FieldWrite { name: field.as_bytes(), value: b"v", expiry: Expiry::At(100) };
+                hash.set_with_expiry(write, &LIMITS, keyspace.hasher());
             }
             for i in 0..staying {
                 hash.set(format!("stays{i}").as_bytes(), b"v", &LIMITS, keyspace.hasher());

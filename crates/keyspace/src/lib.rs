@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no randomness of its own. Times and random numbers are arguments.
 #![forbid(unsafe_code)]
 
+mod big_index;
 pub mod big_keys;
 pub mod db;
 mod estimate;
@@ -23,27 +24,29 @@ pub mod set;
 pub mod sizes;
 pub mod stream;
 pub mod string;
+pub mod value_size;
 pub mod view;
 pub mod zset;
 
-pub use big_keys::{BigKey, BigKeys, Measure};
-pub use db::{Db, KeyEntry, Shard};
+pub use big_keys::{BigKey, BigKeys};
+pub use db::{Db, Shard};
 pub use eviction::{Criteria, Evicted, Evictor, Policy};
 pub use freeing::Pieces;
 pub use gate::{Exclusive, Gate, SharedPass};
-pub use hash::{Hash, HashField, LiveFields, Lookup};
-pub use key::{Hasher, Key};
+pub use hash::{FieldWrite, Hash, HashField, LiveFields, Lookup};
+pub use key::{Hasher, Key, KeyHash};
 pub use keyspace::{Keyspace, Locked, SweepPoint, Swept};
 pub use limits::{PackLimits, SetLimits};
 pub use list::{Beside, List, ListEnd, ListLimits, ListView, PositionQuery, Trimmed};
-pub use object::{Blob, Object, ObjectType};
+pub use object::{Blob, KeyEntry, Object, ObjectType};
 pub use packed::PackDefect;
 pub use scan::{Drawn, ScanCursor};
 pub use set::{Set, SetView};
-pub use sizes::{KeySizes, SizeMark, SizedType, ValueSize};
+pub use sizes::{KeySizes, SizeMark};
 pub use stream::{
     AppendError, Keep, NewId, References, Stream, StreamEntry, StreamId, StreamLimits, TrimEffort,
 };
 pub use string::Str;
+pub use value_size::{Measure, SizedType, ValueSize};
 pub use view::{Access, AccessError, Expiry, View};
 pub use zset::Zset;

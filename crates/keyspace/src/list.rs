@@ -701,8 +701,8 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Op {
-        Push(bool, Vec<Vec<u8>>),
-        Pop(bool, usize),
+        Push(ListEnd, Vec<Vec<u8>>),
+        Pop(ListEnd, usize),
         Set(i64, Vec<u8>),
         Insert(bool, usize, Vec<u8>),
         Remove(i64, usize),
@@ -720,8 +720,8 @@ mod tests {
     fn op() -> impl Strategy<Value = Op> {
         let index = || -12_i64..12;
         prop_oneof![
-            4 => (any::<bool>(), proptest::collection::vec(value(), 1..12)).prop_map(|(f, v)| Op::Push(f, v)),
-            2 => (any::<bool>(), 0_usize..9).prop_map(|(f, n)| Op::Pop(f, n)),
+            4 => (end(), proptest::collection::vec(value(), 1..12)).prop_map(|(end, v)| Op::Push(end, v)),
+            2 => (end(), 0_usize..9).prop_map(|(end, n)| Op::Pop(end, n)),
             2 => (index(), value()).prop_map(|(at, v)| Op::Set(at, v)),
             2 => (any::<bool>(), any::<usize>(), value()).prop_map(|(b, at, v)| Op::Insert(b, at, v)),
             2 => (-3_i64..4, any::<usize>()).prop_map(|(n, at)| Op::Remove(n, at)),
@@ -729,8 +729,8 @@ mod tests {
         ]
     }
 
-    fn end(front: bool) -> ListEnd {
-        if front { ListEnd::Front } else { ListEnd::Back }
+    fn end() -> impl Strategy<Value = ListEnd> {
+        prop_oneof![Just(ListEnd::Front), Just(ListEnd::Back)]
     }
 
     fn apply(op: Op, list: &mut List, twin: &mut VecDeque<Vec<u8>>, limits: ListLimits) {
@@ -739,15 +739,21 @@ mod tests {
             len => twin[at % len].clone(),
         };
         match op {
-            Op::Push(front, values) => {
-                list.push(end(front), values.iter().map(Vec::as_slice), limits);
-                values.into_iter().for_each(|v| if front { twin.push_front(v) } else { twin.push_back(v) });
+            Op::Push(end, values) => {
+                list.push(end, values.iter().map(Vec::as_slice), limits);
+                values.into_iter().for_each(|v| match end {
+                    ListEnd::Front => twin.push_front(v),
+                    ListEnd::Back => twin.push_back(v),
+                });
             }
-            Op::Pop(front, n) => {
+            Op::Pop(end, n) => {
                 let mut popped = Vec::new();
-                let count = list.pop(end(front), n, limits, |element| popped.push(text(element)));
-                let expected: Vec<_> =
-                    (0..n).map_while(|_| if front { twin.pop_front() } else { twin.pop_back() }).collect();
+                let count = list.pop(end, n, limits, |element| popped.push(text(element)));
+                let mut pop = || match end {
+                    ListEnd::Front => twin.pop_front(),
+                    ListEnd::Back => twin.pop_back(),
+                };
+                let expected: Vec<_> = (0..n).map_while(|_| pop()).collect();
                 assert_eq!((popped, count), (expected.clone(), expected.len()));
             }
             Op::Set(at, v) => {

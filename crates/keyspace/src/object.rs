@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use structures::entry::View;
+use structures::entry::{Entry, View};
 
-use crate::db::KeyEntry;
-use crate::sizes::{SizedType, ValueSize};
+use crate::value_size::{SizedType, ValueSize};
 use crate::{Hash, List, Set, Stream, Zset};
 
 /// A string too long to live behind its key. Counted, so that a reply can send it without a copy; a
 /// change while it is being sent copies it first (`Arc::make_mut`).
 pub type Blob = Arc<Vec<u8>>;
+
+/// A key with its value.
+pub type KeyEntry = Entry<Object>;
 
 /// A value other than a small string. Its clone is a deep copy, except that a long string's bytes are shared
 /// until one of the two changes.
@@ -78,6 +80,21 @@ impl Object {
             Object::Hash(hash) => hash.prefetch_member(member_hash, len_bytes),
             Object::Zset(zset) => zset.prefetch_member(member_hash, len_bytes),
             Object::Blob(_) | Object::List(_) | Object::Stream(_) => {}
+        }
+    }
+
+    /// How big it is. O(1), except that the elements of a listpack of more than 65,534 are counted.
+    #[inline(always)]
+    pub(crate) fn size(&self) -> ValueSize {
+        match self {
+            Object::Blob(blob) => {
+                ValueSize { kind: SizedType::String, bytes: blob.capacity(), elements: blob.len() }
+            }
+            Object::List(list) => list.size(),
+            Object::Set(set) => set.size(),
+            Object::Hash(hash) => hash.size(),
+            Object::Zset(zset) => zset.size(),
+            Object::Stream(stream) => stream.size(),
         }
     }
 

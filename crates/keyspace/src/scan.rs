@@ -20,9 +20,9 @@
 
 use structures::table::Table;
 
-use crate::db::KeyEntry;
 use crate::key::{Key, SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::Keyspace;
+use crate::object::KeyEntry;
 
 /// Bits of a cursor that are a point in a table.
 const POINT_BITS: u32 = 38;

@@ -50,22 +50,22 @@ struct Members {
 
 impl Members {
     fn contains(&self, member: &[u8], hasher: &Hasher) -> bool {
-        self.table.find(hasher.hash(member), member).is_some()
+        self.table.find(hasher.hash_member(member), member).is_some()
     }
 
     fn add(&mut self, member: &[u8], hasher: &Hasher) -> bool {
-        let position = hasher.hash(member);
+        let position = hasher.hash_member(member);
         if self.table.find(position, member).is_some() {
             return false;
         }
         let element = Member::new(member, ());
         self.members_len_bytes += element.block_len_bytes();
-        self.table.insert(position, element, &|key: &[u8]| hasher.hash(key));
+        self.table.insert(position, element, &|key: &[u8]| hasher.hash_member(key));
         true
     }
 
     fn remove(&mut self, member: &[u8], hasher: &Hasher) -> bool {
-        let Some(place) = self.table.find(hasher.hash(member), member) else { return false };
+        let Some(place) = self.table.find(hasher.hash_member(member), member) else { return false };
         self.members_len_bytes -= self.table.remove(place).block_len_bytes();
         true
     }
@@ -143,18 +143,18 @@ impl Set {
     /// Starts loading what looking for a member with this hash will read first: its bucket of a table.
     /// Packed, nothing. O(1).
     #[inline]
-    pub fn prefetch_bucket(&self, hash: u64) {
+    pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Table(members) = &self.repr {
-            members.table.prefetch_bucket(hash);
+            members.table.prefetch_bucket(member_hash);
         }
     }
 
     /// Starts loading the member of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
     /// fetched. O(1).
     #[inline]
-    pub fn prefetch_member(&self, hash: u64, len_bytes: usize) {
+    pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Repr::Table(members) = &self.repr {
-            members.table.prefetch_element(hash, len_bytes);
+            members.table.prefetch_element(member_hash, len_bytes);
         }
     }
 

@@ -14,7 +14,7 @@
 //! share. All counting is done under the lock of the key's shard, so that who holds all of them, or is alone
 //! in the gate and has passed through all of them, sees whole sums.
 //!
-//! The same mark says in which class of big keys a key is; `big_keys.rs` has the index of those.
+//! The same mark says in which class of big keys a key is; `big_index.rs` has the index of those.
 //!
 //! Cost: O(1) per write; 3.5 KiB per lane and database in use; reading sums the lanes' cells.
 
@@ -23,50 +23,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use structures::entry::{NewValue, View as EntryView};
 
-use crate::big_keys::{BYTES_MIN, ELEMENTS_MIN, Measure, class_of, is_of_class};
-use crate::db::{KeyEntry, Shard};
-use crate::key::SHARD_COUNT;
-use crate::keyspace::Keyspace;
-use crate::object::{Object, ObjectType};
+use crate::key::KeyHash;
+use crate::object::{KeyEntry, Object};
+use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize, class_of, is_of_class};
 
 /// Bins per type: sizes up to `2^62`.
 pub const BINS: usize = 64;
 /// Cells of a database: those of no key, and the bins of [`SizedType`]'s six types.
 const CELLS: usize = 7 * BINS;
-
-/// The types that are counted apart, in the order INFO shows them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SizedType {
-    /// By bytes.
-    String = 1,
-    /// By elements, as all that follow.
-    List = 2,
-    /// Members.
-    Set = 3,
-    /// Members.
-    Zset = 4,
-    /// Fields.
-    Hash = 5,
-    /// Entries.
-    Stream = 6,
-}
-
-impl SizedType {
-    /// All of them.
-    pub const ALL: [Self; 6] = [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
-}
-
-/// How big a value is: what a mark is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ValueSize {
-    /// Its type.
-    pub kind: SizedType,
-    /// Bytes it takes, close to what MEMORY USAGE says. Tables of members are reckoned as full as they are on
-    /// average; the slack of a stream's nodes and what its consumer groups remember is left out.
-    pub bytes: usize,
-    /// Elements, members, fields, entries; the bytes in use of a string.
-    pub elements: usize,
-}
 
 impl ValueSize {
     /// Of a key's value. For an integer, the least length in its bin. O(1).
@@ -76,29 +40,8 @@ impl ValueSize {
         match entry.view() {
             EntryView::Bytes(bytes) => text(bytes.len()),
             EntryView::Int(number) => text(bin_start(bin_of_text(number) as usize) as usize),
-            EntryView::Object(object) => Self::of(object),
+            EntryView::Object(object) => object.size(),
         }
-    }
-
-    /// Of an object.
-    #[inline(always)]
-    pub(crate) fn of(object: &Object) -> Self {
-        match object {
-            Object::Blob(blob) => {
-                Self { kind: SizedType::String, bytes: blob.capacity(), elements: blob.len() }
-            }
-            Object::List(list) => list.size(),
-            Object::Set(set) => set.size(),
-            Object::Hash(hash) => hash.size(),
-            Object::Zset(zset) => zset.size(),
-            Object::Stream(stream) => stream.size(),
-        }
-    }
-
-    /// The elements it may be big by: a string has none.
-    #[inline]
-    pub fn counted(self) -> usize {
-        if self.kind == SizedType::String { 0 } else { self.elements }
     }
 
     /// Its mark.
@@ -173,7 +116,7 @@ impl SizeMark {
     /// Out of line, because every way of storing a value comes by here.
     #[inline(never)]
     fn of_object(object: &Object) -> Self {
-        ValueSize::of(object).mark()
+        object.size().mark()
     }
 
     #[inline]
@@ -184,6 +127,12 @@ impl SizeMark {
     #[inline]
     fn cell(self) -> usize {
         self.0 as usize & ((1 << CELL_BITS) - 1)
+    }
+
+    /// Adds a key of this mark, which is not [`SizeMark::NONE`], to the counts.
+    pub(crate) fn add_to(self, counts: &mut SizeCounts) {
+        let cell = self.cell() - BINS;
+        counts[cell / BINS][cell % BINS] += 1;
     }
 
     /// Whether the index of big keys has to know of a change from this mark to another.
@@ -234,41 +183,13 @@ pub fn bin_start(bin: usize) -> u64 {
 /// How many keys of one database are in each bin, by type in the order of [`SizedType::ALL`].
 pub type SizeCounts = [[u64; BINS]; 6];
 
-impl Keyspace {
-    /// Notes that the size of a key of a locked shard went from one mark to another: in the caller's lane, or
-    /// in the shared one. O(1).
-    #[inline]
-    pub(crate) fn resized(&self, lane: Option<&SizeLane>, shard: &mut Shard, resize: Resize) {
-        let Resize { db, hash, old, new } = resize;
-        if old == new {
-            return;
-        }
-        self.sizes().recount(lane, db, old, new);
-        if old.differs_in_class(new) {
-            shard.note_big(db, hash, old, new);
-        }
-    }
-
-    /// What [`KeySizes::counts`] must be, found out by looking at every key: for tests. O(keys).
-    pub fn sizes_counted_anew(&self, db: usize) -> SizeCounts {
-        let mut counts = [[0; BINS]; 6];
-        for shard in 0..SHARD_COUNT {
-            for entry in self.lock(shard).db(db).into_iter().flat_map(|db| db.table().iter()) {
-                let cell = SizeMark::of(&entry).cell() - BINS;
-                counts[cell / BINS][cell % BINS] += 1;
-            }
-        }
-        counts
-    }
-}
-
 /// A key whose size changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Resize {
     /// Its database.
     pub db: usize,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// Its mark before; [`SizeMark::NONE`] for one that was not there.
     pub old: SizeMark,
     /// Its mark now; [`SizeMark::NONE`] for one that is gone.
@@ -340,7 +261,7 @@ impl KeySizes {
 
     /// Moves one key of a database, in the caller's lane or the shared one. The key's shard is locked. O(1).
     #[inline]
-    fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
+    pub(crate) fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
         match lane {
             Some(lane) => lane.recount(db, old, new),
             None => self.shared.recount_shared(db, old, new),

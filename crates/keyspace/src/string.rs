@@ -2,8 +2,7 @@
 
 use structures::entry::{INLINE_BYTES_MAX, NewValue, View as EntryView};
 
-use crate::db::KeyEntry;
-use crate::object::{Blob, Object};
+use crate::object::{Blob, KeyEntry, Object};
 
 /// The longest text of an `i64`.
 const INT_TEXT_LEN_MAX: usize = 20;
@@ -133,7 +132,7 @@ pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
         return bytes;
     }
     entry.grow_bytes(len_bytes);
-    entry.set_mark(true);
+    entry.mark();
     entry.bytes_mut().expect("what is no object and no number is bytes")
 }
 
@@ -157,7 +156,7 @@ pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R 
         (work(&mut bytes), bytes)
     };
     entry.set(raw(bytes, &mut Vec::new()));
-    entry.set_mark(true);
+    entry.mark();
     result
 }
 

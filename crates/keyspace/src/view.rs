@@ -17,13 +17,14 @@ use std::sync::Arc;
 use structures::entry::{Entry, NewValue, View as EntryView};
 use structures::table::{Borrowed, BorrowedMut, Occupied, Place, Thin};
 
-use crate::db::{KeyEntry, Shard};
-use crate::key::{Key, shard_of};
+use crate::db::Shard;
+use crate::key::{Key, KeyHash, shard_of};
 use crate::keyspace::{Keyspace, Locked, ShardsMut};
-use crate::object::{Blob, Object, ObjectType};
+use crate::object::{Blob, KeyEntry, Object, ObjectType};
 use crate::scan::Drawn;
-use crate::sizes::{Resize, SizeLane, SizeMark, ValueSize};
+use crate::sizes::{Resize, SizeLane, SizeMark};
 use crate::string::{Str, raw, stored};
+use crate::value_size::ValueSize;
 
 /// Why a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +89,6 @@ impl Access {
         let elapsed = clock_minutes.wrapping_sub(access >> 8) & 0xFFFF;
         let periods = elapsed.checked_div(decay_minutes).unwrap_or(0);
         (access & 0xFF).saturating_sub(periods)
-    }
-
-    /// The access clock of a key whose value is replaced: LFU goes on counting, LRU starts afresh.
-    #[inline]
-    fn overwritten(self, access: u32, touch: bool, draw: impl FnOnce() -> u32) -> u32 {
-        match self {
-            Access::Lru { .. } => self.fresh(),
-            Access::Lfu { .. } if touch => self.touched(access, draw),
-            Access::Lfu { .. } => access,
-        }
     }
 
     /// The access clock after one more access; `draw` is a uniform random number.
@@ -166,7 +157,7 @@ pub struct Expired {
     /// Its database.
     pub db: usize,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// Whether somebody may follow it.
     pub followed: bool,
     /// The key with its value.
@@ -192,12 +183,25 @@ pub enum Overdue {
 pub struct Moment {
     /// Unix time in milliseconds.
     pub now_ms: i64,
-    /// How accesses are noted; `None` leaves clocks alone (CLIENT NO-TOUCH).
+    /// Whether reads set the access clocks of keys: they do not under CLIENT NO-TOUCH.
     pub touch: bool,
     /// The access clock.
     pub access: Access,
     /// What becomes of what is past its time.
     pub overdue: Overdue,
+}
+
+impl Moment {
+    /// The access clock of a key whose value is replaced: LFU goes on counting, LRU starts afresh.
+    /// `draw` is a uniform random number.
+    #[inline]
+    fn overwritten(&self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
+        match self.access {
+            Access::Lru { .. } => self.access.fresh(),
+            Access::Lfu { .. } if self.touch => self.access.touched(access, draw),
+            Access::Lfu { .. } => access,
+        }
+    }
 }
 
 /// One database, as far as its shards are locked. See the module's comment.
@@ -210,13 +214,13 @@ pub struct View<'k> {
     /// The value that was handed out last to be changed, until its size is counted anew.
     opened: Option<Opened>,
     /// A key was asked for that is not locked.
-    missed_lock: bool,
+    missed_lock: MissedLock,
 }
 
 /// A value that may be changing. See the module's comment.
 struct Opened {
     db: usize,
-    hash: u64,
+    hash: KeyHash,
     place: Place,
     size: ValueSize,
 }
@@ -231,7 +235,15 @@ impl<'k> View<'k> {
         moment: Moment,
         tally: &'k mut Tally,
     ) -> Self {
-        Self { keyspace, locked: locked.shards_mut(), index, moment, tally, opened: None, missed_lock: false }
+        Self {
+            keyspace,
+            locked: locked.shards_mut(),
+            index,
+            moment,
+            tally,
+            opened: None,
+            missed_lock: MissedLock::default(),
+        }
     }
 
     /// Whether somebody follows keys of the shard that holds `key`.
@@ -243,7 +255,7 @@ impl<'k> View<'k> {
     /// Whether the command asked for a key that its record does not declare. See the module's comment.
     #[inline]
     pub fn has_missed_lock(&self) -> bool {
-        self.missed_lock
+        self.missed_lock.0
     }
 
     /// The whole keyspace, for commands that visit shards one by one. A command that has locked keys
@@ -278,7 +290,7 @@ impl<'k> View<'k> {
                 Drawn::Key(None) => {}
                 Drawn::Nothing => return None,
                 Drawn::Removed(entry) => {
-                    let hash = self.keyspace.hasher().hash(entry.key());
+                    let hash = self.keyspace.hasher().hash_key(entry.key());
                     self.tally.expired_keys += 1;
                     let expired = Expired { db: self.index, hash, followed: true, entry };
                     self.tally.noticed.push(Noticed::Expired(expired));
@@ -340,14 +352,14 @@ impl<'k> View<'k> {
 
     /// Counts a key of the selected database whose size went from one mark to another. O(1).
     #[inline]
-    fn resized(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
+    fn resized(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         if old != new {
             self.count_resized(hash, old, new);
         }
     }
 
     #[inline(never)]
-    fn count_resized(&mut self, hash: u64, old: SizeMark, new: SizeMark) {
+    fn count_resized(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         let resize = Resize { db: self.index, hash, old, new };
         let Some(shard) = self.locked.get_mut(shard_of(hash)) else { return };
         self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
@@ -378,7 +390,7 @@ impl<'k> View<'k> {
     fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {
-            return Err(note_missed(&mut self.missed_lock));
+            return Err(self.missed_lock.note());
         };
         let table = &mut shard.db_mut(self.index).table;
         let now_ms = self.moment.now_ms;
@@ -560,7 +572,7 @@ impl<'k> View<'k> {
         };
         let shard = self.locked.get_mut(key.shard());
         let (Some(place), Some(shard)) = (place, shard) else {
-            return Err(note_missed(&mut self.missed_lock));
+            return Err(self.missed_lock.note());
         };
         let table = &mut shard.db_mut(self.index).table;
         let value = T::of_mut(table.object_mut(place).ok_or(WrongType)?).ok_or(WrongType)?;
@@ -609,7 +621,7 @@ impl<'k> View<'k> {
     pub fn set_raw_string(&mut self, key: Key<'_>, bytes: Vec<u8>, expiry: Expiry) {
         self.set_value(key, raw(bytes, &mut Vec::new()), expiry);
         if let Some(found) = self.found(key, Count::No) {
-            found.occupied.into_mut().set_mark(true);
+            found.occupied.into_mut().mark();
         }
     }
 
@@ -642,7 +654,7 @@ impl<'k> View<'k> {
             Expiry::Keep => had,
             Expiry::At(at_ms) => Some(at_ms),
         };
-        let access = moment.access.overwritten(old_access, moment.touch, || tally.draw());
+        let access = moment.overwritten(old_access, || tally.draw());
         let new = SizeMark::of_new(&value);
         if had == expiry_ms && occupied.set_in_place(&value) {
             // Most writes of a key that is there: nothing but its bytes changes.
@@ -695,7 +707,7 @@ impl<'k> View<'k> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?;
         let place = occupied.place();
         let object = occupied.into_object_mut()?;
-        let size = ValueSize::of(object);
+        let size = object.size();
         let Object::Blob(blob) = object else { return None };
         *opened = Some(Opened { db, hash, place, size });
         Some(blob)
@@ -706,7 +718,7 @@ impl<'k> View<'k> {
     pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Option<Place> {
         self.settle();
         if self.locked.get(key.shard()).is_none() {
-            note_missed(&mut self.missed_lock);
+            self.missed_lock.note();
             return None;
         }
         self.resized(key.hash, SizeMark::NONE, SizeMark::of(&entry));
@@ -729,7 +741,7 @@ impl<'k> View<'k> {
     pub fn remove_due_too(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {
-            note_missed(&mut self.missed_lock);
+            self.missed_lock.note();
             return None;
         };
         let table = &mut shard.db_mut(self.index).table;
@@ -764,11 +776,17 @@ impl Drop for View<'_> {
     }
 }
 
-/// Notes that a key is not locked.
-#[cold]
-fn note_missed(missed_lock: &mut bool) -> AccessError {
-    *missed_lock = true;
-    AccessError::Undeclared
+/// Whether a command asked for a key that is not locked.
+#[derive(Default)]
+struct MissedLock(bool);
+
+impl MissedLock {
+    /// Notes that it did.
+    #[cold]
+    fn note(&mut self) -> AccessError {
+        self.0 = true;
+        AccessError::Undeclared
+    }
 }
 
 /// Whether looking for a key is counted as a hit or miss.
@@ -793,7 +811,7 @@ impl Count {
 struct Found<'a> {
     occupied: Occupied<'a, KeyEntry>,
     db: usize,
-    hash: u64,
+    hash: KeyHash,
     moment: &'a Moment,
     tally: &'a mut Tally,
     opened: &'a mut Option<Opened>,

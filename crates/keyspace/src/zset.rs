@@ -251,18 +251,18 @@ impl Zset {
     /// Starts loading what looking for a member with this hash will read first: its bucket of a table.
     /// Packed, nothing. O(1).
     #[inline]
-    pub fn prefetch_bucket(&self, hash: u64) {
+    pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Ranked(members) = &self.repr {
-            members.prefetch_bucket(hash);
+            members.prefetch_bucket(member_hash);
         }
     }
 
     /// Starts loading the member of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
     /// fetched. O(1).
     #[inline]
-    pub fn prefetch_member(&self, hash: u64, len_bytes: usize) {
+    pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Repr::Ranked(members) = &self.repr {
-            members.prefetch_member(hash, len_bytes);
+            members.prefetch_member(member_hash, len_bytes);
         }
     }
 
@@ -308,7 +308,9 @@ impl Zset {
     pub fn score(&self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match &self.repr {
             Repr::Pack(pack) => pack.get(pack.next(find_member(pack, member)?)?).map(score_of),
-            Repr::Ranked(members) => Some(members.score_at(members.find(hasher.hash(member), member)?)),
+            Repr::Ranked(members) => {
+                Some(members.score_at(members.find(hasher.hash_member(member), member)?))
+            }
         }
     }
 
@@ -340,7 +342,7 @@ impl Zset {
         let Repr::Ranked(members) = &mut self.repr else {
             return self.update_packed(member, limits, hasher, decide);
         };
-        let position = hasher.hash(member);
+        let position = hasher.hash_member(member);
         let found = members.find(position, member);
         let old = found.map(|place| members.score_at(place));
         let new = decide(old)?;
@@ -349,7 +351,7 @@ impl Zset {
             (Some(_), Some(score)) if Some(score) == old => {}
             (Some(place), Some(score)) => members.set_score_at(place, score),
             (None, Some(score)) => {
-                members.insert(position, member, score, &|key: &[u8]| hasher.hash(key));
+                members.insert(position, member, score, &|key: &[u8]| hasher.hash_member(key));
             }
         }
         Ok(Updated { old, new: new.or(old) })
@@ -378,7 +380,8 @@ impl Zset {
         if packs && pack.fits(member.len()) {
             insert_packed(pack, member, score);
         } else {
-            self.ranked(hasher).insert(hasher.hash(member), member, score, &|key: &[u8]| hasher.hash(key));
+            self.ranked(hasher)
+                .insert(hasher.hash_member(member), member, score, &|key: &[u8]| hasher.hash_member(key));
         }
         Ok(updated)
     }
@@ -401,11 +404,11 @@ impl Zset {
     fn ranked(&mut self, hasher: &Hasher) -> &mut RankedMembers {
         if let Repr::Pack(pack) = &self.repr {
             let mut members = Box::<RankedMembers>::default();
-            let position_of = |key: &[u8]| hasher.hash(key);
+            let position_of = |key: &[u8]| hasher.hash_member(key);
             for (member, score) in pairs(pack) {
                 let mut scratch = IntText::new();
                 let member = member.text(&mut scratch);
-                members.insert(hasher.hash(member), member, score, &position_of);
+                members.insert(hasher.hash_member(member), member, score, &position_of);
             }
             self.repr = Repr::Ranked(members);
         }
@@ -425,7 +428,7 @@ impl Zset {
                 score
             }
             Repr::Ranked(members) => {
-                let place = members.find(hasher.hash(member), member)?;
+                let place = members.find(hasher.hash_member(member), member)?;
                 Some(members.remove(place).payload())
             }
         }
@@ -440,7 +443,7 @@ impl Zset {
                 Some((pack.iter_before(at).count() / 2, score))
             }
             Repr::Ranked(members) => {
-                let place = members.find(hasher.hash(member), member)?;
+                let place = members.find(hasher.hash_member(member), member)?;
                 Some((members.rank(place), members.score_at(place)))
             }
         }
@@ -514,7 +517,7 @@ impl Zset {
                 Some(result)
             }
             Repr::Ranked(members) => {
-                let member = members.remove_at(rank, &|key: &[u8]| hasher.hash(key))?;
+                let member = members.remove_at(rank, &|key: &[u8]| hasher.hash_member(key))?;
                 Some(visit(Element::Bytes(member.bytes()), member.payload()))
             }
         }

@@ -10,7 +10,8 @@
 
 use std::time::Instant;
 
-use crate::sys::turn_memory::{Span, TurnMemory};
+use crate::sys::span::Span;
+use crate::sys::turn_memory::TurnMemory;
 use crate::{ConnId, Event};
 
 /// How much is reserved at once for an announced request of which less than half as much is here:

@@ -14,8 +14,8 @@ use keyspace::Object;
 use structures::entry::View;
 
 use crate::rdb::{
-    FormatError, FormatErrorKind, Reader, Rules, Value, ValueType, VersionCheck, Writer, read_value,
-    write_value,
+    Compression, FormatError, FormatErrorKind, Reader, Rules, Value, ValueType, VersionCheck, Writer,
+    read_value, type_of, write_value,
 };
 
 /// Version and checksum.
@@ -43,11 +43,10 @@ impl fmt::Display for PayloadError {
 
 impl std::error::Error for PayloadError {}
 
-/// The payload of a value; strings are compressed if `compress` says so. O(bytes).
-pub fn dump(value: &View<'_, Object>, compress: bool) -> Vec<u8> {
-    let kind = ValueType::of(value);
-    let out = vec![kind.number()];
-    let mut writer = if compress { Writer::compressing(out) } else { Writer::new(out) };
+/// The payload of a value. O(bytes).
+pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
+    let kind = type_of(value);
+    let mut writer = Writer::new(vec![kind.number()], compression);
     write_value(&mut writer, value);
     sealed(writer.into_sink(), kind.version())
 }

@@ -26,18 +26,23 @@ mod error;
 mod groups;
 mod hash;
 mod list;
+mod rules;
 mod set;
 mod sink;
 mod source;
 mod stream;
+mod stream_id;
 mod value;
+mod value_type;
 mod ziplist;
 mod zset;
 
-pub use error::{FormatError, FormatErrorKind};
-pub use sink::{Sink, Writer};
-pub use source::{Ended, Reader, Source};
-pub use value::{Rules, Value, ValueType, read_value, write_value};
+pub use error::{Ended, FormatError, FormatErrorKind};
+pub use rules::Rules;
+pub use sink::{Compression, Sink, Writer};
+pub use source::{Reader, Source};
+pub use value::{Value, read_value, type_of, write_value};
+pub use value_type::ValueType;
 
 /// The newest version of Redis' format that is read: that of Redis 8.0.
 pub const REDIS_VERSION_MAX: u16 = 12;

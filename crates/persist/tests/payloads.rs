@@ -5,7 +5,7 @@ use keyspace::string::stored;
 use keyspace::{Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, Str, StreamId, StreamLimits};
 use persist::dump::{PayloadError, dump, restore, sealed};
 use persist::fuzz::{fuzz_dump_payload, fuzz_stream};
-use persist::rdb::{FormatErrorKind, Rules, Value, VersionCheck};
+use persist::rdb::{Compression, FormatErrorKind, Rules, Value, VersionCheck};
 use proptest::prelude::*;
 use structures::entry::{NewValue, View};
 use structures::listpack::element::Element;
@@ -278,9 +278,9 @@ fn payloads_of_real_servers_become_their_values() {
             restore(&bytes_of(digits), &rules(&hasher)).unwrap_or_else(|error| panic!("{expected}: {error}"));
         let entry = entry_of(value);
         assert_eq!(told(&entry), *expected);
-        for compress in [false, true] {
+        for compression in [Compression::None, Compression::Lzf] {
             let again =
-                restore(&dump(&entry.view(), compress), &rules(&hasher)).expect("it was written here");
+                restore(&dump(&entry.view(), compression), &rules(&hasher)).expect("it was written here");
             assert_eq!(told(&entry_of(again)), *expected);
         }
     }
@@ -297,7 +297,7 @@ fn packed_values_are_written_as_redis_writes_them() {
         // Compressed are the same bytes in many ways.
         if WRITTEN_AS_READ.contains(&payload[0]) && payload[1] != 0xC3 {
             let entry = entry_of(restore(&payload, &rules(&hasher)).expect("a server wrote it"));
-            let written = dump(&entry.view(), true);
+            let written = dump(&entry.view(), Compression::Lzf);
             // All but the version, which here is the lowest that has the type.
             assert_eq!(written[..written.len() - 10], payload[..payload.len() - 10], "{told}");
         }

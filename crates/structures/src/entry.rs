@@ -355,14 +355,25 @@ impl<V> Entry<V> {
     /// One bit about the value whose meaning belongs to the caller. A new value starts without it.
     #[inline]
     pub fn is_marked(&self) -> bool {
-        self.header().meta & MARK != 0
+        self.mark_bit() != 0
     }
 
-    /// Sets or clears the mark.
+    /// Sets the mark.
     #[inline]
-    pub fn set_mark(&mut self, marked: bool) {
-        let header = self.header_mut();
-        header.meta = (header.meta & !MARK) | if marked { MARK } else { 0 };
+    pub fn mark(&mut self) {
+        self.set_mark_bit(MARK);
+    }
+
+    /// The mark as it stands in the header.
+    #[inline]
+    fn mark_bit(&self) -> u32 {
+        self.header().meta & MARK
+    }
+
+    /// Sets the mark of a value that has none if `bit` is that of a marked one.
+    #[inline]
+    fn set_mark_bit(&mut self, bit: u32) {
+        self.header_mut().meta |= bit;
     }
 
     /// Replaces the value, keeping key, expiry and access clock; the mark goes. In place where the block's size class
@@ -419,7 +430,7 @@ impl<V> Entry<V> {
         } else {
             let mut grown = Self::allocate(self.key(), new, self.expiry_ms(), self.access());
             grown.copy_in(value_at, self.bytes_at(value_at, old.value_len));
-            grown.set_mark(self.is_marked());
+            grown.set_mark_bit(self.mark_bit());
             *self = grown;
         }
         self.zero(value_at + old.value_len, len_bytes - old.value_len);
@@ -439,10 +450,10 @@ impl<V> Entry<V> {
             (None, None) => {}
             (Some(_), Some(at_ms)) => self.write_at(size_of::<Header>(), at_ms),
             (Some(_), None) | (None, Some(_)) => {
-                let (access, marked) = (self.access(), self.is_marked());
+                let (access, mark_bit) = (self.access(), self.mark_bit());
                 let value = self.take_value();
                 *self = Self::new(self.key(), self.moved(value), expiry_ms, access);
-                self.set_mark(marked);
+                self.set_mark_bit(mark_bit);
             }
         }
     }
@@ -477,10 +488,10 @@ impl<V> Entry<V> {
 
     /// The same value, expiry, mark and access clock under another name. O(block).
     pub fn renamed(mut self, key: &[u8]) -> Self {
-        let (expiry_ms, access, marked) = (self.expiry_ms(), self.access(), self.is_marked());
+        let (expiry_ms, access, mark_bit) = (self.expiry_ms(), self.access(), self.mark_bit());
         let object = self.take_value();
         let mut renamed = Entry::new(key, self.moved(object), expiry_ms, access);
-        renamed.set_mark(marked);
+        renamed.set_mark_bit(mark_bit);
         renamed
     }
 
@@ -495,7 +506,7 @@ impl<V> Entry<V> {
             View::Object(object) => NewValue::Object(object.clone()),
         };
         let mut copy = Entry::new(key, value, self.expiry_ms(), access);
-        copy.set_mark(self.is_marked());
+        copy.set_mark_bit(self.mark_bit());
         copy
     }
 
@@ -706,7 +717,7 @@ mod tests {
         for key_len in [0, 16, 65_536] {
             let mut twin = b"abc".to_vec();
             let mut entry = E::new(&vec![b'k'; key_len], NewValue::Bytes(&twin), Some(7), 0x00AB_CDEF);
-            entry.set_mark(true);
+            entry.mark();
             while twin.len() < INLINE_BYTES_MAX {
                 twin.resize((twin.len() + 1 + twin.len() % 37).min(INLINE_BYTES_MAX), 0);
                 entry.grow_bytes(twin.len());
@@ -724,7 +735,7 @@ mod tests {
     fn the_mark_stays_with_the_value_and_goes_with_it() {
         for value in [NewValue::Bytes(b"abc"), NewValue::Int(5), NewValue::Object(Box::new(vec![1]))] {
             let mut entry = E::new(b"k", value, None, 0);
-            entry.set_mark(true);
+            entry.mark();
             entry.set_expiry_ms(Some(5));
             let copy = entry.duplicate(b"copy", 3);
             let mut entry = entry.renamed(b"other");
@@ -735,7 +746,7 @@ mod tests {
             assert_eq!(entry.view(), copy.view());
             entry.set(NewValue::Bytes(b"abcd"));
             assert!(!entry.is_marked());
-            entry.set_mark(true);
+            entry.mark();
             entry.set(NewValue::Int(6));
             assert!(!entry.is_marked());
         }

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use crate::block::Block;
 use crate::size_class::size_class;
-use crate::table::{Borrowed, Thin};
+use crate::table::{Borrowed, Table, Thin};
 
 const LONG: u8 = 1;
 const DEADLINE: u8 = 2;
@@ -266,6 +266,10 @@ unsafe impl Thin for Pair {
         Pair::deadline_ms(self)
     }
 }
+
+// A big hash has a table of these in its block. A shard has one of keys, which is as large, beside
+// its lock in one cache line.
+const _: () = assert!(size_of::<Table<Pair>>() <= 48);
 
 #[cfg(test)]
 mod tests {

@@ -33,7 +33,7 @@ use crate::listpack::{HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
 use crate::lzf::Compressor;
 use crate::size_class::size_class;
 pub use limit::NodeLimit;
-use node::{End, Node, Side};
+use node::{End, Node, Side, Slack};
 use std::collections::VecDeque;
 
 /// What Redis adds to a string's length when it asks whether a node has room for it.
@@ -224,7 +224,7 @@ impl Quicklist {
             return self.add_node(end, plain(element));
         }
         let (encoded, text_len) = (Encoded::new(element), element.text_len_bytes());
-        let lone = self.nodes.len() == 1;
+        let slack = if self.nodes.len() == 1 { Slack::BothSides } else { Slack::OneSide };
         let node = match end {
             End::Front => self.nodes.front_mut(),
             End::Back => self.nodes.back_mut(),
@@ -232,7 +232,7 @@ impl Quicklist {
         let room = node.filter(|node| node.allows(text_len, self.limit));
         if let Some(node) = room {
             let had = node.buffer_len_bytes();
-            node.push(end, &encoded, lone, self.limit);
+            node.push(end, &encoded, slack, self.limit);
             self.buffers_len_bytes = self.buffers_len_bytes - had + node.buffer_len_bytes();
         } else {
             self.add_packed_node(end, &encoded);

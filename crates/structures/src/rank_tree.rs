@@ -790,16 +790,17 @@ mod tests {
         }
     }
 
-    /// The invariants of the module's comment, below one node; gives its height.
-    fn check_node(node: &Node<Number>, is_root: bool) -> usize {
+    /// Checks the invariants of the module's comment below one node, which has `len_min` items or
+    /// more (0 for the root), and gives its height.
+    fn check_node(node: &Node<Number>, len_min: usize) -> usize {
         match node {
             Node::Leaf(leaf) => {
-                assert!(is_root || leaf.len > 0);
+                assert!(leaf.len >= len_min);
                 assert!(leaf.items().is_sorted_by(|a, b| a < b));
                 1
             }
             Node::Inner(inner) => {
-                assert!(inner.len > usize::from(is_root));
+                assert!(inner.len > usize::from(len_min == 0));
                 assert!(inner.children[inner.len..].iter().all(Option::is_none));
                 let mut heights = BTreeSet::new();
                 for at in 0..inner.len {
@@ -807,7 +808,7 @@ mod tests {
                     assert_eq!(inner.counts[at], child.count());
                     assert_eq!(inner.firsts[at], child.first());
                     assert_eq!(inner.scores[at], child.first().score());
-                    heights.insert(check_node(child, false));
+                    heights.insert(check_node(child, 1));
                 }
                 assert_eq!(heights.len(), 1);
                 1 + heights.first().expect("it has a child")
@@ -816,7 +817,7 @@ mod tests {
     }
 
     fn check(tree: &RankTree<Number>, twin: &BTreeSet<Number>) {
-        check_node(&tree.root, true);
+        check_node(&tree.root, 0);
         assert_eq!(tree.len(), twin.len());
         assert!(tree.range(0..usize::MAX).eq(twin.iter().copied()));
         assert!(tree.range(0..usize::MAX).rev().eq(twin.iter().rev().copied()));

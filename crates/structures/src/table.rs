@@ -32,6 +32,7 @@
 
 mod borrowed;
 mod bucket;
+mod deadlines;
 mod drain;
 mod due;
 mod sample;
@@ -44,10 +45,10 @@ use std::ptr::NonNull;
 use crate::prefetch::prefetch_read;
 pub use borrowed::{Borrowed, BorrowedMut, Occupied};
 use bucket::{Bucket, DEADLINE, DUE_FLAGS, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of};
+use deadlines::{DueCounts, Dues};
 pub use drain::Drain;
-use due::{DueCounts, Dues};
 pub use due::{Sweep, SweepBudget, SweptParts};
-pub use sample::SAMPLE_MAX;
+pub use sample::{SAMPLE_MAX, Sampled};
 use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, roomier, words};
 
 /// Bucket counts at which segments of staggered tables split.
@@ -102,9 +103,6 @@ pub struct Table<E: Thin> {
     due_counts: DueCounts,
     owns: PhantomData<E>,
 }
-
-// A shard holds a table beside its lock in one cache line, a big hash one in its block.
-const _: () = assert!(size_of::<Table<crate::pair::Pair>>() <= 48);
 
 // SAFETY: the table owns its elements; the raw words are its private representation of them.
 unsafe impl<E: Thin + Send> Send for Table<E> {}
@@ -967,19 +965,20 @@ mod tests {
 
     #[test]
     fn samples_from_anywhere_show_every_element_about_as_often() {
-        for (count, deadline_only) in [(1, false), (5, false), (10, false), (5, true)] {
+        for (count, of) in [(1, Sampled::All), (5, Sampled::All), (10, Sampled::All), (5, Sampled::Expiring)]
+        {
             let mut table = Table::new();
             (0..400).for_each(|n| insert(&mut table, position_of, n, (n % 2 == 0).then_some(1)));
             let mut shown = BTreeMap::new();
             let mut total = 0;
             for start in 0..40_000 {
-                let seen = table.sample(mix(start), count, deadline_only, |item| {
+                let seen = table.sample(mix(start), count, of, |item| {
                     *shown.entry(item.key().to_vec()).or_insert(0) += 1;
                 });
                 assert!((count..count + 8).contains(&seen));
                 total += seen;
             }
-            let elements = if deadline_only { 200 } else { 400 };
+            let elements = if of == Sampled::All { 400 } else { 200 };
             let least = shown.values().min().copied().unwrap_or(0);
             assert_eq!(shown.len(), elements);
             assert!(least * 3 > total / elements, "{count}: {least} of {total}");

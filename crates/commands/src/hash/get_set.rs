@@ -1,6 +1,6 @@
 //! Commands that get or set fields of a hash together with their deadlines.
 
-use keyspace::{Expiry, Hash};
+use keyspace::{Expiry, FieldWrite, Hash};
 
 use super::expire::Time;
 use super::{NOT_POSITIVE, parse_fields, remove_those_due, value_or_null};
@@ -213,7 +213,7 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let values = args.from(request.first + 1).step_by(2);
     let mut removed = 0;
     for (field, value) in fields.clone().zip(values) {
-        hash.set_with_expiry(field, value, expiry, &limits, hasher);
+        hash.set_with_expiry(FieldWrite { name: field, value, expiry }, &limits, hasher);
         // One after another, so that fields that do not stay are never counted together.
         if over {
             removed += u64::from(hash.remove(field, hasher));

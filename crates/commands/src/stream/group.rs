@@ -3,8 +3,7 @@
 use keyspace::stream::{ConsumerIndex, Group as ConsumerGroup};
 use keyspace::{Key, ObjectType, Stream, StreamId};
 
-use super::read::named_or_id;
-use super::{no_group_of_key, parse_id};
+use super::{named_or_id, no_group_of_key, parse_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;

@@ -5,7 +5,7 @@ use keyspace::{Stream, StreamId};
 use resp::{Protocol, Reply};
 
 use super::group::seen_consumer;
-use super::{no_key_or_group, parse_id, reply_entries, reply_entry, reply_id};
+use super::{named_or_id, no_key_or_group, parse_id, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
@@ -115,15 +115,6 @@ pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
             parse_id(id, u64::MAX)?.previous().ok_or(invalid)
         }
         _ => named_or_id(text, u64::MAX),
-    }
-}
-
-/// An ID where `-` is the lowest and `+` the highest.
-pub(super) fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
-    match text {
-        b"-" => Ok(StreamId::MIN),
-        b"+" => Ok(StreamId::MAX),
-        _ => parse_id(text, seq_missing),
     }
 }
 

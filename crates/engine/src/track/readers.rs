@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use keyspace::Key;
+use keyspace::{Key, KeyHash};
 
 /// No item.
 const NONE: u32 = u32::MAX;
@@ -35,7 +35,7 @@ struct Link {
 
 /// A key that somebody remembers.
 struct KeySlot {
-    hash: u64,
+    hash: KeyHash,
     name: Box<[u8]>,
     first: u32,
 }
@@ -153,7 +153,7 @@ impl<R> Readers<R> {
     }
 
     /// A key by a random number, with another hash than `except`. O(1) on average.
-    pub fn any_key(&self, draw: u64, except: Option<u64>) -> Option<Key<'_>> {
+    pub fn any_key(&self, draw: u64, except: Option<KeyHash>) -> Option<Key<'_>> {
         let slots = self.keys.slots.len() as u64;
         let start = draw.checked_rem(slots)? as usize;
         let (before, from) = self.keys.slots.split_at(start);
@@ -245,8 +245,8 @@ impl<R> Readers<R> {
 }
 
 /// A key's hash for a table: keys of one shard have the top bits in common, which tables look at first.
-fn spread(hash: u64) -> u64 {
-    hash ^ (hash << 40)
+fn spread(hash: KeyHash) -> u64 {
+    hash.number() ^ (hash.number() << 40)
 }
 
 fn hash_of_pair(key: u32, id: u64) -> u64 {

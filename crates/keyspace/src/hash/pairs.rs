@@ -34,7 +34,7 @@ impl Pairs {
     /// Sets a field; whether it is new.
     #[inline]
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: Expiry, hasher: &Hasher) -> bool {
-        let position = hasher.hash(field);
+        let position = hasher.hash_member(field);
         if let Expiry::At(at_ms) = expiry {
             self.note_deadline(at_ms);
         }
@@ -53,7 +53,7 @@ impl Pairs {
         let deadline_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
         let pair = Pair::new(field, value, deadline_ms);
         self.pairs_len_bytes += pair.block_len_bytes();
-        self.table.insert(position, pair, &|key: &[u8]| hasher.hash(key));
+        self.table.insert(position, pair, &|key: &[u8]| hasher.hash_member(key));
         true
     }
 
@@ -64,7 +64,7 @@ impl Pairs {
         deadline_ms: Option<i64>,
         hasher: &Hasher,
     ) -> bool {
-        let Some(place) = self.table.find(hasher.hash(field), field) else { return false };
+        let Some(place) = self.table.find(hasher.hash_member(field), field) else { return false };
         let mut pair = self.table.at_mut(place);
         self.pairs_len_bytes -= pair.block_len_bytes();
         pair.set_deadline_ms(deadline_ms);
@@ -83,7 +83,7 @@ impl Pairs {
 
     /// Removes a field; false if it is not there.
     pub(super) fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
-        let Some(place) = self.table.find(hasher.hash(field), field) else { return false };
+        let Some(place) = self.table.find(hasher.hash_member(field), field) else { return false };
         self.pairs_len_bytes -= self.table.remove(place).block_len_bytes();
         true
     }

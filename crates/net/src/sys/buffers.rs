@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::BufRingEntry;
 
-use super::turn_memory::Span;
+use super::span::Span;
 
 /// Buffers published at the start.
 const PUBLISHED_MIN: u16 = 2;

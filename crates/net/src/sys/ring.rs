@@ -23,7 +23,7 @@ use rustix::net::{SendFlags, SocketFlags};
 use stdx::ByteQueue;
 
 use super::buffers::{ProvidedBuffers, Region};
-use super::turn_memory::Span;
+use super::span::Span;
 use crate::{ConnId, ListenerId};
 
 /// Submission entries; more requests than these in one turn cost one more enter each time.

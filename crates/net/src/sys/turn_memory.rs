@@ -9,55 +9,7 @@
 
 #[cfg(target_os = "linux")]
 use super::buffers::ProvidedBuffers;
-
-/// A piece of turn memory, valid in the turn it was made in.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    start: u32,
-    len: u32,
-    turn: u32,
-}
-
-impl Span {
-    /// A piece of nothing, valid always.
-    pub(crate) const EMPTY: Span = Span { start: 0, len: 0, turn: 0 };
-
-    /// A piece that holds received bytes of the turn `turn`.
-    pub(super) fn new(start: u32, len: u32, turn: u32) -> Self {
-        Self { start, len, turn }
-    }
-
-    pub(super) fn start(self) -> usize {
-        self.start as usize
-    }
-
-    pub(super) fn turn(self) -> u32 {
-        self.turn
-    }
-
-    #[inline]
-    pub(crate) fn len(self) -> usize {
-        self.len as usize
-    }
-
-    /// Drops the first `n` bytes. `n <= len()`.
-    #[inline]
-    pub(crate) fn advance(&mut self, n: usize) {
-        assert!(n <= self.len(), "more consumed than was received");
-        self.start += n as u32;
-        self.len -= n as u32;
-    }
-
-    /// Makes this span cover `next` too, when that begins where this one ends.
-    #[inline]
-    pub(crate) fn join(&mut self, next: Span) -> bool {
-        let adjacent = self.turn == next.turn && self.start + self.len == next.start;
-        if adjacent {
-            self.len += next.len;
-        }
-        adjacent
-    }
-}
+use super::span::Span;
 
 /// The memory of one turn's input.
 pub(crate) enum TurnMemory {
@@ -143,11 +95,11 @@ impl Arena {
 
     #[inline]
     fn bytes(&self, span: Span) -> &[u8] {
-        if span.len == 0 {
+        if span.len() == 0 {
             return &[];
         }
-        assert_eq!(span.turn, self.turn, "input of a past turn");
-        &self.bytes[span.start as usize..][..span.len as usize]
+        assert_eq!(span.turn(), self.turn, "input of a past turn");
+        &self.bytes[span.start()..][..span.len()]
     }
 
     fn end_turn(&mut self) {

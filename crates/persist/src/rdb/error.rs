@@ -5,7 +5,9 @@ use std::fmt;
 use keyspace::PackDefect;
 use structures::pack_error::PackErrorKind;
 
-use super::source::Ended;
+/// The bytes ended before all that were asked for were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended;
 
 /// Why bytes are no value, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

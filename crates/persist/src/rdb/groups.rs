@@ -15,8 +15,8 @@ use keyspace::{Stream, StreamId};
 use super::error::{FormatError, FormatErrorKind};
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::stream::{raw_id, read_id, write_id};
-use super::value::ValueType;
+use super::stream_id::{from_raw, raw_bytes, read_id, write_id};
+use super::value_type::ValueType;
 
 /// A pending entry whose consumer is not known yet.
 struct Unowned {
@@ -68,7 +68,7 @@ fn read_group<S: Source>(
         let consumer = group.create_consumer(&name, seen_ms).ok_or(broken(reader))?;
         group.set_active(consumer, active_ms);
         for _ in 0..reader.length()? {
-            let id = raw_id(&reader.array()?);
+            let id = from_raw(&reader.array()?);
             let at = pending.binary_search_by_key(&id, |pending| pending.id).map_err(|_| broken(reader))?;
             let Unowned { delivered_ms, deliveries, .. } = pending[at];
             if std::mem::replace(&mut pending[at].taken, true) {
@@ -84,7 +84,7 @@ fn read_group<S: Source>(
 fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, FormatError> {
     let mut all: Vec<Unowned> = Vec::new();
     for _ in 0..reader.length()? {
-        let id = raw_id(&reader.array()?);
+        let id = from_raw(&reader.array()?);
         let (delivered_ms, deliveries) = (reader.time_ms()?, reader.length()?);
         all.push(Unowned { id, delivered_ms, deliveries, taken: false });
     }
@@ -104,7 +104,7 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
         writer.length(group.entries_read().map_or(u64::MAX, |count| count as u64));
         writer.length(group.pending_len() as u64);
         for (id, pending) in group.pending_from(StreamId::MIN) {
-            write_raw_id(writer, id);
+            writer.raw(&raw_bytes(id));
             writer.time_ms(pending.delivered_ms);
             writer.length(pending.deliveries);
         }
@@ -114,12 +114,7 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
             writer.time_ms(consumer.seen_ms());
             writer.time_ms(consumer.active_ms().unwrap_or(NEVER_MS));
             writer.length(consumer.pending_len() as u64);
-            consumer.pending_from(StreamId::MIN).for_each(|id| write_raw_id(writer, id));
+            consumer.pending_from(StreamId::MIN).for_each(|id| writer.raw(&raw_bytes(id)));
         }
     }
-}
-
-fn write_raw_id<S: Sink>(writer: &mut Writer<S>, id: StreamId) {
-    writer.raw(&id.ms.to_be_bytes());
-    writer.raw(&id.seq.to_be_bytes());
 }

@@ -9,13 +9,14 @@
 //! ```
 //! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read: written is that of Redis.
 
-use keyspace::{Expiry, Hash};
+use keyspace::{Expiry, FieldWrite, Hash};
 use structures::listpack::element::{Element, IntText};
 
 use super::error::{FormatError, FormatErrorKind};
+use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::value::{self, Rules, ValueType};
+use super::value_type::ValueType;
 use super::ziplist::{Ziplist, Zipmap};
 
 /// A hash that is filled field by field.
@@ -32,12 +33,12 @@ impl<'r> Filling<'r> {
         Self { hash, rules }
     }
 
-    fn add(&mut self, field: &[u8], value: &[u8]) -> Result<(), FormatErrorKind> {
-        self.add_until(field, value, Expiry::Clear)
+    fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), FormatErrorKind> {
+        self.add_until(FieldWrite { name, value, expiry: Expiry::Clear })
     }
 
-    fn add_until(&mut self, field: &[u8], value: &[u8], expiry: Expiry) -> Result<(), FormatErrorKind> {
-        let new = self.hash.set_with_expiry(field, value, expiry, &self.rules.hash, self.rules.hasher);
+    fn add_until(&mut self, write: FieldWrite<'_>) -> Result<(), FormatErrorKind> {
+        let new = self.hash.set_with_expiry(write, &self.rules.hash, self.rules.hasher);
         if new { Ok(()) } else { Err(FormatErrorKind::Duplicate) }
     }
 }
@@ -59,7 +60,7 @@ pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
 ) -> Result<Hash, FormatError> {
-    let pack = value::read_listpack(reader)?;
+    let pack = reader.listpack()?;
     Hash::from_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
@@ -108,7 +109,8 @@ pub(super) fn read_timed_fields<S: Source>(
             Some(at_ms @ 1..=DEADLINE_MS_MAX) => Expiry::At(at_ms),
             Some(_) => return Err(reader.error(FormatErrorKind::FieldExpiry)),
         };
-        filling.add_until(&field, &value, expiry).map_err(|kind| reader.error(kind))?;
+        let write = FieldWrite { name: &field, value: &value, expiry };
+        filling.add_until(write).map_err(|kind| reader.error(kind))?;
     }
     Ok(filling.hash)
 }
@@ -123,7 +125,7 @@ pub(super) fn read_timed_listpack<S: Source>(
         // The first of the listpack, which is in order.
         let _earliest_ms = reader.time_ms()?;
     }
-    let pack = value::read_listpack(reader)?;
+    let pack = reader.listpack()?;
     let is_too_late = |element: Element<'_>| element.as_int().is_some_and(|at_ms| at_ms > DEADLINE_MS_MAX);
     if pack.iter().skip(2).step_by(3).any(is_too_late) {
         return Err(reader.error(FormatErrorKind::FieldExpiry));

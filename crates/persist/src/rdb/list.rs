@@ -6,9 +6,9 @@ use structures::pack_error::PackFull;
 use structures::quicklist::{NodeLimit, NodeView, Quicklist};
 
 use super::error::{FormatError, FormatErrorKind};
+use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::value::{self, Rules};
 use super::ziplist::Ziplist;
 
 /// A node that is one string.
@@ -65,7 +65,7 @@ pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -
         match reader.length()? {
             PLAIN => list.push_plain(reader.string()?.into()),
             PACKED => {
-                let pack = value::read_listpack(reader)?;
+                let pack = reader.listpack()?;
                 if pack.is_empty() {
                     return Err(reader.error(FormatErrorKind::Empty));
                 }

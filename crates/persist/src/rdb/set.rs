@@ -3,9 +3,10 @@
 use keyspace::{Set, SetView};
 
 use super::error::{FormatError, FormatErrorKind};
+use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::value::{self, Rules, ValueType};
+use super::value_type::ValueType;
 
 /// Count and members.
 pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
@@ -28,7 +29,7 @@ pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>)
 
 /// An intset.
 pub(super) fn read_intset<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
-    Ok(Set::from_intset(value::read_intset(reader)?, &rules.set, rules.hasher))
+    Ok(Set::from_intset(reader.intset()?, &rules.set, rules.hasher))
 }
 
 /// A listpack of members.
@@ -36,7 +37,7 @@ pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
 ) -> Result<Set, FormatError> {
-    let pack = value::read_listpack(reader)?;
+    let pack = reader.listpack()?;
     Set::from_listpack(pack, &rules.set, rules.hasher).map_err(|defect| reader.error(defect))
 }
 

@@ -21,6 +21,15 @@ const UNCOMPRESSED_LEN_BYTES_MAX: usize = 20;
 /// Longest text that is tried as a number: `-2147483648`.
 const INT32_TEXT_LEN_MAX: usize = 11;
 
+/// How strings are written: `rdbcompression`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are.
+    None,
+    /// By LZF, where that makes them shorter.
+    Lzf,
+}
+
 /// Writes lengths, strings and numbers to a sink.
 #[derive(Debug)]
 pub struct Writer<S> {
@@ -30,14 +39,13 @@ pub struct Writer<S> {
 }
 
 impl<S: Sink> Writer<S> {
-    /// A writer that leaves strings as they are.
-    pub fn new(sink: S) -> Self {
-        Self { sink, compressor: None }
-    }
-
-    /// A writer that compresses strings that get shorter by it: `rdbcompression`.
-    pub fn compressing(sink: S) -> Self {
-        Self { sink, compressor: Some(Compressor::new()) }
+    /// A writer to `sink`. One that compresses allocates the compressor's tables.
+    pub fn new(sink: S, compression: Compression) -> Self {
+        let compressor = match compression {
+            Compression::None => None,
+            Compression::Lzf => Some(Compressor::new()),
+        };
+        Self { sink, compressor }
     }
 
     /// The sink.
@@ -139,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn written(write: impl Fn(&mut Writer<Vec<u8>>)) -> Vec<u8> {
-        let mut writer = Writer::new(Vec::new());
+        let mut writer = Writer::new(Vec::new(), Compression::None);
         write(&mut writer);
         writer.into_sink()
     }
@@ -180,8 +188,8 @@ mod tests {
                 0..8,
             ),
         ) {
-            for compress in [false, true] {
-                let mut writer = if compress { Writer::compressing(Vec::new()) } else { Writer::new(Vec::new()) };
+            for compression in [Compression::None, Compression::Lzf] {
+                let mut writer = Writer::new(Vec::new(), compression);
                 texts.iter().for_each(|text| writer.string(text));
                 let out = writer.into_sink();
                 let mut reader = Reader::new(&*out, 0, 1 << 20);

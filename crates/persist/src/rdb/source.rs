@@ -1,12 +1,11 @@
 //! Reading: bytes from anywhere, lengths and strings out of them.
 
-use super::STRING_LEN_BYTES_MAX;
-use super::error::{FormatError, FormatErrorKind};
+use structures::intset::Intset;
+use structures::listpack::Listpack;
 use structures::lzf;
 
-/// The bytes ended before all that were asked for were read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended;
+use super::STRING_LEN_BYTES_MAX;
+use super::error::{Ended, FormatError, FormatErrorKind};
 
 /// Where bytes come from. A source that can fail in other ways ends there and keeps the reason to itself
 /// for whoever made it.
@@ -145,6 +144,18 @@ impl<S: Source> Reader<S> {
             self.fill(&mut bytes[had..])?;
         }
         Ok(bytes)
+    }
+
+    /// A listpack in a string, checked element by element. O(bytes).
+    pub(super) fn listpack(&mut self) -> Result<Listpack, FormatError> {
+        let bytes = self.string()?;
+        Listpack::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
+    }
+
+    /// An intset in a string, checked. O(bytes).
+    pub(super) fn intset(&mut self) -> Result<Intset, FormatError> {
+        let bytes = self.string()?;
+        Intset::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
     }
 }
 

@@ -20,9 +20,11 @@ use structures::listpack::{Iter, header, terminator};
 
 use super::error::{FormatError, FormatErrorKind};
 use super::groups;
+use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::value::{self, Rules, ValueType};
+use super::stream_id::{from_raw, raw_bytes, read_id, write_id};
+use super::value_type::ValueType;
 
 /// Entries of a node that is written.
 const NODE_ENTRIES_MAX: usize = 100;
@@ -44,8 +46,8 @@ pub(super) fn read<S: Source>(
     for _ in 0..reader.length()? {
         let id = reader.string()?;
         let id = <&[u8; 16]>::try_from(&id[..]);
-        let base = raw_id(id.map_err(|_| reader.error(FormatErrorKind::BrokenStreamNode))?);
-        let pack = value::read_listpack(reader)?;
+        let base = from_raw(id.map_err(|_| reader.error(FormatErrorKind::BrokenStreamNode))?);
+        let pack = reader.listpack()?;
         let node = NodeEntries { base, elements: pack.iter(), stream: &mut stream, rules };
         node.read().ok_or(reader.error(FormatErrorKind::BrokenStreamNode))?;
     }
@@ -63,16 +65,6 @@ pub(super) fn read<S: Source>(
     }
     groups::read(kind, reader, &mut stream)?;
     Ok(stream)
-}
-
-/// An ID in 16 bytes.
-pub(super) fn raw_id(bytes: &[u8; 16]) -> StreamId {
-    let id = u128::from_be_bytes(*bytes);
-    StreamId { ms: (id >> 64) as u64, seq: id as u64 }
-}
-
-pub(super) fn read_id<S: Source>(reader: &mut Reader<S>) -> Result<StreamId, FormatError> {
-    Ok(StreamId { ms: reader.length()?, seq: reader.length()? })
 }
 
 /// A node's elements on their way into a stream.
@@ -173,10 +165,7 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
     // Packed twice, so that no more than one node is in memory.
     writer.length(nodes().count() as u64);
     for node in nodes() {
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&node.base.ms.to_be_bytes());
-        id[8..].copy_from_slice(&node.base.seq.to_be_bytes());
-        writer.blob(&id);
+        writer.blob(&raw_bytes(node.base));
         writer.blob(&node.into_listpack());
     }
     writer.length(stream.len() as u64);
@@ -185,11 +174,6 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
     write_id(writer, stream.max_deleted_id());
     writer.length(stream.entries_added());
     groups::write(writer, stream);
-}
-
-pub(super) fn write_id<S: Sink>(writer: &mut Writer<S>, id: StreamId) {
-    writer.length(id.ms);
-    writer.length(id.seq);
 }
 
 /// Packs entries into nodes.

@@ -4,9 +4,10 @@ use keyspace::Zset;
 use structures::listpack::element::{Element, IntText};
 
 use super::error::{FormatError, FormatErrorKind};
+use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::value::{self, Rules, ValueType};
+use super::value_type::ValueType;
 use super::ziplist::Ziplist;
 
 /// How scores stand behind members.
@@ -87,7 +88,7 @@ pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
 ) -> Result<Zset, FormatError> {
-    let pack = value::read_listpack(reader)?;
+    let pack = reader.listpack()?;
     Zset::from_listpack(pack, &rules.zset, rules.hasher).map_err(|defect| reader.error(defect))
 }
 

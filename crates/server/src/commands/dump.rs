@@ -8,7 +8,7 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlag
 use ::commands::{Args, CommandError, Ctx, EventClass, ValueLimits};
 use keyspace::{Access, Expiry, Hasher, Key, PackLimits, SetLimits, StreamLimits};
 use persist::dump::{self, PayloadError};
-use persist::rdb::{Rules, Value, VersionCheck};
+use persist::rdb::{Compression, Rules, Value, VersionCheck};
 
 use crate::context::Runner;
 
@@ -34,7 +34,8 @@ static DUMP: Command<Runner> = Command {
 fn dump(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     match ctx.db.get(args.key(1)) {
         Some(entry) => {
-            let payload = dump::dump(&entry.view(), ctx.limits.compresses_dumps);
+            let compression = if ctx.limits.compresses_dumps { Compression::Lzf } else { Compression::None };
+            let payload = dump::dump(&entry.view(), compression);
             ctx.reply.bulk(&payload);
         }
         None => ctx.reply.null(),

@@ -28,6 +28,7 @@ use ::commands::{Args, CommandError, EventClass};
 use engine::call::DataAccess;
 use keyspace::{Key, KeyEntry};
 use persist::dump;
+use persist::rdb::Compression;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::table::network;
@@ -191,7 +192,11 @@ impl<'a> Parcel<'a> {
     fn pack(data: &mut DataAccess<'_, '_>, db: usize, key: Key<'a>) -> Option<Self> {
         data.with_key(db, key, |view, _| {
             let entry = view.get(key)?;
-            Some(Self { key, payload: dump::dump(&entry.view(), true), expiry_ms: entry.expiry_ms() })
+            Some(Self {
+                key,
+                payload: dump::dump(&entry.view(), Compression::Lzf),
+                expiry_ms: entry.expiry_ms(),
+            })
         })
     }
 
@@ -202,7 +207,7 @@ impl<'a> Parcel<'a> {
 
     /// Whether this is what the key holds.
     fn is_of(&self, entry: &KeyEntry) -> bool {
-        entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), true) == self.payload
+        entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), Compression::Lzf) == self.payload
     }
 
     /// Removes the key if it still holds what was written out; whether it did.

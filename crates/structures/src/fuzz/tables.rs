@@ -241,8 +241,10 @@ pub fn fuzz_entry(data: &[u8]) {
             3 => {
                 access = u32::from(script.byte()) << 16 | 3;
                 entry.set_access(access);
-                marked = op > 127;
-                entry.set_mark(marked);
+                if op > 127 {
+                    marked = true;
+                    entry.mark();
+                }
             }
             4 => {
                 key = script.text();

@@ -19,7 +19,16 @@ pub struct NodeLimit {
     plain_len_min: u32,
     /// So many nodes at either end are not compressed; 0 for none at all.
     pub(super) compress_depth: u16,
-    counted: bool,
+    unit: Unit,
+}
+
+/// What the option `list-max-listpack-size` limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// The bytes of a node: a negative value.
+    Bytes,
+    /// The elements of a node: a positive value.
+    Elements,
 }
 
 impl NodeLimit {
@@ -28,21 +37,21 @@ impl NodeLimit {
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         if list_max_listpack_size < 0 {
             let step = if list_max_listpack_size < -5 { 4 } else { -list_max_listpack_size - 1 };
-            Self::new(4096 << step, u32::MAX, false)
+            Self::new(4096 << step, u32::MAX, Unit::Bytes)
         } else {
             let count = match list_max_listpack_size {
                 0 => 1,
                 more if more > u32::MAX as i64 => u32::MAX,
                 count => count as u32,
             };
-            Self::new(COUNTED_LEN_BYTES_MAX, count, true)
+            Self::new(COUNTED_LEN_BYTES_MAX, count, Unit::Elements)
         }
     }
 
-    const fn new(listpack_len_max: u32, count_max: u32, counted: bool) -> Self {
+    const fn new(listpack_len_max: u32, count_max: u32, unit: Unit) -> Self {
         let run_len_max = listpack_len_max - OVERHEAD_LEN_BYTES as u32;
         let plain_len_min = listpack_len_max + 1;
-        Self { run_len_max, count_max, listpack_len_max, plain_len_min, compress_depth: 0, counted }
+        Self { run_len_max, count_max, listpack_len_max, plain_len_min, compress_depth: 0, unit }
     }
 
     /// The same limit, but shorter strings get a node of their own too: those of `len_bytes` or more. For
@@ -70,7 +79,10 @@ impl NodeLimit {
 
     /// The value of `list-max-listpack-size` that the limit stands for: -1 to -5, or a number of elements.
     pub const fn to_option(self) -> i64 {
-        if self.counted { self.count_max as i64 } else { 11 - self.listpack_len_max.ilog2() as i64 }
+        match self.unit {
+            Unit::Elements => self.count_max as i64,
+            Unit::Bytes => 11 - self.listpack_len_max.ilog2() as i64,
+        }
     }
 
     /// Whether a listpack of this length and count is within the limit. O(1).
@@ -81,10 +93,9 @@ impl NodeLimit {
     /// Whether a listpack of this length and count is within half the limit, as a list that shrinks
     /// must be to become a listpack again. A limit by count then looks at the count alone. O(1).
     pub const fn allows_shrunk_listpack(self, len_bytes: usize, count: usize) -> bool {
-        if self.counted {
-            count <= self.count_max as usize / 2
-        } else {
-            len_bytes <= self.listpack_len_max as usize / 2
+        match self.unit {
+            Unit::Elements => count <= self.count_max as usize / 2,
+            Unit::Bytes => len_bytes <= self.listpack_len_max as usize / 2,
         }
     }
 

@@ -29,6 +29,15 @@ pub(super) enum End {
     Back,
 }
 
+/// Where a node wants slack for more elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slack {
+    /// At the end at which it is an end of its list.
+    OneSide,
+    /// At both: it is the only node.
+    BothSides,
+}
+
 /// A side of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
@@ -244,13 +253,12 @@ impl Node {
         !self.plain && self.count < limit.count_max && estimate <= limit.listpack_len_max as usize
     }
 
-    /// Adds an element at `end`; the caller has asked [`Node::allows`]. `lone` says that the node is both
-    /// ends of its list, so that slack is wanted on both sides. O(its bytes), amortised.
+    /// Adds an element at `end`; the caller has asked [`Node::allows`]. O(its bytes), amortised.
     #[inline]
-    pub(super) fn push(&mut self, end: End, encoded: &Encoded<'_>, lone: bool, limit: NodeLimit) {
+    pub(super) fn push(&mut self, end: End, encoded: &Encoded<'_>, slack: Slack, limit: NodeLimit) {
         let len = encoded.len_bytes();
         if self.slack(end) < len {
-            self.make_room(end, len, lone, limit);
+            self.make_room(end, len, slack, limit);
         }
         self.write_at_end(end, encoded, len);
     }
@@ -275,7 +283,7 @@ impl Node {
 
     /// Makes slack for `len` bytes at `end` by moving the run.
     #[cold]
-    fn make_room(&mut self, end: End, len: usize, lone: bool, limit: NodeLimit) {
+    fn make_room(&mut self, end: End, len: usize, slack: Slack, limit: NodeLimit) {
         let old = self.buffer.len();
         let need = self.run_len() + len;
         let full = size_class(limit.run_len_max as usize);
@@ -288,11 +296,11 @@ impl Node {
             size_class(full + full / 4).max(old)
         };
         let free = capacity - self.run_len();
-        let start = match (lone, end) {
-            (true, End::Front) => len.max(free / 2),
-            (true, End::Back) => (free - len).min(free / 2),
-            (false, End::Front) => free,
-            (false, End::Back) => 0,
+        let start = match (slack, end) {
+            (Slack::BothSides, End::Front) => len.max(free / 2),
+            (Slack::BothSides, End::Back) => (free - len).min(free / 2),
+            (Slack::OneSide, End::Front) => free,
+            (Slack::OneSide, End::Back) => 0,
         };
         self.move_run(capacity, start);
     }

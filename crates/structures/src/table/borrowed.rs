@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use super::bucket::{DUE_FLAGS, POINTER_MASK, address_of, pointer_of};
-use super::due::{DueCounts, Dues};
+use super::deadlines::{DueCounts, Dues};
 use super::segment::Segment;
 use super::{Place, Table, Thin};
 

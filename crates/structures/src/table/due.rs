@@ -7,49 +7,10 @@
 
 use std::mem::ManuallyDrop;
 
-use super::bucket::{DEADLINE, DUE_FLAGS, PARTS, POINTER_MASK, SLOTS, address_of, pointer_of};
-use super::segment::{buckets_for, deadline_s};
+use super::bucket::{DUE_FLAGS, POINTER_MASK, SLOTS, address_of, pointer_of};
+use super::deadlines::{Dues, deadline_s};
+use super::segment::buckets_for;
 use super::{Table, Thin};
-
-/// What a table notes about an element's deadlines.
-#[derive(Clone, Copy)]
-pub(super) struct Dues {
-    /// Of [`DUE_FLAGS`].
-    pub(super) flags: u64,
-    /// Before this second nothing is due.
-    pub(super) min_s: u32,
-}
-
-impl Dues {
-    #[inline]
-    pub(super) fn of<E: Thin>(element: &E) -> Self {
-        let mut dues = Dues { flags: 0, min_s: u32::MAX };
-        if let Some(at_ms) = element.deadline_ms() {
-            dues = Dues { flags: DEADLINE, min_s: deadline_s(at_ms) };
-        }
-        if let Some(at_ms) = element.part_deadline_ms() {
-            dues.flags |= PARTS;
-            dues.min_s = dues.min_s.min(deadline_s(at_ms));
-        }
-        dues
-    }
-}
-
-/// How many elements have deadlines: of their own, and of parts.
-#[derive(Clone, Copy, Default)]
-pub(super) struct DueCounts {
-    pub(super) own: usize,
-    pub(super) parts: usize,
-}
-
-impl DueCounts {
-    /// Counts an element whose flags were `had` and are `has`.
-    #[inline]
-    pub(super) fn note(&mut self, had: u64, has: u64) {
-        self.own = self.own + usize::from(has & DEADLINE != 0) - usize::from(had & DEADLINE != 0);
-        self.parts = self.parts + usize::from(has & PARTS != 0) - usize::from(had & PARTS != 0);
-    }
-}
 
 /// What one step of [`Table::sweep_due`] may do.
 #[derive(Clone, Copy, Debug)]

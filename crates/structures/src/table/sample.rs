@@ -8,6 +8,15 @@ use crate::prefetch::prefetch_read;
 /// Elements that one sample is asked for at most.
 pub const SAMPLE_MAX: usize = 64;
 
+/// Which elements a sample is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampled {
+    /// All of them.
+    All,
+    /// Those with a deadline of their own.
+    Expiring,
+}
+
 /// Directory places up to which [`Table::memory_usage`] looks at all of them; of more, it looks at so many.
 const MEASURED_PLACES_MAX: usize = 1024;
 
@@ -46,8 +55,8 @@ impl<E: Thin> Table<E> {
     }
 
     /// Shows `visit` at least `count` elements, of no more than [`SAMPLE_MAX`], that follow the point `start`
-    /// of the hash space: close to a random choice where `start` is one, since hashes are. With
-    /// `deadline_only`, elements with a deadline. Gives how many it showed. O(count), beyond that a load
+    /// of the hash space: close to a random choice where `start` is one, since hashes are. Of them
+    /// it shows those that `of` names. Gives how many it showed. O(count), beyond that a load
     /// per segment passed over without a fitting element. The elements' memory is fetched together.
     ///
     /// It shows buckets as a whole, up to [`SLOTS`] - 1 elements more than asked for: of a part of a bucket it
@@ -56,15 +65,17 @@ impl<E: Thin> Table<E> {
         &self,
         start: u64,
         count: usize,
-        deadline_only: bool,
+        of: Sampled,
         mut visit: impl FnMut(Borrowed<'_, E>),
     ) -> usize {
-        let available = if deadline_only { self.due_counts.own } else { self.len };
+        let (available, mask) = match of {
+            Sampled::All => (self.len, POINTER_MASK),
+            Sampled::Expiring => (self.due_counts.own, DEADLINE),
+        };
         let wanted = count.min(SAMPLE_MAX).min(available);
         if wanted == 0 {
             return 0;
         }
-        let mask = if deadline_only { DEADLINE } else { POINTER_MASK };
         let mut found = [0; SAMPLE_MAX + SLOTS];
         let mut len = 0;
         let mut first = self.first_place(self.place_of(start));
@@ -74,7 +85,7 @@ impl<E: Thin> Table<E> {
         for round in 0..=self.directory.len() {
             let segment = &self.directory[first];
             let again = round > 0 && first == start_first;
-            if !deadline_only || segment.deadlines > 0 {
+            if of == Sampled::All || segment.deadlines > 0 {
                 let end = if again { start_bucket } else { segment.bucket_count() };
                 for bucket in &segment.buckets()[buckets_from..end] {
                     if len >= wanted {

@@ -12,7 +12,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
 use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
-use super::due::{DueCounts, Dues};
+use super::deadlines::{DueCounts, Dues};
 
 /// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class, which
 /// leaves room for aligning the block to a line.
@@ -185,12 +185,6 @@ impl Segment {
 pub(super) struct Slot {
     pub(super) bucket: usize,
     pub(super) slot: usize,
-}
-
-/// The second in which a deadline lies, rounded down and clamped to what a segment can note.
-#[inline]
-pub(super) fn deadline_s(at_ms: i64) -> u32 {
-    u32::try_from(at_ms.max(0) / 1000).unwrap_or(u32::MAX)
 }
 
 /// The occupied words of a segment, without bucket flags.

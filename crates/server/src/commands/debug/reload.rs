@@ -7,7 +7,7 @@ use keyspace::key::SHARD_COUNT;
 use keyspace::string::stored;
 use keyspace::{KeyEntry, Keyspace};
 use persist::dump::{self, PayloadError};
-use persist::rdb::{Rules, Value};
+use persist::rdb::{Compression, Rules, Value};
 use structures::entry::NewValue;
 
 /// Reloads all keys. O(all data). A key that cannot be read again stays as it is.
@@ -37,7 +37,7 @@ pub fn reload(keyspace: &Keyspace, rules: &Rules<'_>, now_ms: i64) -> Result<(),
 
 /// The entry as it is after it was written out and read in.
 fn again(entry: &KeyEntry, rules: &Rules<'_>) -> Result<KeyEntry, PayloadError> {
-    let value = match dump::restore(&dump::dump(&entry.view(), false), rules)? {
+    let value = match dump::restore(&dump::dump(&entry.view(), Compression::None), rules)? {
         Value::Short(bytes) => {
             return Ok(KeyEntry::new(entry.key(), stored(&bytes), entry.expiry_ms(), entry.access()));
         }

@@ -1,0 +1,92 @@
+//! The big keys of one database in one shard, by type and class of size; see `big_keys.rs`.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher as StdHasher};
+
+use crate::key::{KeyHash, SHARD_BITS};
+use crate::sizes::SizeMark;
+use crate::value_size::{Measure, SizedType};
+
+/// A set of keys: of a measure, a type and a class, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group(u16);
+
+impl Group {
+    fn new(measure: Measure, kind: SizedType, class: u8) -> Self {
+        Self((measure as u16) << 12 | (kind as u16) << 8 | u16::from(class))
+    }
+
+    /// The class, below 256.
+    pub(crate) fn class(self) -> usize {
+        usize::from(self.0 & 0xFF)
+    }
+
+    /// Whether its keys are big by this measure, and of this type where one is asked for.
+    pub(crate) fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
+        self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
+    }
+}
+
+/// Passes hashes on: they are mixed well, but the shard's bits, which are on top, are all the same.
+#[derive(Default)]
+pub(crate) struct Rotated(u64);
+
+impl StdHasher for Rotated {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("only hashes are hashed");
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash.rotate_left(SHARD_BITS);
+    }
+}
+
+/// Hashes of keys.
+pub(crate) type Hashes = HashSet<KeyHash, BuildHasherDefault<Rotated>>;
+
+/// The big keys of one database in one shard. Guarded by the shard's lock.
+#[derive(Default)]
+pub(crate) struct BigIndex {
+    /// Sorted; as many as there are groups with keys, a few hundred at most.
+    groups: Vec<(Group, Hashes)>,
+}
+
+impl BigIndex {
+    /// Notes that a key's mark changed. O(1) amortised.
+    pub(crate) fn note(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
+        for measure in [Measure::Bytes, Measure::Elements] {
+            let group = |mark: SizeMark| {
+                let class = mark.class(measure);
+                mark.kind().filter(|_| class > 0).map(|kind| Group::new(measure, kind, class))
+            };
+            let (from, to) = (group(old), group(new));
+            if from == to {
+                continue;
+            }
+            if let Some(Ok(at)) = from.map(|from| self.find(from)) {
+                self.groups[at].1.remove(&hash);
+                if self.groups[at].1.is_empty() {
+                    self.groups.remove(at);
+                }
+            }
+            if let Some(to) = to {
+                let at = self.find(to).unwrap_or_else(|at| {
+                    self.groups.insert(at, (to, Hashes::default()));
+                    at
+                });
+                self.groups[at].1.insert(hash);
+            }
+        }
+    }
+
+    /// The groups that have keys, in their order.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &Hashes)> {
+        self.groups.iter().map(|(group, hashes)| (*group, hashes))
+    }
+
+    fn find(&self, group: Group) -> Result<usize, usize> {
+        self.groups.binary_search_by_key(&group, |(group, _)| *group)
+    }
+}

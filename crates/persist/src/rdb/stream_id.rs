@@ -1,0 +1,29 @@
+//! IDs of a stream's entries, in the format's two forms: 16 bytes, and two lengths.
+
+use keyspace::StreamId;
+
+use super::error::FormatError;
+use super::sink::{Sink, Writer};
+use super::source::{Reader, Source};
+
+/// The ID in 16 bytes: milliseconds and sequence number, the highest byte first.
+pub(super) fn from_raw(bytes: &[u8; 16]) -> StreamId {
+    let id = u128::from_be_bytes(*bytes);
+    StreamId { ms: (id >> 64) as u64, seq: id as u64 }
+}
+
+/// An ID as 16 bytes, see [`from_raw`].
+pub(super) fn raw_bytes(id: StreamId) -> [u8; 16] {
+    (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
+}
+
+/// Reads an ID that is written as two lengths.
+pub(super) fn read_id<S: Source>(reader: &mut Reader<S>) -> Result<StreamId, FormatError> {
+    Ok(StreamId { ms: reader.length()?, seq: reader.length()? })
+}
+
+/// Writes an ID as two lengths.
+pub(super) fn write_id<S: Sink>(writer: &mut Writer<S>, id: StreamId) {
+    writer.length(id.ms);
+    writer.length(id.seq);
+}
