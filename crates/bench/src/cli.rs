@@ -1,5 +1,5 @@
-//! `saker-bench run`: its arguments, which mean what they mean to redis-benchmark where that has them and
-//! to memtier_benchmark or resp-benchmark where those do.
+//! `saker-bench run`: its arguments, which mean what they mean to redis-benchmark where that has
+//! them and to memtier_benchmark or resp-benchmark where those do.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -32,6 +32,67 @@ const KEY_ZIPF_EXPONENT: f64 = 1.0;
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct RunArguments {
+    #[command(flatten)]
+    server: ServerArguments,
+    #[command(flatten)]
+    load: LoadArguments,
+    /// Size of values: 3, 10-100 or 32:50,64:50 (size:weight).
+    #[arg(short, long = "data-size", visible_alias = "size", default_value = "3")]
+    data_size: String,
+    /// What values are made of: constant, random (letters and digits), binary or compressible.
+    #[arg(long, value_parser = content)]
+    content: Option<Content>,
+    /// Only open the connections, and keep them until Ctrl-C.
+    #[arg(short = 'I')]
+    idle: bool,
+    /// Take the last argument of the command from standard input.
+    #[arg(short = 'x')]
+    stdin: bool,
+    /// Compare what GET finds with what SET writes; values then follow from keys.
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    what: What,
+    /// One line per test.
+    #[arg(short, long)]
+    quiet: bool,
+    /// CSV, with redis-benchmark's columns first.
+    #[arg(long)]
+    csv: bool,
+    /// Also write all results to a file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Way to the kernel: auto, io_uring or epoll.
+    #[arg(long, default_value = "auto", value_parser = backend)]
+    io_backend: BackendChoice,
+    /// Microseconds that busy connections' replies are waited for together, as
+    /// slower clients find them.
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    gather_us: u32,
+    /// The server's process on this machine, to show its CPU time and memory.
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+    /// Seconds that the server may be silent before the run has failed.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    reply_within: Duration,
+    /// Seed of random choices; the same one makes them again [default: a fresh one,
+    /// which the report shows].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Decimals of latencies, of which the first three digits are exact; 4 at most.
+    #[arg(long, value_name = "DECIMALS", default_value_t = output::DECIMALS)]
+    precision: usize,
+    /// Print errors of the server as they come, one a second at most.
+    #[arg(short = 'e')]
+    show_errors: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// The server, and how to speak with it.
+#[derive(Args, Debug)]
+struct ServerArguments {
     /// Host of the server.
     #[arg(short = 'h', long, default_value = "127.0.0.1")]
     host: String,
@@ -52,8 +113,9 @@ pub struct RunArguments {
     user: Option<String>,
     #[command(flatten)]
     tls: TlsArguments,
-    /// The server is a node of a cluster: each of the -c clients has a connection to every node, a request goes
-    /// to the node that serves its key, and {tag} in a key becomes the hash tag of a random slot.
+    /// The server is a node of a cluster: each of the -c clients has a connection to every
+    /// node, a request goes to the node that serves its key, and {tag} in a key becomes the
+    /// hash tag of a random slot.
     #[arg(long)]
     cluster: bool,
     /// Have each connection be told of changes to what it reads: CLIENT TRACKING on.
@@ -65,6 +127,11 @@ pub struct RunArguments {
     /// Database.
     #[arg(long, visible_alias = "db", default_value_t = 0)]
     dbnum: u32,
+}
+
+/// The connections, and how many requests they send when.
+#[derive(Args, Debug)]
+struct LoadArguments {
     /// Connections of all threads together.
     #[arg(short, long, default_value_t = 50)]
     clients: usize,
@@ -95,56 +162,6 @@ pub struct RunArguments {
     /// Repeat the tests until interrupted.
     #[arg(short = 'l')]
     repeat: bool,
-    /// Size of values: 3, 10-100 or 32:50,64:50 (size:weight).
-    #[arg(short, long = "data-size", visible_alias = "size", default_value = "3")]
-    data_size: String,
-    /// What values are made of: constant, random (letters and digits), binary or compressible.
-    #[arg(long, value_parser = content)]
-    content: Option<Content>,
-    /// Only open the connections, and keep them until Ctrl-C.
-    #[arg(short = 'I')]
-    idle: bool,
-    /// Take the last argument of the command from standard input.
-    #[arg(short = 'x')]
-    stdin: bool,
-    /// Compare what GET finds with what SET writes; values then follow from keys.
-    #[arg(long)]
-    verify: bool,
-    #[command(flatten)]
-    what: What,
-    /// One line per test.
-    #[arg(short, long)]
-    quiet: bool,
-    /// CSV, with redis-benchmark's columns first.
-    #[arg(long)]
-    csv: bool,
-    /// Also write all results to a file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Way to the kernel: auto, io_uring or epoll.
-    #[arg(long, default_value = "auto", value_parser = backend)]
-    io_backend: BackendChoice,
-    /// Microseconds that busy connections' replies are waited for together, as slower clients find them.
-    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
-    gather_us: u32,
-    /// The server's process on this machine, to show its CPU time and memory.
-    #[arg(long, value_name = "PID")]
-    server_pid: Option<u32>,
-    /// Seconds that the server may be silent before the run has failed.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
-    reply_within: Duration,
-    /// Seed of random choices; the same one makes them again [default: a fresh one, which the report shows].
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Decimals of latencies, of which the first three digits are exact; 4 at most.
-    #[arg(long, value_name = "DECIMALS", default_value_t = output::DECIMALS)]
-    precision: usize,
-    /// Print errors of the server as they come, one a second at most.
-    #[arg(short = 'e')]
-    show_errors: bool,
-    /// Print help.
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// TLS.
@@ -197,8 +214,9 @@ impl TlsArguments {
 /// What is sent. Without any of it: redis-benchmark's default tests.
 #[derive(Args, Debug)]
 struct What {
-    /// Default tests, separated by commas: ping_inline, ping_mbulk, set, get, incr, lpush, rpush, lpop, rpop,
-    /// sadd, hset, spop, zadd, zpopmin, lrange_100, lrange_300, lrange_500, lrange_600, mset, xadd.
+    /// Default tests, separated by commas: ping_inline, ping_mbulk, set, get, incr, lpush, rpush,
+    /// lpop, rpop, sadd, hset, spop, zadd, zpopmin, lrange_100, lrange_300, lrange_500,
+    /// lrange_600, mset, xadd.
     #[arg(short, long, value_delimiter = ',', value_name = "TESTS")]
     tests: Vec<String>,
     /// Random keys out of so many, where a test or a command has __rand_int__.
@@ -213,7 +231,8 @@ struct What {
     /// memtier's mix of SET and GET, 1:15.
     #[arg(long, value_name = "SET:GET", conflicts_with_all = ["tests", "command"])]
     ratio: Option<String>,
-    /// Keys of SET and of GET: R random, G Gaussian, Z Zipf, S or P one after the other over all connections.
+    /// Keys of SET and of GET: R random, G Gaussian, Z Zipf, S or P one after the
+    /// other over all connections.
     #[arg(long, value_name = "SET:GET", default_value = "R:R")]
     key_pattern: String,
     /// Smallest number of a key, with --ratio.
@@ -263,9 +282,9 @@ fn backend(text: &str) -> Result<BackendChoice, String> {
     }
 }
 
-impl RunArguments {
-    /// The runs that are asked for, in their order.
-    fn specs(&self) -> Result<Vec<RunSpec>, BenchError> {
+impl ServerArguments {
+    /// The server that is asked for.
+    fn target(&self) -> Result<Target, BenchError> {
         let endpoint = match &self.socket {
             Some(path) => Endpoint::Unix(path.clone()),
             None => Endpoint::Tcp { host: self.host.clone(), port: self.port },
@@ -286,19 +305,34 @@ impl RunArguments {
         if target.user.is_some() && target.password.is_none() {
             return Err(BenchError::Usage("a user needs a password (-a)".to_owned()));
         }
-        let limit = match (self.requests, self.duration) {
+        Ok(target)
+    }
+}
+
+impl LoadArguments {
+    /// When a run ends.
+    fn limit(&self) -> Limit {
+        match (self.requests, self.duration) {
             (_, Some(duration)) => Limit::Duration(duration),
             (None, None) if self.rate_sweep.is_some() => Limit::Duration(SWEEP_STEP),
             (requests, None) => Limit::Requests(requests.unwrap_or(100_000)),
-        };
+        }
+    }
+}
+
+impl RunArguments {
+    /// The runs that are asked for, in their order.
+    fn specs(&self) -> Result<Vec<RunSpec>, BenchError> {
+        let target = self.server.target()?;
+        let limit = self.load.limit();
         let load = Load {
-            threads: self.threads,
-            connections: self.clients,
-            pipeline: self.pipeline,
+            threads: self.load.threads,
+            connections: self.load.clients,
+            pipeline: self.load.pipeline,
             limit,
-            warm_up: self.warm_up,
-            rate: self.rate,
-            reconnect: self.keep_alive == 0,
+            warm_up: self.load.warm_up,
+            rate: self.load.rate,
+            reconnect: self.load.keep_alive == 0,
             verify: self.verify,
             backend: self.io_backend,
             gather_us: self.gather_us,
@@ -328,7 +362,7 @@ impl RunArguments {
             keys: None,
             data: Some(values(Content::Constant)),
             content: self.content.unwrap_or(Content::Alphanumeric),
-            tags: self.cluster,
+            tags: self.server.cluster,
         };
         if let Some(path) = &what.file {
             return Ok(vec![self.finish(Workload::from_file(path, &options)?, &sizes)]);
@@ -362,7 +396,7 @@ impl RunArguments {
                 let names: Vec<&str> = what.tests.iter().map(String::as_str).collect();
                 let content = self.content.unwrap_or(Content::Constant);
                 let keyspace = what.keyspace;
-                let cluster = self.cluster;
+                let cluster = self.server.cluster;
                 Workload::default_tests(&names, &DefaultTestOptions { sizes, content, keyspace, cluster })
             }
             [line] => Ok(vec![self.finish(Workload::from_templates("", &[(1, line)], &options)?, &sizes)]),
@@ -468,7 +502,7 @@ fn run_all(
         for spec in specs {
             let mut spec = spec.clone();
             spec.load.seed = spec.load.seed.wrapping_add(repetition);
-            let (useless, last) = if let Some(p99_ms) = arguments.rate_sweep {
+            let (useless, last) = if let Some(p99_ms) = arguments.load.rate_sweep {
                 sweep_one(&spec, p99_ms, printer)?
             } else {
                 let result = run(&spec)?;
@@ -483,7 +517,7 @@ fn run_all(
                 return Err(BenchError::Ended(reason));
             }
         }
-        if !arguments.repeat {
+        if !arguments.load.repeat {
             break;
         }
     }
@@ -501,7 +535,7 @@ fn sweep_one(
     }
     let mut failure = Ok(());
     let swept = sweep(spec, p99_ms * 1e3, |result, held| {
-        let printed = printer.print_probe(result, held);
+        let printed = printer.print_probe(result, if held { "holds" } else { "misses" });
         if failure.is_ok() {
             failure = printed;
         }
@@ -547,12 +581,12 @@ impl Printer<'_> {
         }
     }
 
-    fn print_probe(&mut self, result: &RunResult, held: bool) -> Result<(), BenchError> {
+    /// Prints a run of a search for a rate, of which `verdict` says whether it held its limit.
+    fn print_probe(&mut self, result: &RunResult, verdict: &str) -> Result<(), BenchError> {
         self.results.push(result.clone());
         if self.arguments.csv {
             return self.csv(result);
         }
-        let verdict = if held { "holds" } else { "misses" };
         let (p99_ms, decimals) = (result.latency.p99_us / 1e3, self.decimals());
         let line = output::quiet_line(result, decimals);
         self.line(&format!("{line}, p99={p99_ms:.decimals$} msec, {verdict}"))
@@ -565,7 +599,8 @@ impl Printer<'_> {
         self.line(&output::csv_line(result, self.decimals()))
     }
 
-    /// How many decimals latencies have. As redis-benchmark it takes a larger number for the largest.
+    /// How many decimals latencies have. As redis-benchmark it takes a larger
+    /// number for the largest.
     fn decimals(&self) -> usize {
         self.arguments.precision.min(output::DECIMALS_MAX)
     }

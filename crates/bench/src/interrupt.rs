@@ -1,7 +1,7 @@
 //! Ctrl-C: the first one ends the work in order, with what was measured; the second one at once.
 //!
-//! A thread of its own waits for the signals, so what a second one does is not bound to what a signal
-//! handler may. SIGTERM and SIGHUP, a closed terminal, are taken for Ctrl-C.
+//! A thread of its own waits for the signals, so what a second one does is not bound to what a
+//! signal handler may. SIGTERM and SIGHUP, a closed terminal, are taken for Ctrl-C.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,8 @@ struct Leftovers {
 }
 
 impl Interrupt {
-    /// Listens for signals from now on. A second one removes what is left over and ends the process.
+    /// Listens for signals from now on. A second one removes what is left
+    /// over and ends the process.
     pub fn by_signals() -> io::Result<Self> {
         let interrupt = Self::default();
         let heard = interrupt.clone();

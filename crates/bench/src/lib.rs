@@ -1,4 +1,5 @@
-//! saker-bench: a load generator for servers that speak the Redis protocol, and comparisons of them.
+//! saker-bench: a load generator for servers that speak the Redis protocol,
+//! and comparisons of them.
 //!
 //! ```text
 //!   cli ─► RunSpec ─► run ─┬─ worker thread: event loop, connections, histogram

@@ -42,8 +42,8 @@ pub fn csv_line(result: &RunResult, decimals: usize) -> String {
     line
 }
 
-/// redis-benchmark's quiet line, without its end; what makes the figure doubtful is appended. The latency has so
-/// many decimals.
+/// redis-benchmark's quiet line, without its end; what makes the figure doubtful is appended. The
+/// latency has so many decimals.
 pub fn quiet_line(result: &RunResult, decimals: usize) -> String {
     let p50_ms = result.latency.p50_us / 1e3;
     let mut line = format!(

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The outcome of one workload against one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// Its name as redis-benchmark prints it (`SET`, `LRANGE_100 (first 100 elements)`), or the command
-    /// template.
+    /// Its name as redis-benchmark prints it (`SET`, `LRANGE_100 (first 100 elements)`),
+    /// or the command template.
     pub test: String,
     /// The command template, or those of a mix, one a line with their weights.
     pub command: String,
@@ -24,13 +24,13 @@ pub struct RunResult {
     pub requests: u64,
     /// `requests / duration_seconds`.
     pub requests_per_second: f64,
-    /// Error replies by their first word (`ERR`, `WRONGTYPE`, `OOM`); replies that failed verification
-    /// are counted as `VERIFY`.
+    /// Error replies by their first word (`ERR`, `WRONGTYPE`, `OOM`); replies that failed
+    /// verification are counted as `VERIFY`.
     pub errors: BTreeMap<String, u64>,
     /// The first error reply, whole.
     pub first_error: Option<String>,
-    /// Reads that found something; a read is a GET, HGET, LPOP or another command that replies null for
-    /// what is missing.
+    /// Reads that found something; a read is a GET, HGET, LPOP or another command that replies
+    /// null for what is missing.
     pub hits: u64,
     /// Reads that found nothing.
     pub misses: u64,
@@ -39,8 +39,8 @@ pub struct RunResult {
     pub unanswered: u64,
     /// Latency of all requests.
     pub latency: LatencySummary,
-    /// The same as a histogram: how many requests took at most so long and longer than the entry before.
-    /// Ascending; empty buckets are left out; three significant digits. In JSON a string of
+    /// The same as a histogram: how many requests took at most so long and longer than the entry
+    /// before. Ascending; empty buckets are left out; three significant digits. In JSON a string of
     /// `MICROSECONDS:COUNT`, with blanks between.
     #[serde(with = "buckets")]
     pub histogram: Vec<Bucket>,
@@ -125,8 +125,8 @@ pub struct Settings {
     /// How long it waited for replies to come together, in microseconds at most, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_us: Option<u32>,
-    /// The seed of its random choices; with it and the same settings they are made again. Absent in results of
-    /// versions that did not write it.
+    /// The seed of its random choices; with it and the same settings they are made again. Absent in
+    /// results of versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -149,8 +149,8 @@ pub enum Transport {
 pub enum LoopMode {
     /// As soon as the replies before have come. Latency is measured from the sending.
     Closed,
-    /// On a schedule. Latency is measured from when a request was due, so that waiting behind a slow one
-    /// is not left out (coordinated omission).
+    /// On a schedule. Latency is measured from when a request was due, so that waiting behind a
+    /// slow one is not left out (coordinated omission).
     Open {
         /// Requests per second over all connections.
         requests_per_second: f64,
@@ -226,7 +226,8 @@ mod buckets {
 /// One second of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// When it ended, in seconds since the measured part began; the last one may be shorter than a second.
+    /// When it ended, in seconds since the measured part began; the last one may be
+    /// shorter than a second.
     pub at_seconds: f64,
     /// Requests answered in it, per second.
     pub requests_per_second: f64,

@@ -40,8 +40,8 @@ pub struct Target {
     pub resp3: bool,
     /// TLS over TCP.
     pub tls: Option<Tls>,
-    /// The endpoint is a node of a cluster: its slots map is asked for, and each request goes to the node
-    /// that serves its key.
+    /// The endpoint is a node of a cluster: its slots map is asked for, and each request goes to
+    /// the node that serves its key.
     pub cluster: bool,
     /// Connections ask the server to tell them of changes to what they have read (CLIENT TRACKING).
     pub tracking: bool,
@@ -54,14 +54,15 @@ pub struct Tls {
     pub ca: Option<PathBuf>,
     /// A folder of such files.
     pub ca_dir: Option<PathBuf>,
-    /// Take any certificate of the server when there is no `ca`. Without all three, the system's authorities
-    /// are trusted.
+    /// Take any certificate of the server when there is no `ca`. Without all three, the system's
+    /// authorities are trusted.
     pub insecure: bool,
     /// The client's certificate and its key, as PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name in the server's certificate; the host when absent.
     pub server_name: Option<String>,
-    /// Ciphers of TLS 1.2 by OpenSSL's names, joined by colons, the preferred first; all when absent.
+    /// Ciphers of TLS 1.2 by OpenSSL's names, joined by colons, the preferred
+    /// first; all when absent.
     pub ciphers: Option<String>,
     /// The same for TLS 1.3.
     pub ciphersuites: Option<String>,
@@ -109,8 +110,8 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Takes what a URI says, `redis://user:password@host:port/db`; all but the scheme may be left out, and
-    /// with the scheme `rediss` it is TLS with the settings of `tls`. `Err` is one line.
+    /// Takes what a URI says, `redis://user:password@host:port/db`; all but the scheme may be left
+    /// out, and with the scheme `rediss` it is TLS with the settings of `tls`. `Err` is one line.
     pub fn apply_uri(&mut self, uri: &str, tls: Tls) -> Result<(), BenchError> {
         let wrong = || BenchError::Usage(format!("{uri:?} is no URI: redis://user:password@host:port/db is"));
         let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;
@@ -183,12 +184,13 @@ pub struct Load {
     pub verify: bool,
     /// How the load generator talks to the kernel.
     pub backend: BackendChoice,
-    /// How long a thread with many busy connections waits for further replies when one has come, at most; 0 takes
-    /// each at once. A closed loop only.
+    /// How long a thread with many busy connections waits for further replies when one has come, at
+    /// most; 0 takes each at once. A closed loop only.
     pub gather_us: u32,
     /// How long the server may be silent while requests wait for it; then the run has failed.
     pub reply_within: Duration,
-    /// Seed of all that is drawn at random; workloads of different names draw different sequences from it.
+    /// Seed of all that is drawn at random; workloads of different names draw
+    /// different sequences from it.
     pub seed: u64,
 }
 
@@ -234,8 +236,8 @@ pub struct Watch {
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
-/// The server's errors on standard output, at most one a second of a run, as redis-benchmark's `-e` shows them.
-/// Any thread.
+/// The server's errors on standard output, at most one a second of a run, as redis-benchmark's `-e`
+/// shows them. Any thread.
 #[derive(Debug, Default)]
 pub struct ErrorLines {
     /// The second of the last one, from 1 on.
@@ -243,7 +245,8 @@ pub struct ErrorLines {
 }
 
 impl ErrorLines {
-    /// Prints an error that came so long after the run began, unless one was printed in the same second.
+    /// Prints an error that came so long after the run began, unless one was
+    /// printed in the same second.
     pub fn show(&self, text: &[u8], now_ns: u64) {
         let second = now_ns / 1_000_000_000 + 1;
         // Relaxed: nothing else depends on it; one thread alone finds the second changed.

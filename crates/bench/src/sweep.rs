@@ -1,10 +1,11 @@
 //! The highest rate that keeps p99 under a bound.
 //!
 //! The rate is doubled until a run misses the bound, then the gap is halved, by ratio, until it is
-//! narrower than [`PRECISION`]. Each probe is an open-loop run of its own. A rate holds when p99 is within
-//! the bound, the plan was kept and all was answered. Near the limit a probe is a matter of luck: a rate
-//! that missed is tried a second time. A miss whose run was client-bound says nothing about the server: such
-//! a rate is tried twice more, and an answer that rests on nothing else is marked.
+//! narrower than [`PRECISION`]. Each probe is an open-loop run of its own. A rate holds when p99 is
+//! within the bound, the plan was kept and all was answered. Near the limit a probe is a matter of
+//! luck: a rate that missed is tried a second time. A miss whose run was client-bound says nothing
+//! about the server: such a rate is tried twice more, and an answer that rests on nothing else is
+//! marked.
 
 use crate::results::{Ending, RunResult};
 use crate::spec::RunSpec;
@@ -25,14 +26,15 @@ const KEPT_MIN: f64 = 0.98;
 pub struct Sweep {
     /// The run at the highest rate that held; `None` when even the lowest missed.
     pub best: Option<RunResult>,
-    /// The load generator was the limit: of the best run, or each time that the next higher rate was tried.
+    /// The load generator was the limit: of the best run, or each time that the next
+    /// higher rate was tried.
     pub client_bound: bool,
     /// All runs in the order in which they were made, with whether they held.
     pub probes: Vec<(RunResult, bool)>,
 }
 
-/// Searches from `spec.load.rate` upwards (from 1,000 when absent) for the highest rate whose p99 is at
-/// most `p99_us_max` microseconds; below it when that misses already. `tell` sees each run.
+/// Searches from `spec.load.rate` upwards (from 1,000 when absent) for the highest rate whose p99
+/// is at most `p99_us_max` microseconds; below it when that misses already. `tell` sees each run.
 pub fn sweep(
     spec: &RunSpec,
     p99_us_max: f64,
@@ -81,7 +83,8 @@ fn holds(result: &RunResult, rate: f64, p99_us_max: f64) -> bool {
         && result.requests_per_second >= KEPT_MIN * rate
 }
 
-/// Calls `probe` with rates until the highest is found that it says yes to; `None` from it ends the search.
+/// Calls `probe` with rates until the highest is found that it says yes to; `None`
+/// from it ends the search.
 fn search(
     start: f64,
     mut probe: impl FnMut(f64) -> Result<Option<bool>, BenchError>,
@@ -108,7 +111,8 @@ fn search(
 mod tests {
     use super::*;
 
-    /// The highest rate found from `start` on when rates up to `limit` hold, and the number of probes.
+    /// The highest rate found from `start` on when rates up to `limit` hold,
+    /// and the number of probes.
     fn found(start: f64, limit: f64) -> (f64, usize) {
         let (mut best, mut probes) = (0.0_f64, 0);
         search(start, |rate| {

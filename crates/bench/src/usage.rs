@@ -75,8 +75,8 @@ impl ProcessUse {
             process.context_switches_involuntary +=
                 field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
         }
-        // Ticks are hundredths of a second, which a short run has few of; the threads' own counts are exact,
-        // but those of threads that have ended are gone with them.
+        // Ticks are hundredths of a second, which a short run has few of; the threads' own counts
+        // are exact, but those of threads that have ended are gone with them.
         process.cpu = process.cpu.max(Duration::from_nanos(on_processor_ns));
         Some(process)
     }

@@ -160,7 +160,7 @@ impl<'a> ScanRequest<'a> {
 
     /// Whether the pattern lets an element through.
     pub(crate) fn matches(&self, element: Element<'_>) -> bool {
-        let lets_through = |pattern| glob_match(pattern, element.text(&mut IntText::new()), false);
+        let lets_through = |pattern| glob_match(pattern, element.text(&mut IntText::new()));
         self.pattern.is_none_or(lets_through)
     }
 

@@ -61,6 +61,78 @@ impl TrackingState {
     }
 }
 
+/// What a client makes the server hold, in bytes.
+#[derive(Debug, Default)]
+pub struct HeldBytes {
+    /// Unconsumed input, in bytes.
+    pub pending_input_bytes: AtomicU64,
+    /// Room behind it in the client's own buffer, in bytes; 0 without one.
+    pub input_room_bytes: AtomicU64,
+    /// Unsent output, in bytes.
+    pub pending_output_bytes: AtomicU64,
+    /// Capacity of the buffer that its unsent output stands in, in bytes; 0 without one.
+    pub output_buffer_bytes: AtomicU64,
+    /// The most unsent output it had, in bytes.
+    pub output_peak_bytes: AtomicU64,
+    /// Pieces of unsent output ahead of the last.
+    pub pending_output_chunks: AtomicU64,
+    /// Bytes of messages that wait for it in its thread's inbox.
+    pub waiting_push_bytes: AtomicU64,
+    /// Bytes of its transaction's queue.
+    pub queued_bytes: AtomicU64,
+    /// Bytes of what it names for later: watched keys, channels, prefixes of its cache.
+    pub named_bytes: AtomicU64,
+    /// Bytes of what it waits with, its places in the queues of its keys included; 0 while it does not.
+    pub blocked_bytes: AtomicU64,
+    /// Bytes of the words of the request that it waits with.
+    pub blocked_text_bytes: AtomicU64,
+    /// What of its memory is in its thread's sum (`crate::client_eviction`).
+    pub counted_bytes: AtomicU64,
+}
+
+/// What a client has sent and was sent.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Commands it ran.
+    pub commands: AtomicU64,
+    /// Bytes it sent.
+    pub input_bytes: AtomicU64,
+    /// Bytes it was sent.
+    pub output_bytes: AtomicU64,
+    /// When its last request ran.
+    pub last_active_ms: AtomicU64,
+    /// Id of its last command plus one; 0 for none.
+    pub last_command: AtomicU64,
+}
+
+/// What a client has chosen by CLIENT commands.
+#[derive(Debug, Default)]
+pub struct Choices {
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// CLIENT IMPORT-SOURCE.
+    pub import_source: AtomicBool,
+    /// CLIENT CAPA REDIRECT.
+    pub handles_redirects: AtomicBool,
+}
+
+/// What is going on with a client.
+#[derive(Debug, Default)]
+pub struct State {
+    /// It is closed once its replies are sent.
+    pub closing: AtomicBool,
+    /// Somebody asked for its end; its thread closes it.
+    pub kill_requested: AtomicBool,
+    /// Its connection is closed, or closes once its replies are sent.
+    pub gone: AtomicBool,
+    /// Held back by CLIENT PAUSE.
+    pub postponed: AtomicBool,
+    /// It is told all commands (MONITOR).
+    pub monitoring: AtomicBool,
+}
+
 /// What other threads may know and ask of a client. Times are milliseconds of the server's monotonic
 /// clock.
 #[derive(Debug)]
@@ -79,64 +151,12 @@ pub struct ClientInfo {
     pub local: Address,
     /// When it connected.
     pub connected_ms: u64,
-    /// When its last request ran.
-    pub last_active_ms: AtomicU64,
-    /// Id of its last command plus one; 0 for none.
-    pub last_command: AtomicU64,
-    /// Commands it ran.
-    pub commands: AtomicU64,
-    /// Bytes it sent.
-    pub input_bytes: AtomicU64,
-    /// Bytes it was sent.
-    pub output_bytes: AtomicU64,
-    /// Unconsumed input, in bytes.
-    pub pending_input_bytes: AtomicU64,
-    /// Room behind it in the client's own buffer, in bytes; 0 without one.
-    pub input_room_bytes: AtomicU64,
-    /// Unsent output, in bytes.
-    pub pending_output_bytes: AtomicU64,
     /// Selected database.
     pub db: AtomicU64,
     /// RESP version.
     pub resp: AtomicU64,
-    /// CLIENT NO-EVICT.
-    pub no_evict: AtomicBool,
-    /// Capacity of the buffer that its unsent output stands in, in bytes; 0 without one.
-    pub output_buffer_bytes: AtomicU64,
-    /// The most unsent output it had, in bytes.
-    pub output_peak_bytes: AtomicU64,
-    /// Pieces of unsent output ahead of the last.
-    pub pending_output_chunks: AtomicU64,
-    /// Bytes of its transaction's queue.
-    pub queued_bytes: AtomicU64,
-    /// Bytes of what it names for later: watched keys, channels, prefixes of its cache.
-    pub named_bytes: AtomicU64,
-    /// What of its memory is in its thread's sum (`crate::client_eviction`).
-    pub counted_bytes: AtomicU64,
-    /// CLIENT CAPA REDIRECT.
-    pub handles_redirects: AtomicBool,
-    /// CLIENT IMPORT-SOURCE.
-    pub import_source: AtomicBool,
-    /// CLIENT NO-TOUCH.
-    pub no_touch: AtomicBool,
-    /// It is closed once its replies are sent.
-    pub closing: AtomicBool,
-    /// Somebody asked for its end; its thread closes it.
-    pub kill_requested: AtomicBool,
-    /// Its connection is closed, or closes once its replies are sent.
-    pub gone: AtomicBool,
-    /// Held back by CLIENT PAUSE.
-    pub postponed: AtomicBool,
     /// What it tracks for its cache.
     pub tracking: TrackingState,
-    /// It is told all commands (MONITOR).
-    pub monitoring: AtomicBool,
-    /// Bytes of messages that wait for it in its thread's inbox.
-    pub waiting_push_bytes: AtomicU64,
-    /// Bytes of what it waits with, its places in the queues of its keys included; 0 while it does not.
-    pub blocked_bytes: AtomicU64,
-    /// Bytes of the words of the request that it waits with.
-    pub blocked_text_bytes: AtomicU64,
     /// Commands queued in its transaction, plus one; 0 without one.
     pub queued: AtomicU64,
     /// Its subscriptions: channels, patterns, shard channels.
@@ -147,6 +167,14 @@ pub struct ClientInfo {
     pub watch_dirty: AtomicBool,
     /// What rarely changes.
     pub names: Mutex<ClientNames>,
+    /// What a client makes the server hold, in bytes.
+    pub held: HeldBytes,
+    /// What a client has sent and was sent.
+    pub traffic: Traffic,
+    /// What a client has chosen by CLIENT commands.
+    pub choices: Choices,
+    /// What is going on with a client.
+    pub state: State,
 }
 
 /// A client's names. Guarded by a lock of its own, a leaf in the lock order.
@@ -227,7 +255,7 @@ impl ClientInfo {
     /// Counts bytes that it is sent. On its own thread only, so a plain load and store do.
     #[inline]
     pub fn count_output(&self, len_bytes: u64) {
-        self.output_bytes.store(self.output_bytes.load(Relaxed) + len_bytes, Relaxed);
+        self.traffic.output_bytes.store(self.traffic.output_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
     /// A client that has just connected, with the addresses of both ends.
@@ -240,40 +268,18 @@ impl ClientInfo {
             peer,
             local,
             connected_ms: now_ms,
-            last_active_ms: now_ms.into(),
-            last_command: 0.into(),
-            commands: 0.into(),
-            input_bytes: 0.into(),
-            output_bytes: 0.into(),
-            pending_input_bytes: 0.into(),
-            pending_output_bytes: 0.into(),
-            input_room_bytes: 0.into(),
-            output_buffer_bytes: 0.into(),
-            output_peak_bytes: 0.into(),
-            pending_output_chunks: 0.into(),
-            named_bytes: 0.into(),
-            counted_bytes: 0.into(),
-            queued_bytes: 0.into(),
-            handles_redirects: false.into(),
-            import_source: false.into(),
             db: 0.into(),
             resp: 2.into(),
-            no_evict: false.into(),
-            no_touch: false.into(),
-            closing: false.into(),
-            kill_requested: false.into(),
-            postponed: false.into(),
             tracking: TrackingState::default(),
-            monitoring: false.into(),
-            waiting_push_bytes: 0.into(),
-            gone: false.into(),
-            blocked_bytes: 0.into(),
-            blocked_text_bytes: 0.into(),
             queued: 0.into(),
             subscriptions: Default::default(),
             watched: 0.into(),
             watch_dirty: false.into(),
             names: ClientNames { user: b"default".to_vec(), ..ClientNames::default() }.into(),
+            held: HeldBytes::default(),
+            traffic: Traffic { last_active_ms: now_ms.into(), ..Traffic::default() },
+            choices: Choices::default(),
+            state: State::default(),
         }
     }
 
@@ -284,12 +290,12 @@ impl ClientInfo {
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + SESSION_BYTES;
         OWN as u64
-            + self.pending_input_bytes.load(Relaxed)
-            + self.pending_output_bytes.load(Relaxed)
-            + self.waiting_push_bytes.load(Relaxed)
-            + self.queued_bytes.load(Relaxed)
-            + self.named_bytes.load(Relaxed)
-            + self.blocked_bytes.load(Relaxed)
+            + self.held.pending_input_bytes.load(Relaxed)
+            + self.held.pending_output_bytes.load(Relaxed)
+            + self.held.waiting_push_bytes.load(Relaxed)
+            + self.held.queued_bytes.load(Relaxed)
+            + self.held.named_bytes.load(Relaxed)
+            + self.held.blocked_bytes.load(Relaxed)
     }
 
     /// The protocol of messages to it.

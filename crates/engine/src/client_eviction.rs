@@ -23,15 +23,15 @@ use crate::threads::Outbox;
 /// Counts a client of the calling thread anew; whether all clients together are over `limit_bytes`, which is
 /// not 0. O(threads).
 pub fn count(shared: &Shared, client: &ClientInfo, limit_bytes: u64) -> bool {
-    let (now, before) = (client.memory_bytes(), client.counted_bytes.load(Relaxed));
-    client.counted_bytes.store(now, Relaxed);
+    let (now, before) = (client.memory_bytes(), client.held.counted_bytes.load(Relaxed));
+    client.held.counted_bytes.store(now, Relaxed);
     shared.threads[client.thread].stats.client_bytes.add(now.wrapping_sub(before));
     shared.threads.sum(|stats| &stats.client_bytes) > limit_bytes
 }
 
 /// Takes a client of the calling thread that goes out of the sum.
 pub fn uncount(shared: &Shared, client: &ClientInfo) {
-    shared.threads[client.thread].stats.client_bytes.sub(client.counted_bytes.swap(0, Relaxed));
+    shared.threads[client.thread].stats.client_bytes.sub(client.held.counted_bytes.swap(0, Relaxed));
 }
 
 /// Evicts clients until the rest fits into `limit_bytes`; 0 for no limit. `thread` is the I/O thread that calls.
@@ -56,7 +56,7 @@ fn chosen(clients: Vec<Arc<ClientInfo>>, limit_bytes: u64) -> Vec<(Arc<ClientInf
     // Their figures change under way: each is read once.
     let mut clients: Vec<_> = clients.into_iter().map(|client| (client.memory_bytes(), client)).collect();
     let mut sum: u64 = clients.iter().map(|(bytes, _)| bytes).sum();
-    clients.retain(|(_, client)| !client.no_evict.load(Relaxed));
+    clients.retain(|(_, client)| !client.choices.no_evict.load(Relaxed));
     clients.sort_by_key(|(bytes, client)| (Reverse(*bytes), client.id));
     let over = clients.into_iter().take_while(|(bytes, _)| {
         let over = sum > limit_bytes;
@@ -77,14 +77,14 @@ mod tests {
         let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
         let place = Place { thread: 0, conn: ConnId::from_u64(id), fd: 0 };
         let client = ClientInfo::new(id, place, (address(), address()), 0);
-        client.pending_input_bytes.store(input_bytes, Relaxed);
+        client.held.pending_input_bytes.store(input_bytes, Relaxed);
         Arc::new(client)
     }
 
     #[test]
     fn the_largest_go_until_the_rest_fits() {
         let clients = vec![client(1, 100), client(2, 900), client(3, 500), client(4, 900)];
-        clients[1].no_evict.store(true, Relaxed);
+        clients[1].choices.no_evict.store(true, Relaxed);
         let own = client(9, 0).memory_bytes();
         let check = |limit: u64, expected: &[u64]| {
             let chosen: Vec<u64> =

@@ -101,7 +101,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.commit.effects.absorb(&mut self.commit.tally);
         let verdict = self.timed(Event::EvictionCycle, |it| it.evict(memory, reserve_bytes));
         let uptime = self.shared().uptime(self.clock.now());
-        self.shared().over_limit.note(verdict != Verdict::Fits, uptime);
+        match verdict {
+            Verdict::Fits => self.shared().over_limit.note_within(uptime),
+            Verdict::Working | Verdict::Short => self.shared().over_limit.note_over(uptime),
+        }
         self.end_unlocked(0);
         verdict
     }

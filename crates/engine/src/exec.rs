@@ -128,9 +128,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         let len_bytes = transaction.push(registered, args);
         session.info.queued.store(transaction.queue.len() as u64 + 1, Relaxed);
-        session.info.queued_bytes.fetch_add(len_bytes as u64, Relaxed);
+        session.info.held.queued_bytes.fetch_add(len_bytes as u64, Relaxed);
         let queued_bytes = transaction.query_bytes();
-        if queued_bytes as u64 > self.settings.query_buffer_bytes_max {
+        if queued_bytes as u64 > self.settings.clients.query_buffer_bytes_max {
             self.note_long_query(session.id, queued_bytes);
             session.discard(&self.shared().watchers, &self.shared().keyspace);
             session.flow = Flow::Closing;
@@ -216,7 +216,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         };
         let Shared { watchers, keyspace, .. } = self.shared();
         session.info.queued.store(0, Relaxed);
-        session.info.queued_bytes.store(0, Relaxed);
+        session.info.held.queued_bytes.store(0, Relaxed);
         if transaction.refused {
             session.unwatch(watchers, keyspace);
             let line = "EXECABORT Transaction discarded because of previous errors.";

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use commands::EventClass;
 use commands::ctx::Told;
 use keyspace::key::SHARD_COUNT;
-use keyspace::{SweepPoint, Swept};
+use keyspace::{Shard, SweepPoint, Swept};
 use structures::table::SweepBudget;
 
 use crate::call::Host;
@@ -209,7 +209,7 @@ impl ActiveExpiry {
         let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
         let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);
         if !swept.is_empty() {
-            note_swept(&mut executor.commit, swept, shard.is_followed());
+            note_swept(&mut executor.commit, swept, shard);
         }
         if executor.commit.has_changes() {
             executor.commit.collect(&mut Held::Locked(&mut locked), 0);
@@ -229,7 +229,7 @@ impl ActiveExpiry {
 
 /// Notes what a step removed, as a command would.
 #[cold]
-fn note_swept(commit: &mut Commit<'_>, swept: &Swept, is_followed: bool) {
+fn note_swept(commit: &mut Commit<'_>, swept: &Swept, shard: &Shard) {
     let (effects, hasher) = (&mut commit.effects, commit.shared.keyspace.hasher());
     let db = swept.db;
     for key in &swept.shrunk {
@@ -241,7 +241,7 @@ fn note_swept(commit: &mut Commit<'_>, swept: &Swept, is_followed: bool) {
         swept.expired.iter().map(|entry| (entry, EventClass::EXPIRED, "expired", Told::NotWatching));
     for (entry, class, event, told) in emptied.chain(expired) {
         effects.raise(class, event, db, entry.key());
-        if is_followed {
+        if shard.is_followed() {
             effects.touch(db, hasher.key(entry.key()));
             effects.touched.last_mut().expect("it was put there").told = told;
         }

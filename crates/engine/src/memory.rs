@@ -45,16 +45,24 @@ pub struct OverLimit {
 }
 
 impl OverLimit {
-    /// Notes whether memory is over its limit now, so long after the server's start. Any thread; of two at once one is right.
-    pub fn note(&self, over: bool, uptime: Duration) {
+    /// Notes that memory is over its limit, so long after the server's start. Any thread, as with
+    /// [`OverLimit::note_within`]; of two at once one is right.
+    pub fn note_over(&self, uptime: Duration) {
         // Relaxed, here and below: figures for people.
-        if over == (self.since_usec.load(Relaxed) > 0) {
+        if self.since_usec.load(Relaxed) == 0 {
+            self.since_usec.store(uptime.as_micros() as u64 + 1, Relaxed);
+        }
+    }
+
+    /// Notes that memory is within its limit.
+    pub fn note_within(&self, uptime: Duration) {
+        if self.since_usec.load(Relaxed) == 0 {
             return;
         }
-        let now_usec = uptime.as_micros() as u64 + 1;
-        let since_usec = self.since_usec.swap(if over { now_usec } else { 0 }, Relaxed);
-        if !over && since_usec > 0 {
-            self.total_usec.fetch_add(now_usec - since_usec, Relaxed);
+        let since_usec = self.since_usec.swap(0, Relaxed);
+        if since_usec > 0 {
+            let now_usec = uptime.as_micros() as u64 + 1;
+            self.total_usec.fetch_add(now_usec.saturating_sub(since_usec), Relaxed);
         }
     }
 
@@ -80,12 +88,12 @@ mod tests {
     #[test]
     fn the_time_over_the_limit_is_summed() {
         let (over, ms) = (OverLimit::default(), Duration::from_millis);
-        over.note(false, ms(1));
+        over.note_within(ms(1));
         assert_eq!(over.times(ms(2)), (Duration::ZERO, Duration::ZERO));
-        over.note(true, ms(3));
+        over.note_over(ms(3));
         assert_eq!(over.times(ms(5)), (Duration::ZERO, ms(2)));
-        over.note(true, ms(6));
-        over.note(false, ms(7));
+        over.note_over(ms(6));
+        over.note_within(ms(7));
         assert_eq!(over.times(ms(9)), (ms(4), Duration::ZERO));
     }
 

@@ -115,14 +115,8 @@ pub struct Caller<'a> {
 
 /// While data is imported, only what writes without being the import itself removes what has expired.
 #[cold]
-fn overdue_while_importing(is_import_source: bool, command: &Command<Runner>) -> Overdue {
-    if is_import_source {
-        Overdue::Shown
-    } else if command.flags.contains(Flags::WRITE) {
-        Overdue::RemovedWhenFound
-    } else {
-        Overdue::Hidden
-    }
+fn overdue_while_importing(command: &Command<Runner>) -> Overdue {
+    if command.flags.contains(Flags::WRITE) { Overdue::RemovedWhenFound } else { Overdue::Hidden }
 }
 
 /// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of `keys` may touch,
@@ -252,16 +246,19 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// What becomes of expired keys when this command of this client finds them.
     #[inline]
     pub fn overdue(&self, client: &ClientInfo, command: &Command<Runner>) -> Overdue {
-        match self.settings.import_mode {
-            true => overdue_while_importing(client.import_source.load(Relaxed), command),
-            false => Overdue::Removed,
+        if !self.settings.import_mode {
+            Overdue::Removed
+        } else if client.choices.import_source.load(Relaxed) {
+            Overdue::Shown
+        } else {
+            overdue_while_importing(command)
         }
     }
 
     /// A watched key with a time up to this one counts as missing for this client.
     #[inline]
     pub fn due_ms(&self, client: &ClientInfo) -> i64 {
-        if self.settings.import_mode && client.import_source.load(Relaxed) {
+        if self.settings.import_mode && client.choices.import_source.load(Relaxed) {
             i64::MIN
         } else {
             self.now.unix_ms
@@ -570,7 +567,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             db: session.db,
             protocol: session.protocol,
             touch: !session.no_touch,
-            is_import_source: session.info.import_source.load(Relaxed),
+            is_import_source: session.info.choices.import_source.load(Relaxed),
             registered,
             empty: wait.empty,
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.now.uptime_ms.saturating_add(timeout_ms)),
@@ -667,9 +664,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Runs a blocked client's request, as if it had come now; whether that gave it its reply.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
-        let overdue = match self.settings.import_mode {
-            true => overdue_while_importing(blocked.is_import_source, &blocked.registered.command),
-            false => Overdue::Removed,
+        let overdue = if !self.settings.import_mode {
+            Overdue::Removed
+        } else if blocked.is_import_source {
+            Overdue::Shown
+        } else {
+            overdue_while_importing(&blocked.registered.command)
         };
         let caller = Caller {
             client: blocked.client,

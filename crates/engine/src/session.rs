@@ -150,7 +150,7 @@ impl Session {
     pub fn discard(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         self.transaction = None;
         self.info.queued.store(0, Relaxed);
-        self.info.queued_bytes.store(0, Relaxed);
+        self.info.held.queued_bytes.store(0, Relaxed);
         self.unwatch(watchers, keyspace);
     }
 }

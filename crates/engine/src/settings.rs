@@ -34,13 +34,9 @@ impl OutputLimit {
     }
 }
 
-/// The values of options that act.
+/// What clients may do and hold, by the options that say so.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// Thresholds and sizes of values.
-    pub limits: ValueLimits,
-    /// `requirepass`; empty for none.
-    pub requirepass: Vec<u8>,
+pub struct ClientLimits {
     /// `maxclients`.
     pub maxclients: usize,
     /// `timeout`: seconds of silence after which a client is closed; 0 for never.
@@ -49,6 +45,25 @@ pub struct Settings {
     pub tcp_keepalive_s: u64,
     /// `protected-mode`.
     pub protected_mode: bool,
+    /// `client-query-buffer-limit`: bytes.
+    pub query_buffer_bytes_max: u64,
+    /// `maxmemory-clients` in bytes; 0 for no limit.
+    pub maxmemory_clients_bytes: u64,
+    /// `client-output-buffer-limit normal`.
+    pub output_limit: OutputLimit,
+    /// `client-output-buffer-limit replica`, which holds for monitors.
+    pub monitor_output_limit: OutputLimit,
+    /// `client-output-buffer-limit pubsub`.
+    pub pubsub_output_limit: OutputLimit,
+}
+
+/// The values of options that act.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Thresholds and sizes of values.
+    pub limits: ValueLimits,
+    /// `requirepass`; empty for none.
+    pub requirepass: Vec<u8>,
     /// `maxmemory`: bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
     /// `maxmemory-policy`, by name.
@@ -65,16 +80,6 @@ pub struct Settings {
     pub lfu_log_factor: u32,
     /// `lfu-decay-time`: minutes.
     pub lfu_decay_minutes: u32,
-    /// `client-query-buffer-limit`: bytes.
-    pub query_buffer_bytes_max: u64,
-    /// `maxmemory-clients` in bytes; 0 for no limit.
-    pub maxmemory_clients_bytes: u64,
-    /// `client-output-buffer-limit normal`.
-    pub output_limit: OutputLimit,
-    /// `client-output-buffer-limit replica`, which holds for monitors.
-    pub monitor_output_limit: OutputLimit,
-    /// `client-output-buffer-limit pubsub`.
-    pub pubsub_output_limit: OutputLimit,
     /// `tracking-table-max-keys`: keys remembered for clients' caches at most.
     pub tracking_keys_max: usize,
     /// `turn-budget-us`.
@@ -91,25 +96,17 @@ pub struct Settings {
     pub hz: u32,
     /// `notify-keyspace-events`.
     pub notifications: Notifications,
+    /// What clients may do and hold.
+    pub clients: ClientLimits,
 }
 
-impl Default for Settings {
+impl Default for ClientLimits {
     fn default() -> Self {
         Self {
-            limits: ValueLimits::default(),
-            requirepass: Vec::new(),
             maxclients: 10_000,
             timeout_s: 0,
             tcp_keepalive_s: 300,
             protected_mode: true,
-            maxmemory_bytes: 0,
-            maxmemory_policy: "noeviction",
-            lfu: false,
-            eviction: None,
-            maxmemory_samples: 5,
-            eviction_time: memory::time_limit(10),
-            lfu_log_factor: 10,
-            lfu_decay_minutes: 1,
             query_buffer_bytes_max: 1 << 30,
             maxmemory_clients_bytes: 0,
             output_limit: OutputLimit::default(),
@@ -119,6 +116,23 @@ impl Default for Settings {
                 soft_seconds: 60,
             },
             pubsub_output_limit: OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: ValueLimits::default(),
+            requirepass: Vec::new(),
+            maxmemory_bytes: 0,
+            maxmemory_policy: "noeviction",
+            lfu: false,
+            eviction: None,
+            maxmemory_samples: 5,
+            eviction_time: memory::time_limit(10),
+            lfu_log_factor: 10,
+            lfu_decay_minutes: 1,
             tracking_keys_max: 1_000_000,
             turn_budget: Duration::from_micros(500),
             import_mode: false,
@@ -127,6 +141,7 @@ impl Default for Settings {
             key_sampling: Sampling::default(),
             hz: 10,
             notifications: Notifications::default(),
+            clients: ClientLimits::default(),
         }
     }
 }
@@ -184,8 +199,12 @@ impl SharedSettings {
 impl Settings {
     /// Unsent output of a subscriber from which on somebody must look at it.
     pub fn notable_output_bytes(&self) -> u64 {
-        let limit = self.pubsub_output_limit.first_bytes();
-        if self.maxmemory_clients_bytes > 0 { limit.min(OUTPUT_SHOWN_BYTES_MIN as u64) } else { limit }
+        let limit = self.clients.pubsub_output_limit.first_bytes();
+        if self.clients.maxmemory_clients_bytes > 0 {
+            limit.min(OUTPUT_SHOWN_BYTES_MIN as u64)
+        } else {
+            limit
+        }
     }
 
     /// What a request may be at most.

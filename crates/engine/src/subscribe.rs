@@ -20,7 +20,7 @@ impl Session {
             pubsub.count_client();
         }
         pubsub.add(kind, name, &self.info);
-        self.info.named_bytes.fetch_add(subscription_bytes(name), Relaxed);
+        self.info.held.named_bytes.fetch_add(subscription_bytes(name), Relaxed);
         self.show_subscriptions();
     }
 
@@ -73,7 +73,7 @@ impl Session {
             pubsub.uncount_client();
         }
         pubsub.remove(kind, name, &self.info);
-        self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
+        self.info.held.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
         self.show_subscriptions();
     }
 
@@ -92,7 +92,7 @@ impl Session {
         for kind in KINDS {
             for name in subscriptions.names(kind) {
                 pubsub.remove(kind, name, &self.info);
-                self.info.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
+                self.info.held.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
             }
         }
         self.show_subscriptions();

@@ -269,22 +269,34 @@ fn member_plan(command: &Command<Runner>) -> MemberPlan {
         return MemberPlan::None;
     }
     let mut flat = Vec::new();
-    flatten(command.args, true, &mut flat);
+    flatten(command.args, Occurs::Once, &mut flat);
     let is_member = |arg: &Arg| matches!(arg.name, "member" | "field") && arg.kind == ArgKind::String;
     match flat.iter().position(|(arg, _)| is_member(arg)) {
-        Some(at) if flat[..at].iter().all(|&(_, sure)| sure) => MemberPlan::At(at + 1),
+        Some(at) if flat[..at].iter().all(|&(_, occurs)| occurs == Occurs::Once) => MemberPlan::At(at + 1),
         Some(at) if at + 1 == flat.len() => MemberPlan::Last,
         _ => MemberPlan::None,
     }
 }
 
-/// The arguments that are words of a request, and whether each is there exactly once before the next.
-fn flatten<'a>(args: &'a [Arg], surely: bool, flat: &mut Vec<(&'a Arg, bool)>) {
+/// How often an argument stands in a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Occurs {
+    /// Exactly once.
+    Once,
+    /// Any number of times, none included.
+    Unknown,
+}
+
+/// The arguments that are words of a request, and how often each is there before the next, within arguments that
+/// occur like `outer`.
+fn flatten<'a>(args: &'a [Arg], outer: Occurs, flat: &mut Vec<(&'a Arg, Occurs)>) {
     for arg in args {
-        let once = surely && !arg.optional && arg.token.is_none();
+        let is_fixed = !arg.optional && arg.token.is_none();
+        let occurs = if is_fixed { outer } else { Occurs::Unknown };
         match arg.kind {
-            ArgKind::Block => flatten(arg.args, once, flat),
-            _ => flat.push((arg, once && !arg.multiple && arg.kind != ArgKind::OneOf)),
+            ArgKind::Block => flatten(arg.args, occurs, flat),
+            ArgKind::OneOf => flat.push((arg, Occurs::Unknown)),
+            _ => flat.push((arg, if arg.multiple { Occurs::Unknown } else { occurs })),
         }
     }
 }

@@ -162,7 +162,7 @@ impl Threads {
     /// that before. Any thread; a leaf in the lock order. If it is blocked, the caller ends that
     /// ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
-        let first = !client.kill_requested.swap(true, Relaxed);
+        let first = !client.state.kill_requested.swap(true, Relaxed);
         if first {
             self.unlist(clients, client);
             let killed = Killed { conn: client.conn, client: client.id };

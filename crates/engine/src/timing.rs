@@ -90,7 +90,7 @@ impl Timing {
             if engine.meter.samples_keys() {
                 engine.sample_keys(session.db, Some(registered), &request.args);
             }
-            return self.begins_to_wait(engine, registered, called);
+            return self.begins_to_wait(engine, registered, u64::from(called));
         }
         self.calls += u64::from(called);
         let goes_on = registered.is_short
@@ -127,13 +127,13 @@ impl Timing {
 }
 
 impl Timing {
-    /// Notes a command that has found nothing and waits. It is counted when it is answered, as in Redis.
+    /// Notes a command that has found nothing and waits, if it was `called`, once. It is counted when it is answered, as in Redis.
     #[cold]
     fn begins_to_wait<C: Clock, H: Host>(
         &mut self,
         engine: &mut Executor<'_, C, H>,
         registered: &'static Registered,
-        called: bool,
+        called: u64,
     ) {
         let now = engine.clock.now();
         if self.calls > 0 {
@@ -145,7 +145,7 @@ impl Timing {
             }
         }
         self.since = now;
-        engine.counters(registered).calls.sub(u64::from(called));
+        engine.counters(registered).calls.sub(called);
         engine.meter.calls_beyond -= 1;
     }
 }
@@ -203,7 +203,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let args = &waiter.args.args(self.shared().keyspace.hasher());
         let request_bytes = args.from(0).map(<[u8]>::len).sum();
         self.counters(waiter.registered).calls.add(1);
-        session.info.commands.fetch_add(1, Relaxed);
+        session.info.traffic.commands.fetch_add(1, Relaxed);
         let stats = self.stats();
         stats.processed.add(1);
         let ran = Ran { registered: waiter.registered, args, bytes: [request_bytes, reply_bytes], calls: 1 };

@@ -130,7 +130,7 @@ impl Watch {
         watchers.add(db, key, &self.client);
         drop(shard);
         let watched = WatchedKey { db, key: key.bytes.into(), hash: key.hash, existed };
-        self.client.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
+        self.client.held.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
         self.insert(watched);
     }
 
@@ -140,7 +140,7 @@ impl Watch {
         watchers.clients().fetch_sub(1, Relaxed);
         client.watched.store(0, Relaxed);
         let named_bytes: usize = keys.iter().map(WatchedKey::len_bytes).sum();
-        client.named_bytes.fetch_sub(named_bytes as u64, Relaxed);
+        client.held.named_bytes.fetch_sub(named_bytes as u64, Relaxed);
         for watched in &keys {
             let key = Key { bytes: &watched.key, hash: watched.hash };
             let mut shard = keyspace.lock(key.shard());

@@ -194,7 +194,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         };
         let mut checked = check(session, registered, args);
         let registered = checked.registered;
-        session.info.last_command.store(registered.id as u64 + 1, Relaxed);
+        session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
         if checked.needs_memory
             && self.executor.settings.maxmemory_bytes > 0
             && !self.executor.has_memory_for(&mut self.memory, args)
@@ -272,7 +272,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     fn refuse_unknown(&mut self, session: &mut Session, incoming: &Incoming<'_>, out: &mut ByteQueue) {
         let executor = &mut self.executor;
         executor.meter.calls_beyond -= 1;
-        session.info.last_command.store(0, Relaxed);
+        session.info.traffic.last_command.store(0, Relaxed);
         executor.stats().unknown_commands.add(1);
         if is_http(incoming.args.get(0)) {
             tracing::warn!(client = session.id, "closed: it speaks HTTP, perhaps for an attacker's web page");

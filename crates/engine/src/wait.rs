@@ -233,12 +233,12 @@ impl BlockedClients {
     /// [`BlockedClients::unblock`].
     pub fn block(&self, client: &ClientInfo, blocked: Arc<BlockedClient>) {
         self.waiting_clients.fetch_add(1, Relaxed);
-        client.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
-        client.blocked_text_bytes.store(blocked.args.text_bytes() as u64, Relaxed);
+        client.held.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
+        client.held.blocked_text_bytes.store(blocked.args.text_bytes() as u64, Relaxed);
         self.by_thread[client.thread].lock().insert(client.id, Arc::clone(&blocked));
         // Who asks for its end looks for the entry behind the flag, and this looks for the flag behind the entry, with
         // the table's lock between: one of them ends the wait.
-        if client.kill_requested.load(Relaxed) {
+        if client.state.kill_requested.load(Relaxed) {
             self.end(&blocked);
         }
     }
@@ -253,8 +253,8 @@ impl BlockedClients {
     /// O(its keys).
     pub fn unblock(&self, keyspace: &Keyspace, client: &ClientInfo) {
         let Some(blocked) = self.by_thread[client.thread].lock().remove(&client.id) else { return };
-        client.blocked_bytes.store(0, Relaxed);
-        client.blocked_text_bytes.store(0, Relaxed);
+        client.held.blocked_bytes.store(0, Relaxed);
+        client.held.blocked_text_bytes.store(0, Relaxed);
         self.end(&blocked);
         for (index, key) in blocked.keys.iter().enumerate() {
             let mut shard = keyspace.lock(shard_of(key.hash));

@@ -1,4 +1,5 @@
-//! Listeners that could not accept, because descriptors or memory are short, and when they try again.
+//! Listeners that could not accept, because descriptors or memory are short,
+//! and when they try again.
 //!
 //! The pause starts short and doubles from failure to failure. It ends when all waiting clients are
 //! accepted, not with the first one: at the limit of descriptors each one freed lets one client in.
@@ -27,8 +28,8 @@ struct Paused {
 }
 
 impl AcceptPauses {
-    /// Notes that `listener` failed at `now`: it waits, longer than the last time. Reports that unless
-    /// the pause is the longest for the second time.
+    /// Notes that `listener` failed at `now`: it waits, longer than the last time. Reports that
+    /// unless the pause is the longest for the second time.
     pub(crate) fn failed(
         &mut self,
         listener: ListenerId,
@@ -59,7 +60,8 @@ impl AcceptPauses {
         self.0.iter().any(|paused| paused.listener == listener)
     }
 
-    /// The listeners to try at `now`. Each stays in here until it fails again or [`end`](Self::end)s.
+    /// The listeners to try at `now`. Each stays in here until it fails again
+    /// or [`end`](Self::end)s.
     pub(crate) fn due(&self, now: Instant) -> Vec<ListenerId> {
         self.0.iter().filter(|paused| paused.due <= now).map(|paused| paused.listener).collect()
     }

@@ -7,11 +7,11 @@ use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Socket};
 
 /// Busy connections from which on a poll gathers requests: with fewer, their peers would notice.
 const GATHER_ACTIVE_MIN: usize = 24;
-/// The mean time between two requests up to which a poll gathers: when they arrive more slowly, waiting
-/// for the second would be felt.
+/// The mean time between two requests up to which a poll gathers: when they arrive more slowly,
+/// waiting for the second would be felt.
 const GATHER_INTERVAL_NS_MAX: u64 = 20_000;
-/// A poll gathers for the time in which this part of the busy connections sends: what it adds to the time
-/// from one request of a connection to its next is a few percent, however many they are.
+/// A poll gathers for the time in which this part of the busy connections sends: what it adds to
+/// the time from one request of a connection to its next is a few percent, however many they are.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
 /// Requests that are worth gathering for in any case.
 const GATHER_REPORTS_MIN: u64 = 2;
@@ -74,9 +74,9 @@ impl Core {
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason
-    /// counts, except that a completed `close_after_flush` overtakes all, and anything an end of the
-    /// peer's side alone: a peer that only finished sending may still read its replies, one that they
-    /// cannot be sent to is gone.
+    /// counts, except that a completed `close_after_flush` overtakes all, and anything an end of
+    /// the peer's side alone: a peer that only finished sending may still read its replies, one
+    /// that they cannot be sent to is gone.
     pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let listed = open.ending.is_some() && !std::mem::take(&mut open.end_parked);
@@ -98,8 +98,9 @@ impl Core {
         }
     }
 
-    /// Reports the connections that have ended; the caller closes them. An end that follows input of
-    /// the same turn, or input not parsed yet, waits: what a peer sent before it went is still served.
+    /// Reports the connections that have ended; the caller closes them. An end that
+    /// follows input of the same turn, or input not parsed yet, waits: what a peer sent
+    /// before it went is still served.
     #[must_use]
     pub(crate) fn report_ended(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
         let mut reported = Vec::new();
@@ -162,8 +163,8 @@ impl Core {
     }
 }
 
-/// How long a poll may gather requests, in microseconds, when one arrives every `interval_ns` on average and
-/// `active` connections are busy: 0 when these are few, or when little arrives.
+/// How long a poll may gather requests, in microseconds, when one arrives every `interval_ns` on
+/// average and `active` connections are busy: 0 when these are few, or when little arrives.
 fn gather_us(interval_ns: u64, active: usize, max_us: u32) -> u32 {
     if max_us == 0 || interval_ns > GATHER_INTERVAL_NS_MAX || active < GATHER_ACTIVE_MIN {
         return 0;

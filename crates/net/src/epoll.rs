@@ -3,10 +3,10 @@
 //!
 //! Sockets are registered edge-triggered, for input, and for writability only while output waits: a
 //! Unix socket would else wake its loop whenever the peer reads. An edge is remembered until it is
-//! used up: a receive that fills less than it was offered has emptied the socket (no second call
-//! to find that out), one that fills all puts the connection on the list for the next turn. The one
-//! case in which a short receive proves nothing is a peer that has already closed its side: its edge
-//! came with the data, so the end must be read for.
+//! used up: a receive that fills less than it was offered has emptied the socket (no second call to
+//! find that out), one that fills all puts the connection on the list for the next turn. The one
+//! case in which a short receive proves nothing is a peer that has already closed its side: its
+//! edge came with the data, so the end must be read for.
 
 use std::collections::VecDeque;
 use std::io;
@@ -134,8 +134,8 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits as long as `timeout` says where that is no whole number of milliseconds, which is all that
-    /// epoll counts in; how long is to be waited then.
+    /// Waits as long as `timeout` says where that is no whole number of milliseconds, which is all
+    /// that epoll counts in; how long is to be waited then.
     fn wait_precisely(&self, timeout: Option<Duration>) -> Option<Duration> {
         let Some(timeout) = timeout.filter(|timeout| timeout.subsec_nanos() % 1_000_000 != 0) else {
             return timeout;
@@ -273,7 +273,7 @@ impl Epoll {
     fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
         match sent {
             Ok(Sent::All) => return core.output_sent(conn),
-            Ok(Sent::Blocked) => self.await_writable(core, conn, true),
+            Ok(Sent::Blocked) => self.register(core, conn, Interest::READABLE | Interest::WRITABLE),
             Ok(Sent::Limited) => self.writable.push(conn),
             Err(error) => core.end(conn, CloseReason::Failed(io::Error::from(error).kind())),
         }
@@ -290,20 +290,20 @@ impl Epoll {
             sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
         }
         if sent == Ok(Sent::All) {
-            self.await_writable(core, conn, false);
+            self.register(core, conn, Interest::READABLE);
         }
         self.settle(core, conn, sent);
     }
 
-    /// Registers `conn` for writability, or for input alone. Registering reports at once what the
+    /// Registers `conn` for input, and for writability or not. Registering reports at once what the
     /// socket is ready for already, so no edge is lost in between.
-    fn await_writable(&mut self, core: &mut Core, conn: ConnId, awaits: bool) {
+    fn register(&mut self, core: &mut Core, conn: ConnId, interest: Interest) {
+        let awaits = interest.is_writable();
         let Some(open) = core.conns.get_mut(conn) else { return };
         if std::mem::replace(&mut open.readiness.awaits_writable, awaits) == awaits {
             return;
         }
         let fd = open.socket().as_fd().as_raw_fd();
-        let interest = if awaits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let token = Token(conn.to_u64() as usize);
         if let Err(error) = self.poll.registry().reregister(&mut SourceFd(&fd), token, interest) {
             core.end(conn, CloseReason::Failed(error.kind()));
@@ -327,7 +327,8 @@ impl Epoll {
     }
 }
 
-/// Asks for timers of this thread to be at most a microsecond late (usually 50); whether that worked.
+/// Asks for timers of this thread to be at most a microsecond late (usually
+/// 50); whether that worked.
 fn sleep_precisely() -> bool {
     #[cfg(target_os = "linux")]
     return rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000)).is_ok();

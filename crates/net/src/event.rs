@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::{ConnId, ListenerId, Socket};
 
-/// One thing that happened. Within one `poll`, a connection's `Data` comes before its `Drained`, and
-/// `Closed` is always the last event of a connection.
+/// One thing that happened. Within one `poll`, a connection's `Data` comes before its `Drained`,
+/// and `Closed` is always the last event of a connection.
 #[derive(Debug)]
 pub enum Event {
     /// A client came. `socket` may be adopted by this loop or moved to another thread's.
@@ -17,8 +17,8 @@ pub enum Event {
         socket: Socket,
     },
     /// A client could not be accepted, for example because the process has no descriptor left. The
-    /// listener stays and is tried again after a pause, which grows from failure to failure; those that
-    /// do not make it longer are not reported.
+    /// listener stays and is tried again after a pause, which grows from failure to failure; those
+    /// that do not make it longer are not reported.
     AcceptFailed {
         /// The listener concerned.
         listener: ListenerId,
@@ -32,8 +32,9 @@ pub enum Event {
     /// All output is sent, and that was waited for: input was paused while output was unsent, or
     /// output was still unsent when the poll after its flush returned.
     Drained(ConnId),
-    /// The peer has finished sending and all that it sent was reported; it may go on receiving. Only with
-    /// [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed): the connection is the caller's to end.
+    /// The peer has finished sending and all that it sent was reported; it may go on receiving.
+    /// Only with [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed): the connection
+    /// is the caller's to end.
     PeerFinished(ConnId),
     /// The connection is gone; its id is stale from here on. Not reported after `close`.
     Closed(ConnId, CloseReason),

@@ -14,8 +14,8 @@ use crate::{
     Outputs, Socket, Waker,
 };
 
-/// An event loop: the connections of one thread. Build it in its thread; only its [`Waker`]s and the
-/// [`Socket`]s it accepts belong elsewhere.
+/// An event loop: the connections of one thread. Build it in its thread; only its [`Waker`]s and
+/// the [`Socket`]s it accepts belong elsewhere.
 ///
 /// ```no_run
 /// use net::{Event, EventLoop, Listener, LoopOptions};
@@ -128,8 +128,8 @@ impl EventLoop {
         }
     }
 
-    /// Takes a socket in, whichever thread accepted it. Fails when the system refuses it; the socket
-    /// is closed then.
+    /// Takes a socket in, whichever thread accepted it. Fails when the system refuses it; the
+    /// socket is closed then.
     pub fn adopt(&mut self, socket: Socket) -> io::Result<ConnId> {
         socket.tune(self.core.options.keepalive)?;
         match &mut self.driver {
@@ -139,9 +139,10 @@ impl EventLoop {
         }
     }
 
-    /// Ends the turn before (what [`split`](Self::split) showed is gone, unconsumed bytes are kept), waits
-    /// for something to happen, at most `timeout` (`None`: as long as it takes), and appends what happened to
-    /// `events`. Returns without events at the timeout, by a signal, or when a listener was tried again.
+    /// Ends the turn before (what [`split`](Self::split) showed is gone, unconsumed bytes are
+    /// kept), waits for something to happen, at most `timeout` (`None`: as long as it takes), and
+    /// appends what happened to `events`. Returns without events at the timeout, by a signal, or
+    /// when a listener was tried again.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.core.end_turn();
         match &mut self.driver {
@@ -186,8 +187,8 @@ impl EventLoop {
         self.core.inputs.mark(conn);
     }
 
-    /// Sends all queues, as far as the sockets take them; to how many connections. Call it at the end of
-    /// every turn.
+    /// Sends all queues, as far as the sockets take them; to how many connections. Call it at
+    /// the end of every turn.
     pub fn flush(&mut self) -> usize {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.flush(&mut self.core),
@@ -196,8 +197,8 @@ impl EventLoop {
         }
     }
 
-    /// Has the kernel send now what `flush` left to the next poll: for a caller that reads the clock around it, or
-    /// has more to do before it polls. Epoll has sent it already.
+    /// Has the kernel send now what `flush` left to the next poll: for a caller that reads the
+    /// clock around it, or has more to do before it polls. Epoll has sent it already.
     pub fn submit(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}
@@ -206,11 +207,11 @@ impl EventLoop {
         }
     }
 
-    /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received or
-    /// on its way already stays and may still be reported. That the peer is gone may go unnoticed
-    /// until input is resumed, and that it closed its side is not reported before: what it sent is
-    /// still to be served. If output of `conn` is unsent now, appended or flushed, `Drained(conn)`
-    /// will be reported when it is sent.
+    /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received
+    /// or on its way already stays and may still be reported. That the peer is gone may go
+    /// unnoticed until input is resumed, and that it closed its side is not reported before: what
+    /// it sent is still to be served. If output of `conn` is unsent now, appended or flushed,
+    /// `Drained(conn)` will be reported when it is sent.
     pub fn pause_input(&mut self, conn: ConnId) {
         if let Some(open) = self.core.conns.get_mut(conn) {
             open.paused = true;

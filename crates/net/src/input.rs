@@ -18,15 +18,16 @@ use crate::{ConnId, Event};
 /// an announced length is a claim, and memory follows what really arrives.
 const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
 
-/// Buffers of at least this size are kept when they are empty: for less, memory is quick to come by.
+/// Buffers of at least this size are kept when they are empty: for less,
+/// memory is quick to come by.
 const SPARE_LEN_BYTES_MIN: usize = 8 * 1024;
 /// Larger ones are not.
 const SPARE_LEN_BYTES_MAX: usize = 256 * 1024;
 /// How many are kept.
 const SPARES_MAX: usize = 4;
 
-/// Emptied buffers, for the next that must be so large. New memory of that size comes from the system, page by
-/// page, which costs as much as all else that is done with a large request.
+/// Emptied buffers, for the next that must be so large. New memory of that size comes from the
+/// system, page by page, which costs as much as all else that is done with a large request.
 #[derive(Default)]
 struct Spares(Vec<Vec<u8>>);
 
@@ -74,7 +75,8 @@ struct Activity {
     epoch: u32,
     epoch_began: Instant,
     turns: u32,
-    /// Connections reported in this epoch so far, and in the whole of the last one, each counted once.
+    /// Connections reported in this epoch so far, and in the whole of the last
+    /// one, each counted once.
     count: usize,
     count_before: usize,
     /// Reports in this epoch so far.

@@ -8,9 +8,9 @@
 //!     flush  ── send every queue that is not empty
 //! ```
 //! One turn is `poll`, then for each event `Inputs::bytes` / `consume` / `Outputs::queue`, then
-//! `flush`. What was received in a turn lies in memory of the thread and is used in place; only what
-//! the caller did not consume is copied, when the next turn begins. An idle connection holds no
-//! buffer, in either direction.
+//! `flush`. What was received in a turn lies in memory of the thread and is used in place; only
+//! what the caller did not consume is copied, when the next turn begins. An idle connection holds
+//! no buffer, in either direction.
 //!
 //! [`EventLoop`] is the door; `epoll.rs` and `uring.rs` are the two rooms behind it, over the state
 //! that they share (`core.rs`: connections, inputs, outputs). `sys/` holds all unsafe code.

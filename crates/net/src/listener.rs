@@ -14,7 +14,8 @@ use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
 use crate::socket_file::{PathLock, SocketFile};
 use crate::{Address, Socket};
 
-/// The most bytes that the path of a Unix socket may have: the kernel's field for it ends with a zero.
+/// The most bytes that the path of a Unix socket may have: the kernel's field
+/// for it ends with a zero.
 pub const UNIX_PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// A socket that clients connect to. A Unix socket's file is not removed when this is dropped:
@@ -27,9 +28,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`; port 0 takes any free port ([`local_address`](Self::local_address) tells
-    /// which). IPv6 sockets accept IPv6 only, so that `0.0.0.0` and `::` can both be bound. `backlog`
-    /// is how many connections may wait to be accepted; the system may cut it.
+    /// Listens on `address`; port 0 takes any free port ([`local_address`](Self::local_address)
+    /// tells which). IPv6 sockets accept IPv6 only, so that `0.0.0.0` and `::` can both be bound.
+    /// `backlog` is how many connections may wait to be accepted; the system may cut it.
     pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
         let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
         let socket = RawSocket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -44,10 +45,11 @@ impl Listener {
     }
 
     /// Listens on a Unix socket at `path`, replacing a socket file that is there and that nobody
-    /// listens on any more. Where somebody does, or another process is taking the path at this moment, the error
-    /// is `AddrInUse`; another kind of file is left alone, too (`AlreadyExists`); a path of more than
-    /// [`UNIX_PATH_LEN_MAX`] bytes is `InvalidInput`. An error leaves no file behind.
-    /// `mode` sets the file's permission bits; `None` leaves what the process's umask gives.
+    /// listens on any more. Where somebody does, or another process is taking the path at this
+    /// moment, the error is `AddrInUse`; another kind of file is left alone, too (`AlreadyExists`);
+    /// a path of more than [`UNIX_PATH_LEN_MAX`] bytes is `InvalidInput`. An error leaves no file
+    /// behind. `mode` sets the file's permission bits; `None` leaves what the process's umask
+    /// gives.
     pub fn unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
         let address = SockAddr::unix(path)?;
         let _lock = PathLock::of(path)?;

@@ -52,13 +52,14 @@ pub struct LoopOptions {
     /// When many connections are busy, how long a poll may gather requests at most instead of
     /// returning with the first, in microseconds; 0 returns with the first always. A thread that is
     /// faster than its clients would else fall asleep and be woken for every one or two requests,
-    /// which costs more than they do. It gathers for the time in which a 24th of the busy connections
-    /// send, at least two, and not at all when requests arrive slowly. Replies never wait for it. Linux
-    /// only; with io_uring from 6.12 on it ends as soon as half of the busy connections have sent.
+    /// which costs more than they do. It gathers for the time in which a 24th of the busy
+    /// connections send, at least two, and not at all when requests arrive slowly. Replies never
+    /// wait for it. Linux only; with io_uring from 6.12 on it ends as soon as half of the busy
+    /// connections have sent.
     pub gather_us_max: u32,
-    /// A peer that has finished sending is reported by `PeerFinished`, and the connection stays for
-    /// output, which is for those who pass connections on. Else it is closed when what the peer sent was
-    /// reported.
+    /// A peer that has finished sending is reported by `PeerFinished`, and the connection stays
+    /// for output, which is for those who pass connections on. Else it is closed when what the
+    /// peer sent was reported.
     pub keeps_half_closed: bool,
     /// TCP keepalive: silence after which a peer is probed. `None` leaves the system's default.
     pub keepalive: Option<Duration>,

@@ -70,14 +70,14 @@ impl Outputs {
             .map_or(0, |slot| slot.queue.len_bytes() + slot.unsent.len_bytes() + slot.in_flight_len_bytes)
     }
 
-    /// Capacity of the buffers of `conn` that bytes are copied into, unsent ones included; 0 while it owns none.
-    /// O(1).
+    /// Capacity of the buffers of `conn` that bytes are copied into, unsent ones included; 0
+    /// while it owns none. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| slot.queue.capacity_bytes() + slot.unsent.capacity_bytes())
     }
 
-    /// How many pieces wait for `conn` beside the buffer being appended to; what the kernel holds and has not
-    /// sent is one. O(1).
+    /// How many pieces wait for `conn` beside the buffer being appended to; what the kernel holds
+    /// and has not sent is one. O(1).
     pub fn piece_count(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
@@ -183,8 +183,8 @@ impl Outputs {
         }
     }
 
-    /// Takes the queue of `conn` to send it elsewhere, if it is one piece; `sent` brings back what is
-    /// left of it.
+    /// Takes the queue of `conn` to send it elsewhere, if it is one piece; `sent` brings
+    /// back what is left of it.
     pub(crate) fn take_single(&mut self, conn: ConnId) -> Option<ByteQueue> {
         let slot = self.slot_mut(conn)?;
         if slot.queue.chunk_count() > 0 {

@@ -36,8 +36,8 @@ pub(crate) struct Requests {
     pub(crate) writable: bool,
     /// More is unparsed than one turn's worth: not received from until that is done.
     pub(crate) throttled: bool,
-    /// It was throttled or found no buffer, and its socket has not been empty since: received from one
-    /// chunk at a time.
+    /// It was throttled or found no buffer, and its socket has not been empty since: received
+    /// from one chunk at a time.
     pub(crate) floods: bool,
 }
 

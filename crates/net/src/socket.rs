@@ -42,8 +42,8 @@ impl Socket {
         Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local) }
     }
 
-    /// Begins to connect to `server` and does not wait for it: output waits until it has answered, and
-    /// that it refuses is reported like any end of a connection. To tune it is the loop's.
+    /// Begins to connect to `server` and does not wait for it: output waits until it has answered,
+    /// and that it refuses is reported like any end of a connection. To tune it is the loop's.
     pub fn connect(server: SocketAddr) -> io::Result<Self> {
         let socket = RawSocket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -87,7 +87,8 @@ impl Socket {
         if keepalive.is_some() { self.set_keepalive(keepalive) } else { Ok(()) }
     }
 
-    /// Probes the peer after `interval` of silence, then thrice at a third of it; `None` never probes.
+    /// Probes the peer after `interval` of silence, then thrice at a third of
+    /// it; `None` never probes.
     pub(crate) fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
         if self.peer.is_unix() {
             return Ok(());

@@ -1,13 +1,14 @@
 //! The file of a Unix socket: who may replace it, and who removes it.
 //!
-//! A socket file outlives its socket, so a new listener has to replace what a killed process left behind. Between
-//! `bind` and `listen` a socket refuses connections just as an abandoned one does, so probing alone would let two
-//! processes remove each other's file. [`PathLock`] makes probe, removal, bind and listen one step, and the removal
-//! at the end as well.
+//! A socket file outlives its socket, so a new listener has to replace what a killed process left
+//! behind. Between `bind` and `listen` a socket refuses connections just as an abandoned one does,
+//! so probing alone would let two processes remove each other's file. [`PathLock`] makes probe,
+//! removal, bind and listen one step, and the removal at the end as well.
 //!
-//! The lock is a file beside the socket, as PostgreSQL and MySQL have it, and not the folder itself: every user who
-//! can read a folder can lock it, an unreadable folder cannot be opened, and NFS does not lock folders. The file is
-//! removed before the lock is released, so nothing stays behind; one that a killed process left is used again.
+//! The lock is a file beside the socket, as PostgreSQL and MySQL have it, and not the folder
+//! itself: every user who can read a folder can lock it, an unreadable folder cannot be opened, and
+//! NFS does not lock folders. The file is removed before the lock is released, so nothing stays
+//! behind; one that a killed process left is used again.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -42,8 +43,8 @@ impl SocketFile {
         &self.path
     }
 
-    /// Removes the file unless another has its name by now. Whether it was removed. A path that another process is
-    /// about to listen on is left to that one.
+    /// Removes the file unless another has its name by now. Whether it was removed. A path that
+    /// another process is about to listen on is left to that one.
     pub fn remove(&self) -> io::Result<bool> {
         let _lock = match PathLock::of(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(false),
@@ -70,7 +71,8 @@ pub(crate) struct PathLock {
 }
 
 impl PathLock {
-    /// Takes the lock of the socket at `socket_path` without waiting: `AddrInUse` where another process has it.
+    /// Takes the lock of the socket at `socket_path` without waiting: `AddrInUse` where
+    /// another process has it.
     pub(crate) fn of(socket_path: &Path) -> io::Result<Self> {
         let mut path = socket_path.as_os_str().to_owned();
         path.push(LOCK_SUFFIX);

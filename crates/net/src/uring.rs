@@ -1,14 +1,16 @@
-//! The completion back end: io_uring. Accepts and receives are armed once and report whatever comes;
-//! a turn hands all new requests over and waits for completions in one system call.
+//! The completion back end: io_uring. Accepts and receives are armed once and report whatever
+//! comes; a turn hands all new requests over and waits for completions in one system call.
 //!
-//! - Received bytes lie in provided buffers until the next poll gives those back. When the kernel
-//!   runs out of them, a receive ends with ENOBUFS and is armed again in the next turn, ahead of all others.
-//! - Pausing cancels the receive; bytes that were on their way are still reported. A connection that
-//!   leaves more unparsed than a turn's worth is paused the same way. From then on it is received from
-//!   one chunk at a time, once a turn, until its socket is empty: a multishot receive would fill all
-//!   buffers whenever it is armed.
-//! - A flush queues one send per connection, which the next poll hands over. Output of several pieces,
-//!   or to a Unix socket, is sent by system call instead. What a socket does not take at once waits for a poll request.
+//! - Received bytes lie in provided buffers until the next poll gives those back. When the
+//!   kernel runs out of them, a receive ends with ENOBUFS and is armed again in the next
+//!   turn, ahead of all others.
+//! - Pausing cancels the receive; bytes that were on their way are still reported. A connection
+//!   that leaves more unparsed than a turn's worth is paused the same way. From then on it is
+//!   received from one chunk at a time, once a turn, until its socket is empty: a multishot receive
+//!   would fill all buffers whenever it is armed.
+//! - A flush queues one send per connection, which the next poll hands over. Output of several
+//!   pieces, or to a Unix socket, is sent by system call instead. What a socket does not take at
+//!   once waits for a poll request.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,7 +24,7 @@ use crate::accept_pauses::AcceptPauses;
 use crate::core::Core;
 use crate::send::{Sent, send_queue};
 use crate::slab::Receive;
-use crate::sys::buffers::ProvidedBuffers;
+use crate::sys::buffers::{More, ProvidedBuffers};
 use crate::sys::ring::{Completion, Received, Ring, Wait};
 use crate::waker::WakerKind;
 use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socket, Waker};
@@ -197,9 +199,9 @@ impl Uring {
         Ok(())
     }
 
-    /// How much to wait for: one completion, or, when many connections are busy, several for a short
-    /// while. Half of the busy connections, because their peers work while this thread does: waiting
-    /// for all would leave one side idle.
+    /// How much to wait for: one completion, or, when many connections are busy, several for a
+    /// short while. Half of the busy connections, because their peers work while this thread does:
+    /// waiting for all would leave one side idle.
     fn gathering(&self, core: &Core) -> Wait {
         let gather_us = core.gather_us();
         if gather_us == 0 {
@@ -224,7 +226,7 @@ impl Uring {
                 self.accepted(listener, outcome, more, events);
             }
             Completion::Woken { more } => {
-                if !more {
+                if more == More::Ended {
                     self.ring.push_wake(&self.event_fd);
                 }
                 events.push(Event::Woken);
@@ -300,7 +302,7 @@ impl Uring {
         &mut self,
         id: ListenerId,
         outcome: io::Result<OwnedFd>,
-        more: bool,
+        more: More,
         events: &mut Vec<Event>,
     ) {
         // Clients of a listener removed meanwhile are closed by dropping them.
@@ -309,13 +311,13 @@ impl Uring {
             Ok(fd) => {
                 let socket = Socket::accepted(fd, listener.local_address());
                 events.push(Event::Accepted { listener: id, socket });
-                if !more {
+                if more == More::Ended {
                     self.ring.push_accept(listener, id);
                 }
             }
             // A client that left before it was accepted is nobody's loss.
-            Err(error) if more || error.kind() == io::ErrorKind::ConnectionAborted => {
-                if !more {
+            Err(error) if more == More::Follows || error.kind() == io::ErrorKind::ConnectionAborted => {
+                if more == More::Ended {
                     self.ring.push_accept(listener, id);
                 }
             }
@@ -323,8 +325,8 @@ impl Uring {
         }
     }
 
-    /// Accepts by system calls, in this turn and the next ones, until there is nobody left; then the kernel
-    /// goes on by itself.
+    /// Accepts by system calls, in this turn and the next ones, until there is nobody left; then
+    /// the kernel goes on by itself.
     fn retry_accept(&mut self, id: ListenerId, accepts_max: usize, events: &mut Vec<Event>) {
         let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
         for _ in 0..accepts_max {
@@ -364,8 +366,8 @@ impl Uring {
     /// Sends the queue of a connection that has nothing else unsent.
     fn send_first(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get(conn) else { return };
-        // A send to a Unix socket is a copy into the peer's queue: a request and its completion cost more
-        // than the system call that they save (measured; see docs/performance.md).
+        // A send to a Unix socket is a copy into the peer's queue: a request and its completion
+        // cost more than the system call that they save (measured; see docs/performance.md).
         if !open.socket().local_address().is_unix()
             && let Some(queue) = core.outputs.take_single(conn)
         {

@@ -594,7 +594,8 @@ fn a_unix_socket_serves_and_has_its_mode(backend: BackendChoice) {
     let path = folder.path().join("socket");
     let mut served = Served::start(backend);
     for _ in 0..2 {
-        // The second time replaces the file that the first left behind, once nobody listens there any more.
+        // The second time replaces the file that the first left behind, once nobody
+        // listens there any more.
         let listener = loop {
             match Listener::unix(&path, Some(0o770), 16) {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -694,8 +695,8 @@ fn pausing_while_output_waits_is_answered_with_drained(backend: BackendChoice) {
     served.turn_until(|_, event| matches!(event, Event::Data(c) if *c == conn));
 }
 
-/// A peer that sends requests, closes its side and reads slowly, and a caller that stops in the middle
-/// of the requests until the replies are gone.
+/// A peer that sends requests, closes its side and reads slowly, and a caller that stops in the
+/// middle of the requests until the replies are gone.
 fn a_half_closed_peer_is_served_through_pauses(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let mut client = served.connect();

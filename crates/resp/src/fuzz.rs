@@ -31,8 +31,8 @@ pub fn fuzz_request(data: &[u8]) {
     assert_eq!(whole, held_back, "parsing ahead changed what the stream means");
 }
 
-/// Parses `stream` as it arrives in pieces of `step` bytes. Of each piece at most `runs_max` requests run,
-/// the last piece excepted; the others are parsed again with the next piece.
+/// Parses `stream` as it arrives in pieces of `step` bytes. Of each piece at most `runs_max`
+/// requests run, the last piece excepted; the others are parsed again with the next piece.
 fn requests(stream: &[u8], step: usize, runs_max: usize, limits: &Limits) -> Meaning {
     let mut requests = Vec::new();
     let mut progress = Progress::default();

@@ -1,20 +1,20 @@
 //! The request parser: finds the arguments of one request in the bytes received so far.
 //!
 //! ```text
-//!   *2\r\n$3\r\nGET\r\n$16\r\n0123456789abcdef\r\n     multibulk: arguments are slices of the input
+//!   *2\r\n$3\r\nGET\r\n$16\r\n0123456789abcdef\r\n    multibulk: arguments are slices of the input
 //!          ^ span        ^ span
-//!   SET greeting "hello world\n"\r\n                   inline: a line a person types
+//!   SET greeting "hello world\n"\r\n                  inline: a line a person types
 //! ```
-//! Nothing is copied: an argument is a [`Span`] of the input, appended to a vector that the requests
-//! of a batch share. Only an inline request with quotes has arguments that are not in the input;
-//! it comes back with its own [`Parsed::Inline`].
+//! Nothing is copied: an argument is a [`Span`] of the input, appended to a vector that the
+//! requests of a batch share. Only an inline request with quotes has arguments that are not in the
+//! input; it comes back with its own [`Parsed::Inline`].
 //!
 //! A request may arrive in pieces: the caller keeps the bytes from the request's first one on and
 //! calls again with more. A short request is then parsed again from its start. One of many
 //! arguments continues where it got to, which [`Progress`] remembers, so that the work stays O(n)
-//! over all pieces. Progress belongs to a position in the stream: a request that starts anywhere else
-//! is parsed from its start, so a caller may parse ahead, run less than it parsed, and parse again.
-//! A complete request never looks at more of `Progress` than whether it is empty.
+//! over all pieces. Progress belongs to a position in the stream: a request that starts anywhere
+//! else is parsed from its start, so a caller may parse ahead, run less than it parsed, and parse
+//! again. A complete request never looks at more of `Progress` than whether it is empty.
 //!
 //! Memory: spans grow with arguments that have arrived (8 bytes each, for at least 6 received);
 //! what a header merely claims is never allocated.
@@ -320,8 +320,8 @@ fn arguments(
     Ok(None)
 }
 
-/// The argument at `at`, if it is of at most two digits' bytes and whole, as nearly all are: its bounds are
-/// looked at once at its head and once at its end.
+/// The argument at `at`, if it is of at most two digits' bytes and whole, as nearly all are: its
+/// bounds are looked at once at its head and once at its end.
 #[inline]
 fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
     let rest = input.get(at..)?;
@@ -337,7 +337,8 @@ struct Header {
     end: usize,
 }
 
-/// Where an argument of two digits' bytes may start, so that its end is no more than a span can hold.
+/// Where an argument of two digits' bytes may start, so that its end is no
+/// more than a span can hold.
 const SPAN_START_MAX: usize = u32::MAX as usize - 200;
 
 /// Digits of a number that cannot overflow while it is read.
@@ -371,7 +372,8 @@ fn short_header(input: &[u8], at: usize) -> Option<Header> {
     (end <= input.len()).then_some(Header { value: Some(value), end })
 }
 
-/// The header at `at` when its number has one digit or two, as nearly all have: one comparison for the bounds.
+/// The header at `at` when its number has one digit or two, as nearly all have: one
+/// comparison for the bounds.
 #[inline]
 fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
     let &[_, first, second, third, _] = input.get(at..)?.first_chunk()?;
@@ -449,8 +451,9 @@ mod tests {
         feed_running(input, cuts, &[], limits)
     }
 
-    /// As [`feed`]; of the requests that are whole at each cut only so many run, and the others are parsed
-    /// again with more bytes behind them, as after a request that blocks its client. All run at the end.
+    /// As [`feed`]; of the requests that are whole at each cut only so many run, and the
+    /// others are parsed again with more bytes behind them, as after a request that blocks its
+    /// client. All run at the end.
     fn feed_running(input: &[u8], cuts: &[usize], runs: &[usize], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         let mut spans = vec![Span { start: 7, len: 7 }];

@@ -128,8 +128,9 @@ impl<'a> Reply<'a> {
         tail.extend_from_slice(b"\r\n");
     }
 
-    /// A bulk string of the first `len` bytes of `word`, at most six: header, bytes and line end are put
-    /// together in registers and written with one store. What a range of small elements is made of.
+    /// A bulk string of the first `len` bytes of `word`, at most six: header, bytes and
+    /// line end are put together in registers and written with one store. What a range of
+    /// small elements is made of.
     #[inline]
     fn bulk_word(&mut self, word: u64, len: usize) {
         let header = u64::from(u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']));

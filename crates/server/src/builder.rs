@@ -129,8 +129,8 @@ impl Builder {
         let settings = apply::settings(&self.store);
         let options = LoopOptions {
             backend: start.backend,
-            keepalive: (settings.tcp_keepalive_s > 0)
-                .then(|| std::time::Duration::from_secs(settings.tcp_keepalive_s)),
+            keepalive: (settings.clients.tcp_keepalive_s > 0)
+                .then(|| std::time::Duration::from_secs(settings.clients.tcp_keepalive_s)),
             ..LoopOptions::default()
         };
         let (listeners, port) = listen(&start)?;

@@ -96,17 +96,17 @@ impl Housekeeper {
             // A full mailbox belongs to a thread that has turns anyhow.
             let _ = shared.ports[0].mailbox.send(Message::EnforceMemory);
         } else {
-            shared.engine.over_limit.note(false, shared.engine.uptime(Instant::now()));
+            shared.engine.over_limit.note_within(shared.engine.uptime(Instant::now()));
         }
         self.sample_rates(shared);
         shared.engine.hot_keys.windows.turn(Instant::now());
         let turns_nanos = shared.engine.threads.sum(|stats| &stats.cycles_nanos);
         self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
-            if shared.engine.settings.get().timeout_s > 0 {
+            if shared.engine.settings.get().clients.timeout_s > 0 {
                 shared.broadcast(|| Message::CloseIdle);
             }
-            if shared.engine.settings.get().maxmemory_clients_bytes > 0 {
+            if shared.engine.settings.get().clients.maxmemory_clients_bytes > 0 {
                 shared.broadcast(|| Message::CountClients);
             }
             shared.migrations.close_idle();

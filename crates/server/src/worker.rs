@@ -325,11 +325,11 @@ impl<'s> Worker<'s> {
     fn refusal(&self, socket: &Socket) -> Option<&'static [u8]> {
         let settings = &self.engine.executor.settings;
         let open: usize = self.shared.engine.threads.iter().map(|port| port.load.load(Relaxed)).sum();
-        if open >= settings.maxclients {
+        if open >= settings.clients.maxclients {
             return Some(b"-ERR max number of clients reached\r\n");
         }
         let Address::Tcp(peer) = socket.peer_address() else { return None };
-        if settings.protected_mode
+        if settings.clients.protected_mode
             && settings.requirepass.is_empty()
             && !peer.ip().to_canonical().is_loopback()
         {
@@ -342,7 +342,7 @@ impl<'s> Worker<'s> {
         let (peer, local) = (socket.peer_address().clone(), socket.local_address().clone());
         let shared = self.shared;
         let port = &shared.engine.threads[self.thread];
-        let keepalive_s = self.engine.executor.settings.tcp_keepalive_s;
+        let keepalive_s = self.engine.executor.settings.clients.tcp_keepalive_s;
         self.net.set_default_keepalive((keepalive_s > 0).then(|| Duration::from_secs(keepalive_s)));
         let conn = match self.net.adopt(socket) {
             Ok(conn) => conn,
@@ -410,7 +410,7 @@ impl<'s> Worker<'s> {
         session.unsubscribe_all(pubsub, None);
         session.stop_tracking(tracking, keyspace);
         session.stop_monitoring(monitors);
-        session.info.gone.store(true, Relaxed);
+        session.info.state.gone.store(true, Relaxed);
         self.engine.executor.stats().clients.sub(1);
         client_eviction::uncount(&self.shared.engine, &session.info);
         threads.unlist(clients, &session.info);
@@ -423,7 +423,7 @@ impl<'s> Worker<'s> {
             return;
         }
         session.flow = Flow::Running;
-        session.info.postponed.store(false, Relaxed);
+        session.info.state.postponed.store(false, Relaxed);
         self.net.resume_input(conn);
         self.make_ready(conn);
     }
@@ -515,7 +515,7 @@ impl<'s> Worker<'s> {
         let Some(session) = self.session(conn) else { return };
         let waiter = shared.engine.blocked.of(&session.info);
         shared.engine.blocked.unblock(&shared.engine.keyspace, &session.info);
-        session.info.last_active_ms.store(shared.uptime_ms(), Relaxed);
+        session.info.traffic.last_active_ms.store(shared.uptime_ms(), Relaxed);
         let (protocol, replies) = (session.protocol, session.reply_mode == ReplyMode::On);
         if session.reply_mode == ReplyMode::Skip {
             session.reply_mode = ReplyMode::On;
@@ -539,7 +539,7 @@ impl<'s> Worker<'s> {
 
     /// Counts all clients of this thread anew for `maxmemory-clients`. O(clients).
     fn count_clients(&mut self) {
-        let limit = self.engine.executor.settings.maxmemory_clients_bytes;
+        let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
         if limit == 0 {
             return;
         }
@@ -559,13 +559,13 @@ impl<'s> Worker<'s> {
     /// Counts what a client makes the server hold, where there is a limit to that; whether it was evicted.
     #[cold]
     fn is_evicted(&mut self, conn: ConnId) -> bool {
-        let limit = self.engine.executor.settings.maxmemory_clients_bytes;
+        let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
         let Some(session) = session_of(&self.clients, conn) else { return true };
         let shared = self.shared;
         if client_eviction::count(&shared.engine, &session.info, limit) {
             client_eviction::evict(&shared.engine, self.thread, &self.engine.executor.commit.outbox, limit);
         }
-        session.info.kill_requested.load(Relaxed)
+        session.info.state.kill_requested.load(Relaxed)
     }
 
     /// Looks, after a flush, at clients that were not or may not have been sent all of their output: writes
@@ -603,7 +603,7 @@ impl<'s> Worker<'s> {
             let _pass = shared.engine.gate.shared(self.thread);
             return self.close(conn);
         }
-        if self.engine.executor.settings.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
+        if self.engine.executor.settings.clients.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
             return;
         }
         if self.net.split().1.len_bytes(conn) > 0 {
@@ -612,7 +612,7 @@ impl<'s> Worker<'s> {
     }
 
     fn close_idle(&mut self) {
-        let timeout_ms = self.engine.executor.settings.timeout_s * 1000;
+        let timeout_ms = self.engine.executor.settings.clients.timeout_s * 1000;
         if timeout_ms == 0 {
             return;
         }
@@ -624,7 +624,9 @@ impl<'s> Worker<'s> {
             .map(|client| &client.session)
             .filter(|session| !session.monitoring && session.subscriptions.is_none())
             .filter(|session| !matches!(session.flow, Flow::Waiting | Flow::Postponed))
-            .filter(|session| now.saturating_sub(session.info.last_active_ms.load(Relaxed)) > timeout_ms);
+            .filter(|session| {
+                now.saturating_sub(session.info.traffic.last_active_ms.load(Relaxed)) > timeout_ms
+            });
         for conn in idle.map(|session| session.conn).collect::<Vec<_>>() {
             self.close(conn);
         }
@@ -690,12 +692,12 @@ impl<'s> Worker<'s> {
             }
             return;
         }
-        if self.engine.executor.settings.maxmemory_clients_bytes > 0 {
+        if self.engine.executor.settings.clients.maxmemory_clients_bytes > 0 {
             // What lies in the memory that all share for a turn is none of the client's.
             let inputs = self.net.inputs();
             let held = inputs.len_bytes(conn).min(inputs.capacity_bytes(conn));
             if let Some(session) = session_of(&self.clients, conn) {
-                session.info.pending_input_bytes.store(held as u64, Relaxed);
+                session.info.held.pending_input_bytes.store(held as u64, Relaxed);
             }
             if self.is_evicted(conn) {
                 return;
@@ -803,7 +805,7 @@ impl<'s> Worker<'s> {
     /// Writes down what of a connection's input stays for a later turn, and enforces the limits on that; whether
     /// the connection stays too.
     fn keep_input(&mut self, conn: ConnId) -> bool {
-        let query_max = self.engine.executor.settings.query_buffer_bytes_max;
+        let query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
         let Some(session) = session_of(&self.clients, conn) else { return false };
         note_unread(session, self.net.inputs());
         let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.query_bytes());
@@ -813,7 +815,7 @@ impl<'s> Worker<'s> {
             self.close(conn);
             return false;
         }
-        self.engine.executor.settings.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
+        self.engine.executor.settings.clients.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
     }
 
     /// Whether a connection must be closed for what it has not read.
@@ -825,11 +827,11 @@ impl<'s> Worker<'s> {
         let Some(client) = self.clients[conn.index()].as_deref_mut() else { return false };
         let session = &client.session;
         let limit = if session.monitoring {
-            settings.monitor_output_limit
+            settings.clients.monitor_output_limit
         } else if session.subscriptions.is_some() {
-            settings.pubsub_output_limit
+            settings.clients.pubsub_output_limit
         } else {
-            settings.output_limit
+            settings.clients.output_limit
         };
         if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut client.is_behind, true) {
             // What is less leaves at the end of this turn.
@@ -868,7 +870,7 @@ impl<'s> Worker<'s> {
             Flow::Waiting => self.settle_waiting(conn),
             Flow::Closing => {
                 // Known to others before the last reply leaves: who redirects to it, say.
-                session.info.closing.store(true, Relaxed);
+                session.info.state.closing.store(true, Relaxed);
                 self.net.close_after_flush(conn);
             }
             Flow::Stalled | Flow::Freeing => self.net.pause_input(conn),
@@ -877,7 +879,7 @@ impl<'s> Worker<'s> {
                 self.net.pause_input(conn);
             }
             Flow::Postponed => {
-                session.info.postponed.store(true, Relaxed);
+                session.info.state.postponed.store(true, Relaxed);
                 self.postponed.push(conn);
                 self.net.pause_input(conn);
             }
@@ -917,9 +919,9 @@ fn note_activity(engine: &Engine<'_>, session: &Session, ran: u64, input_bytes: 
     let info = &session.info;
     let add =
         |counter: &std::sync::atomic::AtomicU64, n: u64| counter.store(counter.load(Relaxed) + n, Relaxed);
-    info.last_active_ms.store(engine.executor.now.uptime_ms, Relaxed);
-    add(&info.commands, ran);
-    add(&info.input_bytes, input_bytes as u64);
+    info.traffic.last_active_ms.store(engine.executor.now.uptime_ms, Relaxed);
+    add(&info.traffic.commands, ran);
+    add(&info.traffic.input_bytes, input_bytes as u64);
     let stats = engine.executor.stats();
     stats.processed.add(ran);
     stats.input_bytes.add(input_bytes as u64);
@@ -937,8 +939,8 @@ fn note_output(engine: &Engine<'_>, info: &ClientInfo, len_bytes: usize) {
 #[inline]
 fn note_unread(session: &Session, inputs: &net::Inputs) {
     let (unread, capacity) = (inputs.len_bytes(session.conn), inputs.capacity_bytes(session.conn));
-    session.info.pending_input_bytes.store(unread as u64, Relaxed);
-    session.info.input_room_bytes.store(capacity.saturating_sub(unread) as u64, Relaxed);
+    session.info.held.pending_input_bytes.store(unread as u64, Relaxed);
+    session.info.held.input_room_bytes.store(capacity.saturating_sub(unread) as u64, Relaxed);
 }
 
 /// Writes down, for others to see, what of a client's output is not sent.
@@ -948,10 +950,10 @@ fn note_unsent(session: &Session, outputs: &net::Outputs) {
     let unsent = outputs.len_bytes(conn) as u64;
     let (pieces, capacity) =
         if unsent == 0 { (0, 0) } else { (outputs.piece_count(conn), outputs.capacity_bytes(conn)) };
-    info.pending_output_bytes.store(unsent, Relaxed);
-    info.pending_output_chunks.store(pieces as u64, Relaxed);
-    info.output_buffer_bytes.store(capacity as u64, Relaxed);
-    info.output_peak_bytes.fetch_max(unsent, Relaxed);
+    info.held.pending_output_bytes.store(unsent, Relaxed);
+    info.held.pending_output_chunks.store(pieces as u64, Relaxed);
+    info.held.output_buffer_bytes.store(capacity as u64, Relaxed);
+    info.held.output_peak_bytes.fetch_max(unsent, Relaxed);
 }
 
 /// What a client outside the loopback is told in protected mode.

@@ -73,13 +73,15 @@ impl ByteQueue {
         self.chunks.push_back(Chunk::Shared(bytes));
     }
 
-    /// Queues what `other` holds behind all that was appended so far. O(pieces) and a copy of its tail.
+    /// Queues what `other` holds behind all that was appended so far. O(pieces)
+    /// and a copy of its tail.
     pub fn append(&mut self, mut other: ByteQueue) {
         if other.chunks.is_empty() {
             self.tail.extend_from_slice(&other.tail[other.sent..]);
             return;
         }
-        // The bytes of the first piece that were sent already would have to be skipped in the middle.
+        // The bytes of the first piece that were sent already would have to be
+        // skipped in the middle.
         assert_eq!(other.sent, 0, "only a queue of which nothing was sent is appended");
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);
@@ -133,7 +135,8 @@ impl ByteQueue {
         slices
     }
 
-    /// Marks the next `n` bytes as sent and lets go of every piece that is done. `n <= len_bytes()`.
+    /// Marks the next `n` bytes as sent and lets go of every piece that is
+    /// done. `n <= len_bytes()`.
     pub fn advance(&mut self, n: usize) {
         assert!(n <= self.len_bytes(), "more bytes sent than were queued");
         self.sent += n;
@@ -172,8 +175,8 @@ impl ByteQueue {
         self.tail.truncate(keep - self.chunks_len_bytes);
     }
 
-    /// Takes what is behind the first `len_bytes` unsent bytes out, as a queue of its own. O(chunks taken) and
-    /// a copy of a part of one piece.
+    /// Takes what is behind the first `len_bytes` unsent bytes out, as a queue of its own. O(chunks
+    /// taken) and a copy of a part of one piece.
     ///
     /// The cut must not fall inside shared bytes.
     pub fn split_off(&mut self, len_bytes: usize) -> ByteQueue {
@@ -203,7 +206,8 @@ impl ByteQueue {
 
     /// Inserts `bytes` so that `at` unsent bytes stay ahead of them. O(bytes behind in that piece).
     ///
-    /// The place must be in bytes that were appended, or at the edge of such; not inside shared ones.
+    /// The place must be in bytes that were appended, or at the edge of such;
+    /// not inside shared ones.
     pub fn insert(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len_bytes(), "cannot insert behind the end");
         let at = at + self.sent;

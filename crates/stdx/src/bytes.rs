@@ -1,7 +1,7 @@
 //! Short byte strings, compared and read without a loop or a call.
 
-/// Whether two byte strings are the same. Those of up to 32 bytes, as names and keys are, are compared without a
-/// loop or a call: by their ends, which overlap. O(bytes).
+/// Whether two byte strings are the same. Those of up to 32 bytes, as names and keys are, are
+/// compared without a loop or a call: by their ends, which overlap. O(bytes).
 #[inline]
 pub fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len()
@@ -22,8 +22,8 @@ fn same_ends<const N: usize, T: PartialEq>(a: &[u8], b: &[u8], number: fn([u8; N
     ends(a) == ends(b)
 }
 
-/// A byte string of at most six bytes as a little-endian number, whose upper two bytes are free for what is to
-/// follow; `None` for a longer one. O(1).
+/// A byte string of at most six bytes as a little-endian number, whose upper two bytes are free for
+/// what is to follow; `None` for a longer one. O(1).
 #[inline]
 pub fn word(bytes: &[u8]) -> Option<u64> {
     let byte_at = |at: usize| u64::from(bytes[at]) << (8 * at);

@@ -1,9 +1,9 @@
-//! Names of connections. Each carries a generation beside its slot, so that an event that arrives late
-//! for a closed connection never reaches the next one in the same slot.
+//! Names of connections. Each carries a generation beside its slot, so that an event that arrives
+//! late for a closed connection never reaches the next one in the same slot.
 
-/// A connection of one event loop: slot index in the low half, generation (from 1) in the high half.
-/// An index is used again only after the connection was closed and the next `poll` has begun, and
-/// then under another generation; calls with an id of the past do nothing.
+/// A connection of one event loop: slot index in the low half, generation (from 1) in the high
+/// half. An index is used again only after the connection was closed and the next `poll` has begun,
+/// and then under another generation; calls with an id of the past do nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(u64);
 
@@ -32,7 +32,8 @@ impl ConnId {
         self.0
     }
 
-    /// The id behind a number that [`to_u64`](Self::to_u64) gave. Any other number names no connection.
+    /// The id behind a number that [`to_u64`](Self::to_u64) gave. Any other
+    /// number names no connection.
     #[inline]
     pub fn from_u64(number: u64) -> Self {
         Self(number)

@@ -1,9 +1,10 @@
-//! A word that threads can sleep on: the one way this project parks a thread for another thread's sake.
+//! A word that threads can sleep on: the one way this project parks a thread for
+//! another thread's sake.
 //!
 //! `wait(expected)` sleeps until woken, but only while the word still is `expected`; the kernel
-//! compares and queues in one step against `wake_one` and `wake_all`. So a waker that first changes the
-//! word and then wakes can never slip between a waiter's look and its sleep. Waking costs a system
-//! call: protocols record in the word itself whether anybody sleeps.
+//! compares and queues in one step against `wake_one` and `wake_all`. So a waker that first changes
+//! the word and then wakes can never slip between a waiter's look and its sleep. Waking costs a
+//! system call: protocols record in the word itself whether anybody sleeps.
 //! A wait may end without a wake. Callers look at the word again, in a loop.
 //!
 //! Under `cfg(loom)` the word is loom's atomic and the kernel's queue a mutex with a condition

@@ -4,21 +4,26 @@
 //! Matching keeps one place to come back to: where the last `*` was. A later `*` makes the earlier
 //! ones' choices irrelevant, because the first place where the part between them fits leaves the
 //! most text for what follows. So the time is O(pattern × text) in the worst case, O(text) for the
-//! usual `prefix*`, and no pattern makes it exponential. No memory is allocated. As in Redis, a pattern with
-//! something behind more than [`STARS_MAX`] stars matches nothing.
+//! usual `prefix*`, and no pattern makes it exponential. No memory is allocated. As in Redis, a
+//! pattern with something behind more than [`STARS_MAX`] stars matches nothing.
 //!
 //! Odd corners follow Redis 8.0.2: a class without its `]` ends with the pattern, a range may be
-//! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash. Bytes
-//! of a range compare unsigned (in Redis that depends on the platform).
+//! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash.
+//! Bytes of a range compare unsigned (in Redis that depends on the platform).
 //! The glob crates differ in exactly these corners, match paths (with `/` and hidden files) or
 //! UTF-8 text instead of bytes, or compile the pattern to a regex first; hence these lines.
 
 /// Stars, or rows of them, that something may stand behind.
 pub const STARS_MAX: usize = 1000;
 
-/// Whether all of `text` matches `pattern`. ASCII letters match either case if `case_insensitive`.
-pub fn glob_match(pattern: &[u8], text: &[u8], case_insensitive: bool) -> bool {
-    if case_insensitive { matches(pattern, text, lower) } else { matches(pattern, text, |byte| byte) }
+/// Whether all of `text` matches `pattern`.
+pub fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
+    matches(pattern, text, |byte| byte)
+}
+
+/// Whether all of `text` matches `pattern`, where ASCII letters match either case.
+pub fn glob_match_any_case(pattern: &[u8], text: &[u8]) -> bool {
+    matches(pattern, text, lower)
 }
 
 fn lower(byte: u8) -> u8 {
@@ -108,10 +113,10 @@ mod tests {
 
     fn check(pattern: &str, matching: &[&str], other: &[&str]) {
         for text in matching {
-            assert!(glob_match(pattern.as_bytes(), text.as_bytes(), false), "{pattern:?} takes {text:?}");
+            assert!(glob_match(pattern.as_bytes(), text.as_bytes()), "{pattern:?} takes {text:?}");
         }
         for text in other {
-            assert!(!glob_match(pattern.as_bytes(), text.as_bytes(), false), "{pattern:?} refuses {text:?}");
+            assert!(!glob_match(pattern.as_bytes(), text.as_bytes()), "{pattern:?} refuses {text:?}");
         }
     }
 
@@ -155,10 +160,10 @@ mod tests {
 
     #[test]
     fn case_is_ignored_on_request() {
-        assert!(glob_match(b"MAX*", b"maxmemory", true));
-        assert!(glob_match(b"[A-C]x", b"bX", true));
-        assert!(!glob_match(b"[A-C]x", b"dX", true));
-        assert!(!glob_match(b"MAX*", b"maxmemory", false));
+        assert!(glob_match_any_case(b"MAX*", b"maxmemory"));
+        assert!(glob_match_any_case(b"[A-C]x", b"bX"));
+        assert!(!glob_match_any_case(b"[A-C]x", b"dX"));
+        assert!(!glob_match(b"MAX*", b"maxmemory"));
     }
 
     /// The definition of a match, with all its exponential choices.
@@ -183,7 +188,7 @@ mod tests {
                 let pattern: Vec<u8> = (0..len).map(byte_at).collect();
                 for text in &texts {
                     let expected = twin(&pattern, text);
-                    assert_eq!(glob_match(&pattern, text, false), expected, "{}", pattern.escape_ascii());
+                    assert_eq!(glob_match(&pattern, text), expected, "{}", pattern.escape_ascii());
                 }
             }
         }
@@ -194,17 +199,16 @@ mod tests {
         let pattern = [b"a*".repeat(STARS_MAX), b"b".to_vec()].concat();
         let text = vec![b'a'; 10_000];
         let start = Instant::now();
-        assert!(!glob_match(&pattern, &text, false));
+        assert!(!glob_match(&pattern, &text));
         assert!(start.elapsed() < Duration::from_secs(5), "work in proportion to pattern × text");
     }
     #[test]
     fn what_stands_behind_too_many_stars_matches_nothing() {
         let text = vec![b'a'; 50_000];
-        let matches = |pairs: usize, end: &str| {
-            glob_match(&[&b"*?".repeat(pairs), end.as_bytes()].concat(), &text, false)
-        };
+        let matches =
+            |pairs: usize, end: &str| glob_match(&[&b"*?".repeat(pairs), end.as_bytes()].concat(), &text);
         assert!(matches(STARS_MAX, "") && matches(STARS_MAX, "*") && matches(STARS_MAX, "***"));
         assert!(!matches(STARS_MAX + 1, "") && !matches(STARS_MAX, "*a") && !matches(25_000, ""));
-        assert!(glob_match(&[&[b'*'; 5_000][..], b"a"].concat(), &text, false), "a row of stars is one");
+        assert!(glob_match(&[&[b'*'; 5_000][..], b"a"].concat(), &text), "a row of stars is one");
     }
 }

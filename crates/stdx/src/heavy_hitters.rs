@@ -4,13 +4,14 @@
 //!  counters: [key, count, error] × capacity       index: key ──► counter
 //!  heap of counters, the smallest count on top
 //! ```
-//! An item that has a counter adds its weight to it. A new item takes the counter with the smallest count,
-//! adds to that count, and remembers it as its error: the count of an item is never below what it truly
-//! has, and what is certain of it (count less error) never above. With a total weight of `W`, no error is
-//! above `W / capacity`, and every item that has more than that has a counter.
+//! An item that has a counter adds its weight to it. A new item takes the counter with the smallest
+//! count, adds to that count, and remembers it as its error: the count of an item is never below
+//! what it truly has, and what is certain of it (count less error) never above. With a total weight
+//! of `W`, no error is above `W / capacity`, and every item that has more than that has a counter.
 //!
-//! add O(log capacity); memory: capacity keys and some 80 bytes each. Source: Metwally, Agrawal, El Abbadi,
-//! "Efficient Computation of Frequent and Top-k Elements in Data Streams" (2005), with weights.
+//! add O(log capacity); memory: capacity keys and some 80 bytes each. Source: Metwally,
+//! Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
+//! Streams" (2005), with weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -112,7 +113,8 @@ impl HeavyHitters {
         self.counters[self.heap[b]].heap_at = b;
     }
 
-    /// Forgets the items for which `keep` is false: they have no weight any more. O(counters log counters).
+    /// Forgets the items for which `keep` is false: they have no weight any more.
+    /// O(counters log counters).
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         self.counters.retain(|counter| keep(&counter.key));
         self.heap = (0..self.counters.len()).collect();
@@ -134,8 +136,8 @@ impl HeavyHitters {
         })
     }
 
-    /// The `count` items that have most over several streams, by what is certain, the first first. An item
-    /// adds up what it has in each. O(counters log counters).
+    /// The `count` items that have most over several streams, by what is certain, the first first.
+    /// An item adds up what it has in each. O(counters log counters).
     pub fn top<'h>(streams: impl Iterator<Item = &'h HeavyHitters>, count: usize) -> Vec<Hitter> {
         let mut sums: HashMap<Arc<[u8]>, Hitter> = HashMap::new();
         for hitter in streams.flat_map(HeavyHitters::iter) {

@@ -3,9 +3,9 @@
 //! INCRBYFLOAT and HINCRBYFLOAT are defined by C's `long double` as x86-64 has it: a 64-bit
 //! significand, results rounded to it, and printed with 17 decimals less the trailing zeros. So
 //! 0.1 + 0.2 is 0.3 and not 0.30000000000000004. Parsing and adding are `rustc_apfloat`'s; printing
-//! is here, because C prints the exact value: the digits of `significand × 2^exponent`, rounded half
-//! to even behind the seventeenth decimal. Time and memory are O(1) but for very large numbers,
-//! whose up to 4,933 digits take some microseconds.
+//! is here, because C prints the exact value: the digits of `significand × 2^exponent`, rounded
+//! half to even behind the seventeenth decimal. Time and memory are O(1) but for very large
+//! numbers, whose up to 4,933 digits take some microseconds.
 
 use std::fmt;
 

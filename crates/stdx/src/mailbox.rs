@@ -1,7 +1,8 @@
-//! A bounded queue from many threads to one, whose consumer may sleep elsewhere (in its event loop).
+//! A bounded queue from many threads to one, whose consumer may sleep
+//! elsewhere (in its event loop).
 //!
-//! Sending to a running consumer costs a push and a fence. Sending to a sleeping one costs one call of
-//! its waker (one eventfd write, say), by the first sender only.
+//! Sending to a running consumer costs a push and a fence. Sending to a sleeping one costs one call
+//! of its waker (one eventfd write, say), by the first sender only.
 //!
 //! ```text
 //!   consumer                               sender
@@ -10,16 +11,16 @@
 //!   queue empty? ─no─▶ stay awake          asleep? ─yes─▶ swap to false; who got `true` wakes
 //!   sleep … wake … asleep = false
 //! ```
-//! This is Dekker's pattern: each side writes, fences, then reads what the other wrote. In the single
-//! order of SeqCst fences one of the two fences comes first, and the other side's read then sees the
-//! write before it: either the consumer sees the message and stays awake, or the sender sees the
-//! sleeper and wakes it. Both may happen (then the wake is spurious), neither cannot.
+//! This is Dekker's pattern: each side writes, fences, then reads what the other wrote. In the
+//! single order of SeqCst fences one of the two fences comes first, and the other side's read then
+//! sees the write before it: either the consumer sees the message and stays awake, or the sender
+//! sees the sleeper and wakes it. Both may happen (then the wake is spurious), neither cannot.
 //! Invariant: `asleep` is set by the consumer only, once a sleep, and each setting is taken back by
 //! exactly one swap: so a sleep costs at most one call of the waker.
 //!
-//! The fences alone carry the proof: nothing is asked of the queue but that a message is there once its
-//! push returned and is handed out once. tests/loom_mailbox.rs proves the protocol under loom over a
-//! small queue of its own, whose emptiness is told by relaxed counters. It does not prove
+//! The fences alone carry the proof: nothing is asked of the queue but that a message is there once
+//! its push returned and is handed out once. tests/loom_mailbox.rs proves the protocol under loom
+//! over a small queue of its own, whose emptiness is told by relaxed counters. It does not prove
 //! crossbeam's `ArrayQueue`, which is not written for loom.
 //! Capacity: fixed at the start. A full mailbox refuses, and the sender decides what that means.
 
@@ -42,8 +43,8 @@ pub struct Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// An empty mailbox for `capacity` messages (at least 1), all their memory allocated now. `waker`
-    /// must make the consumer's next or current sleep end; it runs on sending threads.
+    /// An empty mailbox for `capacity` messages (at least 1), all their memory allocated now.
+    /// `waker` must make the consumer's next or current sleep end; it runs on sending threads.
     pub fn new(capacity: usize, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             queue: ArrayQueue::new(capacity),
@@ -52,15 +53,16 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Any thread: queues the message, and wakes the consumer if it sleeps. O(1), never waits. Gives
-    /// the message back when the mailbox is full; then the consumer is already awake or being woken.
+    /// Any thread: queues the message, and wakes the consumer if it sleeps. O(1), never
+    /// waits. Gives the message back when the mailbox is full; then the consumer is
+    /// already awake or being woken.
     pub fn send(&self, message: T) -> Result<(), T> {
         self.queue.push(message)?;
         // SeqCst fence between our push and our look: pairs with the fence in `prepare_sleep`.
         fence(SeqCst);
         // The plain look first: a running consumer's line stays shared among the senders.
-        // Swap, AcqRel: of several senders one gets `true`; pairs with itself and with the consumer's
-        // swap, so that whoever takes the announcement back has seen it made.
+        // Swap, AcqRel: of several senders one gets `true`; pairs with itself and with the
+        // consumer's swap, so that whoever takes the announcement back has seen it made.
         if self.asleep.load(Relaxed) && self.asleep.swap(false, AcqRel) {
             (self.waker)();
         }
@@ -76,8 +78,8 @@ impl<T> Mailbox<T> {
     /// whoever sends from now on calls the waker. False: there are messages, it is not asleep.
     #[must_use = "sleeping on `false` may be sleeping for ever"]
     pub fn prepare_sleep(&self) -> bool {
-        // Swap, AcqRel: puts this announcement after what any sender did to the last one; pairs with the
-        // swap in `send`.
+        // Swap, AcqRel: puts this announcement after what any sender did to the last one; pairs
+        // with the swap in `send`.
         self.asleep.swap(true, AcqRel);
         // SeqCst fence between our announcement and our look: pairs with the fence in `send`.
         fence(SeqCst);
@@ -90,9 +92,9 @@ impl<T> Mailbox<T> {
 
     /// Consumer: says that it no longer sleeps, whatever ended the sleep; senders stop waking it.
     pub fn awake(&self) {
-        // Swap, AcqRel: puts the end of this sleep after what any sender did to it; pairs with the swap
-        // in `send`. A sender that took the announcement just before has called the waker or is about
-        // to, and that is harmless: its signal ends the next sleep early.
+        // Swap, AcqRel: puts the end of this sleep after what any sender did to it; pairs with the
+        // swap in `send`. A sender that took the announcement just before has called the waker or
+        // is about to, and that is harmless: its signal ends the next sleep early.
         self.asleep.swap(false, AcqRel);
     }
 
@@ -112,8 +114,8 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// The queue that the model uses: one mutex for the messages, and emptiness from relaxed counters, so
-/// that the mutex lends the sleep protocol no ordering that the real queue might not have.
+/// The queue that the model uses: one mutex for the messages, and emptiness from relaxed counters,
+/// so that the mutex lends the sleep protocol no ordering that the real queue might not have.
 #[cfg(loom)]
 mod modelled {
     use crate::sync::AtomicUsize;

@@ -134,8 +134,8 @@ pub fn format_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> &str {
     std::str::from_utf8(&out[..len]).expect("only ASCII was written")
 }
 
-/// The text of `value` in its shortest digits, whole numbers with an exponent where that is shorter (`1e+17`):
-/// Redis' words for the scores of DEBUG DIGEST. Allocates.
+/// The text of `value` in its shortest digits, whole numbers with an exponent where that is shorter
+/// (`1e+17`): Redis' words for the scores of DEBUG DIGEST. Allocates.
 pub fn format_f64_shortest(value: f64) -> String {
     let mut out = [0; F64_TEXT_LEN_MAX];
     if !value.is_finite() || value == 0.0 {

@@ -1,11 +1,11 @@
 //! Sorting only as far as a range of the result is asked for.
 //!
-//! The quicksort of Bentley and McIlroy ("Engineering a Sort Function", 1993): three parts by a pivot,
-//! which is the median of three or of nine; parts that lie outside of the range are left as they are.
-//! Not stable, but fully specified: where the result depends on how equal elements change places (SORT
-//! with LIMIT, GEOSEARCH with COUNT), it is that of other servers with the same algorithm. Expected
-//! O(n + k log k). Its worst case is quadratic; past a depth that chance does not reach, the rest is
-//! sorted by the standard library.
+//! The quicksort of Bentley and McIlroy ("Engineering a Sort Function", 1993): three parts by a
+//! pivot, which is the median of three or of nine; parts that lie outside of the range are left as
+//! they are. Not stable, but fully specified: where the result depends on how equal elements change
+//! places (SORT with LIMIT, GEOSEARCH with COUNT), it is that of other servers with the same
+//! algorithm. Expected O(n + k log k). Its worst case is quadratic; past a depth that chance does
+//! not reach, the rest is sorted by the standard library.
 
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
@@ -16,8 +16,9 @@ const INSERTION_LEN: usize = 7;
 /// Parts of more elements take the median of nine.
 const MEDIAN_OF_NINE_LEN: usize = 40;
 
-/// Sorts `items` so far that those with an index in `range` are what a full sort would put there, up to
-/// the order of equal elements. `compare` is a total order. Indexes beyond the end are allowed.
+/// Sorts `items` so far that those with an index in `range` are what a full sort would
+/// put there, up to the order of equal elements. `compare` is a total order. Indexes
+/// beyond the end are allowed.
 pub fn partial_sort<T>(
     items: &mut [T],
     range: RangeInclusive<usize>,
@@ -69,7 +70,8 @@ fn insertion_sort<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Orderin
     }
 }
 
-/// Brings what is less than a pivot to the front and what is greater to the back; gives how many those are.
+/// Brings what is less than a pivot to the front and what is greater to the back;
+/// gives how many those are.
 fn partition<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> (usize, usize) {
     let len = part.len();
     let pivot = pivot_of(part, compare);

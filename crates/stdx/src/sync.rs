@@ -9,9 +9,9 @@ pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence
 
 use std::sync::OnceLock;
 
-/// How often a waiter may look at a busy word before it parks: about the length of one short critical
-/// section (100 looks with growing pauses take 1 to 2 µs), and 0 where there is one core, because
-/// then the owner cannot run while we look.
+/// How often a waiter may look at a busy word before it parks: about the length of one short
+/// critical section (100 looks with growing pauses take 1 to 2 µs), and 0 where there is one core,
+/// because then the owner cannot run while we look.
 #[inline]
 pub fn spins_max() -> u32 {
     static SPINS: OnceLock<u32> = OnceLock::new();

@@ -1,10 +1,10 @@
 //! The differential runner: two servers, the same random commands, the same answers.
 //!
-//! A sequence of a few hundred commands is made from the table of [`rules`] and sent to both servers
-//! from empty; every reply is compared ([`compare`]), and at the end the whole content. Half of the
-//! sequences speak RESP2, half RESP3, and some run under other encoding thresholds. A difference is
-//! shrunk ([`shrink`]) and told as a `.resp` script whose replies are those of server A. Everything
-//! follows from one seed.
+//! A sequence of a few hundred commands is made from the table of [`rules`] and sent to both
+//! servers from empty; every reply is compared ([`compare`]), and at the end the whole content.
+//! Half of the sequences speak RESP2, half RESP3, and some run under other encoding thresholds. A
+//! difference is shrunk ([`shrink`]) and told as a `.resp` script whose replies are those of server
+//! A. Everything follows from one seed.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
@@ -212,8 +212,8 @@ fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
         match compare::name(&args).as_str() {
             "MULTI" => in_transaction = true,
             "EXEC" | "DISCARD" | "RESET" => in_transaction = false,
-            // A known difference: a message to oneself whose subscription ends in the same transaction is
-            // sent by Redis, and not by Saker.
+            // A known difference: a message to oneself whose subscription ends in the same
+            // transaction is sent by Redis, and not by Saker.
             "UNSUBSCRIBE" | "PUNSUBSCRIBE" | "SUNSUBSCRIBE" if in_transaction => continue,
             _ => {}
         }

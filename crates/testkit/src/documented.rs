@@ -1,10 +1,12 @@
 //! Random requests of every command that a server documents: COMMAND DOCS is the grammar.
 //!
-//! A request is one random walk over the documented arguments, so it is close to valid whatever the command; the
-//! values are small and alike, so that requests meet each other's keys, or at the ends of what a number can be.
-//! One of five is then damaged: an argument left out, doubled, swapped or replaced, words of options where values
-//! are expected (`GROUP STREAMS c`), which is where two readers of the same arguments may disagree. Everything
-//! follows from a seed. The rules of [`crate::differential`] make fewer and more telling requests, by hand.
+//! A request is one random walk over the documented arguments, so it is close to valid whatever the
+//! command; the values are small and alike, so that requests meet each other's keys, or at the ends
+//! of what a number can be.
+//! One of five is then damaged: an argument left out, doubled, swapped or replaced, words of
+//! options where values are expected (`GROUP STREAMS c`), which is where two readers of the same
+//! arguments may disagree. Everything follows from a seed. The rules of [`crate::differential`]
+//! make fewer and more telling requests, by hand.
 
 use resp::Value;
 

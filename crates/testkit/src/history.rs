@@ -1,12 +1,12 @@
 //! Records what several connections ask of a server at the same time, for `linearizability::check`.
 //!
-//! Each client is a thread with a connection of its own. It sends random commands on a few shared keys,
-//! some in small pipelines, and notes when each was sent and when its reply was there. The commands
-//! follow from the seed; how they interleave is up to the machine, so a failure may need several runs
-//! to show again: the counterexample holds all that matters.
+//! Each client is a thread with a connection of its own. It sends random commands on a few shared
+//! keys, some in small pipelines, and notes when each was sent and when its reply was there. The
+//! commands follow from the seed; how they interleave is up to the machine, so a failure may need
+//! several runs to show again: the counterexample holds all that matters.
 //!
-//! Every written value is new, so a reply tells which write it saw. Numbers are spread over types so
-//! that commands often meet a key of another type: errors are replies to be explained too.
+//! Every written value is new, so a reply tells which write it saw. Numbers are spread over types
+//! so that commands often meet a key of another type: errors are replies to be explained too.
 
 pub mod sessions;
 
@@ -23,7 +23,8 @@ const PIPELINE_MAX: usize = 4;
 pub struct Recording {
     /// The server. Its database 0 must be empty, or at least without the keys `key:…`.
     pub address: Address,
-    /// Connections at a time. More make the check dearer: the search is exponential in them at worst.
+    /// Connections at a time. More make the check dearer: the search is
+    /// exponential in them at worst.
     pub clients: usize,
     /// Commands of each client.
     pub commands_each: usize,
@@ -42,13 +43,15 @@ pub struct Recording {
 pub enum Mix {
     /// Commands of one key: checked key by key, so histories may be long.
     SingleKey,
-    /// Also MSET, MGET, DEL, RENAME and their like on several keys, and now and then FLUSHDB or KEYS:
-    /// checked as one object.
+    /// Also MSET, MGET, DEL, RENAME and their like on several keys, and now and then FLUSHDB or
+    /// KEYS: checked as one object.
     MultiKey,
-    /// Transactions, watched keys and optimistic increments, clients that wait for elements with timeouts of
-    /// a few milliseconds. As strict as Redis about who is served (see `crate::sequential`).
+    /// Transactions, watched keys and optimistic increments, clients that wait for
+    /// elements with timeouts of a few milliseconds. As strict as Redis about who is
+    /// served (see `crate::sequential`).
     Sessions,
-    /// Clients that wait to move elements from list to list, transactions that do. Who is served is left open.
+    /// Clients that wait to move elements from list to list, transactions that do. Who
+    /// is served is left open.
     Moves,
 }
 
@@ -105,8 +108,8 @@ struct Choices<'r> {
     values_made: usize,
 }
 
-/// Commands of one key: the name, then what follows the key. `v` is a new value, `n` a small number,
-/// `m` one of a few members.
+/// Commands of one key: the name, then what follows the key. `v` is a new value, `n` a small
+/// number, `m` one of a few members.
 const SINGLE: &[&[&str]] = &[
     &["GET"],
     &["GET"],

@@ -1,22 +1,25 @@
 //! Is a concurrent history explainable by some order of its commands, one at a time?
 //!
 //! A history is linearizable when every operation can be given an instant between its call and its
-//! reply so that, run in the order of those instants on one thread, each would get the reply it got.
-//! Operations of one client keep their order (that is what a pipeline promises), so histories may
-//! overlap calls of one connection.
+//! reply so that, run in the order of those instants on one thread, each would get the reply it
+//! got. Operations of one client keep their order (that is what a pipeline promises), so histories
+//! may overlap calls of one connection.
 //!
 //! Method: Wing and Gong's search as Lowe refined it. Calls and returns stand in one doubly linked
-//! list in time order. The search takes the first call that may come next, checks its reply against the
-//! model, takes its two events out of the list and goes on; at a return whose call was not taken it goes
-//! back and tries another. Configurations already tried (which operations are done, what the model
-//! holds) are remembered, since two orders that lead to the same one lead on alike. Exponential in the
-//! number of operations in flight at a time, linear in the length of the history.
+//! list in time order. The search takes the first call that may come next, checks its reply against
+//! the model, takes its two events out of the list and goes on; at a return whose call was not
+//! taken it goes back and tries another. Configurations already tried (which operations are done,
+//! what the model holds) are remembered, since two orders that lead to the same one lead on alike.
+//! Exponential in the number of operations in flight at a time, linear in the length of the
+//! history.
 //!
-//! Linearizability is local: a history is linearizable iff it is for each object alone. Keys that are
-//! named together by one operation (MSET, RENAME) are one object here; the rest is checked apart.
+//! Linearizability is local: a history is linearizable iff it is for each object alone.
+//! Keys that are named together by one operation (MSET, RENAME) are one object here; the
+//! rest is checked apart.
 //!
-//! A counterexample is cut at the first reply that cannot be explained: linearizability is closed under
-//! prefixes, so bisection finds it. Operations still in flight at the cut may count as done or not.
+//! A counterexample is cut at the first reply that cannot be explained: linearizability
+//! is closed under prefixes, so bisection finds it. Operations still in flight at the cut
+//! may count as done or not.
 //! Sources: Wing, Gong, "Testing and Verifying Concurrent Objects" (1993); Lowe, "Testing for
 //! Linearizability" (2017).
 
@@ -48,10 +51,11 @@ pub type History = Vec<Operation>;
 pub struct Counterexample {
     /// The keys involved.
     pub keys: Vec<Vec<u8>>,
-    /// The first operation, by the time of its reply, whose reply cannot be explained. Of several at that
-    /// very time, the last of the history.
+    /// The first operation, by the time of its reply, whose reply cannot be explained. Of several
+    /// at that very time, the last of the history.
     pub culprit: Operation,
-    /// What the keys may have held when it ran, and what it would have been answered; a few of them.
+    /// What the keys may have held when it ran, and what it would have been
+    /// answered; a few of them.
     pub possible: Vec<(Database, Value)>,
     /// The last operations on those keys up to the culprit's reply, in the order of their calls.
     pub recent: Vec<Operation>,
@@ -76,14 +80,15 @@ pub fn check(history: &[Operation]) -> Result<(), Box<Counterexample>> {
     Ok(())
 }
 
-/// The operations of each object, in the order of the history: keys named together are one object, and
-/// where one operation concerns all keys there is one object only.
+/// The operations of each object, in the order of the history: keys named together are one object,
+/// and where one operation concerns all keys there is one object only.
 fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
     let Some(keys) = history.iter().map(|operation| keys_of(&operation.args)).collect::<Option<Vec<_>>>()
     else {
         return vec![history.iter().collect()];
     };
-    // Each key points towards the representative of its object (union-find without ranks: few keys).
+    // Each key points towards the representative of its object (union-find
+    // without ranks: few keys).
     let mut parent: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
     fn find<'a>(parent: &BTreeMap<&'a [u8], &'a [u8]>, mut key: &'a [u8]) -> &'a [u8] {
         while let Some(&next) = parent.get(key).filter(|&&next| next != key) {
@@ -153,7 +158,8 @@ struct Search<'a> {
     required_left: usize,
     /// The operation of the same client that must come first.
     previous: Vec<Option<usize>>,
-    /// Calls at `2 * operation + 1`, returns at `2 * operation + 2`, in a list headed by `events[0]`.
+    /// Calls at `2 * operation + 1`, returns at `2 * operation + 2`, in a list
+    /// headed by `events[0]`.
     events: Vec<Event>,
     done: Vec<u64>,
     state: Database,
@@ -185,8 +191,8 @@ impl<'a> Search<'a> {
         self.run(|_, _| ())
     }
 
-    /// The contents with which all that had to precede `culprit` is explained and it is not, and the
-    /// reply it would have got with each.
+    /// The contents with which all that had to precede `culprit` is explained and it is not, and
+    /// the reply it would have got with each.
     fn possible_before(mut self, culprit: &Operation) -> Vec<(Database, Value)> {
         let culprit_index = self
             .operations
@@ -228,7 +234,8 @@ impl<'a> Search<'a> {
                 }
                 at = self.events[at].after;
             } else {
-                // A return whose call is still there, or nothing left to try: an earlier choice was wrong.
+                // A return whose call is still there, or nothing left to try: an
+                // earlier choice was wrong.
                 let Some((operation, state)) = taken.pop() else {
                     return false;
                 };
@@ -453,7 +460,8 @@ mod tests {
         good(&format!("{waiting}1 0..9 END BLPOP l -> [l x]\n2 2..9 END BLPOP l -> -"));
         let wrong = "2 2..8 END BLPOP l -> [l x]\n3 6..7 RPUSH l y -> :1\n1 0..9 END BLPOP l -> [l y]";
         bad(&format!("{waiting}{wrong}"), "END BLPOP l -> [");
-        // That the first gave up before the push explains it; that somebody else was faster does not.
+        // That the first gave up before the push explains it; that somebody
+        // else was faster does not.
         good(&format!("{waiting}1 0..8 END BLPOP l -> -\n2 2..9 END BLPOP l -> [l x]"));
         bad(&format!("{waiting}3 6..7 LPOP l -> x\n1 0..9 END BLPOP l -> -"), "LPOP l");
     }
@@ -483,8 +491,8 @@ mod tests {
         assert_eq!(sizes, [1, 5]);
     }
 
-    /// Long histories with several operations in flight at every moment: the memory of what was tried
-    /// keeps the search from going through all orders.
+    /// Long histories with several operations in flight at every moment: the memory of what was
+    /// tried keeps the search from going through all orders.
     #[test]
     fn a_long_history_is_checked_quickly() {
         let mut history = Vec::new();

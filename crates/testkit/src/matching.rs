@@ -11,37 +11,51 @@ use stdx::glob::glob_match;
 
 use crate::notation::{Expected, one_line};
 
-/// Whether `actual`, received in `protocol`, is what `expected` says. With `unordered` the arrays at
-/// every level match in any order.
-pub fn matches(expected: &Expected, actual: &Value, protocol: Protocol, unordered: bool) -> bool {
-    let one = |expected: &Expected, actual: &Value| matches(expected, actual, protocol, unordered);
+/// Whether the order of parts counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Each part at its place.
+    Kept,
+    /// The same parts at any places.
+    Any,
+}
+
+/// Whether `actual`, received in `protocol`, is what `expected` says. `arrays` holds for the
+/// arrays at every level.
+pub fn matches(expected: &Expected, actual: &Value, protocol: Protocol, arrays: Order) -> bool {
+    let one = |expected: &Expected, actual: &Value| matches(expected, actual, protocol, arrays);
     let resp3 = protocol == Protocol::Resp3;
     match (expected, actual) {
-        (Expected::Glob(pattern), _) => glob_match(pattern, one_line(actual).as_bytes(), false),
-        (Expected::Scalar(expected), _) => scalar_matches(expected, actual, resp3),
-        (Expected::Array(expected), Value::Array(actual)) => list_matches(expected, actual, unordered, one),
-        (Expected::Set(expected), Value::Set(actual)) if resp3 => list_matches(expected, actual, true, one),
+        (Expected::Glob(pattern), _) => glob_match(pattern, one_line(actual).as_bytes()),
+        (Expected::Scalar(expected), _) => scalar_matches(expected, actual, protocol),
+        (Expected::Array(expected), Value::Array(actual)) => list_matches(expected, actual, arrays, one),
+        (Expected::Set(expected), Value::Set(actual)) if resp3 => {
+            list_matches(expected, actual, Order::Any, one)
+        }
         (Expected::Set(expected), Value::Array(actual)) if !resp3 => {
-            list_matches(expected, actual, true, one)
+            list_matches(expected, actual, Order::Any, one)
         }
         (Expected::Push(expected), Value::Push(actual)) if resp3 => {
-            list_matches(expected, actual, unordered, one)
+            list_matches(expected, actual, arrays, one)
         }
         (Expected::Push(expected), Value::Array(actual)) if !resp3 => {
-            list_matches(expected, actual, unordered, one)
+            list_matches(expected, actual, arrays, one)
         }
         (Expected::Map(expected), Value::Map(actual)) if resp3 => {
-            list_matches(expected, actual, true, |e, a| one(&e.0, &a.0) && one(&e.1, &a.1))
+            list_matches(expected, actual, Order::Any, |e, a| one(&e.0, &a.0) && one(&e.1, &a.1))
         }
         (Expected::Map(expected), Value::Array(actual)) if !resp3 => {
             let pairs: Vec<_> = actual.chunks(2).collect();
-            list_matches(expected, &pairs, true, |e, a| a.len() == 2 && one(&e.0, &a[0]) && one(&e.1, &a[1]))
+            list_matches(expected, &pairs, Order::Any, |e, a| {
+                a.len() == 2 && one(&e.0, &a[0]) && one(&e.1, &a[1])
+            })
         }
         _ => false,
     }
 }
 
-fn scalar_matches(expected: &Value, actual: &Value, resp3: bool) -> bool {
+fn scalar_matches(expected: &Value, actual: &Value, protocol: Protocol) -> bool {
+    let resp3 = protocol == Protocol::Resp3;
     match (expected, actual) {
         (Value::NullArray, _) => *actual == if resp3 { Value::Null } else { Value::NullArray },
         (Value::Boolean(expected), Value::Integer(actual)) if !resp3 => i64::from(*expected) == *actual,
@@ -57,11 +71,11 @@ fn scalar_matches(expected: &Value, actual: &Value, resp3: bool) -> bool {
 }
 
 /// Whether each of `expected` has one of `actual` of its own: at the same place, or at any.
-fn list_matches<E, A>(expected: &[E], actual: &[A], unordered: bool, one: impl Fn(&E, &A) -> bool) -> bool {
+fn list_matches<E, A>(expected: &[E], actual: &[A], order: Order, one: impl Fn(&E, &A) -> bool) -> bool {
     if expected.len() != actual.len() {
         return false;
     }
-    if !unordered {
+    if order == Order::Kept {
         return expected.iter().zip(actual).all(|(expected, actual)| one(expected, actual));
     }
     let mut left: Vec<&A> = actual.iter().collect();
@@ -71,8 +85,8 @@ fn list_matches<E, A>(expected: &[E], actual: &[A], unordered: bool, one: impl F
     })
 }
 
-/// Whether the parts of `actual` are of the kinds that `expected` shows, whatever their values; maps have at
-/// least the names shown, and arrays may be longer or shorter.
+/// Whether the parts of `actual` are of the kinds that `expected` shows, whatever their values;
+/// maps have at least the names shown, and arrays may be longer or shorter.
 pub fn same_kinds(expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
     as_sent(expected, protocol).is_some_and(|expected| alike(&expected, actual))
 }
@@ -100,7 +114,7 @@ pub fn as_sent(expected: &Expected, protocol: Protocol) -> Option<Value> {
     let resp3 = protocol == Protocol::Resp3;
     Some(match expected {
         Expected::Glob(_) => return None,
-        Expected::Scalar(value) => scalar_as_sent(value, resp3),
+        Expected::Scalar(value) => scalar_as_sent(value, protocol),
         Expected::Set(parts) if resp3 => Value::Set(all(parts)?),
         Expected::Push(parts) if resp3 => Value::Push(all(parts)?),
         Expected::Array(parts) | Expected::Set(parts) | Expected::Push(parts) => Value::Array(all(parts)?),
@@ -116,7 +130,8 @@ pub fn as_sent(expected: &Expected, protocol: Protocol) -> Option<Value> {
     })
 }
 
-fn scalar_as_sent(value: &Value, resp3: bool) -> Value {
+fn scalar_as_sent(value: &Value, protocol: Protocol) -> Value {
+    let resp3 = protocol == Protocol::Resp3;
     match value {
         Value::NullArray if resp3 => Value::Null,
         Value::Boolean(value) if !resp3 => Value::Integer(i64::from(*value)),
@@ -148,11 +163,11 @@ pub fn exactly(value: &Value) -> Expected {
 
 /// The one statement that is true of a reply in both protocols, if there is one: its RESP3 form,
 /// with RESP2's word for nulls.
-pub fn merge(resp2: &Value, resp3: &Value, unordered: bool) -> Option<Value> {
+pub fn merge(resp2: &Value, resp3: &Value, arrays: Order) -> Option<Value> {
     let merged = with_nulls_of(resp2, resp3);
     let expected = exactly(&merged);
-    let holds = matches(&expected, resp2, Protocol::Resp2, unordered)
-        && matches(&expected, resp3, Protocol::Resp3, unordered);
+    let holds = matches(&expected, resp2, Protocol::Resp2, arrays)
+        && matches(&expected, resp3, Protocol::Resp3, arrays);
     holds.then_some(merged)
 }
 
@@ -184,7 +199,7 @@ mod tests {
 
     fn check(lines: &[&str], actual: Value, protocol: Protocol, holds: bool) {
         let (expected, _) = parse(lines).unwrap();
-        assert_eq!(matches(&expected, &actual, protocol, false), holds, "{lines:?} {actual:?}");
+        assert_eq!(matches(&expected, &actual, protocol, Order::Kept), holds, "{lines:?} {actual:?}");
     }
 
     #[test]
@@ -220,7 +235,7 @@ mod tests {
     fn each_expected_element_takes_one_of_its_own() {
         let (expected, _) = parse(&["~2", ":1", ":1"]).unwrap();
         let actual = Value::Set(vec![Value::Integer(1), Value::Integer(2)]);
-        assert!(!matches(&expected, &actual, Protocol::Resp3, false));
+        assert!(!matches(&expected, &actual, Protocol::Resp3, Order::Kept));
     }
 
     #[test]
@@ -228,7 +243,7 @@ mod tests {
         let resp2 = Value::Array(vec![bulk("f"), Value::NullArray]);
         let resp3 = Value::Map(vec![(bulk("f"), Value::Null)]);
         let merged = Value::Map(vec![(bulk("f"), Value::NullArray)]);
-        assert_eq!(merge(&resp2, &resp3, false), Some(merged));
-        assert_eq!(merge(&Value::Integer(1), &bulk("1"), false), None);
+        assert_eq!(merge(&resp2, &resp3, Order::Kept), Some(merged));
+        assert_eq!(merge(&Value::Integer(1), &bulk("1"), Order::Kept), None);
     }
 }

@@ -268,7 +268,10 @@ mod tests {
         let borrowed: Vec<_> = lines.iter().map(String::as_str).collect();
         let (parsed, used) = parse(&borrowed).unwrap();
         assert_eq!(used, lines.len());
-        assert!(crate::matching::matches(&parsed, &value, resp::Protocol::Resp3, false), "{parsed:?}");
+        assert!(
+            crate::matching::matches(&parsed, &value, resp::Protocol::Resp3, crate::matching::Order::Kept),
+            "{parsed:?}"
+        );
     }
 
     #[test]

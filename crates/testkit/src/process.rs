@@ -1,7 +1,7 @@
 //! Servers as processes of their own: the one under test, and a real one to compare with.
 //!
-//! Each gets a free loopback port, no persistence and a scratch folder, and is ended when its handle
-//! is dropped. Readiness is a PING that is answered, tried in a bounded loop.
+//! Each gets a free loopback port, no persistence and a scratch folder, and is ended when its
+//! handle is dropped. Readiness is a PING that is answered, tried in a bounded loop.
 
 use std::env;
 use std::ffi::OsString;
@@ -105,8 +105,9 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// CPU time that its threads have used, in user and kernel mode, by the scheduler's count in nanoseconds:
-    /// `/proc/PID/stat` counts in hundredths of a second, much of what a short measurement takes. O(threads).
+    /// CPU time that its threads have used, in user and kernel mode, by the scheduler's count in
+    /// nanoseconds: `/proc/PID/stat` counts in hundredths of a second, much of what a short
+    /// measurement takes. O(threads).
     ///
     /// # Errors
     /// When it is gone.
@@ -151,7 +152,8 @@ impl ServerProcess {
         }
     }
 
-    /// Waits until it ends by itself, at most `within`; its exit code, `None` when a signal ended it.
+    /// Waits until it ends by itself, at most `within`; its exit code, `None`
+    /// when a signal ended it.
     pub fn wait(&mut self, within: Duration) -> io::Result<Option<i32>> {
         let deadline = Instant::now() + within;
         loop {
@@ -184,8 +186,9 @@ pub fn schedstat_seconds(path: &Path) -> io::Result<f64> {
     on_cpu_ns.map(|ns| ns / 1e9).ok_or_else(|| io::Error::other(format!("schedstat reads {text:?}")))
 }
 
-/// Where [`free_port`] looks: below the ports that Linux gives to clients and to those that ask for any, since one
-/// of those could be taken by somebody else before it is used, and above those of Redis' own suite in CI.
+/// Where [`free_port`] looks: below the ports that Linux gives to clients and to those that ask for
+/// any, since one of those could be taken by somebody else before it is used, and above those of
+/// Redis' own suite in CI.
 const FREE_PORTS: Range<u16> = 31_400..32_768;
 
 /// A port that is free on the loopback, and stays so unless somebody asks for this very one.

@@ -1,19 +1,19 @@
 //! A queue under clients that come and go: nothing may be lost or served twice.
 //!
-//! Clients push elements to a few lists and take them off again, in small pipelines, by all ways there are to
-//! take one. Some hang up without reading their replies, some are killed or unblocked by others, and all of
-//! them come back with a new connection. Every element is pushed once, by one client, and says so:
-//! `<client>:<list>:<number>`.
+//! Clients push elements to a few lists and take them off again, in small pipelines, by all ways
+//! there are to take one. Some hang up without reading their replies, some are killed or unblocked
+//! by others, and all of them come back with a new connection. Every element is pushed once, by one
+//! client, and says so: `<client>:<list>:<number>`.
 //!
 //! What is known in the end is exact but for the requests whose replies were never read:
 //!
 //! 1. No element is found twice, in replies, in the lists that BLMOVE fills, or in what is left.
 //! 2. No element is found that was not pushed.
-//! 3. An element whose push was answered is found, except as many as the requests to pop with unread replies
-//!    could have taken. A request to move (BLMOVE) takes none away, read or not.
-//! 4. What one client gets of one pusher's elements in one list comes in the order it was pushed: elements are
-//!    pushed on the right and taken from the left. (Pushes without an answer are left out: a server may come to
-//!    them behind those of the pusher's next connection.)
+//! 3. An element whose push was answered is found, except as many as the requests to pop with
+//!    unread replies could have taken. A request to move (BLMOVE) takes none away, read or not.
+//! 4. What one client gets of one pusher's elements in one list comes in the order it was pushed:
+//!    elements are pushed on the right and taken from the left. (Pushes without an answer are left
+//!    out: a server may come to them behind those of the pusher's next connection.)
 //! 5. Nobody waits any more when all connections are closed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,8 @@ const PIPELINE_MAX: usize = 6;
 const ELEMENTS_MAX: usize = 4;
 /// How long a client waits for an element, in seconds.
 const TIMEOUT: &str = "0.01";
-/// Of a thousand pipelines so many end with the client hanging up, and so many kill or unblock another client.
+/// Of a thousand pipelines so many end with the client hanging up, and so many kill or
+/// unblock another client.
 const HANG_UP_PERMILLE: usize = 8;
 /// See [`HANG_UP_PERMILLE`].
 const KILL_PERMILLE: usize = 8;

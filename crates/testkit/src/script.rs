@@ -9,8 +9,8 @@
 //! :0
 //! ```
 //!
-//! A line `> …` is a command, quoted as redis-cli does; what follows is its reply in the notation of
-//! [`crate::notation`]. `b> …` sends on a second connection called `b`. A comment is a line that
+//! A line `> …` is a command, quoted as redis-cli does; what follows is its reply in the notation
+//! of [`crate::notation`]. `b> …` sends on a second connection called `b`. A comment is a line that
 //! starts with `# `, or what follows ` # ` on a command's line: the name of the case.
 //! A script runs on RESP2 and on RESP3, each time on an emptied server and new connections.
 //!
@@ -20,14 +20,17 @@
 //!
 //! Between a command and its reply:
 //! - `@unordered`: arrays in this reply match in any order;
-//! - `@resp2`, `@resp3`, `@small`, `@large`, alone or two on a line: the reply below them holds in
-//!   that protocol or encoding; several such blocks may follow each other, the first that fits counts;
-//! - `@varies`: the values differ from run to run: only the kinds of the reply's parts are compared;
-//! - `@none`: nothing is answered, or not yet; `@closed`: the server closes the connection without an answer.
+//! - `@resp2`, `@resp3`, `@small`, `@large`, alone or two on a line: the reply below them
+//!   holds in that protocol or encoding; several such blocks may follow each other, the
+//!   first that fits counts;
+//! - `@varies`: the values differ from run to run: only the kinds of the
+//!   reply's parts are compared;
+//! - `@none`: nothing is answered, or not yet; `@closed`: the server closes the
+//!   connection without an answer.
 //!
-//! `b<` instead of a command waits for what connection `b` is sent: a message, or a reply that was not
-//! there before (`@none`). Nothing says when a request with `@none` arrives: what follows must come out the
-//! same before and after it.
+//! `b<` instead of a command waits for what connection `b` is sent: a message, or a reply that was
+//! not there before (`@none`). Nothing says when a request with `@none` arrives: what follows must
+//! come out the same before and after it.
 //!
 //! Behind the commands stand the examples of docs/commands:
 //!
@@ -38,10 +41,11 @@
 //! :2
 //! ```
 //!
-//! Each begins with `@example` and its title, and runs on an emptied server and new connections, so that
-//! its reader sees all that it needs; one that begins with `@resp3` is of that protocol alone. `@reply` says what
-//! a reply means: the documentation lists it among the command's replies with its kind of value. Without words it
-//! marks a reply that needs none, such as `+OK`. [`Script::examples`] gives them.
+//! Each begins with `@example` and its title, and runs on an emptied server and new connections, so
+//! that its reader sees all that it needs; one that begins with `@resp3` is of that protocol alone.
+//! `@reply` says what a reply means: the documentation lists it among the command's replies with
+//! its kind of value. Without words it marks a reply that needs none, such as `+OK`.
+//! [`Script::examples`] gives them.
 //!
 //! The replies are recorded from a real Redis ([`record`]), so a script is what Redis does.
 
@@ -53,7 +57,7 @@ use std::path::{Path, PathBuf};
 use resp::{Protocol, Value};
 use stdx::quoted::split_quoted;
 
-use crate::matching::{matches, same_kinds};
+use crate::matching::{Order, matches, same_kinds};
 use crate::notation::{self, Expected};
 
 mod events;
@@ -175,7 +179,8 @@ struct Step {
     client: String,
     /// Empty to wait for what the connection is sent.
     args: Vec<Vec<u8>>,
-    unordered: bool,
+    /// That of the arrays in its reply.
+    order: Order,
     varies: bool,
     /// What its reply means, for the documentation.
     note: Option<String>,
@@ -198,7 +203,7 @@ impl Step {
         if self.varies {
             same_kinds(expected, actual, protocol)
         } else {
-            matches(expected, actual, protocol, self.unordered)
+            matches(expected, actual, protocol, self.order)
         }
     }
 }
@@ -304,7 +309,8 @@ impl Script {
         &self.steps[..self.examples.first().map_or(self.steps.len(), |example| example.first)]
     }
 
-    /// Takes a directive: the beginning of an example, or one that stands ahead of the first command.
+    /// Takes a directive: the beginning of an example, or one that stands
+    /// ahead of the first command.
     fn directive(&mut self, line: &str) -> Result<(), String> {
         if let Some(title) = line.strip_prefix("@example ") {
             if self.begins_example(self.steps.len()) {
@@ -346,7 +352,8 @@ fn is_blank(line: &str) -> bool {
     line.is_empty() || line == "#" || line.starts_with("# ")
 }
 
-/// The connection and the rest of a line that is a command, or an empty rest for one that waits (`b<`).
+/// The connection and the rest of a line that is a command, or an empty rest for
+/// one that waits (`b<`).
 fn split_command(line: &str) -> Option<(&str, &str)> {
     let waits = || line.trim_end().strip_suffix('<').map(|client| (client, ""));
     let (client, command) = line.split_once("> ").or_else(waits)?;
@@ -359,12 +366,12 @@ fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<
     let args = split_quoted(without_comment(command).as_bytes())
         .filter(|args| args.is_empty() == waits)
         .ok_or_else(|| (at, "unbalanced quotes, or no command".to_string()))?;
-    let (mut unordered, mut varies, mut note) = (false, false, None);
+    let (mut order, mut varies, mut note) = (Order::Kept, false, None);
     let mut here = at + 1;
     while let Some(line) = lines.get(here).map(|line| line.trim()) {
         match line.strip_prefix("@reply") {
             Some(text) => note = Some(text.trim().to_string()),
-            None if line == "@unordered" => unordered = true,
+            None if line == "@unordered" => order = Order::Any,
             None if line == "@varies" => varies = true,
             None => break,
         }
@@ -392,7 +399,7 @@ fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<
         }
     }
     let reply_lines = start..here;
-    Ok(Step { line: at, reply_lines, client: client.into(), args, unordered, varies, note, wanted })
+    Ok(Step { line: at, reply_lines, client: client.into(), args, order, varies, note, wanted })
 }
 
 /// Whether a line is no more of a reply.
@@ -400,7 +407,8 @@ fn ends_reply(line: &str) -> bool {
     is_blank(line) || split_command(line).is_some() || line.starts_with("@example ")
 }
 
-/// A command's line up to a comment: a hash with a blank on both sides, outside of quotes. `#2` is an argument.
+/// A command's line up to a comment: a hash with a blank on both sides, outside of
+/// quotes. `#2` is an argument.
 fn without_comment(line: &str) -> &str {
     let bytes = line.as_bytes();
     let is_blank_at = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_whitespace);
@@ -452,7 +460,7 @@ mod tests {
         assert_eq!(script.config, [("hz".into(), "1".into())]);
         let [set, keys, del, get] = &script.steps[..] else { panic!("{:?}", script.steps) };
         assert_eq!(set.args, [&b"SET"[..], b"k", b"a # b"]);
-        assert!(keys.unordered && keys.reply_lines == (8..10));
+        assert!(keys.order == Order::Any && keys.reply_lines == (8..10));
         assert_eq!(del.client, "b");
         let Wanted::Replies(replies) = &del.wanted else { panic!() };
         assert_eq!(replies.len(), 2);

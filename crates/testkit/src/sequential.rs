@@ -1,10 +1,10 @@
-//! What commands answer when they run one at a time: a small naive database, the model that concurrent
-//! histories are checked against.
+//! What commands answer when they run one at a time: a small naive database, the model that
+//! concurrent histories are checked against.
 //!
 //! It knows a few dozen commands, RESP2 replies and integer scores: enough to provoke every kind of
 //! race (lost updates, torn multi-key writes, elements popped twice), small enough to be right by
-//! reading. No expiry and no options: histories use none. What a session is in the middle of (watched
-//! keys, a wait) is told in [`sessions`].
+//! reading. No expiry and no options: histories use none. What a session is in the middle of
+//! (watched keys, a wait) is told in [`sessions`].
 
 #[cfg(test)]
 mod faulty;
@@ -36,8 +36,8 @@ pub struct Database {
     sessions: Sessions,
 }
 
-/// The keys that a command names, `None` when it concerns all there are. To WATCH is to concern all: the
-/// client's next transaction depends on it, whatever keys it names.
+/// The keys that a command names, `None` when it concerns all there are. To WATCH is to concern
+/// all: the client's next transaction depends on it, whatever keys it names.
 ///
 /// # Panics
 /// When the command names none and does not concern all.
@@ -81,8 +81,8 @@ const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const NOT_A_HASH_INTEGER: &str = "ERR hash value is not an integer";
 const NO_SUCH_KEY: &str = "ERR no such key";
 
-/// One getter a type: the value to change, created empty, or the wrong type's error. `run` removes what
-/// is left empty.
+/// One getter a type: the value to change, created empty, or the wrong type's error. `run`
+/// removes what is left empty.
 macro_rules! typed {
     ($name:ident, $variant:ident, $type:ty) => {
         fn $name(&mut self, key: &[u8]) -> Result<&mut $type, &'static str> {
@@ -95,8 +95,8 @@ macro_rules! typed {
 }
 
 impl Database {
-    /// Runs a client's command and returns its reply. Where several replies are right (SPOP, the order of
-    /// a set), `actual` is returned and followed if it is one of them.
+    /// Runs a client's command and returns its reply. Where several replies are right (SPOP, the
+    /// order of a set), `actual` is returned and followed if it is one of them.
     ///
     /// # Panics
     /// When the model does not know the command.
@@ -280,7 +280,8 @@ impl Database {
             [b"RPOPLPUSH", from, to] | [b"BRPOPLPUSH", from, to, _] => (from, to, false, true),
             _ => return None,
         };
-        // Both types are looked at before anything is moved, the source's first, and an absent source ends it.
+        // Both types are looked at before anything is moved, the source's first, and an
+        // absent source ends it.
         let is_there = match self.list(from) {
             Ok(list) => !list.is_empty(),
             Err(line) => return Some(Err(line)),

@@ -1,20 +1,21 @@
 //! A soak: well-behaved clients that check every reply, beside all that misbehaves.
 //!
-//! [`checker`]s keep a model of their own keys and hold each reply against it. Beside them [`trouble`] does what
-//! clients do by mistake or on purpose: pipelines without an end, long commands, replies that nobody reads,
-//! connections that vanish in the middle of a request, huge values that come and go, subscribers and trackers
-//! that come by the hundred, garbage, kills and pauses. [`workers`] wait by the thousand for elements of shared
-//! queues. Keys with a time to live fill the memory up to `maxmemory`, so that eviction and expiry go on all the
-//! time.
+//! [`checker`]s keep a model of their own keys and hold each reply against it. Beside them
+//! [`trouble`] does what clients do by mistake or on purpose: pipelines without an end, long
+//! commands, replies that nobody reads, connections that vanish in the middle of a request, huge
+//! values that come and go, subscribers and trackers that come by the hundred, garbage, kills and
+//! pauses. [`workers`] wait by the thousand for elements of shared queues. Keys with a time to live
+//! fill the memory up to `maxmemory`, so that eviction and expiry go on all the time.
 //!
 //! What must hold:
 //!
-//! 1. Every reply to a checker is the one its model says; every element of a queue is served exactly once.
-//! 2. No reply takes longer than the read timeout of [`Client`], and 99 of 100 replies to checkers take at most
-//!    [`P99_MAX`].
+//! 1. Every reply to a checker is the one its model says; every element of a queue
+//!    is served exactly once.
+//! 2. No reply takes longer than the read timeout of [`Client`], and 99 of 100 replies to checkers
+//!    take at most [`P99_MAX`].
 //! 3. The server never held more than [`Soak::resident_bytes_max`].
-//! 4. When all clients are gone nothing of them is left: no client, no waiting one, no subscription, no tracked
-//!    key; when all keys are gone, too, the memory in use is what it was.
+//! 4. When all clients are gone nothing of them is left: no client, no waiting one, no
+//!    subscription, no tracked key; when all keys are gone, too, the memory in use is what it was.
 
 mod checker;
 mod trouble;
@@ -29,11 +30,11 @@ use hdrhistogram::Histogram;
 use crate::client::{Address, Client};
 use crate::rng::Rng;
 
-/// Memory beyond what an idle server takes: far less than the volatile keys would take, and enough for the keys of the
-/// checkers and for thousands of clients.
+/// Memory beyond what an idle server takes: far less than the volatile keys would take, and enough
+/// for the keys of the checkers and for thousands of clients.
 const MEMORY_BYTES: u64 = 32 << 20;
-/// See the module. Far above what one sees on an idle machine: the clients here use all cores there are, and who
-/// else may.
+/// See the module. Far above what one sees on an idle machine: the clients here use all cores there
+/// are, and who else may.
 pub const P99_MAX: Duration = Duration::from_secs(2);
 
 /// Clients that check.
@@ -42,7 +43,8 @@ const CHECKERS: usize = 4;
 const WORKER_GROUPS: usize = 2;
 /// How long all that clients leave behind may take to go.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
-/// Memory in use may end so far above where it began: tables and buffers that a server keeps for the next ones.
+/// Memory in use may end so far above where it began: tables and buffers that a server
+/// keeps for the next ones.
 const LEFT_BYTES_MAX: u64 = 16 << 20;
 
 /// What to run.
@@ -119,7 +121,8 @@ impl Run<'_> {
         Rng::new(self.soak.seed.wrapping_mul(1_000_003) ^ kind.wrapping_mul(977).wrapping_add(index as u64))
     }
 
-    /// Runs the body of a client's thread; a panic in it ends the run, so that the others do not go on.
+    /// Runs the body of a client's thread; a panic in it ends the run, so that
+    /// the others do not go on.
     fn guarded<T>(&self, body: impl FnOnce() -> T) -> T {
         let _ends = EndsRun(&self.is_over);
         body()

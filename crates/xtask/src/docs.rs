@@ -1,7 +1,8 @@
-//! The pages that are written from records and examples: docs/commands, options and metrics, packaging/saker.conf.
+//! The pages that are written from records and examples: docs/commands, options and
+//! metrics, packaging/saker.conf.
 //!
-//! What a record says only the server crate knows, so examples of that crate write the pages; building
-//! the server is not a cost of every other task this way.
+//! What a record says only the server crate knows, so examples of that crate write the pages;
+//! building the server is not a cost of every other task this way.
 
 use std::process::Command;
 use std::time::Duration;

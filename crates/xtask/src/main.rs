@@ -34,8 +34,9 @@ enum Task {
     /// Run all of CI: what passes here passes there.
     Test(TestArguments),
     /// Check the structure rules that a program can check (see tidy.toml).
-    Tidy,
-    /// Measure Saker beside the peers on PATH (redis-server, valkey-server), interleaved, and print a table.
+    Tidy(TidyArguments),
+    /// Measure Saker beside the peers on PATH (redis-server, valkey-server),
+    /// interleaved, and print a table.
     Bench(bench::BenchArguments),
     /// Write the command and option pages from the records.
     Docs,
@@ -51,6 +52,14 @@ enum Task {
     Fuzz(FuzzArguments),
     /// Run Redis' own test suite against Saker; tests/redis-suite/skip.toml says what of it.
     RedisSuite(redis_suite::SuiteArguments),
+}
+
+#[derive(Args)]
+struct TidyArguments {
+    /// Print how big the functions, structs and circles of modules of each crate
+    /// are, and check nothing.
+    #[arg(long)]
+    figures: bool,
 }
 
 #[derive(Args)]
@@ -106,7 +115,11 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Package => package::run(&Session::new(root, fresh_seed())),
         Task::Notices { programs } => package::notices::print(&Session::new(root, fresh_seed()), &programs),
         Task::Bench(arguments) => bench::run(&Session::new(root, fresh_seed()), &arguments),
-        Task::Tidy => {
+        Task::Tidy(arguments) if arguments.figures => {
+            print!("{}", tidy::figures(&root)?);
+            Ok(true)
+        }
+        Task::Tidy(_) => {
             let findings = tidy::check(&root)?;
             findings.iter().for_each(|finding| println!("{finding}"));
             println!("tidy: {} findings", findings.len());

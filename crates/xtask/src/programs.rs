@@ -13,8 +13,8 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 /// The program that is `name` below `target/debug`, built.
 ///
-/// All of them are built at once, with the examples and so with what tests need beside: each crate then has the
-/// features that it has in `cargo test --workspace`, and none is built a second time.
+/// All of them are built at once, with the examples and so with what tests need beside: each crate
+/// then has the features that it has in `cargo test --workspace`, and none is built a second time.
 pub fn built(session: &Session, name: &str) -> Result<PathBuf> {
     let mut command = shell::cargo(session);
     command.args(["build", "--workspace", "--locked", "--bins", "--examples"]);

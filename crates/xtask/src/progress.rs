@@ -33,7 +33,8 @@ pub struct Session {
     pub root: PathBuf,
     /// Cargo's target folder; logs, tools and scratch files live below it.
     pub target: PathBuf,
-    /// Where every random choice of this run starts from; printed, so that a failure can be repeated.
+    /// Where every random choice of this run starts from; printed, so that a
+    /// failure can be repeated.
     pub seed: u64,
     report: Mutex<Vec<String>>,
 }

@@ -1,4 +1,5 @@
-//! Servers as CI and the benchmark start them: with a Unix socket beside the port, ended by SIGTERM.
+//! Servers as CI and the benchmark start them: with a Unix socket beside the
+//! port, ended by SIGTERM.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ pub fn start(program: &Path, options: &[&str]) -> Result<ServerProcess> {
     start_command(&[program.into()], &[&["--unixsocket", UNIX_SOCKET], options].concat())
 }
 
-/// Starts the server that `command_line` names, in memory, on a free port of the loopback, with `options`.
+/// Starts the server that `command_line` names, in memory, on a free port of the
+/// loopback, with `options`.
 pub fn start_command(command_line: &[OsString], options: &[&str]) -> Result<ServerProcess> {
     let common = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
     let options: Vec<String> = common.iter().chain(options).map(ToString::to_string).collect();

@@ -37,13 +37,15 @@ pub fn run_shown(command: &mut Command) -> Result<()> {
     check(command, status)
 }
 
-/// Runs `command` with its output on the terminal and hands each line of its standard output to `look`.
+/// Runs `command` with its output on the terminal and hands each line of its
+/// standard output to `look`.
 pub fn run_watched(command: &mut Command, mut look: impl FnMut(&str)) -> Result<()> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", shown(command)))?;
     let output = child.stdout.take().context("its standard output")?;
     for line in BufReader::new(output).lines() {
-        // What a test prints may be any bytes; the rest of its output matters more than such a line.
+        // What a test prints may be any bytes; the rest of its output matters
+        // more than such a line.
         let Ok(line) = line else { continue };
         println!("{line}");
         look(&line);
@@ -52,8 +54,8 @@ pub fn run_watched(command: &mut Command, mut look: impl FnMut(&str)) -> Result<
     check(command, status)
 }
 
-/// Runs `command` with its output appended to step `name`'s log; on failure or after `limit` the end of
-/// the log is printed. Returns all the step has logged so far.
+/// Runs `command` with its output appended to step `name`'s log; on failure or after `limit` the
+/// end of the log is printed. Returns all the step has logged so far.
 pub fn run_logged(session: &Session, name: &str, command: &mut Command, limit: Duration) -> Result<String> {
     let path = session.log_path(name);
     let mut log = open_log(&path)?;
@@ -90,8 +92,8 @@ pub fn succeeds(command: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Makes sure `program` is on PATH, installing Debian's `package` when this process may. `Err` holds the
-/// one line that says what is missing.
+/// Makes sure `program` is on PATH, installing Debian's `package` when this process may. `Err`
+/// holds the one line that says what is missing.
 pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf, String> {
     if let Some(path) = find(program) {
         return Ok(path);
@@ -100,7 +102,8 @@ pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf
     find(program).ok_or_else(|| format!("{program} is missing though the package {package} is installed"))
 }
 
-/// Installs Debian's `package` when this process may. `Err` holds the one line that says what is missing.
+/// Installs Debian's `package` when this process may. `Err` holds the one line
+/// that says what is missing.
 pub fn install(session: &Session, package: &str) -> Result<(), String> {
     if find("apt-get").is_none() || !is_root() {
         return Err(format!("install the package {package}"));

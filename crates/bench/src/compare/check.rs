@@ -1,5 +1,6 @@
-//! What must hold of a study beyond the types of its values: numbers in range, lists that are not empty and
-//! have nothing twice, names that are known and unique, command lines and templates that can be filled in.
+//! What must hold of a study beyond the types of its values: numbers in range, lists that are not
+//! empty and have nothing twice, names that are known and unique, command lines and templates
+//! that can be filled in.
 
 use std::fmt::Debug;
 
@@ -176,6 +177,7 @@ fn check_engine(at: usize, engine: &Engine) -> Result<(), Mistake> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::study::Length;
     use super::*;
 
     const ENGINE: &str = "[[engine]]\nname = 'a'\nstart = 'x {port}'\n";
@@ -183,7 +185,7 @@ mod tests {
 
     /// Asserts that `text` has a mistake at `at` whose line has `words`.
     fn check(text: &str, at: Option<(usize, usize)>, words: &str) {
-        let located = Study::parse(text, false).unwrap_err();
+        let located = Study::parse(text, Length::Whole).unwrap_err();
         assert!(located.reason.contains(words), "{text}: {located:?}");
         assert_eq!(located.at, at, "{text}: {located:?}");
         assert_eq!(located.reason.lines().count(), 1, "{text}: {located:?}");

@@ -79,8 +79,8 @@ fn words(line: &str) -> Result<Vec<String>, String> {
     Ok(words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
 
-/// The program `name`: a path as it is, else on PATH, else beside saker-bench itself, so that a build of
-/// the workspace finds its own server.
+/// The program `name`: a path as it is, else on PATH, else beside saker-bench itself, so that a
+/// build of the workspace finds its own server.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());
@@ -95,7 +95,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::study::Study;
+    use crate::compare::study::{Length, Study};
 
     #[test]
     fn placeholders_are_filled_and_quotes_keep_words() {
@@ -128,8 +128,9 @@ mod tests {
         assert!(find_program("no-such-program").is_none() && find_program("/no/such").is_none());
     }
 
-    /// The command lines of the shipped studies, word by word: `tests/golden/commands.txt`, written anew with
-    /// `SAKER_BLESS=1`. So engines that are seldom installed are started as they were looked up.
+    /// The command lines of the shipped studies, word by word: `tests/golden/commands.txt`,
+    /// written anew with `SAKER_BLESS=1`. So engines that are seldom installed are started
+    /// as they were looked up.
     #[test]
     fn the_shipped_studies_start_their_engines_as_they_did() {
         let places = Places {
@@ -147,7 +148,7 @@ mod tests {
         let mut text = String::new();
         for name in studies {
             let path = package.join("../../studies").join(name).with_extension("toml");
-            let study = Study::read(&path, false).unwrap();
+            let study = Study::read(&path, Length::Whole).unwrap();
             for engine in &study.engines {
                 let start = engine.start.as_ref().unwrap().get_ref();
                 let options = engine.tls_options.as_ref().map(|options| options.get_ref().as_str());

@@ -1,4 +1,5 @@
-//! A connection for a few questions to an engine: PING, INFO, CONFIG GET. Blocking, one request at a time.
+//! A connection for a few questions to an engine: PING, INFO, CONFIG GET. Blocking,
+//! one request at a time.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

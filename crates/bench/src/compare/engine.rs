@@ -1,5 +1,5 @@
-//! An engine under measurement: started in a scratch folder of its own and ended with this value, or one
-//! that runs already and is left alone.
+//! An engine under measurement: started in a scratch folder of its own and ended with this value,
+//! or one that runs already and is left alone.
 
 use std::fs::{self, File};
 use std::io;
@@ -32,7 +32,8 @@ const READY_POLL: Duration = Duration::from_millis(20);
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// Characters of an engine's last line that an error repeats.
 const LOG_TAIL_CHARS: usize = 160;
-/// Fields of INFO with a version, the more special ones first: forks keep `redis_version` for clients.
+/// Fields of INFO with a version, the more special ones first: forks keep
+/// `redis_version` for clients.
 const VERSION_FIELDS: &[&str] = &[
     "saker_version",
     "valkey_version",
@@ -411,7 +412,8 @@ impl Drop for Running {
         if let Some(pid) = self.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw)
             && is_there()
         {
-            // Both fail only when it has ended meanwhile. One that is stopped hears of its end when it goes on.
+            // Both fail only when it has ended meanwhile. One that is stopped hears of
+            // its end when it goes on.
             let _ = kill_process(pid, Signal::TERM);
             let _ = kill_process(pid, Signal::CONT);
         }

@@ -1,9 +1,9 @@
-//! A mistake in a study file and the place of it: `two-engines.toml:12:9: …`, lines and columns from 1, columns
-//! in characters.
+//! A mistake in a study file and the place of it: `two-engines.toml:12:9: …`, lines and columns
+//! from 1, columns in characters.
 //!
-//! What the reader of TOML finds has a place already. What only the whole study shows, a number out of range or
-//! a name that occurs twice, is told by the path of its key (`load.connections`, `engine.1.name`, entries of
-//! lists from 0) and looked up in the text when it is to be told.
+//! What the reader of TOML finds has a place already. What only the whole study shows, a number out
+//! of range or a name that occurs twice, is told by the path of its key (`load.connections`,
+//! `engine.1.name`, entries of lists from 0) and looked up in the text when it is to be told.
 
 use std::fmt;
 use std::ops::Range;
@@ -67,17 +67,26 @@ impl Mistake {
         self.reason
     }
 
-    /// The mistake with its place in `text`. Where `quick`, a key of `[quick]` is meant rather than the one of
-    /// `[load]` that it replaces.
-    pub fn located(self, text: &str, quick: bool) -> Located {
+    /// The mistake with its place in `text`.
+    pub fn located(self, text: &str) -> Located {
+        self.located_by(text, |path| Some(find(text, path)?.0))
+    }
+
+    /// The same for a study as `[quick]` shortens it: where a key of `[quick]` replaces one of
+    /// `[load]`, the former is meant.
+    pub fn located_in_quick(self, text: &str) -> Located {
+        self.located_by(text, |path| {
+            let replaced = path.strip_prefix("load.").unwrap_or(path);
+            let of_quick = find(text, &format!("quick.{replaced}")).filter(|(_, whole)| *whole);
+            Some(of_quick.or_else(|| find(text, path))?.0)
+        })
+    }
+
+    fn located_by(self, text: &str, find: impl FnOnce(&str) -> Option<Range<usize>>) -> Located {
         let bytes = match self.place {
             Place::File => None,
             Place::Bytes(bytes) => Some(bytes),
-            Place::Key(path) => {
-                let replaced = path.strip_prefix("load.").unwrap_or(&path);
-                let of_quick = quick.then(|| find(text, &format!("quick.{replaced}"))).flatten();
-                of_quick.filter(|(_, whole)| *whole).or_else(|| find(text, &path)).map(|(bytes, _)| bytes)
-            }
+            Place::Key(path) => find(&path),
         };
         Located { at: bytes.map(|bytes| position(text, bytes.start)), reason: self.reason }
     }
@@ -119,7 +128,8 @@ mod tests {
         "title = 'ä'\n[load]\n  rate = 3\nlist = [1, 22]\n[quick]\nrate = 4\n[[engine]]\nname = 'a'\n";
 
     fn place(path: &str, quick: bool) -> Option<(usize, usize)> {
-        Mistake::of(path, "x").located(TEXT, quick).at
+        let mistake = Mistake::of(path, "x");
+        if quick { mistake.located_in_quick(TEXT).at } else { mistake.located(TEXT).at }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `saker-bench compare`: several servers beside each other, in interleaved rounds, and reports of it.
+//! `saker-bench compare`: several servers beside each other, in interleaved
+//! rounds, and reports of it.
 //!
 //! ```text
 //!   STUDY.toml ─► study ─► rounds ─┬─ engine: start, check, end      ─► outcome ─► report
@@ -26,13 +27,13 @@ use crate::interrupt::Interrupt;
 use crate::{BenchError, report};
 use outcome::Outcome;
 use rounds::Runner;
-use study::{Changes, Study};
+use study::{Changes, Length, Study};
 
 /// What to compare.
 #[derive(Args, Debug)]
 pub struct CompareArguments {
-    /// The study: engines, workloads, rounds. Or the results.json of an earlier one, whose reports are
-    /// written anew.
+    /// The study: engines, workloads, rounds. Or the results.json of an earlier one, whose
+    /// reports are written anew.
     pub study: PathBuf,
     /// The folder for the reports.
     #[arg(long, value_name = "FOLDER")]
@@ -55,18 +56,20 @@ pub struct CompareArguments {
     /// Another program for an engine of the study; its arguments stay.
     #[arg(long = "program", value_name = "NAME=PROGRAM")]
     programs: Vec<String>,
-    /// The folder that an engine has as its root, where its program changes that (a chroot, a container).
+    /// The folder that an engine has as its root, where its program changes that
+    /// (a chroot, a container).
     #[arg(long = "root", value_name = "NAME=FOLDER")]
     roots: Vec<String>,
 }
 
-/// Runs the study and writes its reports. An error is one line; reports of what was measured are written
-/// all the same.
+/// Runs the study and writes its reports. An error is one line; reports of what was measured
+/// are written all the same.
 pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     if arguments.study.extension().is_some_and(|extension| extension == "json") {
         return again(arguments);
     }
-    let mut study = Study::read(&arguments.study, arguments.quick)?;
+    let length = if arguments.quick { Length::Quick } else { Length::Whole };
+    let mut study = Study::read(&arguments.study, length)?;
     study.adapt(&Changes {
         engines: &arguments.engines,
         programs: &arguments.programs,
@@ -81,7 +84,7 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     let interrupt = Interrupt::by_signals()?;
     // What is there must outlive a power cut or a kill; a disk that is full is told at the end.
     let save = |outcome: &Outcome| _ = report::json::write(outcome, &folder);
-    let (outcome, problems) = Runner::new(&study, arguments.quick, interrupt.clone(), &save).run();
+    let (outcome, problems) = Runner::new(&study, length, interrupt.clone(), &save).run();
     if outcome.cells.iter().any(|cell| !cell.rounds.is_empty()) {
         report::write(&outcome, &folder).map_err(|error| cannot_write(&folder, &error))?;
         println!("{}", folder.join("report.html").display());

@@ -1,11 +1,14 @@
-//! A simulated link. Where the kernel has netem and we may administer the network, it is a network namespace
-//! joined to ours by a pair of virtual interfaces, each of which holds what it sends back for half of the
-//! round trip. An engine started inside is reached through that link and nothing else on the machine is slowed.
+//! A simulated link. Where the kernel has netem and we may administer the network, it is a network
+//! namespace joined to ours by a pair of virtual interfaces, each of which holds what it sends back
+//! for half of the round trip. An engine started inside is reached through that link and nothing
+//! else on the machine is slowed.
 //!
 //! ```text
-//!   load generator ── skbN-a 10.213.N.1 ══ delay ══ delay ══ 10.213.N.2 skbN-b ── engine (namespace skbN)
+//!                                                                  ┌─ namespace skbN ─┐
+//!   load generator ── skbN-a 10.213.N.1 ══ delay ══ delay ══ 10.213.N.2 skbN-b ── engine
 //! ```
-//! Elsewhere it is a relay of our own ([`super::relay`]) before each engine, and the reports say so.
+//! Elsewhere it is a relay of our own ([`super::relay`]) before each engine,
+//! and the reports say so.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -34,8 +37,8 @@ pub struct Wanted {
 }
 
 impl Link {
-    /// Makes a link, and says why it is not the kernel's where that was not asked for. `Err` is one line
-    /// that says what is not permitted or missing.
+    /// Makes a link, and says why it is not the kernel's where that was not asked for. `Err` is one
+    /// line that says what is not permitted or missing.
     pub fn make(
         number: u8,
         wanted: &Wanted,

@@ -1,5 +1,5 @@
-//! What a study came to, as plain data: all rounds of all cells, and what was learned about the engines.
-//! It is results.json, and all that the reports are made of.
+//! What a study came to, as plain data: all rounds of all cells, and what was learned about the
+//! engines. It is results.json, and all that the reports are made of.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,8 @@ pub struct Outcome {
     /// What the command line made shorter than the study has it, a few words each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shortened: Vec<String>,
-    /// The seed of all random choices; each run has one of its own that follows from it. Absent in results of
-    /// versions that did not write it.
+    /// The seed of all random choices; each run has one of its own that follows from it. Absent in
+    /// results of versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -70,7 +70,8 @@ pub struct EngineFacts {
     pub version: String,
     /// The command line as the study has it, or the address of a running one.
     pub start: String,
-    /// From CONFIG GET: maxmemory, save, appendonly, io-threads …; what the engine does not know is absent.
+    /// From CONFIG GET: maxmemory, save, appendonly, io-threads …; what the engine
+    /// does not know is absent.
     pub settings: BTreeMap<String, String>,
     /// Why it was left out altogether.
     pub left_out: Option<String>,
@@ -214,8 +215,8 @@ impl Metric {
         matches!(self, Metric::Rate | Metric::HitRate)
     }
 
-    /// Whether more or less of it is better or worse at all. What the load generator takes is no merit of a
-    /// server, nor is being busy.
+    /// Whether more or less of it is better or worse at all. What the load generator takes is no
+    /// merit of a server, nor is being busy.
     pub fn is_judged(self) -> bool {
         !matches!(self, Metric::ClientCpu | Metric::LinkCpu | Metric::ServerBusy | Metric::ClientBusy)
     }

@@ -1,5 +1,5 @@
-//! A delay line of our own: a forwarder in a thread of this process that keeps what passes for half of a
-//! round trip in each direction. It stands in for netem where the kernel has none.
+//! A delay line of our own: a forwarder in a thread of this process that keeps what passes for half
+//! of a round trip in each direction. It stands in for netem where the kernel has none.
 //!
 //! ```text
 //!                     ┌──────────── relay (one thread, one event loop) ────────────┐
@@ -7,21 +7,21 @@
 //!                     │            ◄── lane:       Bytes Reset      ◄──            │
 //!                     └────────────────────────────────────────────────────────────┘
 //! ```
-//! A lane is one direction of the link, for all connections: a queue of packets in the order in which they
-//! came, each with the moment at which it is out. As the delay is the same for all, that order is also the
-//! order of the moments, so bytes cannot overtake each other. With a rate a packet also waits until those
-//! ahead of it have left.
+//! A lane is one direction of the link, for all connections: a queue of packets in the order in
+//! which they came, each with the moment at which it is out. As the delay is the same for all, that
+//! order is also the order of the moments, so bytes cannot overtake each other. With a rate a
+//! packet also waits until those ahead of it have left.
 //!
-//! What a peer does to its connection travels like bytes: opening it, finishing to send (the other direction
-//! stays open), breaking it off. Only the system's own handshake does not: `connect` succeeds at once, and
-//! what is sent behind it arrives half a round trip later.
+//! What a peer does to its connection travels like bytes: opening it, finishing to send (the other
+//! direction stays open), breaking it off. Only the system's own handshake does not: `connect`
+//! succeeds at once, and what is sent behind it arrives half a round trip later.
 //!
-//! Memory: at most [`WINDOW_LEN_BYTES`] and what one turn receives in each direction of a connection, in
-//! the lane and unsent together; then nothing more is received from that side until half of it is gone,
-//! so the sender's own socket fills up, as it does over a slow link.
+//! Memory: at most [`WINDOW_LEN_BYTES`] and what one turn receives in each direction of a
+//! connection, in the lane and unsent together; then nothing more is received from that side until
+//! half of it is gone, so the sender's own socket fills up, as it does over a slow link.
 //!
-//! The relay needs a processor now and then. Its time is counted apart ([`Relay::cpu`]) and is neither the
-//! server's nor that of the load generator's threads.
+//! The relay needs a processor now and then. Its time is counted apart ([`Relay::cpu`]) and is
+//! neither the server's nor that of the load generator's threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -37,7 +37,8 @@ use net::{
 use rustix::net::sockopt::set_socket_linger;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of one direction of a connection that may be on their way, as the window of a TCP connection.
+/// Bytes of one direction of a connection that may be on their way, as the
+/// window of a TCP connection.
 const WINDOW_LEN_BYTES: usize = 1024 * 1024;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -404,7 +405,8 @@ impl Line {
             }
             (Cargo::Reset, Some(conn)) => {
                 if let Some(fd) = self.net.fd(conn) {
-                    // A linger of zero makes the close a reset. One that fails closes it all the same.
+                    // A linger of zero makes the close a reset. One that fails
+                    // closes it all the same.
                     let _ = set_socket_linger(fd, Some(Duration::ZERO));
                 }
                 self.net.close(conn);
@@ -450,7 +452,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// A relay with a delay of `one_way_ms` to a server that does `serve` with its first connection.
+    /// A relay with a delay of `one_way_ms` to a server that does `serve`
+    /// with its first connection.
     fn relay<T: Send + 'static>(
         one_way_ms: u64,
         serve: impl FnOnce(TcpStream) -> T + Send + 'static,

@@ -1,15 +1,15 @@
 //! Running a study: every engine at every point, round after round.
 //!
 //! ```text
-//!   for each link, number of I/O threads, size of values:     engines start, preload, are checked
+//!   for each link, number of I/O threads, size of values:    engines start, preload, are checked
 //!     for each number of connections:
-//!       for each round:                                       engines are emptied, unless preloaded
+//!       for each round:                                      engines are emptied, unless preloaded
 //!         for each workload and transport:
-//!           for each engine, first another one each round:    one run
+//!           for each engine, first another one each round:   one run
 //! ```
-//! So runs that are compared lie next to each other in time, and none of the engines is always the first:
-//! a machine that changes its speed hurts all alike. Engines of a group are all alive while one of them is
-//! measured; an idle server costs memory, not time.
+//! So runs that are compared lie next to each other in time, and none of the engines is always the
+//! first: a machine that changes its speed hurts all alike. Engines of a group are all alive while
+//! one of them is measured; an idle server costs memory, not time.
 //!
 //! An engine that goes away fails its cells of the group and is started anew for the next; what was
 //! measured stays.
@@ -23,7 +23,7 @@ use super::engine::{Certificate, Running, Surroundings, differences};
 use super::network::{Link, Wanted};
 use super::outcome::{Cell, EngineFacts, KeyMemory, Machine, Metric, Outcome};
 use super::relay::Relay;
-use super::study::{Engine, NamedWorkload, Point, REQUESTS_DEFAULT, Study};
+use super::study::{Engine, Length, NamedWorkload, Point, REQUESTS_DEFAULT, Study};
 use super::{command_line, stats};
 use crate::BenchError;
 use crate::interrupt::Interrupt;
@@ -63,6 +63,17 @@ struct Group {
     round_trip_ms: u32,
     io_threads: u32,
     value_bytes: usize,
+    /// No other was measured before.
+    is_first: bool,
+}
+
+/// What engines have in common while a number of connections is measured.
+struct Step<'a> {
+    group: Group,
+    connections: usize,
+    workloads: &'a [NamedWorkload],
+    /// Those that more connections do not help.
+    at_their_limit: &'a [Series],
 }
 
 /// A series of connection counts, of one engine.
@@ -70,14 +81,14 @@ type Series = (String, String, Transport);
 
 impl<'a> Runner<'a> {
     /// A runner of `study` that ends early once `interrupt` is set.
-    pub fn new(study: &'a Study, quick: bool, interrupt: Interrupt, save: &'a dyn Fn(&Outcome)) -> Self {
+    pub fn new(study: &'a Study, length: Length, interrupt: Interrupt, save: &'a dyn Fn(&Outcome)) -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let outcome = Outcome {
             title: study.title.clone(),
             description: study.description.trim().to_owned(),
             started_unix_ms: u64::try_from(started.as_millis()).unwrap_or(0),
             rounds: study.rounds,
-            quick,
+            quick: length == Length::Quick,
             rising_connections: study.load.connections.stop_below_percent().is_some(),
             baseline: String::new(),
             machine: Machine::this(),
@@ -110,7 +121,7 @@ impl<'a> Runner<'a> {
             return (self.outcome, self.problems);
         }
         let load = &self.study.load;
-        let mut first = true;
+        let mut is_first = true;
         'groups: for (number, &round_trip_ms) in load.round_trips_ms.iter().enumerate() {
             let link = match self.link(number, round_trip_ms) {
                 Ok(link) => link,
@@ -124,12 +135,12 @@ impl<'a> Runner<'a> {
                     if self.is_over() {
                         break 'groups;
                     }
-                    let group = Group { round_trip_ms, io_threads, value_bytes };
-                    if let Err(reason) = self.group(group, link.as_ref(), first) {
+                    let group = Group { round_trip_ms, io_threads, value_bytes, is_first };
+                    if let Err(reason) = self.group(group, link.as_ref()) {
                         self.problems.push(reason);
                         break 'groups;
                     }
-                    first = false;
+                    is_first = false;
                 }
             }
         }
@@ -190,8 +201,8 @@ impl<'a> Runner<'a> {
         self.outcome.baseline = baseline;
     }
 
-    /// Marks runs that the command line gave seconds, where the study has a number of requests, as far as they
-    /// were shorter.
+    /// Marks runs that the command line gave seconds, where the study has a number of requests, as
+    /// far as they were shorter.
     fn note_short_runs(&mut self) {
         let Some(requests) = self.study.requests_replaced else { return };
         let runs = self.outcome.cells.iter().flat_map(|cell| &cell.rounds);
@@ -246,14 +257,14 @@ impl<'a> Runner<'a> {
     }
 
     /// Starts the engines and measures all that they have in common.
-    fn group(&mut self, group: Group, link: Option<&Link>, first: bool) -> Result<(), String> {
+    fn group(&mut self, group: Group, link: Option<&Link>) -> Result<(), String> {
         let mut engines = Vec::new();
         self.gone.clear();
         for (at, engine) in self.study.engines.iter().enumerate() {
             if self.outcome.engines[at].left_out.is_some() {
                 continue;
             }
-            if engine.start.is_none() && !first {
+            if engine.start.is_none() && !group.is_first {
                 self.note(format!(
                     "{} runs already: it is measured as it is, not for other links, threads and sizes",
                     engine.name()
@@ -276,9 +287,12 @@ impl<'a> Runner<'a> {
         for (at, &connections) in steps.iter().enumerate() {
             for round in 0..self.study.rounds as usize {
                 self.empty(&mut engines);
-                self.round(round, group, connections, &workloads, &mut engines, &at_their_limit);
+                let step =
+                    Step { group, connections, workloads: &workloads, at_their_limit: &at_their_limit };
+                self.round(round, &step, &mut engines);
                 if self.is_over() {
-                    // Engines may take their time to end, and a second Ctrl-C does not wait for them.
+                    // Engines may take their time to end, and a second Ctrl-C
+                    // does not wait for them.
                     (self.save)(&self.outcome);
                     return Ok(());
                 }
@@ -390,8 +404,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Each round begins with empty engines, so that lists do not grow from round to round. One that runs
-    /// already holds somebody's data and is left as it is.
+    /// Each round begins with empty engines, so that lists do not grow from round to round. One
+    /// that runs already holds somebody's data and is left as it is.
     fn empty(&mut self, engines: &mut [Option<Running>]) {
         if self.study.preload.is_some() {
             return;
@@ -405,15 +419,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn round(
-        &mut self,
-        round: usize,
-        group: Group,
-        connections: usize,
-        workloads: &[NamedWorkload],
-        engines: &mut [Option<Running>],
-        at_their_limit: &[Series],
-    ) {
+    fn round(&mut self, round: usize, step: &Step<'_>, engines: &mut [Option<Running>]) {
+        let Step { group, connections, workloads, at_their_limit } = *step;
         let load = &self.study.load;
         let per_thread = load.connections_per_thread;
         let all = connections * if per_thread { load.client_threads.count(group.io_threads) } else { 1 };
@@ -442,7 +449,8 @@ impl<'a> Runner<'a> {
                         continue;
                     }
                     if !self.measure(round, &point, workload, running) {
-                        // What follows in this group fails by its absence; dropping it ends its process.
+                        // What follows in this group fails by its absence;
+                        // dropping it ends its process.
                         self.gone.push((slot, running.name.clone()));
                         engines[slot] = None;
                     }
@@ -543,7 +551,8 @@ impl<'a> Runner<'a> {
             self.fail(format!("{}, {}: {gone}{reason}", running.name, describe(point)));
         }
         let cell = self.cell(&running.name, point);
-        // A run that answered nothing has no figures, and the rate of error replies is none of the test's.
+        // A run that answered nothing has no figures, and the rate of error replies
+        // is none of the test's.
         cell.rounds.extend(result.filter(|result| result.requests > 0 && result.fault().is_none()));
         cell.failure = failure.or(cell.failure.take());
         answers
@@ -618,8 +627,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Notes the link that a run went through, and what its relay took: processor time and the wall time in which
-/// that passed.
+/// Notes the link that a run went through, and what its relay took: processor time and the wall
+/// time in which that passed.
 fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, Duration)>) {
     let busy = passed.map(|(cpu, wall)| cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9));
     let per_request = |busy: f64| busy * result.duration_seconds * 1e6 / result.requests.max(1) as f64;

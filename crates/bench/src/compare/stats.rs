@@ -1,10 +1,11 @@
 //! Medians over rounds and how sure they are.
 //!
-//! The confidence interval of a median comes from order statistics: of `n` values in order, the interval
-//! from the k-th smallest to the k-th largest holds the true median with probability
-//! `1 - 2 * P(Binomial(n, 1/2) < k)`, whatever the distribution. The narrowest one of at least 95 % is
-//! taken. Below six rounds none is as sure; then it is the whole range, and its own coverage is told: 50 %
-//! for two rounds, 75 % for three, 94 % for five. Source: David and Nagaraja, Order Statistics, 7.1.
+//! The confidence interval of a median comes from order statistics: of `n` values in order, the
+//! interval from the k-th smallest to the k-th largest holds the true median with probability
+//! `1 - 2 * P(Binomial(n, 1/2) < k)`, whatever the distribution. The narrowest one of at least 95 %
+//! is taken. Below six rounds none is as sure; then it is the whole range, and its own coverage is
+//! told: 50 % for two rounds, 75 % for three, 94 % for five. Source: David and Nagaraja, Order
+//! Statistics, 7.1.
 //! Rejected: the bootstrap, which is too narrow for so few values and needs randomness.
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,8 @@ impl Estimate {
         Some(Self { median, low: values[at], high: values[values.len() - 1 - at], coverage })
     }
 
-    /// Whether the intervals of the two have nothing in common: the difference is more than the noise.
+    /// Whether the intervals of the two have nothing in common: the difference
+    /// is more than the noise.
     pub fn is_apart(&self, other: &Estimate) -> bool {
         self.low > other.high || other.low > self.high
     }
@@ -86,8 +88,9 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// Whether rates over rising connections have reached their limit: neither of the last two is above the best
-/// before them by `percent`. One step may be noise. A rate of 0 is a run that failed, and ends it at once.
+/// Whether rates over rising connections have reached their limit: neither of the last two is
+/// above the best before them by `percent`. One step may be noise. A rate of 0 is a run that
+/// failed, and ends it at once.
 pub fn has_stopped_rising(rates: &[f64], percent: f64) -> bool {
     let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
     match rates {

@@ -1,7 +1,7 @@
 //! The study file: which servers, what load, how often. docs/benchmarking.md describes its keys.
 //!
-//! The file is read strictly: an unknown key, a wrong type or a value that makes no sense (`check.rs`) is one
-//! line with its place in the file, before anything is started.
+//! The file is read strictly: an unknown key, a wrong type or a value that makes no sense
+//! (`check.rs`) is one line with its place in the file, before anything is started.
 
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,8 @@ fn default_rounds() -> u32 {
     3
 }
 
-/// The load that all workloads share. What is a list is a dimension: everything is measured for each entry.
+/// The load that all workloads share. What is a list is a dimension: everything is
+/// measured for each entry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Load {
@@ -261,14 +262,15 @@ pub struct Engine {
     /// The command line that starts it, with placeholders.
     #[serde(default)]
     pub start: Option<Spanned<String>>,
-    /// What `start` gets in addition where TLS is measured, with `{tls_port}`, `{cert}` and `{key}`.
+    /// What `start` gets in addition where TLS is measured, with
+    /// `{tls_port}`, `{cert}` and `{key}`.
     #[serde(default)]
     pub tls_options: Option<Spanned<String>>,
     /// Where one runs already, `host:port` or the path of a socket.
     #[serde(default)]
     pub address: Option<Spanned<String>>,
-    /// The folder that it has as its root, where it runs in a chroot or a container: its scratch folder is
-    /// made there, and it is told paths as it sees them.
+    /// The folder that it has as its root, where it runs in a chroot or a container: its scratch
+    /// folder is made there, and it is told paths as it sees them.
     #[serde(default)]
     pub root: Option<PathBuf>,
     /// What its version must begin with.
@@ -329,26 +331,38 @@ pub struct NamedWorkload {
     pub fill: Option<Workload>,
 }
 
+/// How much of a study is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// All of it.
+    Whole,
+    /// A short demonstration, as its `[quick]` says.
+    Quick,
+}
+
 impl Study {
-    /// Reads the study in `path`, shortened when `quick`.
-    pub fn read(path: &Path, quick: bool) -> Result<Study, BenchError> {
+    /// Reads the study in `path`, shortened as `length` says.
+    pub fn read(path: &Path, length: Length) -> Result<Study, BenchError> {
         let unreadable = |error| BenchError::Usage(format!("cannot read {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        Self::parse(&text, quick).map_err(|Located { at, reason }| {
+        Self::parse(&text, length).map_err(|Located { at, reason }| {
             let at = at.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
             BenchError::Usage(format!("{}{at}: {reason}", path.display()))
         })
     }
 
     /// Parses a study. Its `[quick]` must make sense even where it is not wanted.
-    pub fn parse(text: &str, quick: bool) -> Result<Study, Located> {
+    pub fn parse(text: &str, length: Length) -> Result<Study, Located> {
         let parsed: Result<Study, toml::de::Error> = toml::from_str(text);
-        let study = parsed.map_err(|error| Mistake::of_reader(&error).located(text, false))?;
-        study.check().map_err(|mistake| mistake.located(text, false))?;
+        let study = parsed.map_err(|error| Mistake::of_reader(&error).located(text))?;
+        study.check().map_err(|mistake| mistake.located(text))?;
         let mut short = study.clone();
         short.shorten();
-        short.check().map_err(|mistake| mistake.located(text, true))?;
-        Ok(if quick { short } else { study })
+        short.check().map_err(|mistake| mistake.located_in_quick(text))?;
+        Ok(match length {
+            Length::Whole => study,
+            Length::Quick => short,
+        })
     }
 
     /// Puts `[quick]` in place.
@@ -594,7 +608,7 @@ mod tests {
 
     #[test]
     fn a_minimal_study_has_redis_benchmarks_defaults() {
-        let study = Study::parse(MINIMAL, false).unwrap();
+        let study = Study::parse(MINIMAL, Length::Whole).unwrap();
         assert_eq!((study.rounds, study.load.connections.steps()), (3, vec![50]));
         let workloads = study.workloads_of(3);
         let names: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
@@ -607,10 +621,10 @@ mod tests {
         let text = format!(
             "{MINIMAL}[load]\nseconds = 10.0\nconnections = {{ from = 16, to = 100 }}\n[quick]\nrequests = 7\nio_threads = [1]\n"
         );
-        let long = Study::parse(&text, false).unwrap();
+        let long = Study::parse(&text, Length::Whole).unwrap();
         assert_eq!(long.load.connections.steps(), [16, 32, 64]);
         assert_eq!(long.load.connections.stop_below_percent(), Some(3.0));
-        let quick = Study::parse(&text, true).unwrap();
+        let quick = Study::parse(&text, Length::Quick).unwrap();
         assert_eq!((quick.load.requests, quick.load.seconds, quick.rounds), (Some(7), None, 2));
     }
 
@@ -619,7 +633,7 @@ mod tests {
         let text = "title = 'x'\n[load]\nkeyspace = 10\nvalue_bytes = [16, 64]\n[preload]\n[[engine]]\nname = 'a'\n\
             address = '127.0.0.1:1'\n[[workload]]\nname = 'mix'\n\
             commands = ['1: SET {key gaussian {keyspace}} {value {value_bytes}}', '15: GET {key uniform 10}']\n";
-        let study = Study::parse(text, false).unwrap();
+        let study = Study::parse(text, Length::Whole).unwrap();
         let mix = &study.workloads_of(64)[0];
         assert_eq!(mix.workload.command(), "1: SET {key gaussian 10} {value 64}\n15: GET {key uniform 10}");
         let (preload, requests) = study.preload_of(64).unwrap();
@@ -632,8 +646,8 @@ mod tests {
         let mut seen = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            for quick in [false, true] {
-                Study::read(&path, quick).unwrap();
+            for length in [Length::Whole, Length::Quick] {
+                Study::read(&path, length).unwrap();
             }
             seen += 1;
         }

@@ -1,8 +1,8 @@
 //! A cluster: which node serves which key.
 //!
-//! The map is asked for once (CLUSTER SLOTS), and MOVED corrects it; nodes that only a redirection names
-//! are added. Each thread has a map of its own. Where a command has its key is asked for as well (COMMAND
-//! GETKEYS), once for each request of the workload.
+//! The map is asked for once (CLUSTER SLOTS), and MOVED corrects it; nodes that only a redirection
+//! names are added. Each thread has a map of its own. Where a command has its key is asked for as
+//! well (COMMAND GETKEYS), once for each request of the workload.
 //! Source: the cluster specification, redis.io/docs.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -37,8 +37,8 @@ pub(super) struct ClusterMap {
     pub(super) nodes: Vec<Node>,
     /// By slot: the index of its node.
     slots: Vec<u16>,
-    /// By request of the workload: which argument is its key, the command being number 0; `None` where it
-    /// has none.
+    /// By request of the workload: which argument is its key, the command being number 0;
+    /// `None` where it has none.
     key_at: Vec<Option<usize>>,
     /// Where the next request without a key goes.
     turn: usize,
@@ -54,8 +54,8 @@ pub(super) enum Redirect {
 }
 
 impl ClusterMap {
-    /// Reads the reply to CLUSTER SLOTS that `seed` gave; `seed` itself stands in for nodes without a name.
-    /// The error is a line for a person.
+    /// Reads the reply to CLUSTER SLOTS that `seed` gave; `seed` itself stands in for nodes without
+    /// a name. The error is a line for a person.
     pub(super) fn parse(reply: &Value, seed: SocketAddr) -> Result<Self, String> {
         let Value::Array(ranges) = reply else { return Err(format!("CLUSTER SLOTS got {reply}")) };
         let mut map = Self { nodes: Vec::new(), slots: vec![u16::MAX; SLOTS], key_at: Vec::new(), turn: 0 };
@@ -89,8 +89,8 @@ impl ClusterMap {
         self.key_at = key_at;
     }
 
-    /// The index of `host:port`, new or known; an empty host or `?` is `here`. `None` for one that has no
-    /// address, and for one node too many.
+    /// The index of `host:port`, new or known; an empty host or `?` is `here`. `None` for one that
+    /// has no address, and for one node too many.
     fn node(&mut self, host: &str, port: u16, here: IpAddr) -> Option<usize> {
         let host = if matches!(host, "" | "?") { here.to_string() } else { host.to_owned() };
         let known = |node: &Node| node.host == host && node.address.port() == port;
@@ -108,8 +108,8 @@ impl ClusterMap {
         Some(self.nodes.len() - 1)
     }
 
-    /// The node that serves `bytes`, an encoded request number `request` of the workload. Those without a
-    /// key go to all nodes in turn.
+    /// The node that serves `bytes`, an encoded request number `request` of the workload. Those
+    /// without a key go to all nodes in turn.
     pub(super) fn node_of(&mut self, request: usize, bytes: &[u8]) -> usize {
         let at = self.key_at.get(request).copied().flatten();
         match at.and_then(|at| argument(bytes, at)) {
@@ -121,8 +121,8 @@ impl ClusterMap {
         }
     }
 
-    /// Where the error sends that node `from` answered, `MOVED 3999 127.0.0.1:6381` or the same with ASK;
-    /// `None` for any other error. MOVED corrects the map.
+    /// Where the error sends that node `from` answered, `MOVED 3999 127.0.0.1:6381` or the same
+    /// with ASK; `None` for any other error. MOVED corrects the map.
     pub(super) fn redirect(&mut self, error: &[u8], from: usize) -> Option<Redirect> {
         let text = std::str::from_utf8(error).ok()?;
         let mut words = text.split(' ');
@@ -157,8 +157,8 @@ fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
     }
 }
 
-/// Which argument of `request`, encoded, is the key, by the `reply` of COMMAND GETKEYS; the first one where a
-/// server cannot tell.
+/// Which argument of `request`, encoded, is the key, by the `reply` of COMMAND GETKEYS; the first
+/// one where a server cannot tell.
 pub(super) fn key_at(request: &[u8], reply: &Value) -> Option<usize> {
     let Ok(Some((Value::Array(arguments), _))) = resp::decode(request) else { return None };
     let first = (arguments.len() > 1).then_some(1);

@@ -42,7 +42,8 @@ enum Place {
 }
 
 impl Server {
-    /// Looks the name up. The first address that accepts a connection is taken; a cluster is asked for its map.
+    /// Looks the name up. The first address that accepts a connection is taken; a
+    /// cluster is asked for its map.
     pub(super) fn find(spec: &RunSpec) -> Result<Self, BenchError> {
         let target = &spec.target;
         let tls = match (&target.tls, &target.endpoint) {
@@ -119,7 +120,8 @@ impl Server {
         }
     }
 
-    /// Asks the node at `seed` for the cluster's map, and where the requests of `workload` have their keys.
+    /// Asks the node at `seed` for the cluster's map, and where the requests of
+    /// `workload` have their keys.
     fn ask_for_map(&self, seed: SocketAddr, workload: &Workload) -> Result<ClusterMap, BenchError> {
         let refused = |error| BenchError::Connect { address: seed.to_string(), error };
         let socket = TcpStream::connect_timeout(&seed, CONNECT_WITHIN).map_err(refused)?;
@@ -160,8 +162,8 @@ trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
 
-/// Appends COMMAND GETKEYS for an encoded request; for what is none, an inline PING, the same without it,
-/// which gets an error.
+/// Appends COMMAND GETKEYS for an encoded request; for what is none, an inline PING, the same
+/// without it, which gets an error.
 fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
     let mut words: Vec<&[u8]> = vec![b"COMMAND", b"GETKEYS"];
     let decoded = resp::decode(request);
@@ -171,7 +173,8 @@ fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
     encode_request(&words, out);
 }
 
-/// Waits for the next reply from the node at `seed`; `input` holds what was read and belongs to later ones.
+/// Waits for the next reply from the node at `seed`; `input` holds what was read and
+/// belongs to later ones.
 fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) -> Result<Value, BenchError> {
     let mut chunk = vec![0; 64 * 1024];
     loop {
@@ -182,7 +185,8 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
         }
         let received = match stream.read(&mut chunk) {
             Ok(received) => received,
-            // A signal: Linux does not take up a read with a time limit again. The thread for signals acts on it.
+            // A signal: Linux does not take up a read with a time limit again. The thread
+            // for signals acts on it.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 let silent_s = CONNECT_WITHIN.as_secs();
@@ -197,8 +201,8 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
     }
 }
 
-/// What opens a connection. A PING behind it makes sure that the server has taken the connection in, and
-/// that it wants no password.
+/// What opens a connection. A PING behind it makes sure that the server has taken the connection
+/// in, and that it wants no password.
 fn greeting(target: &Target) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     let mut replies = 0;

@@ -1,5 +1,5 @@
-//! What must hold for any bytes that a server sends, as a function that a fuzzer or a plain loop of random
-//! inputs calls. It panics when its property is broken.
+//! What must hold for any bytes that a server sends, as a function that a fuzzer or a plain loop of
+//! random inputs calls. It panics when its property is broken.
 
 use resp::{Value, decode};
 
@@ -10,16 +10,16 @@ const KEPT_LEN_BYTES: usize = 16;
 /// What the scanner keeps of an error's text.
 const ERROR_LEN_BYTES: usize = 256;
 
-/// What a stream means: its replies with what was kept of their bulk strings, and whether it ends by making
-/// no sense.
+/// What a stream means: its replies with what was kept of their bulk strings, and whether it
+/// ends by making no sense.
 #[derive(Debug, PartialEq)]
 struct Meaning {
     replies: Vec<(Reply, Vec<u8>)>,
     is_malformed: bool,
 }
 
-/// A stream of replies means the same whole and in pieces, and what it means to the decoder. The first byte
-/// says how many bytes behind it are lengths of pieces, which are used over and over.
+/// A stream of replies means the same whole and in pieces, and what it means to the decoder. The
+/// first byte says how many bytes behind it are lengths of pieces, which are used over and over.
 pub fn fuzz_replies(data: &[u8]) {
     let Some((&cuts, rest)) = data.split_first() else { return };
     let (cuts, stream) = rest.split_at(rest.len().min(usize::from(cuts % 16)));
@@ -71,8 +71,8 @@ fn meaning(stream: &[u8], cuts: &[u8]) -> Meaning {
     found
 }
 
-/// What the scanner makes of `value`, `None` for a message that answers no request; and what it keeps where
-/// that is one string.
+/// What the scanner makes of `value`, `None` for a message that answers no request; and what it
+/// keeps where that is one string.
 fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
     let beginning = |text: &[u8], len: usize| text[..text.len().min(len)].to_vec();
     Some(match value {
@@ -85,8 +85,9 @@ fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
     })
 }
 
-/// Whether `bytes` may make no sense to the scanner though the decoder takes them, or waits for more: it
-/// refuses a carriage return within a line, and counts beyond what any reply has, by themselves or together.
+/// Whether `bytes` may make no sense to the scanner though the decoder takes them, or waits for
+/// more: it refuses a carriage return within a line, and counts beyond what any reply has, by
+/// themselves or together.
 fn may_refuse(bytes: &[u8]) -> bool {
     let lone = |pair: &[u8]| pair[0] == b'\r' && pair[1] != b'\n';
     let long_number = |run: &[u8]| run.iter().all(u8::is_ascii_digit);

@@ -1,8 +1,8 @@
 //! The run itself: worker threads, and the calling thread that watches them.
 //!
-//! Threads connect and greet first; when all are ready the run starts for all at once. The calling thread
-//! then sleeps in short steps: it shows the progress, reads the server's process when the measured part
-//! begins and when it ends, and passes an interrupt on.
+//! Threads connect and greet first; when all are ready the run starts for all at once. The calling
+//! thread then sleeps in short steps: it shows the progress, reads the server's process when the
+//! measured part begins and when it ends, and passes an interrupt on.
 
 mod cluster;
 mod connection;
@@ -46,8 +46,8 @@ struct Watched {
     interrupted: bool,
 }
 
-/// Runs `spec` to its end, until it is interrupted or until the server goes away: both leave a result of
-/// what was measured until then. An error means that nothing was measured.
+/// Runs `spec` to its end, until it is interrupted or until the server goes away: both leave a
+/// result of what was measured until then. An error means that nothing was measured.
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
@@ -99,12 +99,13 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
             .into_iter()
             .filter_map(|worker| worker.join().expect("a panic of a thread ends the run"))
             .collect();
-        Ok(result(spec, &shared, &times, (backend, started_unix_ms), &tallies, watched))
+        let began = Began { backend, started_unix_ms, measured_ns: times.measured_ns };
+        Ok(result(spec, &shared, &began, &tallies, watched))
     })
 }
 
-/// Opens the connections of `spec`, calls `ready` and sends nothing, until it is interrupted. An error means
-/// that the connections could not be had, or that one was lost.
+/// Opens the connections of `spec`, calls `ready` and sends nothing, until it is interrupted. An
+/// error means that the connections could not be had, or that one was lost.
 pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
@@ -184,19 +185,20 @@ fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> b
     watched
 }
 
+/// How and when a run began.
+struct Began {
+    backend: Backend,
+    started_unix_ms: u64,
+    /// When the measurement did, by the clock of [`Shared`].
+    measured_ns: u64,
+}
+
 /// Puts the counts of all threads together.
-fn result(
-    spec: &RunSpec,
-    shared: &Shared,
-    times: &Times,
-    (backend, started_unix_ms): (Backend, u64),
-    threads: &[Tally],
-    watched: Watched,
-) -> RunResult {
+fn result(spec: &RunSpec, shared: &Shared, began: &Began, threads: &[Tally], watched: Watched) -> RunResult {
     let mut all = Tally::new();
     threads.iter().for_each(|tally| all.add(tally));
     let requests = all.histogram.len();
-    let duration = Duration::from_nanos(all.last_reply_ns.saturating_sub(times.measured_ns));
+    let duration = Duration::from_nanos(all.last_reply_ns.saturating_sub(began.measured_ns));
     let duration_seconds = duration.as_secs_f64();
     let ending = match shared.failure() {
         Some(reason) => Ending::Failed(reason),
@@ -206,8 +208,8 @@ fn result(
     RunResult {
         test: spec.workload.name.clone(),
         command: spec.workload.command(),
-        settings: settings(spec, backend, threads.len()),
-        started_unix_ms,
+        settings: settings(spec, began.backend, threads.len()),
+        started_unix_ms: began.started_unix_ms,
         duration_seconds,
         requests,
         requests_per_second: if requests > 0 { requests as f64 / duration_seconds.max(1e-9) } else { 0.0 },

@@ -1,10 +1,11 @@
-//! Replies as they arrive in pieces: where each ends, whether it is null or an error. Nothing else is
-//! kept of them.
+//! Replies as they arrive in pieces: where each ends, whether it is null or an error.
+//! Nothing else is kept of them.
 //!
-//! A reply is a tree; only how many of its values are still to come needs to be known, so nesting costs
-//! nothing, neither memory nor stack, whatever a server claims. State between two pieces: `values_left`
-//! (the values of the present reply still to come, those in nested aggregates included) and `body_left`
-//! (bytes of a bulk string still to come, with its line end). A line is looked at when it is complete.
+//! A reply is a tree; only how many of its values are still to come needs to be known, so nesting
+//! costs nothing, neither memory nor stack, whatever a server claims. State between two pieces:
+//! `values_left` (the values of the present reply still to come, those in nested aggregates
+//! included) and `body_left` (bytes of a bulk string still to come, with its line end). A line is
+//! looked at when it is complete.
 //! Invariant: between replies both are 0. O(lines) per piece; bodies are skipped, not looked at.
 //! Source: the RESP specification, redis.io/docs.
 
@@ -12,7 +13,8 @@ use stdx::number::parse_i64;
 
 /// The longest line taken; simple strings and errors are lines.
 const LINE_LEN_BYTES_MAX: usize = 64 * 1024;
-/// The most values of one reply: more than any command gives, and far from where counting overflows.
+/// The most values of one reply: more than any command gives, and far from
+/// where counting overflows.
 pub(super) const VALUES_MAX: u64 = 1 << 32;
 /// The most that is kept of an error's text.
 const ERROR_LEN_BYTES_MAX: usize = 256;
@@ -61,8 +63,8 @@ impl ReplyScanner {
         &self.body
     }
 
-    /// Reads from `input`, which follows what was read before, up to the end of the next reply: how many
-    /// bytes are done with, and the reply if it is complete.
+    /// Reads from `input`, which follows what was read before, up to the end of the next reply: how
+    /// many bytes are done with, and the reply if it is complete.
     pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), Malformed> {
         let mut at = 0;
         loop {

@@ -1,4 +1,5 @@
-//! What the threads of a run share: when it starts and ends, what is left to send, the course so far.
+//! What the threads of a run share: when it starts and ends, what is left to
+//! send, the course so far.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

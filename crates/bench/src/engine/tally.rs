@@ -17,7 +17,8 @@ const ERROR_KINDS_MAX: usize = 64;
 const ERROR_KIND_LEN_MAX: usize = 32;
 /// A thread that computes, or waits for a processor, for so much of the time is the limit.
 const BUSY_MIN: f64 = 0.95;
-/// A plan that is kept worse than this is no plan: part of the mean latency that the client adds itself.
+/// A plan that is kept worse than this is no plan: part of the mean latency that
+/// the client adds itself.
 const LATE_SHARE_MAX: f64 = 0.1;
 /// Delays of the client's own that never matter.
 const LATE_US_MIN: f64 = 50.0;

@@ -1,8 +1,9 @@
-//! TLS over a connection of the event loop: bytes of the socket in, bytes of the protocol out, and back.
+//! TLS over a connection of the event loop: bytes of the socket in, bytes of the
+//! protocol out, and back.
 //!
-//! rustls does no I/O of its own: what a socket received is given to it, and what it wants to send is
-//! appended to the connection's output. Requests of one batch are sealed together, so that they share
-//! records.
+//! rustls does no I/O of its own: what a socket received is given to it, and what it wants to
+//! send is appended to the connection's output. Requests of one batch are sealed together, so
+//! that they share records.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -36,8 +37,8 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Reads keys and certificates. `host` is the name that the server's certificate must have unless
-    /// `options` give another.
+    /// Reads keys and certificates. `host` is the name that the server's certificate must have
+    /// unless `options` give another.
     pub(super) fn new(options: &Tls, host: &str) -> Result<Self, BenchError> {
         let wrong = |reason: String| BenchError::Usage(format!("TLS: {reason}"));
         let mut provider = ring::default_provider();
@@ -128,7 +129,8 @@ fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     Ok(roots)
 }
 
-/// The cipher suites that `options` name, of each version of TLS; all of a version that they say nothing about.
+/// The cipher suites that `options` name, of each version of TLS; all of a version that
+/// they say nothing about.
 fn chosen_suites(
     all: Vec<SupportedCipherSuite>,
     options: &Tls,

@@ -1,17 +1,18 @@
 //! One thread of the load: its event loop, its connections, its histogram.
 //!
 //! ```text
-//!   connect ─► greet ─► (all threads ready) ─► [ poll ─► replies ─► requests ─► send ]* ─► drain ─► Tally
+//!   connect ─► greet ─► (all threads ready)
+//!           ─► [ poll ─► replies ─► requests ─► send ]* ─► drain ─► Tally
 //! ```
-//! Closed loop: a client whose replies have all come sends its next batch. Open loop: request number
-//! i is due at `start + i / rate`; whichever client is free sends it, late if none is, and its latency
-//! counts from when it was due.
+//! Closed loop: a client whose replies have all come sends its next batch. Open loop: request
+//! number i is due at `start + i / rate`; whichever client is free sends it, late if none is, and
+//! its latency counts from when it was due.
 //!
-//! Clocks: a reply is stamped when the poll that brought it returns. The requests of a turn leave one
-//! connection after the other between two readings of the clock, a microsecond or more each. A request is
-//! stamped with the first reading and, for each connection ahead of its own, the least CPU time that one took in
-//! this run ([`sending`]): it carries little of the time in which others were sent, and never left before its
-//! stamp, even where the thread lost its processor on the way.
+//! Clocks: a reply is stamped when the poll that brought it returns. The requests of a turn leave
+//! one connection after the other between two readings of the clock, a microsecond or more each. A
+//! request is stamped with the first reading and, for each connection ahead of its own, the least
+//! CPU time that one took in this run ([`sending`]): it carries little of the time in which others
+//! were sent, and never left before its stamp, even where the thread lost its processor on the way.
 
 mod routing;
 mod sending;
@@ -37,7 +38,8 @@ use crate::workload::{Draw, Sequences, Workload};
 use routing::{Routed, Routing};
 use sending::Sending;
 
-/// Connections written to before their requests are sent: with more the server would wait for this thread.
+/// Connections written to before their requests are sent: with more the server
+/// would wait for this thread.
 const QUEUED_MAX: usize = 32;
 /// Requests of the count that a thread takes at once.
 const TAKEN_AT_ONCE: u64 = 64;
@@ -71,7 +73,8 @@ pub(super) struct Worker<'a> {
     ungreeted: usize,
     /// Connections with requests that are not sent yet, in the order of writing.
     queued: Vec<ConnId>,
-    /// The last reading of the clock: what queued requests of a closed loop are stamped with until they are sent.
+    /// The last reading of the clock: what queued requests of a closed loop are stamped
+    /// with until they are sent.
     stamp_ns: u64,
     sending: Sending,
     last_reply_ns: u64,
@@ -84,7 +87,8 @@ pub(super) struct Worker<'a> {
     tally: Tally,
 }
 
-/// One that sends a batch and waits for its replies: a connection, or one to each node of a cluster.
+/// One that sends a batch and waits for its replies: a connection, or one to
+/// each node of a cluster.
 struct Client {
     /// The connection where there is one server.
     conn: Option<ConnId>,
@@ -155,7 +159,8 @@ impl<'a> Worker<'a> {
         // Unless asked for, nothing is gathered: it would be measured as latency of the server.
         let options =
             LoopOptions { backend: load.backend, gather_us_max: load.gather_us, ..LoopOptions::default() };
-        // Sleeps end when they are due; failing, they end some 50 µs later, which only an open loop notices.
+        // Sleeps end when they are due; failing, they end some 50 µs later, which
+        // only an open loop notices.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
         let mut draw = Draw::of_thread(load.seed, &spec.workload.name, index, sequences);
         if load.verify {
@@ -550,7 +555,8 @@ impl<'a> Worker<'a> {
         self.conns[id.index()] = None;
         self.net.close(id);
         let failed = |error| Stop::Refused(format!("a new connection failed: {}", connect_reason(&error)));
-        // A request of an open loop finds its connection made; otherwise making it is part of its latency.
+        // A request of an open loop finds its connection made; otherwise making it
+        // is part of its latency.
         self.stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect(None).map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
@@ -591,7 +597,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sends what is queued, and stamps the requests of a closed loop with the time at which they left.
+    /// Sends what is queued, and stamps the requests of a closed loop with the
+    /// time at which they left.
     fn send_queued(&mut self) {
         let queued_ns = self.stamp_ns;
         // With a connection for each request, making it is part of the latency.

@@ -1,5 +1,6 @@
-//! Which colour an engine has. It follows from the engine's name, not from its place in the study, so that the same
-//! engine looks the same in every report. No colour is near to the green and the red of better and worse.
+//! Which colour an engine has. It follows from the engine's name, not from its place in the study,
+//! so that the same engine looks the same in every report. No colour is near to the green and the
+//! red of better and worse.
 
 /// How many colours there are; the style sheet of pictures (`charts/svg.rs`) says which.
 pub const COLOURS: usize = 8;
@@ -7,7 +8,8 @@ pub const COLOURS: usize = 8;
 /// Engines whose colour is reserved; the names of their variants begin alike.
 const KNOWN: [(&str, usize); 5] = [("saker", 0), ("redis", 1), ("valkey", 2), ("dragonfly", 3), ("keydb", 4)];
 
-/// The colour of each of `names`. Two names that want the same one get different ones, up to [`COLOURS`] engines.
+/// The colour of each of `names`. Two names that want the same one get different ones, up
+/// to [`COLOURS`] engines.
 pub fn of(names: &[&str]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     // Known names come first and choose freely; the order of the study has no say.

@@ -1,5 +1,5 @@
-//! results.csv: a line per cell with redis-benchmark's columns, then ours. Figures are medians over the
-//! rounds; what is not known is empty.
+//! results.csv: a line per cell with redis-benchmark's columns, then ours. Figures are medians over
+//! the rounds; what is not known is empty.
 
 use std::io;
 

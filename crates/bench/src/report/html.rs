@@ -1,4 +1,5 @@
-//! report.html: one file with everything in it, readable without a network, on a phone, in light and dark.
+//! report.html: one file with everything in it, readable without a network, on a
+//! phone, in light and dark.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -297,7 +298,8 @@ fn client_threads(outcome: &Outcome) -> String {
     }
 }
 
-/// `1,000 keys`, or `1,000 to 9,000 keys` where runs differ; `None` where all requests used the same key.
+/// `1,000 keys`, or `1,000 to 9,000 keys` where runs differ; `None` where all
+/// requests used the same key.
 fn keyspace(outcome: &Outcome) -> Option<String> {
     let runs = outcome.cells.iter().flat_map(|cell| &cell.rounds);
     let counts: Vec<u64> = runs.map(|run| run.settings.keyspace).filter(|count| *count > 0).collect();

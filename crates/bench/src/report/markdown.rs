@@ -1,11 +1,11 @@
-//! summary.md: tables as people publish them. Per test the values of all engines and the difference to the
-//! baseline in percent: 🟢 better, 🔴 worse, ⚪ the confidence intervals overlap.
+//! summary.md: tables as people publish them. Per test the values of all engines and the difference
+//! to the baseline in percent: 🟢 better, 🔴 worse, ⚪ the confidence intervals overlap.
 
 use std::fmt::Write;
 
 use super::text;
 use super::view::{self, Engine, Row, Verdict, View, views};
-use crate::compare::outcome::{Metric, Outcome};
+use crate::compare::outcome::{Cell, Metric, Outcome};
 
 /// What beside requests/s and latencies gets a table, where it is known.
 const FURTHER: [Metric; 8] = [
@@ -164,14 +164,14 @@ pub fn order(engines: usize, base: usize) -> impl Iterator<Item = usize> {
 /// The figure of an engine, with what must be known of it.
 fn value(row: &Row<'_>, at: usize, metric: Metric) -> String {
     let Some(cell) = row.cells[at] else { return "–".to_owned() };
-    let mark = if metric == Metric::Rate { cell.mark() } else { bound_only(cell.client_bound().is_some()) };
+    let mark = if metric == Metric::Rate { cell.mark() } else { bound_only(cell) };
     let mark = if mark.is_empty() { mark } else { format!(" `{mark}`") };
     let figure = cell.median(metric).map_or_else(|| "–".to_owned(), |value| figure(value, metric));
     figure + &mark
 }
 
-fn bound_only(bound: bool) -> String {
-    if bound { "client-bound".to_owned() } else { String::new() }
+fn bound_only(cell: &Cell) -> String {
+    if cell.client_bound().is_some() { "client-bound".to_owned() } else { String::new() }
 }
 
 /// A figure in the unit of its metric's title.

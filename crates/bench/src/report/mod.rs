@@ -1,5 +1,5 @@
-//! Reports of a study: results.csv, results.json, summary.md, report.html and the pictures, all made of an
-//! [`Outcome`] alone, so that they can be made anew from results.json.
+//! Reports of a study: results.csv, results.json, summary.md, report.html and the pictures, all
+//! made of an [`Outcome`] alone, so that they can be made anew from results.json.
 
 pub mod charts;
 mod colour;

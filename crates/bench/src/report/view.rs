@@ -1,5 +1,6 @@
-//! Cells put into tables: a view holds what was measured under the same conditions, a row per test and a
-//! column per engine. Where connections rose until the rate stopped rising, a row takes each engine's best.
+//! Cells put into tables: a view holds what was measured under the same conditions, a row per
+//! test and a column per engine. Where connections rose until the rate stopped rising, a row
+//! takes each engine's best.
 
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::rounds::transport_name;
@@ -61,8 +62,8 @@ pub fn engines(outcome: &Outcome) -> Vec<Engine<'_>> {
     names.iter().zip(colours).map(|(name, colour)| Engine { name, colour }).filter(has_cells).collect()
 }
 
-/// The rows over which engines are compared as a whole: those that all engines have a figure for, of the engines
-/// that have any. Figures over different rows would compare the rows.
+/// The rows over which engines are compared as a whole: those that all engines have a figure for,
+/// of the engines that have any. Figures over different rows would compare the rows.
 pub fn common_rows<'v, 'a>(views: &'v [View<'a>], metric: Metric) -> Vec<&'v Row<'a>> {
     let rows: Vec<&Row<'_>> = views.iter().flat_map(|view| &view.rows).collect();
     let engines = rows.first().map_or(0, |row| row.cells.len());

@@ -95,9 +95,9 @@ impl Default for DefaultTestOptions {
 }
 
 impl Workload {
-    /// The tests called `names`, as redis-benchmark's `-t` takes them (`ping` is both PINGs, `lrange` all
-    /// LRANGEs), in redis-benchmark's order; all of them for an empty list. A LRANGE brings the test ahead
-    /// of it that fills its list.
+    /// The tests called `names`, as redis-benchmark's `-t` takes them (`ping` is both PINGs,
+    /// `lrange` all LRANGEs), in redis-benchmark's order; all of them for an empty list. A LRANGE
+    /// brings the test ahead of it that fills its list.
     pub fn default_tests(names: &[&str], options: &DefaultTestOptions) -> Result<Vec<Workload>, BenchError> {
         let all = ["ping", "lrange"];
         let known = |name: &&&str| DEFAULT_TESTS.contains(name) || all.contains(name);
@@ -145,8 +145,8 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
     workload
 }
 
-/// The line with a hash tag behind the name of each key, as redis-benchmark has it: `key:{tag}:__rand_int__`,
-/// `mylist:{tag}`.
+/// The line with a hash tag behind the name of each key, as redis-benchmark has it:
+/// `key:{tag}:__rand_int__`, `mylist:{tag}`.
 fn tagged(line: &str) -> String {
     let tag = |word: &str| match word.split_once(':') {
         Some((name @ ("key" | "counter"), rest)) => format!("{name}:{{tag}}:{rest}"),

@@ -1,8 +1,8 @@
 //! Which key comes next: numbers from a range, one after the other or at random.
 //!
-//! Zipf's law is drawn by rejection from the inverted integral of `1/x^s` (Hörmann and Derflinger 1996):
-//! O(1) a draw whatever the range, no table. A Gaussian is drawn by the polar method and drawn anew
-//! while it lies outside the range.
+//! Zipf's law is drawn by rejection from the inverted integral of `1/x^s` (Hörmann and Derflinger
+//! 1996): O(1) a draw whatever the range, no table. A Gaussian is drawn by the polar method and
+//! drawn anew while it lies outside the range.
 
 use super::draw::Draw;
 
@@ -26,8 +26,8 @@ pub struct Keys {
 pub enum KeyPattern {
     /// Each as likely as any other.
     Uniform,
-    /// One after the other over all threads, from the start again at the end; the field is the number
-    /// of the counter in [`Sequences`](super::Sequences).
+    /// One after the other over all threads, from the start again at the end; the field is the
+    /// number of the counter in [`Sequences`](super::Sequences).
     Sequential(usize),
     /// Around a median.
     Gaussian {
@@ -184,7 +184,8 @@ mod tests {
 
     #[test]
     fn a_narrow_range_cuts_a_gaussian_off_without_heaps_at_its_ends() {
-        // Half of the draws fall outside and are drawn anew, so no end is more frequent than its neighbours.
+        // Half of the draws fall outside and are drawn anew, so no end is more
+        // frequent than its neighbours.
         let keys = drawn(KeyPattern::Gaussian { median: 509.5, deviation: 700.0 }, 100_000);
         let near = |at: u64| keys.iter().filter(|&&key| key.abs_diff(at) < 10).count() as f64;
         assert!((near(10) / near(30) / 0.5 - 1.0).abs() < 0.25, "{} {}", near(10), near(30));

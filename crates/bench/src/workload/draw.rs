@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters of sequential keys, shared by the threads of a run, so that each key comes once before any
-/// comes again.
+/// Counters of sequential keys, shared by the threads of a run, so that each key comes once
+/// before any comes again.
 #[derive(Clone, Debug)]
 pub struct Sequences(Arc<[AtomicU64]>);
 
@@ -38,8 +38,8 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// The choices of thread `index` of a run of the workload called `name` with `seed`: other ones for each of
-    /// the three, the same whenever all three are.
+    /// The choices of thread `index` of a run of the workload called `name` with `seed`: other ones
+    /// for each of the three, the same whenever all three are.
     pub fn of_thread(seed: u64, name: &str, index: usize, sequences: Sequences) -> Self {
         // FNV-1a, so that a seed means the same in every build.
         let bytes = seed.to_le_bytes().into_iter().chain((index as u64).to_le_bytes()).chain(name.bytes());

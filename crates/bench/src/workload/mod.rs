@@ -1,9 +1,10 @@
 //! What is sent: requests as templates, alone or mixed by weight.
 //!
-//! A [`Workload`] is parsed once and cloned into every thread; what its random choices depend on belongs
-//! to the thread (`draw.rs`). It can be built from the names of redis-benchmark's tests
-//! ([`Workload::default_tests`]), from command templates ([`Workload::from_templates`]), from a file of
-//! them ([`Workload::from_file`]) or as memtier's mix of SET and GET ([`Workload::memtier`]).
+//! A [`Workload`] is parsed once and cloned into every thread; what its random choices depend on
+//! belongs to the thread (`draw.rs`). It can be built from the names of redis-benchmark's tests
+//! ([`Workload::default_tests`]), from command templates ([`Workload::from_templates`]), from a
+//! file of them ([`Workload::from_file`]) or as memtier's mix of SET and GET
+//! ([`Workload::memtier`]).
 
 mod defaults;
 mod distribution;
@@ -61,8 +62,8 @@ impl Workload {
         Self { name: name.to_owned(), keyspace, value_bytes, sequences, values, requests }
     }
 
-    /// Requests by weight: (weight, command line with placeholders). `name` is the line itself when empty
-    /// and there is one.
+    /// Requests by weight: (weight, command line with placeholders). `name` is the line itself when
+    /// empty and there is one.
     pub fn from_templates(
         name: &str,
         lines: &[(u32, &str)],
@@ -91,8 +92,9 @@ impl Workload {
         Ok(Self::of(&name, vec![Weighted { weight: 1, template }], sequences))
     }
 
-    /// Reads a file of commands, one a line, each with a weight and a colon ahead of it if that is not 1
-    /// (`15: GET {key uniform 1000}`). Empty lines and those that begin with `#` are left out.
+    /// Reads a file of commands, one a line, each with a weight and a colon ahead of it
+    /// if that is not 1 (`15: GET {key uniform 1000}`). Empty lines and those that begin
+    /// with `#` are left out.
     pub fn from_file(path: &Path, options: &TemplateOptions) -> Result<Self, BenchError> {
         let unreadable = |error| BenchError::Usage(format!("cannot read {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(unreadable)?;

@@ -1,6 +1,7 @@
 //! Slots of a cluster, and for each slot a hash tag that lies in it.
 //!
-//! A key's slot is CRC16 of it, or of what stands between its first `{` and the next `}`, modulo 16,384.
+//! A key's slot is CRC16 of it, or of what stands between its first `{` and the
+//! next `}`, modulo 16,384.
 //! Source: the cluster specification, redis.io/docs.
 
 use std::sync::OnceLock;
@@ -24,8 +25,8 @@ pub fn slot(key: &[u8]) -> u16 {
     CRC16.checksum(tag.unwrap_or(key)) % SLOTS as u16
 }
 
-/// The first text of three letters and digits that lies in `slot`, which is below [`SLOTS`]. O(1); the
-/// first call makes the table.
+/// The first text of three letters and digits that lies in `slot`, which is below [`SLOTS`]. O(1);
+/// the first call makes the table.
 pub fn tag(slot: usize) -> [u8; TAG_LEN] {
     static TAGS: OnceLock<Vec<[u8; TAG_LEN]>> = OnceLock::new();
     TAGS.get_or_init(|| {

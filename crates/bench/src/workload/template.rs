@@ -2,11 +2,12 @@
 //!
 //! | placeholder | becomes |
 //! |---|---|
-//! | `{key uniform N}`, `{key sequence N}`, `{key zipfian N [S]}`, `{key gaussian N [MEDIAN DEVIATION]}` | `key_` and ten digits, below N |
+//! | `{key uniform N}`, `{key sequence N}` | `key_` and ten digits, below N |
+//! | `{key zipfian N [S]}`, `{key gaussian N [MEDIAN DEVIATION]}` | the same |
 //! | `{value SIZE}` | a value; SIZE is `64`, `10-100` or `32:50,64:50` |
 //! | `{rand N}` | a number below N |
 //! | `{range N W}` | two arguments: a number below N, and that plus W but below N |
-//! | `{tag}` | in a cluster a hash tag such as `{06S}`, that of a slot drawn for each request (redis-benchmark's) |
+//! | `{tag}` | in a cluster a random slot's hash tag, such as `{06S}` (redis-benchmark's) |
 //! | `__rand_int__` | twelve digits below the keyspace, where one is given (redis-benchmark's) |
 //! | `__key__`, `__data__` | a key and a value of the run's settings (memtier's) |
 //!
@@ -137,15 +138,16 @@ impl Number {
 }
 
 impl Template {
-    /// Reads a command line: words with redis-cli's quoting and placeholders. `sequences` counts the
-    /// counters handed to sequential keys.
+    /// Reads a command line: words with redis-cli's quoting and placeholders. `sequences` counts
+    /// the counters handed to sequential keys.
     pub fn parse(line: &str, options: &TemplateOptions, sequences: &mut usize) -> Result<Self, BenchError> {
         let words = split_quoted(&hold_blanks(line.as_bytes()))
             .ok_or_else(|| BenchError::Usage(format!("unbalanced quotes in {line:?}")))?;
         Self::from_words(&words, line, options, sequences)
     }
 
-    /// Takes arguments that are split already, as a shell does; placeholders are looked for in each.
+    /// Takes arguments that are split already, as a shell does; placeholders
+    /// are looked for in each.
     pub fn from_arguments(
         arguments: &[Vec<u8>],
         options: &TemplateOptions,
@@ -539,8 +541,8 @@ mod tests {
 
     #[test]
     fn commands_written_for_resp_benchmark_are_understood() {
-        // Commands of the forms that its documentation shows, each with what a request looks like: k a key,
-        // v a value of 64 bytes, n a number.
+        // Commands of the forms that its documentation shows, each with what a request looks like:
+        // k a key, v a value of 64 bytes, n a number.
         for (line, form) in [
             ("SET {key uniform 1000000} {value 64}", "SET k v"),
             ("GET {key zipfian 1000000}", "GET k"),

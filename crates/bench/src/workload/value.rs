@@ -1,7 +1,7 @@
 //! Values: how long they are and of what.
 //!
-//! Bytes come from a pool made once; a value is a slice of it at a random place, so that making one is a
-//! copy. Pools depend on nothing but their kind: a later run knows what an earlier one wrote.
+//! Bytes come from a pool made once; a value is a slice of it at a random place, so that making one
+//! is a copy. Pools depend on nothing but their kind: a later run knows what an earlier one wrote.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Servers that refuse or go away, and arguments that make no sense: one clear line, exit code 2, and what
-//! was measured until then.
+//! Servers that refuse or go away, and arguments that make no sense: one clear line, exit code 2,
+//! and what was measured until then.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

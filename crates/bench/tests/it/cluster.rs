@@ -1,5 +1,6 @@
-//! A real cluster of three nodes: every test and template goes to the right nodes, redirections are
-//! followed while a slot moves, a node that dies is told. Where there is no real server this says so.
+//! A real cluster of three nodes: every test and template goes to the right nodes,
+//! redirections are followed while a slot moves, a node that dies is told. Where there is no
+//! real server this says so.
 
 use std::fs;
 use std::path::PathBuf;
@@ -93,7 +94,8 @@ impl Cluster {
         cluster
     }
 
-    /// The certificate, its key and its authority's, where a server that can speak TLS in a cluster finds them.
+    /// The certificate, its key and its authority's, where a server that can speak TLS
+    /// in a cluster finds them.
     fn prepare_tls(&mut self) -> Option<[String; 3]> {
         let probe = peer::start().unwrap();
         let mut client = probe.connect();

@@ -1,4 +1,5 @@
-//! Runs and studies that end before their time: by Ctrl-C, or because a server goes away or falls silent.
+//! Runs and studies that end before their time: by Ctrl-C, or because a server
+//! goes away or falls silent.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,5 @@
-//! An odd server as a process of its own: this test program, started anew with the name of one test.
+//! An odd server as a process of its own: this test program, started anew
+//! with the name of one test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ impl Drop for EngineProcess {
     }
 }
 
-/// The command line of an engine called `name` for a study, `{port}` included. `slow` in its name delays its
-/// replies, `stubborn` ignores SIGTERM.
+/// The command line of an engine called `name` for a study, `{port}` included. `slow` in its name
+/// delays its replies, `stubborn` ignores SIGTERM.
 pub fn start_line(name: &str) -> String {
     let program = env::current_exe().unwrap();
     let test = "engine_process::serves_when_it_is_told_a_port";

@@ -122,8 +122,8 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// Two engines and one that is not there: two tests, three thread counts, plain and TLS, a client-bound
-/// cell, one that ended early, one that failed.
+/// Two engines and one that is not there: two tests, three thread counts, plain and TLS, a
+/// client-bound cell, one that ended early, one that failed.
 fn outcome() -> Outcome {
     let engine = |name: &str, version: &str, left_out: Option<&str>| EngineFacts {
         name: name.to_owned(),

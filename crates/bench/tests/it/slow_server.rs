@@ -1,6 +1,6 @@
-//! A deliberately odd server: it delays, stalls, forgets, errs and vanishes as it is told, so that a test
-//! knows what a client must have seen. A thread per connection; SET and GET work on one map, anything
-//! else is answered with `+OK`.
+//! A deliberately odd server: it delays, stalls, forgets, errs and vanishes as it is told, so that
+//! a test knows what a client must have seen. A thread per connection; SET and GET work on one map,
+//! anything else is answered with `+OK`.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -172,7 +172,8 @@ impl SlowServer {
     }
 }
 
-/// Starts a server that answers PING, and nothing else, at hardly any cost; its port. It only counts bytes.
+/// Starts a server that answers PING, and nothing else, at hardly any cost; its
+/// port. It only counts bytes.
 pub fn start_instant() -> u16 {
     const REQUEST_LEN: usize = b"*1\r\n$4\r\nPING\r\n".len();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

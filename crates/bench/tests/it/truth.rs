@@ -1,6 +1,6 @@
-//! Figures against a server whose delays are known. What is asserted is what must hold on any machine,
-//! however busy: a reply cannot have come before the server sent it, and a request that was due within a
-//! stall cannot have been answered before the stall ended.
+//! Figures against a server whose delays are known. What is asserted is what must hold on any
+//! machine, however busy: a reply cannot have come before the server sent it, and a request that
+//! was due within a stall cannot have been answered before the stall ended.
 
 use std::fs;
 use std::process::Command;
@@ -57,7 +57,8 @@ fn hits_after_sets(keys: u64, flags: &[&str]) -> (f64, Option<u64>) {
 
 #[test]
 fn a_get_test_does_not_ask_for_the_very_keys_of_the_set_test() {
-    // As many random SETs as there are keys leave out 1/e of them; five standard deviations are 0.02.
+    // As many random SETs as there are keys leave out 1/e of them; five
+    // standard deviations are 0.02.
     let (share, seed) = hits_after_sets(20_000, &[]);
     assert!((share - 0.632).abs() < 0.02, "{share}");
     assert_ne!(seed, hits_after_sets(20_000, &[]).1, "a fresh seed for each run");
@@ -91,8 +92,8 @@ fn rare_slow_requests_show_where_they_belong() {
     assert!(result.latency.p50_us < 59_900.0, "{:?}", result.latency);
 }
 
-/// A stall of 400 ms seen by requests every millisecond: `rate` plans them, else one connection sends them
-/// as it can.
+/// A stall of 400 ms seen by requests every millisecond: `rate` plans them, else one
+/// connection sends them as it can.
 fn through_a_stall(rate: Option<f64>) -> RunResult {
     let server = SlowServer::start(Oddities { stall: Some((100, 400 * MS)), ..Oddities::default() });
     let mut spec = server.spec("DO it", 1, Limit::Requests(700));
@@ -153,8 +154,9 @@ fn an_open_loop_sends_what_is_planned_and_no_more() {
 
 #[test]
 fn a_client_without_rest_says_so() {
-    // A reply costs this server next to nothing, so the client never finds it unready, unless the machine
-    // gives the server no processor: then the client rests indeed, and the next try may do better.
+    // A reply costs this server next to nothing, so the client never finds it unready,
+    // unless the machine gives the server no processor: then the client rests indeed, and
+    // the next try may do better.
     let port = slow_server::start_instant();
     let bound = (0..10).any(|_| {
         let server = SlowServer::start(Oddities::default());
@@ -282,8 +284,9 @@ fn a_cluster_gets_each_key_at_its_own_node() {
         let result = run(&spec).unwrap();
         assert!(result.errors.is_empty() && result.requests == 400, "{result:?}");
         let (here, there) = (one.requests() - before, other.requests() - other_before);
-        // Keys are spread evenly enough that neither half of the slots goes without; a key that were looked
-        // for at one node and written at another would be missed more often than 30 first reads.
+        // Keys are spread evenly enough that neither half of the slots goes without; a key
+        // that were looked for at one node and written at another would be missed more
+        // often than 30 first reads.
         assert!(here > 20 && there > 20 && here + there == 400, "{here} {there}");
     }
 }

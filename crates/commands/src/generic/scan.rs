@@ -103,7 +103,7 @@ impl<'a> Filter<'a> {
     }
 
     fn verdict(&self, entry: &KeyEntry) -> Verdict {
-        if !self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), false)) {
+        if !self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key())) {
             Verdict::Other
         } else if entry.expiry_ms().is_some_and(|at_ms| at_ms <= self.due_ms) {
             Verdict::Due

@@ -37,7 +37,7 @@ impl Monitors {
 
     /// Tells a client all commands from now on.
     pub fn add(&self, client: &Arc<ClientInfo>) {
-        client.monitoring.store(true, Relaxed);
+        client.state.monitoring.store(true, Relaxed);
         let mut clients = self.clients.lock();
         clients.push(Arc::clone(client));
         self.count.store(clients.len(), Relaxed);
@@ -45,7 +45,7 @@ impl Monitors {
 
     /// Tells a client no more.
     pub fn remove(&self, client: &ClientInfo) {
-        client.monitoring.store(false, Relaxed);
+        client.state.monitoring.store(false, Relaxed);
         let mut clients = self.clients.lock();
         clients.retain(|other| other.id != client.id);
         self.count.store(clients.len(), Relaxed);

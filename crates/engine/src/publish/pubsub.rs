@@ -270,7 +270,7 @@ impl PubSub {
         let mut found = Vec::new();
         for part in &self.directory(kind).parts {
             let part = part.lock();
-            let fits = |channel: &[u8]| pattern.is_none_or(|pattern| glob_match(pattern, channel, false));
+            let fits = |channel: &[u8]| pattern.is_none_or(|pattern| glob_match(pattern, channel));
             found.extend(part.keys().filter(|channel| fits(channel)).cloned());
         }
         found
@@ -321,7 +321,7 @@ impl PubSub {
             }
             if patterns {
                 for (pattern, counts) in &*self.patterns.lock() {
-                    if glob_match(pattern, channel, false) {
+                    if glob_match(pattern, channel) {
                         tell(counts, Some(pattern));
                     }
                 }

@@ -42,7 +42,7 @@ impl Push {
     /// A message that counts as waiting for its client, and in `push_bytes`. It must be put into the inbox of the
     /// client's thread.
     pub fn counted(push_bytes: &AtomicU64, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) -> Self {
-        client.waiting_push_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        client.held.waiting_push_bytes.fetch_add(bytes.len() as u64, Relaxed);
         // Relaxed: a figure for the memory limit.
         push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
         Self { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) }
@@ -57,8 +57,8 @@ impl Push {
     /// thread.
     pub fn deliver(self, outputs: &mut impl Outputs) -> bool {
         let len_bytes = self.bytes.len() as u64;
-        self.client.waiting_push_bytes.fetch_sub(len_bytes, Relaxed);
-        if self.client.gone.load(Relaxed) {
+        self.client.held.waiting_push_bytes.fetch_sub(len_bytes, Relaxed);
+        if self.client.state.gone.load(Relaxed) {
             return false;
         }
         let out = outputs.queue(self.conn);
@@ -73,7 +73,7 @@ impl Push {
 
     /// Writes it in front of what is replied to its client next, and counted with that.
     pub fn write(self, reply: &mut Reply<'_>) {
-        self.client.waiting_push_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
+        self.client.held.waiting_push_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
         reply.raw(&self.bytes);
     }
 }

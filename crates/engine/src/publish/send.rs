@@ -29,7 +29,7 @@ impl Sender<'_> {
     /// Hands bytes to the thread of a client. O(1).
     pub fn push(&self, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
         // Relaxed: a count of its own; the inbox's lock orders the messages.
-        if client.waiting_push_bytes.load(Relaxed) > WAITING_BYTES_MAX {
+        if client.held.waiting_push_bytes.load(Relaxed) > WAITING_BYTES_MAX {
             // What it waits for ends with its connection: the caller may hold the lock of just that.
             if self.threads.kill(self.clients, client, self.outbox) {
                 tracing::warn!(client = client.id, "client closed: too many messages wait for it");

@@ -334,7 +334,7 @@ impl Tracking {
             let mut all = self.prefixes.lock();
             for prefix in some.iter().filter(|prefix| tracker.prefixes.insert((**prefix).into())) {
                 all.add(prefix, client);
-                client.named_bytes.fetch_add(prefix_bytes(prefix), Relaxed);
+                client.held.named_bytes.fetch_add(prefix_bytes(prefix), Relaxed);
             }
             self.prefix_count.store(all.by_name.len(), Relaxed);
         }
@@ -355,7 +355,7 @@ impl Tracking {
                 let mut all = self.prefixes.lock();
                 for prefix in prefixes.by_ref().take(PREFIXES_PER_LOCK) {
                     all.remove(&prefix, client.id);
-                    client.named_bytes.fetch_sub(prefix_bytes(&prefix), Relaxed);
+                    client.held.named_bytes.fetch_sub(prefix_bytes(&prefix), Relaxed);
                 }
                 self.prefix_count.store(all.by_name.len(), Relaxed);
             }
@@ -715,7 +715,7 @@ fn notify(
     let redirect = client.tracking.redirect();
     let target = match redirect {
         0 => Some(Arc::clone(client)),
-        id => sender.clients.get(id).filter(|target| !target.closing.load(Relaxed)),
+        id => sender.clients.get(id).filter(|target| !target.state.closing.load(Relaxed)),
     };
     let Some(target) = target else {
         client.tracking.insert(Mode::BROKEN);

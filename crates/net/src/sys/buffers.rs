@@ -25,6 +25,23 @@ const PUBLISHED_MIN: u16 = 2;
 /// The ring of entries must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
 
+/// Whether the kernel reports more for the same request (`IORING_CQE_F_MORE`), or puts more into
+/// the same buffer (`IORING_CQE_F_BUF_MORE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum More {
+    /// It does.
+    Follows,
+    /// This was the last.
+    Ended,
+}
+
+impl From<bool> for More {
+    /// What a flag of a completion says.
+    fn from(follows: bool) -> Self {
+        if follows { Self::Follows } else { Self::Ended }
+    }
+}
+
 /// Memory that the kernel writes to: freed when neither the ring nor the inputs need it any more.
 pub(crate) struct Region {
     entries: NonNull<BufRingEntry>,
@@ -78,12 +95,13 @@ pub(crate) struct ProvidedBuffers {
     cursors: Vec<u32>,
     /// Buffers that the kernel has let go of in this turn.
     done: Vec<u16>,
-    /// Buffers that are not in the ring, the last used on top: its lines are the likeliest in a cache.
+    /// Buffers that are not in the ring, the last used on top: its lines are
+    /// the likeliest in a cache.
     idle: Vec<u16>,
     /// Buffers in the ring.
     published: u16,
-    /// How many should be: few, so that a quiet loop touches little memory again and again, and twice
-    /// as many each time they did not suffice.
+    /// How many should be: few, so that a quiet loop touches little memory again and again, and
+    /// twice as many each time they did not suffice.
     wanted: u16,
     /// Entries published since the beginning, modulo 2^16.
     tail: u16,
@@ -128,14 +146,14 @@ impl ProvidedBuffers {
     }
 
     /// Takes note that the kernel has put `len` bytes into buffer `id`, behind what it put there
-    /// before, and that it will put `more`. Only the ring may call this, once per completion and in
-    /// their order: the span gives access to bytes that were the kernel's until then.
-    pub(super) fn received(&mut self, id: u16, len: u32, more: bool) -> Span {
+    /// before, and whether it will put more. Only the ring may call this, once per completion and
+    /// in their order: the span gives access to bytes that were the kernel's until then.
+    pub(super) fn received(&mut self, id: u16, len: u32, more: More) -> Span {
         let cursor = &mut self.cursors[usize::from(id)];
         assert!(len <= self.buffer_len_bytes - *cursor, "the kernel reports more than the buffer holds");
         let start = u32::from(id) * self.buffer_len_bytes + *cursor;
         *cursor += len;
-        if !more {
+        if more == More::Ended {
             self.done.push(id);
         }
         Span::new(start, len, self.turn)
@@ -156,7 +174,8 @@ impl ProvidedBuffers {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), span.len()) }
     }
 
-    /// Ends the turn: its spans are invalid, and the buffers that the kernel let go of are its again.
+    /// Ends the turn: its spans are invalid, and the buffers that the kernel
+    /// let go of are its again.
     pub(super) fn end_turn(&mut self) {
         // Wraps after 4 billion turns; no span outlives the start of the next one.
         self.turn = self.turn.wrapping_add(1);
@@ -178,8 +197,9 @@ impl ProvidedBuffers {
             let entry = unsafe { self.region.entries.add(position) };
             // SAFETY: within the data region, which holds `count` buffers.
             let buffer = unsafe { self.region.data.add(usize::from(id) * self.buffer_len_bytes as usize) };
-            // SAFETY: valid and aligned; the kernel reads an entry only once the tail is past it. Not
-            // more than `count` buffers exist, so the kernel is done with what was in this position.
+            // SAFETY: valid and aligned; the kernel reads an entry only once the tail is
+            // past it. Not more than `count` buffers exist, so the kernel is done with
+            // what was in this position.
             let entry = unsafe { &mut *entry.as_ptr() };
             entry.set_addr(buffer.as_ptr() as u64);
             entry.set_len(self.buffer_len_bytes);

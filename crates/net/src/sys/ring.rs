@@ -4,8 +4,8 @@
 //! - A send owns its queue until its completion; nothing can append to or free bytes under way.
 //! - Received bytes are named by spans of the provided buffers.
 //! - Requests name descriptors by number. One that is queued but not yet handed to the kernel could
-//!   meet another socket of the same number: [`Ring::close_later`] keeps a descriptor open until the
-//!   kernel has taken all that is queued.
+//!   meet another socket of the same number: [`Ring::close_later`] keeps a descriptor open until
+//!   the kernel has taken all that is queued.
 //! - `user_data` is a kind in the top byte and a payload below: slot (24 bits) and generation of a
 //!   connection, or an index. A completion of a closed connection names a stale id.
 //! - When the ring is dropped every request is cancelled and waited for before memory is freed.
@@ -22,7 +22,7 @@ use rustix::event::PollFlags;
 use rustix::net::{SendFlags, SocketFlags};
 use stdx::ByteQueue;
 
-use super::buffers::{ProvidedBuffers, Region};
+use super::buffers::{More, ProvidedBuffers, Region};
 use super::span::Span;
 use crate::{ConnId, ListenerId};
 
@@ -52,16 +52,16 @@ const KIND_TRIAL: u64 = 7;
 
 /// What the kernel reports.
 pub(crate) enum Completion {
-    /// A listener's multishot accept: one client, or why it ended. `more`: it goes on.
-    Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: bool },
+    /// A listener's multishot accept: one client, or why it ended, and whether it goes on.
+    Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: More },
     /// A receive.
     Received(Received),
     /// A send: the queue with what is left of it.
     Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
     /// The socket takes output again, or has failed.
     Writable { conn: ConnId },
-    /// The waker was used. `more`: it is still watched.
-    Woken { more: bool },
+    /// The waker was used, and whether it is still watched.
+    Woken { more: More },
 }
 
 /// What a receive gave.
@@ -101,16 +101,16 @@ pub(crate) struct Ring {
     ring: IoUring,
     sends: Vec<Option<InFlight>>,
     sends_free: Vec<u32>,
-    /// Descriptors to close once the queued requests have reached the kernel; at most as many as the
-    /// process may have.
+    /// Descriptors to close once the queued requests have reached the kernel; at most as many
+    /// as the process may have.
     closing: Vec<OwnedFd>,
     /// What the kernel may write to; freed after the ring is gone.
     region: Rc<Region>,
 }
 
 impl Ring {
-    /// A ring and its buffers with the best set-up that this kernel accepts, tried out once: what is
-    /// built has received through provided buffers. `buffers_len_bytes` is what all buffers hold
+    /// A ring and its buffers with the best set-up that this kernel accepts, tried out once: what
+    /// is built has received through provided buffers. `buffers_len_bytes` is what all buffers hold
     /// together, about. The error says for the log why there is none.
     pub(crate) fn new(buffers_len_bytes: usize) -> Result<(Self, ProvidedBuffers), String> {
         let mut reason = String::new();
@@ -133,8 +133,8 @@ impl Ring {
         Ok((ring, buffers))
     }
 
-    /// Receives one byte through a socket pair, so that a kernel that accepts the set-up but not the
-    /// requests is found out now.
+    /// Receives one byte through a socket pair, so that a kernel that accepts the set-up but not
+    /// the requests is found out now.
     fn try_out(&mut self, buffers: &mut ProvidedBuffers) -> io::Result<()> {
         let (near, far) = UnixStream::pair()?;
         rustix::net::send(&far, b"?", SendFlags::NOSIGNAL)?;
@@ -149,7 +149,7 @@ impl Ring {
                     return Err(io::Error::from_raw_os_error(-entry.result()));
                 }
                 if let Some(id) = cqueue::buffer_select(entry.flags()) {
-                    let more = cqueue::buffer_more(entry.flags());
+                    let more = cqueue::buffer_more(entry.flags()).into();
                     received += buffers.received(id, entry.result() as u32, more).len();
                 }
                 ended |= !cqueue::more(entry.flags());
@@ -164,8 +164,8 @@ impl Ring {
     fn push(&mut self, entry: squeue::Entry) {
         loop {
             // SAFETY: every request that is built in this file uses memory owned by this ring until
-            // its completion (queues in `sends`, the region) or none, and descriptors that stay open
-            // until it has reached the kernel.
+            // its completion (queues in `sends`, the region) or none, and descriptors that stay
+            // open until it has reached the kernel.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -174,7 +174,8 @@ impl Ring {
         }
     }
 
-    /// Hands over what is queued. What an interruption or a shortage leaves goes with the next enter.
+    /// Hands over what is queued. What an interruption or a shortage leaves
+    /// goes with the next enter.
     pub(crate) fn submit(&mut self) {
         let _ = self.ring.submit();
     }
@@ -257,14 +258,14 @@ impl Ring {
         self.push(entry.user_data(KIND_CANCEL << KIND_SHIFT));
     }
 
-    /// Closes `fd` once the kernel has taken all queued requests, so that none meets a new socket of
-    /// its number.
+    /// Closes `fd` once the kernel has taken all queued requests, so that none meets a
+    /// new socket of its number.
     pub(crate) fn close_later(&mut self, fd: OwnedFd) {
         self.closing.push(fd);
     }
 
-    /// Closes what waits for that, unless requests are left: a shortage makes the kernel take some of
-    /// them only, or none.
+    /// Closes what waits for that, unless requests are left: a shortage makes the kernel take some
+    /// of them only, or none.
     fn close_submitted(&mut self) {
         if !self.closing.is_empty() && self.ring.submission().is_empty() {
             self.closing.clear();
@@ -298,8 +299,8 @@ impl Ring {
         };
         let arguments = wait.map(|_| &arguments);
         let submitter = self.ring.submitter();
-        // SAFETY: the argument is the extended one that its flag announces, alive over the call; the
-        // requests were vouched for when they were pushed.
+        // SAFETY: the argument is the extended one that its flag announces, alive over the call;
+        // the requests were vouched for when they were pushed.
         let entered = unsafe { submitter.enter(to_submit, wanted, flags, arguments) };
         self.close_submitted();
         match entered.map_err(|error| (error.raw_os_error(), error)) {
@@ -322,7 +323,10 @@ impl Ring {
             return Some(match user_data >> KIND_SHIFT {
                 KIND_RECEIVE => {
                     let span = match cqueue::buffer_select(flags) {
-                        Some(id) => buffers.received(id, result.max(0) as u32, cqueue::buffer_more(flags)),
+                        Some(id) => {
+                            let more = cqueue::buffer_more(flags).into();
+                            buffers.received(id, result.max(0) as u32, more)
+                        }
                         None => Span::EMPTY,
                     };
                     Completion::Received(Received {
@@ -345,9 +349,9 @@ impl Ring {
                     let listener = ListenerId((user_data & 0xffff_ffff) as u32);
                     // SAFETY: a successful accept gives a new descriptor that nobody else owns.
                     let outcome = outcome.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
-                    Completion::Accepted { listener, outcome, more }
+                    Completion::Accepted { listener, outcome, more: more.into() }
                 }
-                KIND_WAKE => Completion::Woken { more },
+                KIND_WAKE => Completion::Woken { more: more.into() },
                 // A cancellation that found nothing, or the trial's remains.
                 _ => continue,
             });
@@ -436,8 +440,8 @@ fn register_buffers(ring: &IoUring, setup: Setup, len_bytes: usize) -> io::Resul
     let buffers = ProvidedBuffers::new(count as u16, buffer_len as u32);
     let address = buffers.region().entries_address();
     let submitter = ring.submitter();
-    // SAFETY: the ring of entries lives until the registration is undone: `Ring` owns it from here on
-    // and leaks it where undoing fails.
+    // SAFETY: the ring of entries lives until the registration is undone: `Ring` owns it from here
+    // on and leaks it where undoing fails.
     unsafe { submitter.register_buf_ring_with_flags(address, buffers.count(), BUFFER_GROUP, flags) }?;
     Ok(buffers)
 }
@@ -628,7 +632,7 @@ mod tests {
     #[should_panic(expected = "input of a past turn")]
     fn a_span_of_a_past_turn_is_refused() {
         let mut buffers = ProvidedBuffers::new(4, 64);
-        let span = buffers.received(0, 8, true);
+        let span = buffers.received(0, 8, More::Follows);
         buffers.end_turn();
         buffers.bytes(span);
     }

@@ -7,8 +7,8 @@ use net::{BackendChoice, CloseReason, Event};
 
 use super::{PATIENCE, Served};
 
-/// What the peer sent is worked on in steps after it went, as a caller with a limit per turn does, until a reply
-/// cannot be sent. What follows is that the caller wants no more of it.
+/// What the peer sent is worked on in steps after it went, as a caller with a limit per turn does,
+/// until a reply cannot be sent. What follows is that the caller wants no more of it.
 pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (mut client, conn) = served.connect_known();

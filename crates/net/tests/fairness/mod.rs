@@ -1,4 +1,5 @@
-//! Connections that send faster than the caller takes it, beside one that sends a byte now and then.
+//! Connections that send faster than the caller takes it, beside one that
+//! sends a byte now and then.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Write};
@@ -13,13 +14,13 @@ use super::{PATIENCE, Served};
 const FLOODS: usize = 80;
 /// What the caller takes of a flood in a turn.
 const TAKEN_LEN_BYTES: usize = 2_000;
-/// Turns within which a byte must be reported once it was sent: it is received in one, or finds no buffer
-/// and is received in the next.
+/// Turns within which a byte must be reported once it was sent: it is received in one, or finds no
+/// buffer and is received in the next.
 const TURNS_MAX: usize = 2;
 /// The same while the loop learns how many buffers it needs: twice as many each turn.
 const FIRST_TURNS_MAX: usize = 8;
-/// What may wait unparsed for each flood: what it was received before it was known as one, at most a turn's
-/// memory, is shared by all of them.
+/// What may wait unparsed for each flood: what it was received before it was known as one, at most
+/// a turn's memory, is shared by all of them.
 const HELD_LEN_BYTES_MAX: usize = (1 << 20) + FLOODS * 160 * 1024;
 /// Rounds in which the quiet connection sends a byte.
 const ROUNDS: usize = 200;
@@ -44,7 +45,8 @@ pub(super) fn floods_leave_room_for_others(backend: BackendChoice) {
             }
         }
         quiet.write_all(b"?").unwrap();
-        // Loopback hands bytes over within the call that sends them, but for softirqs of a busy machine.
+        // Loopback hands bytes over within the call that sends them, but for
+        // softirqs of a busy machine.
         thread::yield_now();
         let mut turns = 0;
         while !turn(&mut served, &conns, quiet_conn) {
@@ -57,7 +59,8 @@ pub(super) fn floods_leave_room_for_others(backend: BackendChoice) {
     }
 }
 
-/// A turn that takes a little of each flood and all of the quiet connection; whether that sent something.
+/// A turn that takes a little of each flood and all of the quiet connection;
+/// whether that sent something.
 fn turn(served: &mut Served, floods: &HashSet<ConnId>, quiet: ConnId) -> bool {
     let mut heard = false;
     for event in served.turn(Duration::from_millis(100)) {

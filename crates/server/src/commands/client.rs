@@ -72,7 +72,7 @@ static CLIENT_CAPA: Command<Runner> = Command {
 /// CLIENT CAPA capability [...]: what is not known is passed over.
 fn client_capa(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.from(2).any(|capability| capability.eq_ignore_ascii_case(b"redirect")) {
-        ctx.session.info.handles_redirects.store(true, Relaxed);
+        ctx.session.info.choices.handles_redirects.store(true, Relaxed);
     }
     ctx.reply.ok();
     Ok(())
@@ -96,7 +96,7 @@ fn client_import_source(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Res
     if !args.is(2, "OFF") && !replication::IMPORT_MODE.of(&ctx.shared.config()) {
         return Err(CommandError::Line("ERR Server is not in import mode"));
     }
-    ctx.session.info.import_source.store(switch(args)?, Relaxed);
+    ctx.session.info.choices.import_source.store(switch(args)?, Relaxed);
     ctx.reply.ok();
     Ok(())
 }
@@ -240,7 +240,7 @@ static CLIENT_NO_EVICT: Command<Runner> = Command {
 };
 /// CLIENT NO-EVICT ON|OFF.
 fn client_no_evict(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.session.info.no_evict.store(switch(args)?, Relaxed);
+    ctx.session.info.choices.no_evict.store(switch(args)?, Relaxed);
     ctx.reply.ok();
     Ok(())
 }
@@ -270,7 +270,7 @@ static CLIENT_NO_TOUCH: Command<Runner> = Command {
 /// CLIENT NO-TOUCH ON|OFF.
 fn client_no_touch(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.session.no_touch = switch(args)?;
-    ctx.session.info.no_touch.store(ctx.session.no_touch, Relaxed);
+    ctx.session.info.choices.no_touch.store(ctx.session.no_touch, Relaxed);
     ctx.reply.ok();
     Ok(())
 }

@@ -7,7 +7,7 @@ use ::commands::table::{
 use ::commands::{Args, CommandError};
 use engine::table::{CommandTable, Registered};
 use resp::Reply;
-use stdx::glob::glob_match;
+use stdx::glob::glob_match_any_case;
 
 use crate::commands::help;
 use crate::context::Runner;
@@ -417,7 +417,9 @@ fn command_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
                 let category = Acl::from_name(&name).unwrap_or(Acl::empty());
                 Box::new(move |registered| registered.command.categories().intersects(category))
             }
-            b"PATTERN" => Box::new(move |registered| glob_match(&by, registered.full_name.as_bytes(), true)),
+            b"PATTERN" => {
+                Box::new(move |registered| glob_match_any_case(&by, registered.full_name.as_bytes()))
+            }
             _ => return Err(CommandError::Syntax),
         }
     } else {

@@ -191,7 +191,7 @@ fn follow_up(ctx: &ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
                     &ctx.shared.engine,
                     ctx.thread,
                     &ctx.data.commit.outbox,
-                    settings.maxmemory_clients_bytes,
+                    settings.clients.maxmemory_clients_bytes,
                 );
                 ctx.shared.broadcast(|| Message::CountClients);
             }

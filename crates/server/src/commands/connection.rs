@@ -268,9 +268,9 @@ fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comman
     session.user = ctx.settings.requirepass.is_empty().then_some(User);
     session.reply_mode = ReplyMode::On;
     session.no_touch = false;
-    session.info.no_touch.store(false, Relaxed);
-    session.info.no_evict.store(false, Relaxed);
-    session.info.import_source.store(false, Relaxed);
+    session.info.choices.no_touch.store(false, Relaxed);
+    session.info.choices.no_evict.store(false, Relaxed);
+    session.info.choices.import_source.store(false, Relaxed);
     let mut names = session.info.names();
     *names = ClientNames {
         user: b"default".to_vec(),

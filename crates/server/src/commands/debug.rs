@@ -214,7 +214,7 @@ fn match_length(ctx: &mut ServerCtx<'_, '_, '_>, len: &[u8], pattern: &[u8]) -> 
     if !(0..=MATCHED_LEN_BYTES_MAX).contains(&len) {
         return Err(CommandError::OutOfRange("value"));
     }
-    let matches = glob_match(pattern, &vec![b'x'; len as usize], false);
+    let matches = glob_match(pattern, &vec![b'x'; len as usize]);
     ctx.reply.integer(matches.into());
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use commands::ValueLimits;
 use engine::publish::notify::Notifications;
-use engine::settings::{OutputLimit, Settings};
+use engine::settings::{ClientLimits, OutputLimit, Settings};
 use engine::stats::Thresholds;
 use engine::stats::hot_keys::Sampling;
 use net::BackendChoice;
@@ -118,10 +118,6 @@ pub fn settings(store: &ConfigStore) -> Settings {
     Settings {
         limits: value_limits(store),
         requirepass: security::REQUIREPASS.of(store).to_vec(),
-        maxclients: clients::MAXCLIENTS.of(store),
-        timeout_s: clients::TIMEOUT.of(store),
-        tcp_keepalive_s: network::TCP_KEEPALIVE.of(store),
-        protected_mode: security::PROTECTED_MODE.of(store),
         maxmemory_bytes,
         maxmemory_policy: policy.word(),
         lfu: policy.is_lfu(),
@@ -130,11 +126,6 @@ pub fn settings(store: &ConfigStore) -> Settings {
         eviction_time: engine::memory::time_limit(memory::MAXMEMORY_EVICTION_TENACITY.of(store)),
         lfu_log_factor: memory::LFU_LOG_FACTOR.of(store),
         lfu_decay_minutes: memory::LFU_DECAY_TIME.of(store),
-        query_buffer_bytes_max: clients::CLIENT_QUERY_BUFFER_LIMIT.of(store),
-        maxmemory_clients_bytes: clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes),
-        output_limit: output_limit(output_limits, 0),
-        monitor_output_limit: output_limit(output_limits, 1),
-        pubsub_output_limit: output_limit(output_limits, 2),
         notifications: Notifications::parse(memory::NOTIFY_KEYSPACE_EVENTS.of(store)),
         tracking_keys_max: match clients::TRACKING_TABLE_MAX_KEYS.of(store) {
             0 => usize::MAX,
@@ -150,6 +141,17 @@ pub fn settings(store: &ConfigStore) -> Settings {
             window: Duration::from_secs(diagnostics::HOTKEYS_WINDOW_SECONDS.of(store)),
         },
         hz: diagnostics::HZ.of(store),
+        clients: ClientLimits {
+            maxclients: clients::MAXCLIENTS.of(store),
+            timeout_s: clients::TIMEOUT.of(store),
+            tcp_keepalive_s: network::TCP_KEEPALIVE.of(store),
+            protected_mode: security::PROTECTED_MODE.of(store),
+            query_buffer_bytes_max: clients::CLIENT_QUERY_BUFFER_LIMIT.of(store),
+            maxmemory_clients_bytes: clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes),
+            output_limit: output_limit(output_limits, 0),
+            monitor_output_limit: output_limit(output_limits, 1),
+            pubsub_output_limit: output_limit(output_limits, 2),
+        },
     }
 }
 
@@ -253,7 +255,7 @@ mod tests {
         let settings = settings(&store);
         assert!(settings.lfu);
         let limit = OutputLimit { hard_bytes: 1 << 20, soft_bytes: 1 << 10, soft_seconds: 9 };
-        assert_eq!(settings.output_limit, limit);
+        assert_eq!(settings.clients.output_limit, limit);
         let start = start_options(&store, PortZero::NoTcp).expect("addresses");
         assert_eq!(start.unix_socket, Some(("a.sock".into(), Some(0o700))));
         assert_eq!(start.port, None);

@@ -280,7 +280,7 @@ fn matching(folder: &Path, part: &[u8]) -> Vec<PathBuf> {
     let names = entries.map(|entry| entry.file_name());
     let matches = |name: &std::ffi::OsString| {
         let name = name.as_encoded_bytes();
-        name.starts_with(b".") == part.starts_with(b".") && glob_match(part, name, false)
+        name.starts_with(b".") == part.starts_with(b".") && glob_match(part, name)
     };
     names.filter(matches).map(|name| folder.join(name)).collect()
 }

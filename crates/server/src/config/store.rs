@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use stdx::glob::glob_match;
+use stdx::glob::glob_match_any_case;
 
 use super::handle::{Handle, Number, OptionType};
 use super::option::Change;
@@ -193,7 +193,7 @@ impl ConfigStore {
                 continue;
             }
             for named in table::names() {
-                let matches = glob_match(pattern, named.name.as_bytes(), true);
+                let matches = glob_match_any_case(pattern, named.name.as_bytes());
                 if matches && !named.id.option().hidden && shown.insert(named.name) {
                     found.push((named.name.as_bytes().to_vec(), self.value(named.id).to_text()));
                 }

@@ -85,12 +85,12 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
         |value: fn(&ClientInfo) -> u64| clients.iter().map(|client| value(client)).max().unwrap_or(0);
     fields.add("connected_clients", clients.len());
     fields.add("cluster_connections", 0);
-    fields.add("maxclients", shared.engine.settings.get().maxclients);
-    let input = largest(|client| client.pending_input_bytes.load(Relaxed));
-    let output = largest(|client| client.pending_output_bytes.load(Relaxed));
+    fields.add("maxclients", shared.engine.settings.get().clients.maxclients);
+    let input = largest(|client| client.held.pending_input_bytes.load(Relaxed));
+    let output = largest(|client| client.held.pending_output_bytes.load(Relaxed));
     fields.add("client_recent_max_input_buffer", input);
     fields.add("client_recent_max_output_buffer", output);
-    let postponed = clients.iter().filter(|client| client.postponed.load(Relaxed)).count();
+    let postponed = clients.iter().filter(|client| client.state.postponed.load(Relaxed)).count();
     let blocked = &shared.engine.blocked;
     fields.add("blocked_clients", postponed + blocked.waiting_clients().load(Relaxed));
     fields.add("tracking_clients", shared.engine.tracking.clients());

@@ -3,10 +3,11 @@
 //! ```sh
 //! cargo run --release -p testkit --bin pubsub-bench -- --io-threads 1,2 --peer redis=redis-server
 //! ```
-//! One publisher keeps `--pipeline` messages under way; one thread reads all subscribers with epoll and
-//! counts bytes (all messages have one length), which costs it a system call for what a subscriber got
-//! since the last time. Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`. A round
-//! visits each server once, so a machine that changes speed hurts all alike; the figures are medians.
+//! One publisher keeps `--pipeline` messages under way; one thread reads all subscribers with epoll
+//! and counts bytes (all messages have one length), which costs it a system call for what a
+//! subscriber got since the last time. Saker is the `saker-server` built beside this program, or
+//! `$SAKER_SERVER`. A round visits each server once, so a machine that changes speed hurts all
+//! alike; the figures are medians.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! Soaks a server: well-behaved clients that check every reply, beside all that misbehaves.
-//! `cargo run --release -p testkit --bin soak -- --server target/release/saker-server --seconds 3600`.
+//! Soaks a server: well-behaved clients that check every reply, beside all that misbehaves. `cargo
+//! run --release -p testkit --bin soak -- --server target/release/saker-server --seconds 3600`.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -30,7 +30,8 @@ struct Arguments {
     /// The most memory that the server may hold, in megabytes.
     #[arg(long, default_value_t = 1_024)]
     resident_mb_max: u64,
-    /// Only these kinds of trouble (`hog`, `slow reader`; see soak/trouble.rs), without waiting clients.
+    /// Only these kinds of trouble (`hog`, `slow reader`; see soak/trouble.rs),
+    /// without waiting clients.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where all choices start from; without it, from the time.

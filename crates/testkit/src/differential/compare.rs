@@ -1,14 +1,15 @@
 //! When two replies to one command are the same.
 //!
-//! Most must be equal byte for byte. Some have no order (a hash's fields), some depend on the moment
-//! (TTL) and some on chance (SPOP): of those only what must agree is compared. A command whose effect
-//! is random is followed by a DEL of its key, so that the two servers hold the same again.
-//! What differs between two servers for a known reason stands in [`super::explained`].
+//! Most must be equal byte for byte. Some have no order (a hash's fields), some depend on the
+//! moment (TTL) and some on chance (SPOP): of those only what must agree is compared. A command
+//! whose effect is random is followed by a DEL of its key, so that the two servers hold the same
+//! again. What differs between two servers for a known reason stands in [`super::explained`].
 
 use std::mem::discriminant;
 
 use resp::{Protocol, Value};
 
+use crate::matching::Order;
 use crate::notation::one_line;
 
 /// What of a reply has to agree.
@@ -22,7 +23,8 @@ enum Compared {
     UnorderedPairs,
     /// Integers, alone or in arrays, up to this difference.
     Within(i64),
-    /// Everything but the times at which streams' consumers did something, and how a stream is laid out.
+    /// Everything but the times at which streams' consumers did something, and
+    /// how a stream is laid out.
     ButTimes,
     /// The type and the length; errors wholly.
     Shape,
@@ -65,8 +67,8 @@ fn compared(args: &[Vec<u8>], protocol: Protocol) -> Compared {
         | "HGETALL" => Compared::Unordered,
         // Flat pairs inside the reply: their order as pairs is not looked at, only their elements.
         "HSCAN" | "ZSCAN" => Compared::Unordered,
-        // Generous, as sequences set times of a thousand seconds and more, and a busy machine may run
-        // one server much later than the other.
+        // Generous, as sequences set times of a thousand seconds and more, and a busy machine may
+        // run one server much later than the other.
         "TTL" | "EXPIRETIME" | "HTTL" | "HEXPIRETIME" => Compared::Within(100),
         "PTTL" | "PEXPIRETIME" | "HPTTL" | "HPEXPIRETIME" => Compared::Within(100_000),
         "SPOP" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER" | "RANDOMKEY" => Compared::Shape,
@@ -82,8 +84,8 @@ fn compared(args: &[Vec<u8>], protocol: Protocol) -> Compared {
 fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> bool {
     match (compared(args, protocol), a, b) {
         (_, Value::Error(_), _) | (_, _, Value::Error(_)) => false,
-        (Compared::Exactly, ..) => sorted(a, false) == sorted(b, false),
-        (Compared::Unordered, ..) => sorted(a, true) == sorted(b, true),
+        (Compared::Exactly, ..) => sorted(a, Order::Kept) == sorted(b, Order::Kept),
+        (Compared::Unordered, ..) => sorted(a, Order::Any) == sorted(b, Order::Any),
         (Compared::UnorderedPairs, Value::Array(a), Value::Array(b)) => {
             let pairs = |values: &[Value]| {
                 let mut pairs: Vec<_> =
@@ -93,7 +95,9 @@ fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> 
             };
             pairs(a) == pairs(b)
         }
-        (Compared::ButTimes, ..) => sorted(&without_times(a), false) == sorted(&without_times(b), false),
+        (Compared::ButTimes, ..) => {
+            sorted(&without_times(a), Order::Kept) == sorted(&without_times(b), Order::Kept)
+        }
         // -1 and -2 are no times.
         (Compared::Within(tolerance), Value::Integer(a), Value::Integer(b)) => {
             a == b || *a >= 0 && *b >= 0 && a.abs_diff(*b) <= tolerance as u64
@@ -144,17 +148,17 @@ fn without_times(value: &Value) -> Value {
     }
 }
 
-/// The one-line form with maps and sets, and if wanted arrays, in a fixed order.
-fn sorted(value: &Value, arrays_too: bool) -> String {
-    let all = |values: &[Value]| values.iter().map(|value| sorted(value, arrays_too)).collect::<Vec<_>>();
+/// The one-line form with maps and sets in a fixed order, and arrays too where
+/// theirs does not count.
+fn sorted(value: &Value, arrays: Order) -> String {
+    let all = |values: &[Value]| values.iter().map(|value| sorted(value, arrays)).collect::<Vec<_>>();
     let (sign, mut parts, has_order) = match value {
-        Value::Array(values) => ('*', all(values), !arrays_too),
+        Value::Array(values) => ('*', all(values), arrays == Order::Kept),
         Value::Push(values) => ('>', all(values), true),
         Value::Set(values) => ('~', all(values), false),
         Value::Map(pairs) => {
-            let pair = |(key, value): &(Value, Value)| {
-                format!("{} {}", sorted(key, arrays_too), sorted(value, arrays_too))
-            };
+            let pair =
+                |(key, value): &(Value, Value)| format!("{} {}", sorted(key, arrays), sorted(value, arrays));
             ('%', pairs.iter().map(pair).collect(), false)
         }
         scalar => return one_line(scalar),

@@ -143,13 +143,13 @@ const EXPLAINED: &[Explained] = &[
     },
 ];
 
-/// Commands whose effects 7.0 keeps differently from 7.2 on, not just their replies: consumers that were
-/// tried but got nothing, their times, what a group has read; the numbers that SORT can read.
+/// Commands whose effects 7.0 keeps differently from 7.2 on, not just their replies: consumers that
+/// were tried but got nothing, their times, what a group has read; the numbers that SORT can read.
 const OTHER_IN_7_0: &[&str] =
     &["SORT", "SORT_RO", "XREADGROUP", "XGROUP", "XCLAIM", "XAUTOCLAIM", "XPENDING", "XACK", "XINFO"];
 
-/// Commands of sessions, whose state is compared with Redis 8 only: 7.0 serves waiting clients by the key that
-/// became ready, 7.2 and later run their request again.
+/// Commands of sessions, whose state is compared with Redis 8 only: 7.0 serves waiting clients by
+/// the key that became ready, 7.2 and later run their request again.
 const SESSIONS: &[&str] = &[
     "MULTI",
     "EXEC",
@@ -190,11 +190,11 @@ pub fn between(info: &[String; 2]) -> Vec<&'static Explained> {
 impl Explained {
     /// Whether this is why `a` and `b` differ as replies to `args`.
     pub fn explains(&self, args: &[Vec<u8>], a: &Value, b: &Value) -> bool {
-        if !glob_match(self.command.as_bytes(), name(args).as_bytes(), false) {
+        if !glob_match(self.command.as_bytes(), name(args).as_bytes()) {
             return false;
         }
         let (a, b) = (one_line(a), one_line(b));
-        let fits = |glob: &str, text: &str| glob_match(glob.as_bytes(), text.as_bytes(), false);
+        let fits = |glob: &str, text: &str| glob_match(glob.as_bytes(), text.as_bytes());
         match self.accepted {
             Replies(one, other) => fits(one, &a) && fits(other, &b) || fits(one, &b) && fits(other, &a),
             NumbersAsText => same_numbers(&a, &b, 0.0),
@@ -203,7 +203,8 @@ impl Explained {
     }
 }
 
-/// Whether two lines are the same word for word, up to the digits of numbers that differ by `least` at most.
+/// Whether two lines are the same word for word, up to the digits of numbers that
+/// differ by `least` at most.
 fn same_numbers(a: &str, b: &str, least: f64) -> bool {
     let number = |word: &str| word.trim_matches(['"', ',']).parse::<f64>().ok();
     let same = |(a, b): (&str, &str)| {

@@ -1,8 +1,8 @@
 //! Random commands from the lines of [`super::rules`].
 //!
 //! A line is parsed once into a tree; a command is one random walk over it. Some commands are then
-//! damaged: an argument dropped, doubled, swapped or replaced, an option added, letters in the other
-//! case. So errors are compared as well as answers.
+//! damaged: an argument dropped, doubled, swapped or replaced, an option added, letters in the
+//! other case. So errors are compared as well as answers.
 
 use super::rules::{RULES, SESSION_RULES};
 use super::values;
@@ -170,8 +170,8 @@ fn generate(nodes: &[Node], clock: &mut u64, rng: &mut Rng, args: &mut Args) {
 }
 
 /// Whether what Redis does with `args` is an accident of its layout, which nobody should follow, or
-/// of the moment: LSET far outside of a packed list overwrites an element, a HyperLogLog's last run cut
-/// short is read beyond its end, and what expires soon is gone sooner in one server.
+/// of the moment: LSET far outside of a packed list overwrites an element, a HyperLogLog's last run
+/// cut short is read beyond its end, and what expires soon is gone sooner in one server.
 fn is_unspecified(args: &Args) -> bool {
     let number = |at: usize| stdx::number::parse_i64(args.get(at)?);
     let behind = |word: &[u8]| {

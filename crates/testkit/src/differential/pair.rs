@@ -4,9 +4,9 @@
 //! batches, to both servers before either is read, so that they work side by side. At the end the
 //! whole content is compared: for each key its type, whether it expires, its encoding, its value.
 //!
-//! The reply of EXEC is compared by parts, each as the reply to the command that was queued. Messages that
-//! RESP3 brings between replies are told apart from them and compared in their order, as parts of the reply
-//! that they came before.
+//! The reply of EXEC is compared by parts, each as the reply to the command that was queued.
+//! Messages that RESP3 brings between replies are told apart from them and compared in their order,
+//! as parts of the reply that they came before.
 
 use std::fmt;
 

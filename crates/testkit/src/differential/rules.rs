@@ -3,9 +3,9 @@
 //! Words in capitals stand for themselves, `$name` for a value of that kind ([`super::values`]),
 //! `[ … ]` is optional, `( a | b )` one of several, `{ … }` its parts in any order, `< … >` one to
 //! four times. A command that a server does not know is left out of a run, so that the table may be
-//! ahead of the server. Lexical ranges are asked of sorted sets whose scores are all 0 only: of others
-//! Redis' answer depends on the chance of its skip list. Commands whose cost a mistake could make huge
-//! stay out. Conditions on deadlines of fields are set with absolute times only:
+//! ahead of the server. Lexical ranges are asked of sorted sets whose scores are all 0 only: of
+//! others Redis' answer depends on the chance of its skip list. Commands whose cost a mistake could
+//! make huge stay out. Conditions on deadlines of fields are set with absolute times only:
 //! with others they would depend on the millisecond.
 
 /// One line per command form, all equally likely.
@@ -265,8 +265,9 @@ pub const RULES: &[&str] = &[
     "NOSUCH $key $value",
 ];
 
-/// What a session can be in the middle of: transactions, watched keys, subscriptions; and commands that wait,
-/// for a few milliseconds. In some sequences, among the others; as often as they stand here.
+/// What a session can be in the middle of: transactions, watched keys, subscriptions; and
+/// commands that wait, for a few milliseconds. In some sequences, among the others; as
+/// often as they stand here.
 pub const SESSION_RULES: &[&str] = &[
     "MULTI",
     "MULTI",

@@ -12,7 +12,8 @@ const REPLAYS_MAX: usize = 3_000;
 /// How long it may take.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A smaller sequence that still makes the servers differ, and how. `found` is what the whole showed.
+/// A smaller sequence that still makes the servers differ, and how. `found` is
+/// what the whole showed.
 pub fn shrink(pair: &mut Pair, commands: &[Args], found: Difference) -> Result<Difference, RunError> {
     let mut shrinking = Shrinking { pair, best: found, replays: 0, until: Instant::now() + TIME_MAX };
     // Commands behind the difference played no part, unless it showed in the dump.

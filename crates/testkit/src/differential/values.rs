@@ -191,7 +191,8 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
 /// The same for fields of bits and for HyperLogLogs.
 fn bits_or_hll(class: &str, rng: &mut Rng) -> Option<Vec<u8>> {
     Some(match class {
-        // Never the key of another rule, as any text can be a run that is cut short, see `is_unspecified`.
+        // Never the key of another rule, as any text can be a run that is cut
+        // short, see `is_unspecified`.
         "hll" => vec![b'p', b'0' + rng.below(KEYS_PER_TYPE) as u8],
         "runs" => vec![*rng.pick(&[0, 0x3f, 0x80, 0x83, 0xff]); 1 + rng.below(3)],
         "hll_count" => (0..8).map(|_| rng.next_u64() as u8).collect(),

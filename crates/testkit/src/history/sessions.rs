@@ -1,8 +1,8 @@
 //! What a client of a history of sessions does: transactions, optimistic increments, waiting.
 //!
-//! Keys have types by their names (`list:0`, `number:1`, `zset:0`), so that commands meet what they can work
-//! with; now and then one is used as something else. Elements are new each time: one that is served twice,
-//! or comes from nowhere, shows.
+//! Keys have types by their names (`list:0`, `number:1`, `zset:0`), so that commands meet what they
+//! can work with; now and then one is used as something else. Elements are new each time: one that
+//! is served twice, or comes from nowhere, shows.
 
 use super::Recording;
 use crate::client::{Client, ClientError};
@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 /// A command and its arguments.
 type Args = Vec<Vec<u8>>;
 
-/// How long clients wait for elements, in seconds: long enough to be served, short enough to be given up
-/// at the very moment of being served.
+/// How long clients wait for elements, in seconds: long enough to be served, short enough to be
+/// given up at the very moment of being served.
 const TIMEOUTS: &[&str] = &["0.001", "0.002", "0.005", "0.02"];
 
 /// The most commands of a transaction.
@@ -44,8 +44,8 @@ pub struct Script<'r> {
     increments: Option<Vec<u8>>,
 }
 
-/// Forms of commands: `l`, `n`, `z` are keys of lists, numbers and sorted sets, `v` a new value, `d` a small
-/// number, `m` one of a few members, `t` a timeout.
+/// Forms of commands: `l`, `n`, `z` are keys of lists, numbers and sorted sets, `v` a new value,
+/// `d` a small number, `m` one of a few members, `t` a timeout.
 const PLAIN: &[&str] = &[
     "RPUSH l v",
     "LPUSH l v v",

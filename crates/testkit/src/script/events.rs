@@ -1,15 +1,17 @@
 //! Which keyspace events the commands of a script raise.
 //!
-//! A script runs once, without its examples, while a listener is subscribed to all channels of events; behind each command a message
-//! of our own marks the end of what it raised. Replies are not looked at. The result is text:
+//! A script runs once, without its examples, while a listener is subscribed to all channels of
+//! events; behind each command a message of our own marks the end of what it raised. Replies are
+//! not looked at. The result is text:
 //!
 //! ```text
 //! > RPUSH k a b
 //! new k@0, rpush k@0
 //! ```
-//! Each event comes twice, on the channel of its key and then on that of its name, and stands here once; one
-//! that comes alone is shown as its channel and message. Commands that raise nothing are left out. Where a
-//! server refuses a command that the script says another one runs, it is too old for the rest: the text ends.
+//! Each event comes twice, on the channel of its key and then on that of its name, and stands here
+//! once; one that comes alone is shown as its channel and message. Commands that raise nothing are
+//! left out. Where a server refuses a command that the script says another one runs, it is too old
+//! for the rest: the text ends.
 
 use std::path::Path;
 
@@ -26,11 +28,12 @@ const MARK: &str = "end of a command";
 /// Longer commands are cut here.
 const COMMAND_LEN_MAX: usize = 100;
 
-/// Runs the script at `path` on RESP2 and gives the events of its commands as text, in the script's order.
-/// `connect` opens a connection.
+/// Runs the script at `path` on RESP2 and gives the events of its commands as text, in the script's
+/// order. `connect` opens a connection.
 ///
 /// # Errors
-/// What went wrong, as a sentence. A script about a command that the server does not know gives `Ok(None)`.
+/// What went wrong, as a sentence. A script about a command that the server does not
+/// know gives `Ok(None)`.
 pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Option<String>, String> {
     let script = Script::load(path).map_err(|error| error.to_string())?;
     let variant = Variant { protocol: Protocol::Resp2, encodings: Encodings::Small };

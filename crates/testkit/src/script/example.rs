@@ -52,16 +52,18 @@ impl Script {
         let ends = self.examples.iter().skip(1).map(|example| example.first).chain([self.steps.len()]);
         let mut examples = Vec::new();
         for (start, end) in self.examples.iter().zip(ends) {
-            let exchanges =
-                self.steps[start.first..end].iter().map(|step| self.exchange(step, start.resp3_only));
+            // What is shown as RESP2's answer.
+            let resp2 = if start.resp3_only { Protocol::Resp3 } else { Protocol::Resp2 };
+            let exchanges = self.steps[start.first..end].iter().map(|step| self.exchange(step, resp2));
             let exchanges = exchanges.collect::<Result<_, _>>()?;
             examples.push(Example { title: &start.title, resp3_only: start.resp3_only, exchanges });
         }
         Ok(examples)
     }
 
-    /// Each command of the script with the kind of each reply that it has in RESP3: the character by which the
-    /// notation marks it, `_` for any null. Errors and what is queued in transactions are left out.
+    /// Each command of the script with the kind of each reply that it has in RESP3: the character
+    /// by which the notation marks it, `_` for any null. Errors and what is queued in
+    /// transactions are left out.
     pub fn reply_kinds(&self) -> Vec<(&[Vec<u8>], char)> {
         let mut kinds = Vec::new();
         for step in &self.steps {
@@ -75,7 +77,8 @@ impl Script {
         kinds
     }
 
-    fn exchange<'s>(&self, step: &'s Step, resp3_only: bool) -> Result<Exchange<'s>, String> {
+    /// What `step` exchanges, with the answer in the protocol `resp2` as the one in RESP2.
+    fn exchange<'s>(&self, step: &'s Step, resp2: Protocol) -> Result<Exchange<'s>, String> {
         let place = format!("{}:{}", self.path.display(), step.line + 1);
         let answer = |protocol| {
             answer(step, protocol).ok_or_else(|| {
@@ -89,13 +92,14 @@ impl Script {
             client: &step.client,
             args: &step.args,
             note: step.note.as_deref(),
-            resp2: answer(if resp3_only { Protocol::Resp3 } else { Protocol::Resp2 })?,
+            resp2: answer(resp2)?,
             resp3: answer(Protocol::Resp3)?,
         })
     }
 }
 
-/// The character by which the notation marks replies like `expected`, unless a pattern leaves it open.
+/// The character by which the notation marks replies like `expected`, unless a
+/// pattern leaves it open.
 fn kind(expected: &Expected) -> Option<char> {
     let line = match expected {
         Expected::Glob(pattern) => match pattern[..] {

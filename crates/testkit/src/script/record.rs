@@ -1,8 +1,9 @@
 //! Filling in a script's replies from a real server.
 //!
-//! The script's commands run in all variants; a reply that is stated and true in each stays as it
-//! is, anything else is replaced by what the server said, in as few statements as the variants need.
-//! A pattern that is not true is left for its author to mend: only they know what it was to say.
+//! The script's commands run in all variants; a reply that is stated and true in each
+//! stays as it is, anything else is replaced by what the server said, in as few statements
+//! as the variants need. A pattern that is not true is left for its author to mend: only
+//! they know what it was to say.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,7 @@ use resp::{Protocol, Value};
 use super::run::{Connections, prepare, restore, start_anew};
 use super::{Encodings, Script, ScriptError, Selector, Step, Variant, Wanted};
 use crate::client::Client;
-use crate::matching::{exactly, matches, merge, same_kinds};
+use crate::matching::{Order, exactly, matches, merge, same_kinds};
 use crate::notation;
 
 /// What recording did to a script.
@@ -64,7 +65,7 @@ pub fn record(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Recor
         push_lines(&mut text, &script.lines[copied..step.reply_lines.start]);
         push_lines(
             &mut text,
-            &if step.varies { loose_statement(replies) } else { statement(replies, step.unordered) },
+            &if step.varies { loose_statement(replies) } else { statement(replies, step.order) },
         );
         copied = step.reply_lines.end;
     }
@@ -117,7 +118,8 @@ fn has_pattern(step: &Step) -> bool {
     matches!(&step.wanted, Wanted::Replies(stated) if stated.iter().any(|(_, expected)| expected.has_glob()))
 }
 
-/// The lines that state replies whose values vary: one value if all are of its kinds, else one per protocol.
+/// The lines that state replies whose values vary: one value if all are of its kinds,
+/// else one per protocol.
 fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
     let first =
         |wanted| replies.iter().find(|(variant, _)| variant.protocol == wanted).map(|(_, value)| value);
@@ -131,18 +133,18 @@ fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
 
 /// The lines that state `replies`: one value if one is true of all variants, else one per encoding,
 /// else one per protocol, else one for each.
-fn statement(replies: &[(Variant, Value)], unordered: bool) -> Vec<String> {
+fn statement(replies: &[(Variant, Value)], arrays: Order) -> Vec<String> {
     let of = |protocol: Option<Protocol>, encodings: Option<Encodings>| -> Option<(Selector, Value)> {
         let selector = Selector { protocol, encodings };
         let fitting: Vec<_> = replies.iter().filter(|(variant, _)| selector.holds_in(*variant)).collect();
         let first = |wanted| fitting.iter().find(|(variant, _)| variant.protocol == wanted).map(|(_, v)| v);
         let value = match (first(Protocol::Resp2), first(Protocol::Resp3)) {
-            (Some(resp2), Some(resp3)) => merge(resp2, resp3, unordered)?,
+            (Some(resp2), Some(resp3)) => merge(resp2, resp3, arrays)?,
             (Some(only), None) | (None, Some(only)) => only.clone(),
             (None, None) => return None,
         };
         let expected = exactly(&value);
-        let all = fitting.iter().all(|(v, actual)| matches(&expected, actual, v.protocol, unordered));
+        let all = fitting.iter().all(|(v, actual)| matches(&expected, actual, v.protocol, arrays));
         all.then_some((selector, value))
     };
     let protocols = [Protocol::Resp2, Protocol::Resp3];
@@ -183,7 +185,7 @@ mod tests {
             let variants =
                 [variant(Resp2, Small), variant(Resp3, Small), variant(Resp2, Large), variant(Resp3, Large)];
             let replies: Vec<_> = variants.into_iter().zip(values).collect();
-            assert_eq!(statement(&replies, false), expected);
+            assert_eq!(statement(&replies, Order::Kept), expected);
         };
         check([int(1), int(1), int(1), int(1)], &[":1"]);
         check([Value::NullArray, Value::Null, Value::NullArray, Value::Null], &["*-1"]);

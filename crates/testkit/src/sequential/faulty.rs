@@ -1,8 +1,10 @@
-//! A check of the checker: a simulated server with planted faults, whose histories must be found wrong.
+//! A check of the checker: a simulated server with planted faults, whose
+//! histories must be found wrong.
 //!
-//! Clients run their scripts against one model, and chance decides whose turn it is: a call begins, takes
-//! effect in one step or, with a fault, in several, and returns, each in a turn of its own. Without a fault
-//! every history must be accepted, or the checker would cry wolf; each fault must be found, or it would sleep.
+//! Clients run their scripts against one model, and chance decides whose turn it is: a call begins,
+//! takes effect in one step or, with a fault, in several, and returns, each in a turn of its own.
+//! Without a fault every history must be accepted, or the checker would cry wolf; each fault must
+//! be found, or it would sleep.
 
 use super::sessions::parts_of;
 use super::{Database, words};
@@ -87,7 +89,7 @@ impl Simulation {
         let Some(args) = call.steps.pop_front() else { return };
         let is_stale = self.database.sessions.watching.get(&client).map(|watch| watch.is_stale);
         if call.torn.is_some() {
-            return self.step_of_torn(client, &args, is_stale == Some(true), call);
+            return self.step_of_torn(client, &args, call);
         }
         match (self.fault, &*args[0]) {
             (LooksTooEarly, b"LOOK") => {
@@ -147,10 +149,10 @@ impl Simulation {
     }
 
     /// One command of a torn transaction.
-    fn step_of_torn(&mut self, client: usize, args: &[Vec<u8>], is_stale: bool, call: &mut UnderWay) {
+    fn step_of_torn(&mut self, client: usize, args: &[Vec<u8>], call: &mut UnderWay) {
         let Some(replies) = &mut call.torn else { return };
-        self.database.sessions.watching.remove(&client);
-        call.reply = if is_stale {
+        let watch = self.database.sessions.watching.remove(&client);
+        call.reply = if watch.is_some_and(|watch| watch.is_stale) {
             call.steps.clear();
             Value::NullArray
         } else {

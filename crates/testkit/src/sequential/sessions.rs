@@ -2,17 +2,21 @@
 //!
 //! Words of histories that no server knows:
 //!
-//! - `EXEC SET a 1 ; GET a` is a whole transaction: it runs at one instant, and its reply is that of EXEC.
-//! - `BEGIN BLPOP a b` and `END BLPOP a b` are one command of a client, `BLPOP a b <timeout>`. At the instant
-//!   of `BEGIN` it takes what is there or goes to the end of the queue; `END`, with the command's reply, is
-//!   when time is over or, if it was served, any instant behind that. So the model knows who waits, and holds
-//!   servers to Redis' order: a key that comes into being serves the client that waited longest, at the
-//!   instant of the command or the transaction that made it, before anybody else can take anything. That is
-//!   as strict as what is known of the instant of `BEGIN`: its return is when the client was seen to wait.
-//! - `BLPOP a b <timeout>` as it is: takes what is there at one instant of its time, or there is nothing at
-//!   one. That asks less: it is for histories with commands that a server serves by and by (BLMOVE).
+//! - `EXEC SET a 1 ; GET a` is a whole transaction: it runs at one instant, and its
+//!   reply is that of EXEC.
+//! - `BEGIN BLPOP a b` and `END BLPOP a b` are one command of a client, `BLPOP a b <timeout>`. At
+//!   the instant of `BEGIN` it takes what is there or goes to the end of the queue; `END`, with the
+//!   command's reply, is when time is over or, if it was served, any instant behind that. So the
+//!   model knows who waits, and holds servers to Redis' order: a key that comes into being serves
+//!   the client that waited longest, at the instant of the command or the transaction that made it,
+//!   before anybody else can take anything. That is as strict as what is known of the instant of
+//!   `BEGIN`: its return is when the client was seen to wait.
+//! - `BLPOP a b <timeout>` as it is: takes what is there at one instant of its time, or there
+//!   is nothing at one. That asks less: it is for histories with commands that a server
+//!   serves by and by (BLMOVE).
 //!
-//! A watched key counts as changed when a command makes it another value, or writes the same (`SET`).
+//! A watched key counts as changed when a command makes it another value, or
+//! writes the same (`SET`).
 
 use super::{Answer, Bytes, Database, Object, bulks, null_as, ok};
 use resp::Value;
@@ -94,7 +98,8 @@ impl Database {
         Ok(Value::Array(replies))
     }
 
-    /// Runs a command and notes whose watched keys it changes, and which keys it makes that clients wait for.
+    /// Runs a command and notes whose watched keys it changes, and which keys it makes
+    /// that clients wait for.
     fn followed(&mut self, words: &[&[u8]], actual: &Value, ready: &mut VecDeque<Bytes>) -> Answer {
         let watched = self.sessions.watching.values().flat_map(|watch| &watch.keys);
         let waited = self.sessions.queue.iter().flat_map(|waiting| &waiting.keys);
@@ -133,8 +138,8 @@ impl Database {
                     Some(Object::Zset(_)) => matches!(&*verb, b"BZPOPMIN" | b"BZPOPMAX"),
                     _ => false,
                 };
-                // Not that key, but the first that it named and that has something: an error where that is not
-                // what it waits for.
+                // Not that key, but the first that it named and that has something: an error where
+                // that is not what it waits for.
                 let mut keys = keys.iter().filter(|_| is_there && keys.contains(&key));
                 match keys.find_map(|key| self.pop(&verb, key).transpose()) {
                     Some(popped) => {
@@ -147,7 +152,8 @@ impl Database {
         }
     }
 
-    /// Takes what a waiting command wants from one key: the words of its reply, `None` when the key is absent.
+    /// Takes what a waiting command wants from one key: the words of its reply, `None`
+    /// when the key is absent.
     fn pop(&mut self, verb: &[u8], key: &[u8]) -> Result<Option<Vec<Bytes>>, &'static str> {
         let verb: &[u8] = match verb {
             b"BLPOP" => b"LPOP",

@@ -1,9 +1,9 @@
 //! A well-behaved client: it works on keys of its own and holds each reply against a model of them.
 //!
-//! Its keys have no time to live, so nothing but the client itself may change them: neither eviction nor what
-//! others do. The keys that it does give a time to live may be evicted; there it checks that a value is the
-//! right one and is gone when its time is over. A pair of counters that all checkers raise together, in a
-//! transaction, must be equal for every reader.
+//! Its keys have no time to live, so nothing but the client itself may change them: neither
+//! eviction nor what others do. The keys that it does give a time to live may be evicted; there it
+//! checks that a value is the right one and is gone when its time is over. A pair of counters that
+//! all checkers raise together, in a transaction, must be equal for every reader.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -88,7 +88,8 @@ impl Checker {
         (!is_refused).then_some(reply)
     }
 
-    /// Sends a request that must be answered so, or refused for want of memory; whether it was done.
+    /// Sends a request that must be answered so, or refused for want of
+    /// memory; whether it was done.
     fn done(&mut self, words: &[&str], expected: &Value) -> bool {
         let Some(reply) = self.ask(words) else { return false };
         assert_eq!(&reply, expected, "checker {}: {}", self.index, words.join(" "));

@@ -1,4 +1,5 @@
-//! What clients do by mistake or on purpose. Each may be closed by the server for it; nothing else may happen.
+//! What clients do by mistake or on purpose. Each may be closed by the server for it;
+//! nothing else may happen.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -216,7 +217,8 @@ fn garbage(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     }
     client.set_read_timeout(Duration::from_millis(20));
     client.send(&bytes)?;
-    // A changed length can make the server wait for more than is sent, and an error ends the connection.
+    // A changed length can make the server wait for more than is sent, and an
+    // error ends the connection.
     match client.read_many(10) {
         Ok(_) | Err(ClientError::TimedOut(_) | ClientError::Closed) => Ok(()),
         Err(error) => Err(error),

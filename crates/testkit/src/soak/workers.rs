@@ -1,7 +1,8 @@
-//! Clients that wait by the hundred for elements of two shared queues, as the workers of a job queue do.
+//! Clients that wait by the hundred for elements of two shared queues, as the
+//! workers of a job queue do.
 //!
-//! A round: all wait; some are killed or unblocked, some time out; as many elements are pushed as still wait.
-//! Everybody then has exactly one element, and each element is with one client.
+//! A round: all wait; some are killed or unblocked, some time out; as many elements are pushed as
+//! still wait. Everybody then has exactly one element, and each element is with one client.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +16,8 @@ use crate::rng::Rng;
 
 /// Workers of a group.
 const WORKERS: usize = 1_000;
-/// Of a hundred workers so many are killed in a round, so many unblocked, and so many wait for a short time only.
+/// Of a hundred workers so many are killed in a round, so many unblocked, and so many wait
+/// for a short time only.
 const KILL_PERCENT: usize = 2;
 /// See [`KILL_PERCENT`].
 const UNBLOCK_PERCENT: usize = 2;

@@ -1,8 +1,10 @@
-//! How far apart two cores of this machine are: what it takes to move a cache line from one to the other.
+//! How far apart two cores of this machine are: what it takes to move a cache line
+//! from one to the other.
 //!
-//! On a virtual machine that is not fixed. The host may run its two cores beside each other under one cache and,
-//! seconds later, on two chips; whatever two threads share, a socket's queue for one, then costs several times as
-//! much. Figures of a server and its client compare only where the distance was the same.
+//! On a virtual machine that is not fixed. The host may run its two cores beside each other under
+//! one cache and, seconds later, on two chips; whatever two threads share, a socket's queue for
+//! one, then costs several times as much. Figures of a server and its client compare only where the
+//! distance was the same.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -19,9 +21,9 @@ const TRIES: usize = 20;
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// Nanoseconds that a cache line takes from the first of the cores that this thread may use to the last and back:
-/// the least of several tries, some ten milliseconds in all. `None` where there is but one core, or the system does
-/// not let threads choose.
+/// Nanoseconds that a cache line takes from the first of the cores that this thread may use to the
+/// last and back: the least of several tries, some ten milliseconds in all. `None` where there is
+/// but one core, or the system does not let threads choose.
 pub fn round_trip_ns() -> Option<f64> {
     let allowed = sched_getaffinity(None).ok()?;
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();

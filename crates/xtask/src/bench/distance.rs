@@ -1,7 +1,8 @@
 //! Runs by how far apart the machine's cores were meanwhile.
 //!
-//! A virtual machine's cores move: beside each other, under one cache, and apart ([`core_distance`]). What
-//! a request costs changes with that more than from server to server, so runs compare only at one distance.
+//! A virtual machine's cores move: beside each other, under one cache, and apart
+//! ([`core_distance`]). What a request costs changes with that more than from server to server, so
+//! runs compare only at one distance.
 
 use std::fmt;
 
@@ -37,24 +38,35 @@ pub struct Run {
     figures: Figures,
 }
 
+/// Whether to look where the cores are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks {
+    /// Before and after each run.
+    Always,
+    /// Never: all runs count as near.
+    Never,
+}
+
 /// The runs of several servers on one test.
 pub struct Runs {
-    /// Whether somebody looks where the cores are.
-    looks: bool,
+    looks: Looks,
     by_server: Vec<Vec<Run>>,
     least_trip_ns: f64,
 }
 
 impl Runs {
-    /// None yet; `looks` says whether to look where the cores are. Where nobody looks, all runs are near.
-    pub fn of(servers: usize, looks: bool) -> Self {
+    /// None yet.
+    pub fn of(servers: usize, looks: Looks) -> Self {
         Self { looks, by_server: (0..servers).map(|_| Vec::new()).collect(), least_trip_ns: f64::INFINITY }
     }
 
     /// Measures once with `measure`, on server number `server`.
     pub fn add<E>(&mut self, server: usize, measure: impl FnOnce() -> Result<Figures, E>) -> Result<(), E> {
         // One core is near to itself.
-        let trip_ns = |looks: bool| if looks { core_distance::round_trip_ns().unwrap_or(1.0) } else { 1.0 };
+        let trip_ns = |looks: Looks| match looks {
+            Looks::Always => core_distance::round_trip_ns().unwrap_or(1.0),
+            Looks::Never => 1.0,
+        };
         let before_ns = trip_ns(self.looks);
         let figures = measure()?;
         self.push(server, Run { trips_ns: [before_ns, trip_ns(self.looks)], figures });
@@ -71,7 +83,8 @@ impl Runs {
         self.least_trip_ns
     }
 
-    /// Where the cores were in a run, where `least_trip_ns` is the nearest that they come; nothing if they moved.
+    /// Where the cores were in a run, where `least_trip_ns` is the nearest that they come;
+    /// nothing if they moved.
     fn distance(run: &Run, least_trip_ns: f64) -> Option<Distance> {
         let far = run.trips_ns.map(|ns| ns > FAR_TIMES * least_trip_ns);
         match far {
@@ -81,7 +94,8 @@ impl Runs {
         }
     }
 
-    /// Each server's figures at one distance, where `least_trip_ns` is the nearest that the cores come.
+    /// Each server's figures at one distance, where `least_trip_ns` is the
+    /// nearest that the cores come.
     pub fn at(&self, distance: Distance, least_trip_ns: f64) -> Vec<Vec<Figures>> {
         let at = |run: &&Run| Self::distance(run, least_trip_ns) == Some(distance);
         self.by_server.iter().map(|runs| runs.iter().filter(at).map(|run| run.figures).collect()).collect()
@@ -105,7 +119,7 @@ mod tests {
 
     #[test]
     fn runs_are_told_apart_by_their_distance() {
-        let mut runs = Runs::of(2, true);
+        let mut runs = Runs::of(2, Looks::Always);
         for run in [run(90.0, 410.0), run(400.0, 405.0), run(120.0, 80.0)] {
             runs.push(0, run);
         }

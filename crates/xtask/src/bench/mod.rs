@@ -1,8 +1,8 @@
-//! Saker beside every peer on this machine: the same redis-benchmark runs against each server in turn,
-//! round after round (A B C A B C …), so that a drifting machine hurts all alike; figures are medians
-//! over the rounds. Beside what the client reports, the CPU time of each server per request is read
-//! from /proc: it hardly moves with noise or with how fast the client is. Where the machine's own cores move
-//! ([`distance`]), runs are compared by where they were.
+//! Saker beside every peer on this machine: the same redis-benchmark runs against each server in
+//! turn, round after round (A B C A B C …), so that a drifting machine hurts all alike; figures are
+//! medians over the rounds. Beside what the client reports, the CPU time of each server per request
+//! is read from /proc: it hardly moves with noise or with how fast the client is. Where the
+//! machine's own cores move ([`distance`]), runs are compared by where they were.
 
 mod core_distance;
 mod distance;
@@ -19,12 +19,13 @@ use testkit::ServerProcess;
 use crate::ci::release;
 use crate::progress::Session;
 use crate::{server, shell};
-use distance::{Distance, FAR_TIMES, Runs};
+use distance::{Distance, FAR_TIMES, Looks, Runs};
 use table::{Figures, Row};
 
 /// Peers looked for on PATH.
 const PEERS: &[&str] = &["redis-server", "valkey-server"];
-/// With `--by-distance`, rounds until every server has enough runs at one distance: at most this many times as many.
+/// With `--by-distance`, rounds until every server has enough runs at one distance: at most
+/// this many times as many.
 const MORE_ROUNDS_TIMES: u32 = 4;
 /// With `--by-distance`, runs that a server must have at a distance to be shown there.
 const RUNS_SHOWN_MIN: usize = 2;
@@ -60,14 +61,17 @@ pub struct BenchArguments {
     /// I/O threads of each server.
     #[arg(long, default_value_t = 1)]
     io_threads: u32,
-    /// Look before and after each run how far apart the machine's cores are, and compare runs at one distance only:
-    /// for virtual machines whose cores move. Rounds go on until every server has as many runs at one distance.
+    /// Look before and after each run how far apart the machine's cores are, and compare runs at
+    /// one distance only: for virtual machines whose cores move. Rounds go on until every server
+    /// has as many runs at one distance.
     #[arg(long)]
     by_distance: bool,
-    /// A further server to compare with, as NAME=COMMAND (split at blanks); it takes redis-server's options.
+    /// A further server to compare with, as NAME=COMMAND (split at blanks); it takes
+    /// redis-server's options.
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     peers: Vec<String>,
-    /// Put the table into this Markdown file, in place of the one that the same command wrote before.
+    /// Put the table into this Markdown file, in place of the one that the
+    /// same command wrote before.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -115,7 +119,8 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
 
 /// Runs one test against each server, round after round.
 fn runs(benchmark: &Path, contenders: &[Contender], test: &str, arguments: &BenchArguments) -> Result<Runs> {
-    let mut runs = Runs::of(contenders.len(), arguments.by_distance);
+    let looks = if arguments.by_distance { Looks::Always } else { Looks::Never };
+    let mut runs = Runs::of(contenders.len(), looks);
     let rounds_max = arguments.rounds * if arguments.by_distance { MORE_ROUNDS_TIMES } else { 1 };
     for round in 1..=rounds_max {
         for (at, contender) in contenders.iter().enumerate() {

@@ -71,7 +71,8 @@ pub fn section(command: &str, setting: &str, rows: &[Row]) -> String {
     text
 }
 
-/// Puts `section` into the file at `path`, in place of the section with the same heading, else at the end.
+/// Puts `section` into the file at `path`, in place of the section with the same
+/// heading, else at the end.
 pub fn write(path: &Path, section: &str) -> Result<()> {
     let old = if path.exists() { fs::read_to_string(path)? } else { String::new() };
     fs::write(path, placed(&old, section)).with_context(|| format!("cannot write {}", path.display()))

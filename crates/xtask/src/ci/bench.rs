@@ -1,5 +1,6 @@
-//! A small real study by saker-bench, its report opened in a headless browser: the page's script must have
-//! run without an error, every picture be there, and a screenshot is kept to be looked at.
+//! A small real study by saker-bench, its report opened in a headless browser: the
+//! page's script must have run without an error, every picture be there, and a
+//! screenshot is kept to be looked at.
 
 use std::fs;
 use std::path::{Path, PathBuf};

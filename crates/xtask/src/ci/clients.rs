@@ -19,7 +19,8 @@ const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
 const PASSWORD: &str = "correct-horse";
 /// redis-py, at the release the checks were written with.
 const REDIS_PY: &str = "redis==8.1.0";
-/// A queue of jobs whose workers need no Lua, which rq, dramatiq and asynq do; likewise at a fixed release.
+/// A queue of jobs whose workers need no Lua, which rq, dramatiq and asynq do;
+/// likewise at a fixed release.
 const HUEY: &str = "huey==2.5.3";
 /// The version of rq that is tried.
 const RQ: &str = "rq==2.12.0";
@@ -59,8 +60,8 @@ pub fn redis_cli(session: &Session) -> Result<Outcome> {
     })
 }
 
-/// redis-benchmark: all default tests over TCP and a Unix socket, with and without a password, with 1 to 2,000
-/// connections.
+/// redis-benchmark: all default tests over TCP and a Unix socket, with and without a password, with
+/// 1 to 2,000 connections.
 pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
     let benchmark = match shell::ensure(session, "redis-benchmark", "redis-tools") {
         Ok(benchmark) => benchmark,
@@ -75,8 +76,9 @@ pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
     let outcome = on_each_back_end(session, |server| {
         let port = server.port().to_string();
         let unix = server::unix_socket(server).to_string_lossy().into_owned();
-        // PING twice, SET, GET, INCR, pushes, pops, SADD, HSET, SPOP, ZADD, ZPOPMIN, the LPUSH for four LRANGEs,
-        // MSET. Redis 8's tool ends with XADD, older ones do not know it: it is sent as a request of our own.
+        // PING twice, SET, GET, INCR, pushes, pops, SADD, HSET, SPOP, ZADD, ZPOPMIN, the LPUSH for
+        // four LRANGEs, MSET. Redis 8's tool ends with XADD, older ones do not know it: it is sent
+        // as a request of our own.
         run(&["-p", &port, "-n", "2000"], 20)?;
         run(&["-p", &port, "-n", "2000", "-P", "8", "XADD", "mystream", "*", "myfield", "data"], 1)?;
         const PIPELINED: &str = "set,get,incr,lpush,hset,sadd,zadd";
@@ -197,8 +199,8 @@ fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()>
     Ok(())
 }
 
-/// A Python with redis-py, huey and rq in a virtual environment below the target folder; the inner error says
-/// what is missing.
+/// A Python with redis-py, huey and rq in a virtual environment below the target folder; the inner
+/// error says what is missing.
 fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("venv");
     let python = folder.join("bin/python");
@@ -211,7 +213,8 @@ fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
     }
     let create = || shell::succeeds(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
     if !create() {
-        // On Debian the module is a package of its own, and no program on PATH tells whether it is there.
+        // On Debian the module is a package of its own, and no program on PATH
+        // tells whether it is there.
         if let Err(missing) = shell::install(session, "python3-venv") {
             return Ok(Err(missing));
         }

@@ -1,5 +1,5 @@
-//! What a client must get: the `.resp` scripts, a real redis-server's answers to random commands, and the right
-//! replies beside clients that misbehave.
+//! What a client must get: the `.resp` scripts, a real redis-server's answers to random commands,
+//! and the right replies beside clients that misbehave.
 
 use std::path::PathBuf;
 use std::process::Command;

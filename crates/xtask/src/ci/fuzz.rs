@@ -1,5 +1,5 @@
-//! Fuzz targets under libFuzzer and AddressSanitizer, built by the stable compiler: what `cargo fuzz`
-//! would do, without having to install it.
+//! Fuzz targets under libFuzzer and AddressSanitizer, built by the stable compiler: what
+//! `cargo fuzz` would do, without having to install it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ fn smoke_one(session: &Session, folder: &Path, target: &str) -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask fuzz`: the targets named (all when none is) for `seconds` each, with their output shown,
-/// each from and into its corpus below the target folder. True when nothing was found.
+/// `cargo xtask fuzz`: the targets named (all when none is) for `seconds` each, with their output
+/// shown, each from and into its corpus below the target folder. True when nothing was found.
 pub fn run(session: &Session, named: &[String], seconds: u64) -> Result<bool> {
     let known = targets(session)?;
     for name in named {
@@ -123,8 +123,8 @@ fn build(session: &Session) -> Result<PathBuf> {
 struct Run<'a> {
     target: &'a str,
     seconds: u64,
-    /// Where interesting inputs are taken from and kept; without, a run starts from nothing and depends on
-    /// the seed alone.
+    /// Where interesting inputs are taken from and kept; without, a run starts from nothing and
+    /// depends on the seed alone.
     corpus: Option<PathBuf>,
 }
 

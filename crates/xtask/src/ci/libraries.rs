@@ -1,9 +1,10 @@
-//! Client libraries of other languages, each with a program of `tests/clients` that does a round over the data
-//! types, against the release server on each back end of its event loop.
+//! Client libraries of other languages, each with a program of `tests/clients` that does a round
+//! over the data types, against the release server on each back end of its event loop.
 //!
-//! What a language needs is installed through apt where that is allowed, and its libraries through its own
-//! package manager into the target folder, in the versions that a lock file names by their digests. What cannot
-//! be had makes the step a skipped one; what does not compile or does not pass makes it fail.
+//! What a language needs is installed through apt where that is allowed, and its libraries
+//! through its own package manager into the target folder, in the versions that a lock file names
+//! by their digests. What cannot be had makes the step a skipped one; what does not compile or
+//! does not pass makes it fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,8 @@ pub fn ioredis(session: &Session) -> Result<Outcome> {
 
 /// Jedis.
 pub fn jedis(session: &Session) -> Result<Outcome> {
-    // The compiler is what a mere run-time environment lacks, and `java` needs it for a source file.
+    // The compiler is what a mere run-time environment lacks, and `java`
+    // needs it for a source file.
     if let Err(missing) = shell::ensure(session, "javac", "default-jdk-headless") {
         return Ok(Outcome::Skipped(missing));
     }
@@ -110,7 +112,8 @@ fn drive(session: &Session, log: &str, program: &Path, arguments: &[&str]) -> Re
     })
 }
 
-/// Copies `files` of `tests/clients/LANGUAGE` to below the target folder, where the package manager may write.
+/// Copies `files` of `tests/clients/LANGUAGE` to below the target folder, where the
+/// package manager may write.
 fn copy_program(session: &Session, language: &str, files: &[&str]) -> Result<PathBuf> {
     let from = session.root.join("tests/clients").join(language);
     let to = session.target.join("clients").join(language);

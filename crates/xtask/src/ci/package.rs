@@ -1,5 +1,6 @@
-//! The Debian package as its users get it: lintian has nothing to say, the server starts with the packaged
-//! configuration and answers its own health check, manual pages and completions are well formed.
+//! The Debian package as its users get it: lintian has nothing to say, the server starts
+//! with the packaged configuration and answers its own health check, manual pages and
+//! completions are well formed.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +44,8 @@ fn logged(session: &Session, command: &mut Command) -> Result<String> {
     shell::run_logged(session, "package", command, LIMIT)
 }
 
-/// Starts the packaged server with the packaged configuration, its folders moved to a scratch folder.
+/// Starts the packaged server with the packaged configuration, its folders
+/// moved to a scratch folder.
 fn serve(session: &Session, root: &Path) -> Result<()> {
     let program = root.join("usr/bin/saker-server");
     // The folders of the package are made by its installation; here they are in the scratch root.

@@ -1,5 +1,5 @@
-//! Prometheus' own opinion, by its tool promtool: on a server's metrics, on the alert rules and their tests, and on
-//! the expressions of the dashboard.
+//! Prometheus' own opinion, by its tool promtool: on a server's metrics, on the alert rules and
+//! their tests, and on the expressions of the dashboard.
 //!
 //! That they name only metrics that there are is a test of the server (tests/it/monitoring.rs).
 
@@ -45,8 +45,8 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{samples} samples")))
 }
 
-/// promtool: on PATH, or out of Debian's package, which is unpacked and not installed, because it starts a service.
-/// The error is the line that says what is missing.
+/// promtool: on PATH, or out of Debian's package, which is unpacked and not installed, because it
+/// starts a service. The error is the line that says what is missing.
 fn promtool(session: &Session) -> Result<PathBuf, String> {
     if let Some(path) = shell::find("promtool") {
         return Ok(path);
@@ -70,7 +70,8 @@ fn promtool(session: &Session) -> Result<PathBuf, String> {
     if unpacked && program.is_file() { Ok(program) } else { Err(missing()) }
 }
 
-/// The dashboard's expressions as rules, which is what promtool reads, with values for Grafana's variables.
+/// The dashboard's expressions as rules, which is what promtool reads, with values
+/// for Grafana's variables.
 fn recording_rules(dashboard: &str) -> Result<String> {
     let dashboard: serde_json::Value = serde_json::from_str(dashboard).context("the dashboard")?;
     let panels = dashboard["panels"].as_array().context("the dashboard's panels")?;
@@ -89,7 +90,8 @@ fn recording_rules(dashboard: &str) -> Result<String> {
     Ok(rules)
 }
 
-/// Gives a server's metrics to promtool, once for each value of `metrics-per-command`; the most samples.
+/// Gives a server's metrics to promtool, once for each value of
+/// `metrics-per-command`; the most samples.
 fn check_metrics(session: &Session, promtool: &Path) -> Result<usize> {
     let program = release::build(session)?.server;
     let port = free_port()?;

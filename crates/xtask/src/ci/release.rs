@@ -31,8 +31,9 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Builds the release binaries (nothing to do when they are up to date). Always both in one command, so that
-/// they share every library: each alone would be built with other features of some.
+/// Builds the release binaries (nothing to do when they are up to date). Always both
+/// in one command, so that they share every library: each alone would be built with
+/// other features of some.
 pub fn build(session: &Session) -> Result<Programs> {
     let mut command = shell::cargo(session);
     command.args(["build", "--release", "--locked", "-p", "server", "--bin", "saker-server"]);

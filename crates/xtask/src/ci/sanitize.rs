@@ -1,5 +1,5 @@
-//! The tests of the crates with unsafe code, under AddressSanitizer; where the compiler has none, under
-//! valgrind.
+//! The tests of the crates with unsafe code, under AddressSanitizer; where the compiler
+//! has none, under valgrind.
 
 use std::process::Command;
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub fn host(session: &Session) -> Result<String> {
     Ok(host.context("rustc -vV names its host")?.to_owned())
 }
 
-/// Whether the compiler came with AddressSanitizer's run-time library for `host`. The stable one does.
+/// Whether the compiler came with AddressSanitizer's run-time library for
+/// `host`. The stable one does.
 pub fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
     let folder = shell::output(
         Command::new("rustc").args(["--print", "target-libdir", "--target", host]).current_dir(&session.root),
@@ -46,7 +47,8 @@ pub fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
 
 fn address_sanitizer(session: &Session, host: &str) -> Result<()> {
     let mut command = test(session, host, "asan");
-    // The flag is not stable, the library behind it comes with the stable compiler: this unlocks the flag.
+    // The flag is not stable, the library behind it comes with the stable compiler:
+    // this unlocks the flag.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     command.env("ASAN_OPTIONS", "detect_stack_use_after_return=1");
     shell::run_logged(session, "sanitizers", &mut command, LIMIT)?;
@@ -61,8 +63,8 @@ fn valgrind(session: &Session, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// `cargo test` over the crates, in a target folder of its own. The target is named so that flags and
-/// runner reach the tests and not the build scripts.
+/// `cargo test` over the crates, in a target folder of its own. The target is named so that flags
+/// and runner reach the tests and not the build scripts.
 fn test(session: &Session, host: &str, folder: &str) -> Command {
     let mut command = shell::cargo(session);
     command.args(["test", "--locked", "--lib", "--tests", "--target", host]);

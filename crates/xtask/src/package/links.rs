@@ -2,8 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// `text`, the Markdown file `from` of the repository, for its place `to` in the package. Links to files that are
-/// `installed` (their places in repository and package) lead there; of links to other files only the text stays.
+/// `text`, the Markdown file `from` of the repository, for its place `to` in the package. Links to
+/// files that are `installed` (their places in repository and package) lead there; of links to
+/// other files only the text stays.
 pub fn relinked(text: &str, from: &str, to: &str, installed: &[(&str, &str)]) -> String {
     let mut pieces = text.split("](");
     let mut relinked = pieces.next().unwrap_or_default().to_owned();

@@ -1,10 +1,11 @@
 //! `cargo xtask package`: a Debian package of the release binaries, in target/package.
 //!
-//! The tree is laid out here and packed by `dpkg-deb`. That program is wherever Debian packages are made or
-//! installed, and takes a second; cargo-deb would be compiled for minutes in each fresh CI, and writing the
-//! archive with crates would add those to every build of xtask. `dpkg-shlibdeps` says which libraries of which
-//! versions the binaries need. Packages of the same commit are the same, byte for byte, on the same system:
-//! all times are those of the commit, and permissions do not depend on the umask.
+//! The tree is laid out here and packed by `dpkg-deb`. That program is wherever Debian packages are
+//! made or installed, and takes a second; cargo-deb would be compiled for minutes in each fresh CI,
+//! and writing the archive with crates would add those to every build of xtask. `dpkg-shlibdeps`
+//! says which libraries of which versions the binaries need. Packages of the same commit are the
+//! same, byte for byte, on the same system: all times are those of the commit, and permissions do
+//! not depend on the umask.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -75,8 +76,8 @@ const CONTROL: &[(&str, u32)] =
     &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
 /// Folders below usr/share whose files are compressed, as Debian's policy has it.
 const COMPRESSED: &[&str] = &["usr/share/man", "usr/share/doc/saker-server"];
-/// Files in those that are not: the policy wants `copyright` readable, documents link one another, examples are
-/// used as they are, and short texts gain nothing.
+/// Files in those that are not: the policy wants `copyright` readable, documents link one another,
+/// examples are used as they are, and short texts gain nothing.
 const UNCOMPRESSED_LEN_BYTES_MAX: u64 = 4096;
 
 /// The task: builds the package and says where it is.

@@ -1,4 +1,5 @@
-//! The licenses of the libraries that are linked into the binaries: most ask for their notices in every copy.
+//! The licenses of the libraries that are linked into the binaries: most ask for their
+//! notices in every copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -35,8 +36,8 @@ pub fn print(session: &Session, programs: &[String]) -> Result<bool> {
     Ok(true)
 }
 
-/// All libraries linked into the crates `programs` with their licenses, then each text once, with the libraries it
-/// comes from.
+/// All libraries linked into the crates `programs` with their licenses, then each text once, with
+/// the libraries it comes from.
 pub fn text(session: &Session, programs: &[&str]) -> Result<String> {
     let linked = linked(session, programs)?;
     let metadata =
@@ -66,7 +67,8 @@ pub fn text(session: &Session, programs: &[&str]) -> Result<String> {
     Ok(list)
 }
 
-/// Libraries in the binaries, as `name vVERSION`; macros and build scripts leave nothing of theirs there.
+/// Libraries in the binaries, as `name vVERSION`; macros and build scripts leave
+/// nothing of theirs there.
 fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     let mut tree = shell::cargo(session);
     tree.args(["tree", "--locked", "-e", "normal,no-proc-macro"]);
@@ -76,7 +78,8 @@ fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     Ok(tree.lines().map(words).collect())
 }
 
-/// Files with a license or a notice in `folder` and below: libraries in C are kept in folders of their own.
+/// Files with a license or a notice in `folder` and below: libraries in C are kept
+/// in folders of their own.
 fn license_files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {

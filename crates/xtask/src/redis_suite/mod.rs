@@ -1,11 +1,12 @@
 //! Redis' own test suite, which is written in Tcl, against Saker.
 //!
-//! The suite comes from Debian's source package of redis. Each of its units runs by itself, with a server of
-//! its own: in the suite's external-server mode, or, where a unit's tests are not meant for that, with Saker
-//! in the place of the suite's `src/redis-server`. `tests/redis-suite/skip.toml` says which units run and
-//! which of their tests are left out, each with its reason; a line there that names no test is a failure too.
-//! Tests that expect several connections to be served in the order in which they sent, or hardly any memory to be
-//! taken, run by themselves, with one I/O thread.
+//! The suite comes from Debian's source package of redis. Each of its units runs by itself, with a
+//! server of its own: in the suite's external-server mode, or, where a unit's tests are not meant
+//! for that, with Saker in the place of the suite's `src/redis-server`.
+//! `tests/redis-suite/skip.toml` says which units run and which of their tests are left out, each
+//! with its reason; a line there that names no test is a failure too. Tests that expect several
+//! connections to be served in the order in which they sent, or hardly any memory to be taken, run
+//! by themselves, with one I/O thread.
 
 mod outcome;
 mod skip;
@@ -38,17 +39,18 @@ const LIMIT: Duration = Duration::from_secs(600);
 const UNIT_STALL_S: u32 = 60;
 /// How often a running unit is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The ports a unit may take for itself: those for the suite's own processes and the servers it starts.
+/// The ports a unit may take for itself: those for the suite's own processes and
+/// the servers it starts.
 const PORTS_PER_UNIT: u16 = 100;
-/// Where they begin, below the kernel's own range of ports for clients, and how many runs at once may begin
-/// elsewhere: the process id chooses.
+/// Where they begin, below the kernel's own range of ports for clients, and how many runs at once
+/// may begin elsewhere: the process id chooses.
 const PORTS_FROM: u16 = 10_000;
 const PORTS_PER_RUN: u16 = 3_500;
 const RUNS_AT_ONCE: u32 = 6;
 /// Sets as Redis 7.0 had them: it knew no small sets of strings, and the suite looks at encodings.
 const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
-/// For the tests that skip.toml lists under `one-thread`: one thread that, as Redis' does, runs all that arrived
-/// before it sends a reply, also on a machine that takes its processor away meanwhile.
+/// For the tests that skip.toml lists under `one-thread`: one thread that, as Redis' does, runs all
+/// that arrived before it sends a reply, also on a machine that takes its processor away meanwhile.
 const ONE_THREAD: &[&str] = &["--io-threads", "1", "--turn-budget-us", "1000000"];
 /// What the suite's own `default.conf` sets beside, for a server that is not started with it.
 const SETTINGS: &[&str] = &[
@@ -190,7 +192,8 @@ struct Pass<'a> {
 }
 
 impl Run<'_> {
-    /// Runs one unit, the `at`th of the run: most of its tests with all threads, then those that want one.
+    /// Runs one unit, the `at`th of the run: most of its tests with all threads,
+    /// then those that want one.
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
         let one_thread = self.list.one_thread_tests(unit);
@@ -282,7 +285,8 @@ impl Run<'_> {
         for (name, path) in &self.suite.tools {
             symlink(path, folder.join("src").join(name))?;
         }
-        // Redis says its process id when it starts, and the suite waits for that. A configuration file comes first.
+        // Redis says its process id when it starts, and the suite waits for that. A
+        // configuration file comes first.
         let script = format!(
             "#!/bin/sh\necho \" PID: $$\"\ncase \"$1\" in\n\
              --*) exec '{program}' {options} \"$@\" ;;\n*) exec '{program}' \"$@\" {options} ;;\nesac\n",

@@ -8,7 +8,8 @@ pub struct UnitOutcome {
     passed: usize,
     /// Tests left out by the skip list, by name.
     pub skipped: Vec<String>,
-    /// Tests, and whole blocks of tests, that the suite itself leaves out: for the kind of run, or for memory.
+    /// Tests, and whole blocks of tests, that the suite itself leaves out: for the kind
+    /// of run, or for memory.
     left_out: usize,
     /// What failed, with the suite's words.
     pub failures: Vec<String>,
@@ -64,8 +65,8 @@ impl UnitOutcome {
         self.failures.extend(other.failures);
     }
 
-    /// Adds a second run of the same unit, with other tests left out: skipped is what neither ran. What the suite
-    /// itself leaves out is the same in both.
+    /// Adds a second run of the same unit, with other tests left out: skipped is what neither ran.
+    /// What the suite itself leaves out is the same in both.
     pub fn add_second_run(&mut self, other: Self) {
         self.passed += other.passed;
         self.skipped.retain(|test| other.skipped.contains(test));

@@ -1,5 +1,5 @@
-//! The skip list: which units run, which of their tests do not, with the reason of each, and which want a server
-//! of one thread.
+//! The skip list: which units run, which of their tests do not, with the reason of each, and which
+//! want a server of one thread.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,7 +1,8 @@
-//! The suite's sources: Debian's source package of redis, fetched through apt, which checks its signature.
+//! The suite's sources: Debian's source package of redis, fetched through apt,
+//! which checks its signature.
 //!
-//! apt gets a configuration and lists of its own below the target folder, so the machine's stay as they are
-//! and no privilege is needed.
+//! apt gets a configuration and lists of its own below the target folder, so the machine's stay as
+//! they are and no privilege is needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,8 @@ const ADAPTATIONS: &[Adaptation] = &[
         from: "\n    r function flush\n",
         to: "\n    catch {r function flush}\n",
     },
-    // The tests leave 100 KB for new keys. The first key of a database above 0 takes memory in each of Saker's
-    // 1,024 shards, once for all times: have that behind us.
+    // The tests leave 100 KB for new keys. The first key of a database above 0 takes memory in each
+    // of Saker's 1,024 shards, once for all times: have that behind us.
     Adaptation {
         file: "tests/unit/maxmemory.tcl",
         from: "start_server {tags {\"maxmemory external:skip\"}} {\n    test \"Without maxmemory small",
@@ -61,7 +62,8 @@ const ADAPTATIONS: &[Adaptation] = &[
         to: "multi=-1 watch=0 qbuf=26 qbuf-free=* argv-mem=* multi-mem=0 rbs=* rbp=* obl=0 oll=0 omem=0 tot-mem=* \
              events=r cmd=client|info",
     },
-    // The test leaves out the options of 7.0 that cannot change; these are those that came since, or are ours.
+    // The test leaves out the options of 7.0 that cannot change; these are those that
+    // came since, or are ours.
     Adaptation {
         file: "tests/unit/introspection.tcl",
         from: "            socket-mark-id\n        }",
@@ -107,7 +109,8 @@ const ADAPTATIONS: &[Adaptation] = &[
         from: "overrides {protected-mode {no}",
         to: "overrides {bind {*} protected-mode {no}",
     },
-    // A request that has not arrived whole stays whole in the query buffer here, its headers included.
+    // A request that has not arrived whole stays whole in the query buffer
+    // here, its headers included.
     Adaptation {
         file: "tests/unit/client-eviction.tcl",
         from: "[client_field $cname qbuf] == $qbsize",
@@ -126,11 +129,13 @@ const ADAPTATIONS: &[Adaptation] = &[
     },
 ];
 
-/// The folder with the suite, fetched when it is not there yet; the inner error says why it cannot be had.
+/// The folder with the suite, fetched when it is not there yet; the inner error
+/// says why it cannot be had.
 pub fn fetch(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("redis-suite");
     let source = folder.join("source");
-    // What `source` is made from decides whether it is still good: the adaptations may have changed.
+    // What `source` is made from decides whether it is still good: the
+    // adaptations may have changed.
     let made_from = ADAPTATIONS.iter().map(|a| [a.file, a.from, a.to].concat()).collect::<String>();
     let stamp = source.join("adaptations");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == made_from) {

@@ -17,13 +17,31 @@ pub struct Config {
     /// The crates without I/O, clock, chance and threads, and the paths they must not name.
     pub pure: Pure,
     /// Functions over the line limit.
-    pub long_function: Vec<LongFunction>,
+    pub long_function: Vec<Oversize>,
+    /// Functions over the limit of parameters.
+    pub many_parameters: Vec<Oversize>,
+    /// Functions with parameters that are a `bool`.
+    pub bool_parameter: Vec<Oversize>,
+    /// Structs over the limit of fields.
+    pub big_struct: Vec<Oversize>,
     /// Files over the line limit.
     pub long_file: Vec<LongFile>,
     /// Circles of modules over the limit.
     pub module_cycle: Vec<ModuleCycle>,
+    /// How wide comments may be.
+    pub comments: Comments,
     /// Words that no file may hold.
     pub banned_word: Vec<BannedWord>,
+}
+
+/// See [`Config::comments`].
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Comments {
+    /// The columns of a line that holds a comment, its indentation included. No limit if absent.
+    pub columns_max: Option<usize>,
+    /// Crates that still have wider comments.
+    pub exempt: Vec<String>,
 }
 
 /// See [`Config::pure`].
@@ -51,17 +69,18 @@ pub struct PureException {
     pub reason: String,
 }
 
-/// A function that is longer than the limit, and may not grow.
+/// A function or struct that is over a limit, and may not grow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LongFunction {
+pub struct Oversize {
     /// The file.
     pub path: String,
     /// `name`, or `Type::name` for a method.
     pub name: String,
-    /// Its length now.
-    pub lines: usize,
-    /// Why it is that long.
+    /// Its size now.
+    #[serde(alias = "lines", alias = "parameters", alias = "fields")]
+    pub size: usize,
+    /// Why it is that big.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }

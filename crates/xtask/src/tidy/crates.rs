@@ -25,7 +25,8 @@ pub fn folder_is_the_crate_name(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A crate imports only the crates that `[arrows]` of tidy.toml grants it; the table names every crate.
+/// A crate imports only the crates that `[arrows]` of tidy.toml grants it; the
+/// table names every crate.
 pub fn arrows_between_crates(tree: &Tree) -> Vec<Finding> {
     let ours = |name: &str| tree.crates.iter().any(|krate| krate.folder == name);
     let mut findings = Vec::new();
@@ -49,7 +50,8 @@ pub fn arrows_between_crates(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The workspace's lint table holds for every crate, and versions stand in the workspace's manifest only.
+/// The workspace's lint table holds for every crate, and versions stand in the
+/// workspace's manifest only.
 pub fn lints_are_inherited(tree: &Tree) -> Vec<Finding> {
     let inherits = |value: &Value| value.get("workspace").and_then(Value::as_bool) == Some(true);
     let mut findings = Vec::new();

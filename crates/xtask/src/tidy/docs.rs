@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
+use super::source::Source;
 use super::tree::Tree;
 
 /// Every Rust file opens with `//!` that says what it is.
@@ -14,6 +15,47 @@ pub fn files_say_what_they_are(tree: &Tree) -> Vec<Finding> {
     silent
         .map(|source| Finding::new(&source.path, 1, "the file must open with `//!` saying what it is"))
         .collect()
+}
+
+/// Comments are no wider than tidy.toml's limit, except in the crates that it exempts. A line of
+/// one or two words, such as a link and its name, may be wider, for it cannot be broken.
+pub fn comments_are_narrow(tree: &Tree) -> Vec<Finding> {
+    let Some(columns_max) = tree.config.comments.columns_max else { return Vec::new() };
+    let exempt = &tree.config.comments.exempt;
+    let mut used = vec![false; exempt.len()];
+    let mut findings = Vec::new();
+    for source in &tree.sources {
+        let entry = exempt.iter().position(|krate| source.krate() == Some(krate));
+        for (line, columns) in wide_comments(source, columns_max) {
+            match entry {
+                Some(at) => used[at] = true,
+                None => findings.push(Finding::new(
+                    &source.path,
+                    line,
+                    format!("a line with a comment has {columns} columns, more than {columns_max}"),
+                )),
+            }
+        }
+    }
+    for (krate, _) in exempt.iter().zip(used).filter(|(_, used)| !used) {
+        let message = format!("the comments of {krate} are narrow now: drop it from comments.exempt");
+        findings.push(Finding::new("tidy.toml", 1, message));
+    }
+    findings
+}
+
+/// The lines of `source` that hold a comment and have more than `columns_max`
+/// columns, with their columns.
+fn wide_comments(source: &Source, columns_max: usize) -> Vec<(usize, usize)> {
+    let lines = source.text.lines().enumerate().map(|(at, text)| (at + 1, text, text.chars().count()));
+    let is_wide = |&(line, text, columns): &(usize, &str, usize)| {
+        columns > columns_max
+            && source.comment_start(line).is_some_and(|start| {
+                let words = text[start..].trim_start_matches(['/', '!']).split_whitespace().count();
+                words > 2 || start > text.len() - text.trim_start().len()
+            })
+    };
+    lines.filter(is_wide).map(|(line, _, columns)| (line, columns)).collect()
 }
 
 /// CHANGELOG.md has a place for what comes next.
@@ -83,6 +125,33 @@ mod tests {
         assert_eq!(check("//! Counts sheep.\nfn f() {}\n"), 0);
         assert_eq!(check("fn f() {}\n"), 1);
         assert_eq!(check("//!\nfn f() {}\n"), 1);
+    }
+
+    #[test]
+    fn a_comment_ends_at_the_limit_of_columns() {
+        let check = |text: &str, exempt: &str| {
+            let config = format!("[comments]\ncolumns_max = 20\nexempt = [{exempt}]\n");
+            comments_are_narrow(&Tree::sample(&[("tidy.toml", &config), ("crates/a/src/lib.rs", text)])).len()
+        };
+        let fine = [
+            "//! It has 20 colu ü\n",
+            "// https://redis.io/docs\n",
+            "// [x]: redis.io/documents\n",
+            "const A: &str = \"// b c d\";\n",
+        ];
+        for text in fine {
+            assert_eq!(check(text, ""), 0, "{text}");
+            assert_eq!(check(text, "\"a\""), 1, "{text}");
+        }
+        let wide = [
+            "//! It has 21 columns\n",
+            "fn f() {} // It is fun\n",
+            "mod m {\n    /// It is a word.\n    fn f() {}\n}\n",
+        ];
+        for text in wide {
+            assert_eq!(check(text, ""), 1, "{text}");
+            assert_eq!(check(text, "\"a\""), 0, "{text}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! The structure rules that a program can check. Each rule is one function from the tree of files to
-//! its findings, with a good and a bad sample as its test; what a rule may overlook stands in
-//! `tidy.toml`, each allowance with its reason, and an allowance nothing needs any more is a finding.
+//! The structure rules that a program can check. Each rule is one function from the tree of
+//! files to its findings, with a good and a bad sample as its test; what a rule may
+//! overlook stands in `tidy.toml`, each allowance with its reason, and an allowance nothing
+//! needs any more is a finding.
 
 mod config;
 mod crates;
 mod docs;
+mod figures;
+mod measure;
 mod modules;
 mod records;
 mod shape;
@@ -51,11 +54,15 @@ const RULES: &[Rule] = &[
     crates::dependencies_say_why,
     crates::lock_names_one_registry,
     docs::files_say_what_they_are,
+    docs::comments_are_narrow,
     docs::changelog_has_unreleased,
     docs::links_lead_somewhere,
     modules::cycles_are_small,
     records::every_command_has_a_script,
     shape::functions_fit_a_screen,
+    shape::functions_take_few_parameters,
+    shape::functions_take_no_bool,
+    shape::structs_have_few_fields,
     shape::files_stay_short,
     unsafety::unsafe_is_forbidden,
     unsafety::unsafe_stays_in_its_rooms,
@@ -72,4 +79,9 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings: Vec<_> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     findings.sort();
     Ok(findings)
+}
+
+/// The sizes of each crate in the repository at `root`, and of all together, as a table.
+pub fn figures(root: &Path) -> Result<String> {
+    Ok(figures::table(&Tree::read(root)?))
 }

@@ -1,8 +1,9 @@
-//! Arrows between the modules of a crate: what imports each other in a circle is one module in several files.
+//! Arrows between the modules of a crate: what imports each other in a circle is one
+//! module in several files.
 //!
-//! The modules that stand side by side in one parent are the nodes. There is an arrow from one to another where
-//! code in the first, or below it, names a path that leads into the second. Tests do not count, nor does what a
-//! module takes from the modules around it (`super::Finding`).
+//! The modules that stand side by side in one parent are the nodes. There is an arrow from one to
+//! another where code in the first, or below it, names a path that leads into the second. Tests do
+//! not count, nor does what a module takes from the modules around it (`super::Finding`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,8 @@ use super::Finding;
 use super::source::{Source, Token};
 use super::tree::Tree;
 
-/// Modules that may be in one circle. Two or three that are read together are bearable, more are a knot.
+/// Modules that may be in one circle. Two or three that are read together are
+/// bearable, more are a knot.
 const CYCLE_MODULES_MAX: usize = 3;
 
 /// A module's path from its crate on, such as `server::commands::client`.
@@ -18,14 +20,12 @@ type ModulePath = Vec<String>;
 /// Whom the modules of one parent name, by name.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// No circle of modules is over the limit, or over what tidy.toml lists for it with a reason. An entry may only
-/// get smaller.
+/// No circle of modules is over the limit, or over what tidy.toml lists for it with a reason. An
+/// entry may only get smaller.
 pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut used = vec![false; tree.config.module_cycle.len()];
-    for (parent, arrows) in arrows(tree) {
-        let Some(cycle) = largest_cycle(&arrows) else { continue };
-        let within = parent.join("::");
+    for (within, cycle) in largest_cycles(tree) {
         let entry = tree.config.module_cycle.iter().position(|entry| entry.within == within);
         if let Some(at) = entry {
             used[at] = true;
@@ -46,6 +46,13 @@ pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
         findings.push(Finding::new("tidy.toml", 1, message));
     }
     findings
+}
+
+/// The largest circle within each module that has one: the module, such as `server::config`, and
+/// the names of those in the circle.
+pub fn largest_cycles(tree: &Tree) -> Vec<(String, BTreeSet<String>)> {
+    let cycles = arrows(tree).into_iter();
+    cycles.filter_map(|(parent, arrows)| Some((parent.join("::"), largest_cycle(&arrows)?))).collect()
 }
 
 /// The arrows between modules, by their parent.
@@ -71,8 +78,9 @@ fn arrows(tree: &Tree) -> BTreeMap<ModulePath, Arrows> {
     arrows
 }
 
-/// The module that a shipped file is: `crates/server/src/config/load.rs` is `server::config::load`. Programs beside
-/// the library (`main.rs`, `src/bin`) have roots of their own, and no arrow leads to them.
+/// The module that a shipped file is: `crates/server/src/config/load.rs` is
+/// `server::config::load`. Programs beside the library (`main.rs`, `src/bin`) have roots of their
+/// own, and no arrow leads to them.
 fn module_of(source: &Source) -> Option<ModulePath> {
     let (krate, file) = source.path.strip_prefix("crates/")?.split_once("/src/")?;
     let mut path: ModulePath =

@@ -52,8 +52,8 @@ struct Records {
 }
 
 impl Records {
-    /// A container's script covers its subcommands. One that stands apart from its container is told by its
-    /// static: `MEMORY_USAGE` is called USAGE.
+    /// A container's script covers its subcommands. One that stands apart from its container is
+    /// told by its static: `MEMORY_USAGE` is called USAGE.
     fn is_subcommand(&self, record: &Record) -> bool {
         let listed =
             self.subcommands.iter().any(|(path, ident)| *path == record.path && *ident == record.ident);

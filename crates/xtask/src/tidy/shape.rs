@@ -1,62 +1,158 @@
-//! Rules about length. The list of long functions is a ratchet: an entry may only get shorter.
+//! Rules about size. The lists of what is over a limit are ratchets: an entry may only get smaller.
 
-use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
+use std::cmp::Ordering;
 
 use super::Finding;
+use super::config::Oversize;
+use super::measure::{Function, measure};
 use super::tree::Tree;
 
 /// Lines of a function, signature to closing brace, that fit a screen.
 const FUNCTION_LINES_MAX: usize = 70;
+/// Parameters of a function, `self` not counted. More ask for a struct.
+const PARAMETERS_MAX: usize = 5;
+/// Parameters that are a `bool`. One asks for two functions, or for an enum whose
+/// variants name the cases.
+const BOOL_PARAMETERS_MAX: usize = 0;
+/// Fields of a struct. More ask for structs of what belongs together.
+const FIELDS_MAX: usize = 25;
 /// Lines of a file after which the question is: what would the interface of the half be?
 const FILE_LINES_MAX: usize = 1_000;
 
-/// A function over the limit is listed in tidy.toml with a reason and its length, and does not grow.
+/// A function over the limit is listed in tidy.toml with a reason and its
+/// length, and does not grow.
 pub fn functions_fit_a_screen(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut used = vec![false; tree.config.long_function.len()];
+    let limit = Limit {
+        max: FUNCTION_LINES_MAX,
+        unit: "lines",
+        list: "long_function",
+        listed: &tree.config.long_function,
+        advice: "split it",
+    };
+    limit.findings(functions(tree, |function| function.lines.unwrap_or(0)))
+}
+
+/// A function over the limit of parameters is listed in tidy.toml with a reason and their
+/// number, which does not grow.
+pub fn functions_take_few_parameters(tree: &Tree) -> Vec<Finding> {
+    let limit = Limit {
+        max: PARAMETERS_MAX,
+        unit: "parameters",
+        list: "many_parameters",
+        listed: &tree.config.many_parameters,
+        advice: "make a struct of those that belong together",
+    };
+    limit.findings(functions(tree, |function| function.parameters))
+}
+
+/// A function with a `bool` parameter is listed in tidy.toml with a reason.
+pub fn functions_take_no_bool(tree: &Tree) -> Vec<Finding> {
+    let limit = Limit {
+        max: BOOL_PARAMETERS_MAX,
+        unit: "bool parameters",
+        list: "bool_parameter",
+        listed: &tree.config.bool_parameter,
+        advice: "make it two functions, or an enum with two named variants",
+    };
+    limit.findings(functions(tree, |function| function.bool_parameters))
+}
+
+/// A struct over the limit of fields is listed in tidy.toml with a reason and their
+/// number, which does not grow.
+pub fn structs_have_few_fields(tree: &Tree) -> Vec<Finding> {
+    let limit = Limit {
+        max: FIELDS_MAX,
+        unit: "fields",
+        list: "big_struct",
+        listed: &tree.config.big_struct,
+        advice: "split it by meaning",
+    };
+    let mut sized = Vec::new();
     for source in &tree.sources {
-        let mut functions = Functions::default();
-        functions.visit_file(&source.syntax);
-        let long =
-            |function: &&Function| function.lines > FUNCTION_LINES_MAX && !source.is_test(function.line);
-        for function in functions.found.iter().filter(long) {
-            let entries = &tree.config.long_function;
-            let listed =
-                entries.iter().position(|entry| entry.path == source.path && entry.name == function.name);
-            let message = match listed {
-                None => format!(
-                    "{} has {} lines; over {FUNCTION_LINES_MAX} it must be split, or listed in tidy.toml with a reason",
-                    function.name, function.lines
-                ),
-                Some(at) => {
-                    used[at] = true;
-                    match function.lines.cmp(&entries[at].lines) {
-                        std::cmp::Ordering::Equal => continue,
-                        std::cmp::Ordering::Greater => {
-                            format!(
-                                "{} grew from {} to {} lines",
-                                function.name, entries[at].lines, function.lines
-                            )
-                        }
-                        std::cmp::Ordering::Less => {
-                            format!(
-                                "{} shrank: lower its entry in tidy.toml to {}",
-                                function.name, function.lines
-                            )
-                        }
-                    }
-                }
-            };
-            findings.push(Finding::new(&source.path, function.line, message));
+        sized.extend(measure(source).structs.into_iter().map(|found| Sized {
+            path: &source.path,
+            line: found.line,
+            name: found.name,
+            size: found.fields,
+        }));
+    }
+    limit.findings(sized)
+}
+
+/// Something shipped that has a size.
+struct Sized<'a> {
+    path: &'a str,
+    line: usize,
+    name: String,
+    size: usize,
+}
+
+/// Every shipped function with its `size`.
+fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
+    let mut sized = Vec::new();
+    for source in &tree.sources {
+        sized.extend(measure(source).functions.into_iter().map(|function| Sized {
+            path: &source.path,
+            line: function.line,
+            size: size(&function),
+            name: function.name,
+        }));
+    }
+    sized
+}
+
+/// A limit on a size, and what tidy.toml lists as over it.
+struct Limit<'a> {
+    /// The greatest size that needs no entry.
+    max: usize,
+    /// What is counted.
+    unit: &'static str,
+    /// The name of the list in tidy.toml.
+    list: &'static str,
+    listed: &'a [Oversize],
+    /// What to do about it.
+    advice: &'static str,
+}
+
+impl Limit<'_> {
+    /// What is over the limit and not listed, or of another size than listed; and the entries that
+    /// nothing needs any more.
+    fn findings(&self, sized: Vec<Sized<'_>>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut used = vec![false; self.listed.len()];
+        for found in sized.into_iter().filter(|found| found.size > self.max) {
+            let is_entry = |entry: &Oversize| entry.path == found.path && entry.name == found.name;
+            let at = self.listed.iter().position(is_entry);
+            at.into_iter().for_each(|at| used[at] = true);
+            let message = self.message(&found, at.map(|at| self.listed[at].size));
+            findings.extend(message.map(|message| Finding::new(found.path, found.line, message)));
+        }
+        for (entry, _) in self.listed.iter().zip(used).filter(|(_, used)| !used) {
+            let message = format!(
+                "{} in {} is within the limit of {} {} now: drop its entry in {}",
+                entry.name, entry.path, self.max, self.unit, self.list
+            );
+            findings.push(Finding::new("tidy.toml", 1, message));
+        }
+        findings
+    }
+
+    /// What is wrong with something over the limit for which tidy.toml lists the size `listed`.
+    fn message(&self, found: &Sized<'_>, listed: Option<usize>) -> Option<String> {
+        let Self { max, unit, list, advice, .. } = self;
+        let Sized { name, size, .. } = found;
+        let Some(listed) = listed else {
+            let unit = if *size == 1 { unit.trim_end_matches('s') } else { unit };
+            return Some(format!(
+                "{name} has {size} {unit}, more than {max}: {advice}, or list it in tidy.toml as {list} with a reason"
+            ));
+        };
+        match size.cmp(&listed) {
+            Ordering::Equal => None,
+            Ordering::Greater => Some(format!("{name} grew from {listed} to {size} {unit}")),
+            Ordering::Less => Some(format!("{name} shrank: lower its entry in {list} to {size}")),
         }
     }
-    for (entry, _) in tree.config.long_function.iter().zip(used).filter(|(_, used)| !used) {
-        let message =
-            format!("{} in {} is no long function any more: drop its entry", entry.name, entry.path);
-        findings.push(Finding::new("tidy.toml", 1, message));
-    }
-    findings
 }
 
 /// A Rust file over the limit is listed in tidy.toml with a reason.
@@ -79,64 +175,6 @@ pub fn files_stay_short(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// A function's name (`Type::name` for methods), first line, and length.
-struct Function {
-    name: String,
-    line: usize,
-    lines: usize,
-}
-
-#[derive(Default)]
-struct Functions {
-    /// The types whose `impl` or `trait` we are in.
-    around: Vec<String>,
-    found: Vec<Function>,
-}
-
-impl Functions {
-    fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let line = signature.span().start().line;
-        let mut name = self.around.clone();
-        name.push(signature.ident.to_string());
-        self.found.push(Function { name: name.join("::"), line, lines: block.span().end().line + 1 - line });
-    }
-}
-
-impl Visit<'_> for Functions {
-    fn visit_item_impl(&mut self, item: &syn::ItemImpl) {
-        let name = match &*item.self_ty {
-            syn::Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
-            _ => None,
-        };
-        self.around.push(name.unwrap_or_else(|| "impl".into()));
-        visit::visit_item_impl(self, item);
-        self.around.pop();
-    }
-
-    fn visit_item_trait(&mut self, item: &syn::ItemTrait) {
-        self.around.push(item.ident.to_string());
-        visit::visit_item_trait(self, item);
-        self.around.pop();
-    }
-
-    fn visit_item_fn(&mut self, item: &syn::ItemFn) {
-        self.add(&item.sig, &item.block);
-        visit::visit_item_fn(self, item);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &syn::ImplItemFn) {
-        self.add(&item.sig, &item.block);
-        visit::visit_impl_item_fn(self, item);
-    }
-
-    fn visit_trait_item_fn(&mut self, item: &syn::TraitItemFn) {
-        if let Some(block) = &item.default {
-            self.add(&item.sig, block);
-        }
-        visit::visit_trait_item_fn(self, item);
-    }
 }
 
 #[cfg(test)]
@@ -179,6 +217,65 @@ mod tests {
     fn long_tests_are_fine() {
         let text = format!("#[cfg(test)]\nmod tests {{\n{}\n}}\n", method(200));
         assert_eq!(functions_fit_a_screen(&Tree::sample(&[("crates/a/src/lib.rs", &text)])), []);
+    }
+
+    /// What `rule` finds in `code`, with `config` as tidy.toml.
+    fn messages(rule: fn(&Tree) -> Vec<Finding>, code: &str, config: &str) -> Vec<String> {
+        let tree = Tree::sample(&[("tidy.toml", config), ("crates/a/src/lib.rs", code)]);
+        rule(&tree).into_iter().map(|finding| finding.message).collect()
+    }
+
+    /// The entry for `crates/a/src/lib.rs` in `list`.
+    fn entry(list: &str, name: &str, size: &str) -> String {
+        format!("[[{list}]]\npath = \"crates/a/src/lib.rs\"\nname = \"{name}\"\n{size}\nreason = \"r\"\n")
+    }
+
+    #[test]
+    fn six_parameters_are_a_finding_and_self_is_none_of_them() {
+        let check = |code: &str, config: &str| messages(functions_take_few_parameters, code, config);
+        let five = "impl A { fn f(&mut self, a: u8, b: u8, c: u8, d: u8, e: u8) {} }";
+        let six = "impl A { fn f(&mut self, a: u8, b: u8, c: u8, d: u8, e: u8, f: u8) {} }";
+        assert_eq!(check(five, ""), Vec::<String>::new());
+        assert!(check(six, "")[0].contains("A::f has 6 parameters"));
+        assert_eq!(check(six, &entry("many_parameters", "A::f", "parameters = 6")), Vec::<String>::new());
+        assert!(check(six, &entry("many_parameters", "A::f", "parameters = 7"))[0].contains("to 6"));
+        assert!(check(five, &entry("many_parameters", "A::f", "parameters = 6"))[0].contains("drop"));
+    }
+
+    #[test]
+    fn a_bool_parameter_is_a_finding_also_behind_a_reference_or_an_option() {
+        let check = |code: &str, config: &str| messages(functions_take_no_bool, code, config).len();
+        for found in ["bool", "&bool", "&mut bool", "Option<bool>", "Option<&mut bool>", "&mut Option<bool>"]
+        {
+            assert_eq!(check(&format!("fn f(yes: {found}) {{}}"), ""), 1, "{found}");
+            assert_eq!(check(&format!("trait T {{ fn f(yes: {found}); }}"), ""), 1, "{found}");
+        }
+        for fine in ["u8", "&[bool]", "fn(bool) -> u8", "impl Fn(u8) -> bool", "AtomicBool"] {
+            assert_eq!(check(&format!("fn f(yes: {fine}) -> bool {{ true }}"), ""), 0, "{fine}");
+        }
+        let entry = entry("bool_parameter", "f", "parameters = 1");
+        assert_eq!(check("fn f(yes: bool) {}", &entry), 0);
+        assert_eq!(check("fn f(yes: bool, no: bool) {}", &entry), 1);
+        assert_eq!(check("fn f() {}", &entry), 1);
+    }
+
+    #[test]
+    fn a_trait_has_the_say_on_the_parameters_of_its_methods() {
+        let code = "impl Serializer for A { fn serialize_bool(self, value: bool) {} }";
+        assert_eq!(messages(functions_take_no_bool, code, ""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_struct_of_26_fields_is_a_finding() {
+        let code = |fields: usize| {
+            let fields: String = (0..fields).map(|at| format!("f{at}: u8, ")).collect();
+            format!("struct Big {{ {fields} }}")
+        };
+        let check = |fields, config: &str| messages(structs_have_few_fields, &code(fields), config);
+        assert_eq!(check(25, ""), Vec::<String>::new());
+        assert!(check(26, "")[0].contains("Big has 26 fields"));
+        assert_eq!(check(26, &entry("big_struct", "Big", "fields = 26")), Vec::<String>::new());
+        assert!(check(27, &entry("big_struct", "Big", "fields = 26"))[0].contains("grew from 26 to 27"));
     }
 
     #[test]

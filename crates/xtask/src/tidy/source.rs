@@ -1,8 +1,9 @@
-//! A Rust file as tidy sees it: its lines, its tokens (comments gone, strings apart) and its test code.
+//! A Rust file as tidy sees it: its lines, its tokens (comments gone, strings
+//! apart) and its test code.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -26,6 +27,8 @@ pub struct Source {
     /// Its syntax tree.
     pub syntax: syn::File,
     test_lines: Vec<RangeInclusive<usize>>,
+    /// Where the literals stand; the text of a doc comment is one of them.
+    literals: Vec<Range<LineColumn>>,
 }
 
 impl Source {
@@ -34,15 +37,18 @@ impl Source {
         let syntax = syn::parse_file(text).map_err(|error| error.to_string())?;
         let stream: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
         let mut tokens = Vec::new();
+        let mut literals = Vec::new();
+        collect_literals(stream.clone(), &mut literals);
         flatten(stream, &mut tokens);
         let mut finder = Finder::default();
         finder.visit_file(&syntax);
         tokens.extend(finder.imports);
-        Ok(Self { path: path.into(), text: text.into(), tokens, syntax, test_lines: finder.test_lines })
+        let test_lines = finder.test_lines;
+        Ok(Self { path: path.into(), text: text.into(), tokens, syntax, test_lines, literals })
     }
 
-    /// Whether `line` is no shipped code: a test, benchmark or example file, a test function, or inside
-    /// `#[cfg(test)]`.
+    /// Whether `line` is no shipped code: a test, benchmark or example file, a test function, or
+    /// inside `#[cfg(test)]`.
     pub fn is_test(&self, line: usize) -> bool {
         is_test_file(&self.path) || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
@@ -52,7 +58,19 @@ impl Source {
         self.path.strip_prefix("crates/")?.split('/').next()
     }
 
-    /// Lines where the tokens of `pattern` (Rust tokens, such as `std::fs`) stand in a row, tests left out.
+    /// Where the comment in `line` (from 1) begins, as a count of bytes; none where the line has
+    /// none, as with the `//` of a string. A line within a `/* */` comment has none.
+    pub fn comment_start(&self, line: usize) -> Option<usize> {
+        let text = self.text.lines().nth(line - 1)?;
+        text.match_indices("//").map(|(at, _)| at).find(|&at| {
+            let place = LineColumn { line, column: text[..at].chars().count() };
+            // The literal of a doc comment begins where the comment does.
+            !self.literals.iter().any(|literal| literal.start < place && place < literal.end)
+        })
+    }
+
+    /// Lines where the tokens of `pattern` (Rust tokens, such as `std::fs`) stand in
+    /// a row, tests left out.
     pub fn lines_with(&self, pattern: &[Token]) -> Vec<usize> {
         let texts = |tokens: &[Token]| tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>();
         let wanted = texts(pattern);
@@ -97,6 +115,16 @@ fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
                 out.push(Token { text: punct.as_char().to_string(), line: at(punct.span()) });
             }
             TokenTree::Literal(literal) => out.push(Token { text: String::new(), line: at(literal.span()) }),
+        }
+    }
+}
+
+fn collect_literals(stream: TokenStream, out: &mut Vec<Range<LineColumn>>) {
+    for tree in stream {
+        match tree {
+            TokenTree::Group(group) => collect_literals(group.stream(), out),
+            TokenTree::Literal(literal) => out.push(literal.span().start()..literal.span().end()),
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
         }
     }
 }
@@ -189,6 +217,20 @@ mod tests {
     fn comments_and_strings_are_not_code() {
         assert_eq!(hits("// std::fs\nconst A: &str = \"std::fs\";\n", "std::fs"), Vec::<usize>::new());
         assert_eq!(hits("/// Uses std::fs.\nfn f() { std::fs::read(p) }\n", "std::fs"), [2]);
+    }
+
+    #[test]
+    fn a_comment_begins_where_code_and_strings_end() {
+        let starts = |text: &str| {
+            let source = Source::parse("crates/a/src/lib.rs", text).unwrap();
+            (1..=text.lines().count()).map(|line| source.comment_start(line)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            starts("//! A, see https://a.example.\n/// B // C\nfn f() {} // D\n"),
+            [Some(0), Some(0), Some(10)]
+        );
+        assert_eq!(starts("const A: &str = \"// b\"; // ü // c\n"), [Some(24)]);
+        assert_eq!(starts("const A: &str = r\"\n// b\n\";\n    // c\n"), [None, None, None, Some(4)]);
     }
 
     #[test]

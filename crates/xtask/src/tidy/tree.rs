@@ -85,7 +85,8 @@ fn parse_crate(file: &TextFile) -> Option<Result<Crate>> {
     Some(manifest.map(|manifest| Crate { folder: folder.into(), manifest_path: file.path.clone(), manifest }))
 }
 
-/// Adds every text file below `folder`, whose path from the root is `prefix`. Symbolic links are left out.
+/// Adds every text file below `folder`, whose path from the root is `prefix`.
+/// Symbolic links are left out.
 fn collect(folder: &Path, prefix: &str, texts: &mut Vec<TextFile>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let entry = entry?;

@@ -1,10 +1,10 @@
-//! The part of a worker that talks to a cluster: each request goes to the node that serves its key, and
-//! follows the redirections of a cluster whose slots move.
+//! The part of a worker that talks to a cluster: each request goes to the node that serves its key,
+//! and follows the redirections of a cluster whose slots move.
 //!
-//! A client has a connection to every node, or makes it when it first needs it: nodes may appear while the
-//! run lasts. A request is kept until it is answered, so that it can be sent again elsewhere; its latency
-//! counts from when it was due, redirections included. They are counted apart and are no errors, unless a
-//! request is sent around in circles.
+//! A client has a connection to every node, or makes it when it first needs it: nodes may appear
+//! while the run lasts. A request is kept until it is answered, so that it can be sent again
+//! elsewhere; its latency counts from when it was due, redirections included. They are counted
+//! apart and are no errors, unless a request is sent around in circles.
 
 use net::ConnId;
 
@@ -27,7 +27,7 @@ pub(super) struct Routing {
     /// Buffers for requests.
     spare: Vec<Vec<u8>>,
     /// Requests to send once more.
-    again: Vec<Again>,
+    again: Vec<Addressed>,
     /// Connections written to since they were sealed.
     unsealed: Vec<ConnId>,
     /// By node: requests answered in the measured part.
@@ -41,7 +41,8 @@ pub(super) struct Routed {
     redirections: u8,
 }
 
-struct Again {
+/// A request and the node that it goes to, with ASKING ahead of it if it is `asking`.
+struct Addressed {
     node: usize,
     asking: bool,
     sent: Sent,
@@ -95,18 +96,13 @@ impl Worker<'_> {
         let sent = Sent { due_ns, key: self.draw.key(), request: request as u32 };
         self.clients[client].in_flight += 1;
         self.in_flight += 1;
-        self.send_to_node(client, node, false, sent, Routed { bytes, redirections: 0 })
+        let routed = Routed { bytes, redirections: 0 };
+        self.send_to_node(client, Addressed { node, asking: false, sent, routed })
     }
 
-    /// Queues a request for `node`, with ASKING ahead of it if it is `asking`.
-    fn send_to_node(
-        &mut self,
-        client: usize,
-        node: usize,
-        asking: bool,
-        sent: Sent,
-        routed: Routed,
-    ) -> Result<(), Stop> {
+    /// Queues a request for its node.
+    fn send_to_node(&mut self, client: usize, request: Addressed) -> Result<(), Stop> {
+        let Addressed { node, asking, sent, routed } = request;
         let id = match self.clients[client].nodes.get(node).copied().flatten() {
             Some(id) => id,
             None => self.connect_to_node(client, node)?,
@@ -150,8 +146,8 @@ impl Worker<'_> {
         Ok(id)
     }
 
-    /// Looks at the `reply` to `sent` on `conn`: true when it is no answer, because it belongs to ASKING or
-    /// sends the request elsewhere, which [`send_again`](Self::send_again) then does.
+    /// Looks at the `reply` to `sent` on `conn`: true when it is no answer, because it belongs to
+    /// ASKING or sends the request elsewhere, which [`send_again`](Self::send_again) then does.
     pub(super) fn is_redirected(&mut self, conn: &mut Conn, sent: &Sent, reply: &Reply) -> bool {
         let (Some(routing), Some(mut routed)) = (&mut self.routing, conn.routed.pop_front()) else {
             return false;
@@ -172,7 +168,7 @@ impl Worker<'_> {
             let count = if asking { &mut self.tally.asked } else { &mut self.tally.moved };
             *count += u64::from(measured);
             let sent = Sent { due_ns: sent.due_ns, key: sent.key, request: sent.request };
-            routing.again.push(Again { node, asking, sent, routed });
+            routing.again.push(Addressed { node, asking, sent, routed });
             return true;
         }
         if measured {
@@ -190,8 +186,8 @@ impl Worker<'_> {
         let Some(routing) = &mut self.routing else { return Ok(false) };
         let again = std::mem::take(&mut routing.again);
         let any = !again.is_empty();
-        for Again { node, asking, sent, routed } in again {
-            self.send_to_node(client, node, asking, sent, routed)?;
+        for request in again {
+            self.send_to_node(client, request)?;
         }
         if any {
             self.seal_nodes()?;

@@ -1,4 +1,5 @@
-//! What sending costs, so that each of the requests that leave together is stamped with its own time.
+//! What sending costs, so that each of the requests that leave together is
+//! stamped with its own time.
 
 use crate::usage::thread_cpu_ns;
 
@@ -9,8 +10,8 @@ const MEASURED_EVERY: u32 = 32;
 
 /// The least CPU time that one connection's requests have taken to send, in a run so far.
 ///
-/// CPU time, since a thread that loses its processor while it sends says nothing about the requests that had
-/// left by then: stamped with a share of that pause they would seem faster than they were.
+/// CPU time, since a thread that loses its processor while it sends says nothing about the requests
+/// that had left by then: stamped with a share of that pause they would seem faster than they were.
 #[derive(Default)]
 pub(super) struct Sending {
     batches: u32,

@@ -47,7 +47,8 @@ pub fn draw(
     let all = || groups.iter().flat_map(|group| group.bars.iter().flatten());
     let max =
         all().map(|bar| bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value))).fold(0.0, f64::max);
-    // Figures stand ahead of their bars, in a column: at the end of a whisker they would seem to be its figure.
+    // Figures stand ahead of their bars, in a column: at the end of a whisker they would
+    // seem to be its figure.
     let figures = all().map(|bar| small_width(&format(bar.value))).fold(0.0, f64::max);
     let left = figures + GAP;
     // The longest that the axis may be so that the note of `bar` has room behind it.

@@ -1,4 +1,5 @@
-//! A heat map: a row per test, a column per engine, each place as strong as it is close to the row's best.
+//! A heat map: a row per test, a column per engine, each place as strong as it is
+//! close to the row's best.
 
 use maud::html;
 
@@ -33,9 +34,9 @@ impl Place {
         self.texts.join(" · ") + self.mark()
     }
 
-    fn lines(&self, is_high: bool) -> Vec<String> {
+    fn two_lines(&self) -> Vec<String> {
         let [figure, share] = &self.texts;
-        if is_high { vec![figure.clone(), format!("{share}{}", self.mark())] } else { vec![self.line()] }
+        vec![figure.clone(), format!("{share}{}", self.mark())]
     }
 }
 
@@ -52,6 +53,7 @@ pub fn draw(
     let fits = |text: &str| text_width(text) <= width - GAP;
     // Where a figure and its share have no room side by side they stand in two lines.
     let is_high = !places().all(|place| fits(&place.line()));
+    let lines = |place: &Place| if is_high { place.two_lines() } else { vec![place.line()] };
     let row_height = if is_high { ROW_HEIGHT + LINE } else { ROW_HEIGHT };
     let row_step = NAME_HEIGHT + row_height + GAP;
     let drawing = html! {
@@ -68,7 +70,7 @@ pub fn draw(
                         title { (name) ", " (engines[at].name) ": " (place.texts.join(" · ")) @if place.bound { ", client-bound" } }
                         rect class="heat" x=(n(x)) y=(n(y + NAME_HEIGHT)) width=(n(width - GAP)) height=(n(row_height)) rx="4"
                             fill-opacity=(format!("{:.2}", strength(place.share))) {}
-                        @for (line, text) in place.lines(is_high).iter().enumerate() {
+                        @for (line, text) in lines(place).iter().enumerate() {
                             text x=(n(x + (width - GAP) / 2.0)) y=(n((line as f64).mul_add(LINE, y + NAME_HEIGHT + 17.0))) text-anchor="middle" { (text) }
                         }
                     },

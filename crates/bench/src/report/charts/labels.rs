@@ -1,6 +1,7 @@
-//! Places for short texts beside the dots of a picture, so that they hide neither dots nor each other as far as
-//! there is room: the first free place of eight around the dot, else the nearest one farther away, which a line joins
-//! to its dot, else the one of the eight that hides least. O(n²) for n texts.
+//! Places for short texts beside the dots of a picture, so that they hide neither dots nor each
+//! other as far as there is room: the first free place of eight around the dot, else the
+//! nearest one farther away, which a line joins to its dot, else the one of the eight that
+//! hides least. O(n²) for n texts.
 
 use std::f64::consts::TAU;
 

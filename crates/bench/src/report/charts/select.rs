@@ -25,13 +25,15 @@ pub fn all(outcome: &Outcome) -> Vec<Group> {
     let views = views(outcome);
     let mut groups = vec![
         metric_bars(
-            "throughput",
-            "Throughput",
-            "Requests per second: medians over the rounds, with whiskers of the confidence interval. Hollow \
-             bars are client-bound: the load generator was the limit.",
+            &MetricBars {
+                metric: Metric::Rate,
+                format: short,
+                id: "throughput",
+                title: "Throughput",
+                about: "Requests per second: medians over the rounds, with whiskers of the confidence \
+                    interval. Hollow bars are client-bound: the load generator was the limit.",
+            },
             (&engines, &views),
-            Metric::Rate,
-            short,
         ),
         heat_map(&engines, &views),
         radars(&engines, &views),
@@ -40,13 +42,15 @@ pub fn all(outcome: &Outcome) -> Vec<Group> {
         scaling(outcome, &engines),
         transports(outcome, &engines),
         metric_bars(
-            "cpu",
-            "Server CPU per request",
-            "Processor time of the server's process, user and kernel, over the requests it served: it hardly \
-             moves with noise or with how fast the client is. Less is better.",
+            &MetricBars {
+                metric: Metric::ServerCpu,
+                format: duration,
+                id: "cpu",
+                title: "Server CPU per request",
+                about: "Processor time of the server's process, user and kernel, over the requests it \
+                    served: it hardly moves with noise or with how fast the client is. Less is better.",
+            },
             (&engines, &views),
-            Metric::ServerCpu,
-            duration,
         ),
         memory(outcome, &engines),
     ];
@@ -82,15 +86,19 @@ fn row_bars(row: &Row<'_>, label: &str, metric: Metric) -> BarGroup {
     BarGroup { label: label.to_owned(), bars }
 }
 
-/// Bars of `metric`: a picture per view, or per test where there are fewer of those.
-fn metric_bars(
-    id: &'static str,
-    title: &str,
-    about: &str,
-    (engines, views): (&[Engine<'_>], &[View<'_>]),
+/// Pictures of one metric as bars.
+struct MetricBars {
     metric: Metric,
+    /// How a value is written.
     format: fn(f64) -> String,
-) -> Group {
+    id: &'static str,
+    title: &'static str,
+    about: &'static str,
+}
+
+/// Bars of a metric: a picture per view, or per test where there are fewer of those.
+fn metric_bars(wanted: &MetricBars, (engines, views): (&[Engine<'_>], &[View<'_>])) -> Group {
+    let MetricBars { metric, format, id, title, about } = *wanted;
     let tests = distinct(views.iter().flat_map(|view| view.rows.iter().map(|row| row.test)));
     let mut pictures = Vec::new();
     let mut add = |name: &str, mut groups: Vec<BarGroup>| {
@@ -259,15 +267,22 @@ fn families<K: PartialEq>(outcome: &Outcome, key: impl Fn(&Cell) -> K) -> Vec<(K
 }
 
 /// The words of a family: the test and what differs among all cells of the study.
-fn family_name(outcome: &Outcome, cell: &Cell, with_transport: bool) -> String {
+fn family_name(outcome: &Outcome, cell: &Cell) -> String {
+    family_words(outcome, cell, Some(cell.point.transport))
+}
+
+/// The words of a family over all transports; over one of them where `transport` says which.
+fn family_words(outcome: &Outcome, cell: &Cell, transport: Option<Transport>) -> String {
     let point = &cell.point;
     let differs = |same: fn(&Cell, &Cell) -> bool| outcome.cells.iter().any(|other| !same(cell, other));
     let mut words = vec![point.test.clone()];
     if differs(|one, other| one.point.value_bytes == other.point.value_bytes) {
         words.push(format!("{}-byte values", point.value_bytes));
     }
-    if with_transport && differs(|one, other| one.point.transport == other.point.transport) {
-        words.push(transport_name(point.transport).to_owned());
+    if let Some(transport) = transport
+        && differs(|one, other| one.point.transport == other.point.transport)
+    {
+        words.push(transport_name(transport).to_owned());
     }
     if differs(|one, other| one.point.round_trip_ms == other.point.round_trip_ms) {
         words.push(outcome.link_name(point.round_trip_ms));
@@ -303,7 +318,8 @@ fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
         (test, point.transport, point.round_trip_ms, point.value_bytes, point.io_threads)
     };
     for ((test, _, _, _, io_threads), cells) in families(outcome, key) {
-        // A dot of a line has its number of connections beside it, another one the number of its test.
+        // A dot of a line has its number of connections beside it, another one
+        // the number of its test.
         let tests = distinct(cells.iter().map(|cell| cell.point.test.clone()));
         let number = |cell: &Cell| match &test {
             Some(_) => cell.point.connections,
@@ -315,7 +331,7 @@ fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
             Series { engine, dots: dots.collect(), joined: test.is_some(), dotted: true }
         };
         let series: Vec<Series> = (0..engines.len()).map(series).collect();
-        let mut name = family_name(outcome, cells[0], true);
+        let mut name = family_name(outcome, cells[0]);
         if test.is_none() {
             name = name.replacen(&cells[0].point.test, "All tests", 1);
         }
@@ -376,7 +392,7 @@ fn scaling(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
         let marks = threads.iter().map(|threads| (f64::from(*threads), threads.to_string())).collect();
         let x = Axis { title: "I/O threads", kind: Kind::Marks(marks), format: short, reach: None };
         let y = Axis { title: "requests/s", kind: Kind::Linear, format: short, reach: None };
-        let title = family_name(outcome, cells[0], true);
+        let title = family_name(outcome, cells[0]);
         let id = format!("scaling-{}", slug(&title));
         pictures.push(lines::draw(Plot { id, title, engines, series, x, y, key: Vec::new() }));
     }
@@ -421,7 +437,7 @@ fn transports(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
         let groups: Vec<BarGroup> = ways.iter().map(group).collect();
         let name = format!(
             "{}, {}, {connections} connections",
-            family_name(outcome, cells[0], false),
+            family_words(outcome, cells[0], None),
             io_threads_name(io_threads)
         );
         let id = format!("transports-{}", slug(&name));

@@ -4,7 +4,8 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::report::view::Engine;
 
-/// The width of every picture in its own units: that of a phone, so that text has its full size there.
+/// The width of every picture in its own units: that of a phone, so that text
+/// has its full size there.
 pub const WIDTH: f64 = 360.0;
 /// Sizes of the text of legends and headings, and of small text, as [`STYLE`] has them.
 const FONT_SIZE: f64 = 12.5;

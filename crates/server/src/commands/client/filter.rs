@@ -195,9 +195,9 @@ impl<'a> What<'a> {
                     |letter: u8| has.contains(char::from(letter)) || (letter == b'N' && has.is_empty());
                 wanted.iter().all(|&letter| fits(letter))
             }
-            What::Capabilities(wanted) => wanted.is_empty() || client.handles_redirects.load(Relaxed),
+            What::Capabilities(wanted) => wanted.is_empty() || client.choices.handles_redirects.load(Relaxed),
             What::AgeAtLeast(age_s) => for_seconds(client.connected_ms, age_s),
-            What::IdleAtLeast(idle_s) => for_seconds(client.last_active_ms.load(Relaxed), idle_s),
+            What::IdleAtLeast(idle_s) => for_seconds(client.traffic.last_active_ms.load(Relaxed), idle_s),
         }
     }
 }

@@ -87,7 +87,8 @@ fn fill(control: &mut Client, verb: &str, key: &str, values: &[String]) -> Resul
     Ok(())
 }
 
-/// Sends each pipeline again and again, from a client of its own that reads all replies, and probes.
+/// Sends each pipeline again and again, from a client of its own that reads
+/// all replies, and probes.
 fn hogs(server: &ServerProcess, time: Duration, figures: &mut Figures, pipelines: &[Vec<u8>]) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -122,7 +123,8 @@ fn unix_ms() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 
-/// Keys that are all due within one second; probes from before the first is due until the last is gone.
+/// Keys that are all due within one second; probes from before the first is due
+/// until the last is gone.
 fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -> Result<(), Box<dyn Error>> {
     // Loading takes less than a minute anywhere.
     let due_ms = unix_ms() + 60_000;
@@ -155,7 +157,8 @@ fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -
     Ok(())
 }
 
-/// Clients that have one key tracked: its GET beside those that stay, and the memory after they have gone.
+/// Clients that have one key tracked: its GET beside those that stay, and the
+/// memory after they have gone.
 fn trackers(
     server: &ServerProcess,
     control: &mut Client,

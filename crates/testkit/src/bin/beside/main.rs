@@ -1,12 +1,14 @@
 //! Measures how long one client waits beside others that keep a server busy:
 //!
 //! ```sh
-//! cargo run --release -p testkit --bin beside -- --loads hog,4-hogs,keys --io-threads 1,2 --peer redis=redis-server
+//! cargo run --release -p testkit --bin beside -- --loads hog,4-hogs,keys --io-threads 1,2 \
+//!     --peer redis=redis-server
 //! ```
-//! A probe sends PING and GET in turn, one at a time with a pause between them, while a load (see `loads.rs`) runs.
-//! Each server is measured in each round, one after the other, so a machine that changes speed hurts all alike; a row
-//! of the table holds the quantiles over all rounds, in milliseconds. Saker is the `saker-server` built beside this
-//! program, or `$SAKER_SERVER`, once for each number of I/O threads and each back end asked for.
+//! A probe sends PING and GET in turn, one at a time with a pause between them, while a load (see
+//! `loads.rs`) runs. Each server is measured in each round, one after the other, so a machine that
+//! changes speed hurts all alike; a row of the table holds the quantiles over all rounds, in
+//! milliseconds. Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`, once
+//! for each number of I/O threads and each back end asked for.
 #![forbid(unsafe_code)]
 
 mod loads;
@@ -24,8 +26,8 @@ use testkit::{Client, ServerProcess, Value, peer, saker};
 /// Measures PING and GET beside clients that keep a server busy.
 #[derive(Parser)]
 struct Options {
-    /// What keeps it busy: `none`, `hog`, `2-hogs`, `4-hogs`, `sintercard`, `keys`, `lrange`, `sunionstore`, `expire`,
-    /// `trackers`.
+    /// What keeps it busy: `none`, `hog`, `2-hogs`, `4-hogs`, `sintercard`, `keys`, `lrange`,
+    /// `sunionstore`, `expire`, `trackers`.
     #[arg(long, value_delimiter = ',', required = true)]
     loads: Vec<String>,
     /// I/O threads of Saker; it is measured with each of these numbers.

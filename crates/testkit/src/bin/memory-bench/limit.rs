@@ -1,5 +1,5 @@
-//! A limit under load: several clients overwrite strings of all sizes and collections of all types, with
-//! and without expiry, while used and resident memory are sampled.
+//! A limit under load: several clients overwrite strings of all sizes and collections of all types,
+//! with and without expiry, while used and resident memory are sampled.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

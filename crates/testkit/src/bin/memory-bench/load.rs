@@ -1,5 +1,5 @@
-//! What the stall measurements do to a value of millions of elements: how it grows, the ways for it to go at
-//! once, and the ways to shrink it a few elements at a time.
+//! What the stall measurements do to a value of millions of elements: how it grows, the ways for it
+//! to go at once, and the ways to shrink it a few elements at a time.
 
 use std::error::Error;
 use std::time::Duration;

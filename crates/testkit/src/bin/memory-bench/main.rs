@@ -1,13 +1,15 @@
-//! Measures how a server keeps to `maxmemory` and how long others wait while big values come and go:
+//! Measures how a server keeps to `maxmemory` and how long others wait while
+//! big values come and go:
 //!
 //! ```sh
-//! cargo run --release -p testkit --bin memory-bench -- zipf   --peer redis=redis-server
-//! cargo run --release -p testkit --bin memory-bench -- limit  --seconds 180
-//! cargo run --release -p testkit --bin memory-bench -- stalls --elements 10000000 --peer redis=redis-server
-//! cargo run --release -p testkit --bin memory-bench -- turns  --elements 10000000 --peer redis=redis-server
+//! alias memory-bench="cargo run --release -p testkit --bin memory-bench --"
+//! memory-bench zipf   --peer redis=redis-server
+//! memory-bench limit  --seconds 180
+//! memory-bench stalls --elements 10000000 --peer redis=redis-server
+//! memory-bench turns  --elements 10000000 --peer redis=redis-server
 //! ```
-//! Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`. The figures are printed as
-//! the tables of docs/performance.md.
+//! Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`. The figures are
+//! printed as the tables of docs/performance.md.
 #![forbid(unsafe_code)]
 
 mod limit;

@@ -1,12 +1,13 @@
-//! The threads of a server that serve requests, and the processor time they had: read from /proc, which
-//! counts nanoseconds, so nothing else that runs on the machine shows in it. Linux only.
+//! The threads of a server that serve requests, and the processor time they had: read from /proc,
+//! which counts nanoseconds, so nothing else that runs on the machine shows in it. Linux only.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Names (or their beginnings) of threads that serve nobody: what runs there delays no request by itself.
+/// Names (or their beginnings) of threads that serve nobody: what runs there
+/// delays no request by itself.
 const BACKGROUND: &[&str] = &["housekeeper", "metrics", "bio_", "jemalloc", "log"];
 
 /// Processor time so far, in nanoseconds.

@@ -1,9 +1,10 @@
-//! Stalls: how long a client that reads keys in a loop waits while another makes a value of millions of
-//! elements grow and go, for each type and each way, with an idle control right before each.
+//! Stalls: how long a client that reads keys in a loop waits while another makes a
+//! value of millions of elements grow and go, for each type and each way, with an idle
+//! control right before each.
 //!
-//! On a machine that others use too, a wait says little: the reader, or the thread that serves it, may have
-//! been ready and without a core. So each wait is also counted less that time, which the kernel knows: what is
-//! left is work for others on the thread, a lock, or the kernel's own work.
+//! On a machine that others use too, a wait says little: the reader, or the thread that serves it,
+//! may have been ready and without a core. So each wait is also counted less that time, which the
+//! kernel knows: what is left is work for others on the thread, a lock, or the kernel's own work.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,8 +16,8 @@ use testkit::{Client, ServerProcess};
 use crate::load::{self, Options, Pace, WAYS};
 use crate::serving::{Spent, ThreadClock, serving_threads};
 
-/// How long the control lasts, and how long the reader goes on after a value is gone: freeing it in the
-/// background may disturb, too.
+/// How long the control lasts, and how long the reader goes on after a value is gone: freeing it in
+/// the background may disturb, too.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 /// A wait longer than this is counted.
 const LONG: Duration = Duration::from_millis(1);

@@ -1,9 +1,10 @@
-//! Turns: the longest processor time that the threads which serve clients spend on a few requests, while a
-//! value of millions of elements grows and goes. Who shares their thread waits that long, and nothing else the
-//! machine does is in it.
+//! Turns: the longest processor time that the threads which serve clients spend on a few requests,
+//! while a value of millions of elements grows and goes. Who shares their thread waits that long,
+//! and nothing else the machine does is in it.
 //!
-//! One client sends ten requests of ten elements (or one that ends the value) and waits for the replies; nobody
-//! else is connected. The threads' clocks are read when they sleep again, so work behind a reply counts, too.
+//! One client sends ten requests of ten elements (or one that ends the value) and waits for the
+//! replies; nobody else is connected. The threads' clocks are read when they sleep again, so work
+//! behind a reply counts, too.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Hit rates: one client uses the server as a cache. Keys are asked for by Zipf's distribution; what is
-//! missing is stored. Requests are paced, since LRU clocks tick in seconds and LFU's in minutes: a trace
-//! that is over at once would compare nothing but luck.
+//! Hit rates: one client uses the server as a cache. Keys are asked for by Zipf's distribution;
+//! what is missing is stored. Requests are paced, since LRU clocks tick in seconds and LFU's in
+//! minutes: a trace that is over at once would compare nothing but luck.
 //!
-//! Two limits: what makes the server hold `--keys` keys (found by trial during the first half, so that only the
-//! choice of what to evict counts), and the same number of bytes for all (so that a server which needs less
-//! for a key holds more of them).
+//! Two limits: what makes the server hold `--keys` keys (found by trial during the first half, so
+//! that only the choice of what to evict counts), and the same number of bytes for all (so that a
+//! server which needs less for a key holds more of them).
 
 use std::error::Error;
 use std::time::{Duration, Instant};
