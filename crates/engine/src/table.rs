@@ -238,7 +238,7 @@ impl Registered {
         self.subcommand(args.get(1)).unwrap_or(self)
     }
 
-    /// Whether it is allowed before authentication.
+    /// Whether it is refused before authentication.
     #[inline]
     pub fn needs_auth(&self) -> bool {
         !self.command.flags.contains(Flags::NO_AUTH)
