@@ -1,0 +1,111 @@
+//! A driver of an engine without sockets, threads or a clock: what the server's I/O threads do, in one thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use commands::{Args, CommandError};
+use engine::batch::Incoming;
+use engine::call::{Call, Host};
+use engine::client::{ClientInfo, Place};
+use engine::clock::{Clock, ManualClock};
+use engine::expire::ActiveExpiry;
+use engine::owned_args::OwnedArgs;
+use engine::run::Executor;
+use engine::session::{Session, User};
+use engine::settings::Settings;
+use engine::shared::{Shared, Start};
+use engine::table::{CommandTable, HostCommand};
+use engine::turn::Engine;
+use stdx::{Address, ByteQueue, ConnId};
+
+/// A host without commands.
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn run(&self, _: HostCommand, _: Call<'_, '_, '_>, _: &Args<'_>) -> Result<(), CommandError> {
+        Err(CommandError::Line("ERR this host has no commands"))
+    }
+}
+
+/// An engine at rest, with a clock that stands still.
+pub fn shared(threads: usize, settings: Settings) -> (Shared, ManualClock) {
+    let now = Instant::now();
+    let table = CommandTable::new(engine::exec::commands());
+    let start = Start { threads, databases: 16, table, settings, seed: [1, 2, 3, 4], now };
+    (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
+}
+
+/// One I/O thread with its clients.
+pub struct Thread<'s> {
+    shared: &'s Shared,
+    index: usize,
+    engine: Engine<'s, ManualClock, NoHost>,
+    sessions: Vec<Session>,
+    clock: ManualClock,
+}
+
+impl<'s> Thread<'s> {
+    /// Thread `index` of the engine.
+    pub fn new(shared: &'s Shared, clock: &ManualClock, index: usize) -> Self {
+        let executor = Executor::new(shared, Some(index), index as u64, (clock.clone(), NoHost));
+        Self { shared, index, engine: Engine::new(executor), sessions: Vec::new(), clock: clock.clone() }
+    }
+
+    /// A new client of this thread: its number.
+    pub fn connect(&mut self) -> usize {
+        let number = self.sessions.len();
+        let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
+        let place = Place { thread: self.index, conn: ConnId::new(number as u32, 1), fd: -1 };
+        let id = self.shared.clients.next_id();
+        let info = Arc::new(ClientInfo::new(id, place, (address(), address()), 0));
+        self.shared.clients.add(Arc::clone(&info));
+        self.sessions.push(Session::new(info, Some(User)));
+        number
+    }
+
+    /// The session of a client.
+    pub fn session(&mut self, client: usize) -> &mut Session {
+        &mut self.sessions[client]
+    }
+
+    /// Runs a request in a turn of its own: the reply, and the threads to wake.
+    pub fn run(&mut self, client: usize, request: &str) -> (String, Vec<usize>) {
+        let owned = OwnedArgs::new(request.split(' ').map(str::as_bytes));
+        let args = owned.args(self.shared.keyspace.hasher());
+        let incoming = Incoming { registered: self.shared.table.find(args.get(0)), args };
+        let mut out = ByteQueue::new();
+        let mut pass = self.shared.gate.shared(self.index);
+        self.engine.begin(self.clock.now());
+        self.engine.run(&mut self.sessions[client], &incoming, &mut out, &mut pass);
+        self.engine.keep_limits();
+        self.engine.executor.end_turn();
+        let mut woken = self.engine.executor.commit.outbox.take().into_vec();
+        woken.sort_unstable();
+        (text(&out), woken)
+    }
+
+    /// What was left for blocked clients: their connections' numbers with their replies.
+    pub fn deliveries(&mut self) -> Vec<(usize, String)> {
+        let inbound = self.shared.threads.take(self.index).unwrap_or_default();
+        let delivered = inbound.deliveries.into_iter();
+        delivered.map(|delivery| (delivery.conn.index(), text(&delivery.reply))).collect()
+    }
+}
+
+/// A round of active expiry over the whole keyspace: the threads to wake.
+pub fn expire_round(shared: &Shared, clock: &ManualClock) -> Vec<usize> {
+    let mut executor = Executor::new(shared, None, 7, (clock.clone(), NoHost));
+    let mut expiry = ActiveExpiry::new(Instant::now());
+    expiry.begin_round(shared, 100);
+    let mut woken = Vec::new();
+    while expiry.next_slice().is_some() {
+        expiry.slice(&mut executor, |outbox, _| woken.extend(outbox.take()));
+    }
+    woken
+}
+
+fn text(out: &ByteQueue) -> String {
+    let pieces = out.io_slices(usize::MAX);
+    let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+    String::from_utf8_lossy(&bytes).replace("\r\n", "|")
+}
