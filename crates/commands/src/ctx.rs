@@ -8,6 +8,7 @@ use structures::table::Table;
 
 use crate::args::Args;
 use crate::error::CommandError;
+use crate::record::{ChangeRecord, RecordWriter};
 use crate::wait::{Patience, Wait};
 
 /// The function that runs a data command. It parses, calls one method of the type, replies.
@@ -89,6 +90,14 @@ impl Ctx<'_> {
         }
     }
 
+    /// Records other commands in place of the request, whose effect depends on more than the data: see
+    /// [`crate::record`]. `write` runs only if records are wanted.
+    #[inline]
+    pub fn record(&mut self, write: impl FnOnce(&mut RecordWriter<'_>)) {
+        let db = self.db.index();
+        self.effects.record.replace(db, write);
+    }
+
     /// Lets clients that cache `key` hear of its change, the last one noted, behind the events raised so far:
     /// where Redis raises them first.
     #[inline]
@@ -160,6 +169,8 @@ pub struct KeyEvent {
 pub struct Effects {
     /// Changes so far: what `rdb_changes_since_last_save` counts.
     pub changes: u64,
+    /// The canonical record of the command that runs.
+    pub record: ChangeRecord,
     /// Events somebody wants to hear of.
     pub wanted_events: EventClass,
     /// Those that happened.
@@ -254,6 +265,7 @@ impl Effects {
             match noticed {
                 Noticed::Expired(expired) => {
                     let key = expired.entry.key();
+                    self.record.key_expired(expired.db, key);
                     self.raise(EventClass::EXPIRED, "expired", expired.db, key);
                     if expired.followed {
                         self.touch(expired.db, Key { bytes: key, hash: expired.hash });

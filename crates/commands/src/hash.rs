@@ -188,9 +188,11 @@ fn remove_those_due<'f>(
     args: &Args<'_>,
     fields: impl Iterator<Item = &'f [u8]>,
 ) -> Result<(), AccessError> {
-    let (key, due_ms) = (args.key(1), ctx.db.due_ms());
+    let (key, due_ms, db) = (args.key(1), ctx.db.due_ms(), ctx.db.index());
     let Some(hash) = ctx.db.write::<Hash>(key)? else { return Ok(()) };
-    let removed = fields.filter(|field| hash.remove_if_due(field, due_ms, args.hasher())).count();
+    let due = fields.filter(|field| hash.remove_if_due(field, due_ms, args.hasher()));
+    let record = &mut ctx.effects.record;
+    let removed = due.inspect(|field| record.field_expired(db, key.bytes, field)).count();
     let emptied = hash.is_empty();
     fields_expired(ctx, key, removed);
     if emptied {
@@ -209,7 +211,7 @@ impl RandomElements for Hash {
     fn without_due(&self, due_ms: i64) -> Option<Self> {
         self.next_deadline_ms().filter(|&at_ms| at_ms <= due_ms)?;
         let mut copy = self.clone();
-        copy.remove_all_due(due_ms);
+        copy.remove_all_due(due_ms, |_| {});
         Some(copy)
     }
     fn element_count(&self) -> usize {
@@ -236,9 +238,12 @@ fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError>
     if !ctx.db.may_have_due_fields(key) {
         return Ok(());
     }
-    let due_ms = ctx.db.due_ms();
+    let (due_ms, db) = (ctx.db.due_ms(), ctx.db.index());
     let Some(hash) = ctx.db.write::<Hash>(key)? else { return Ok(()) };
-    let removed = hash.remove_all_due(due_ms);
+    let record = &mut ctx.effects.record;
+    let removed = hash.remove_all_due(due_ms, |field| {
+        record.field_expired(db, key.bytes, field.text(&mut IntText::new()));
+    });
     let emptied = hash.is_empty();
     fields_expired(ctx, key, removed);
     if emptied {

@@ -17,6 +17,7 @@ pub mod hyperloglog;
 pub mod keys;
 pub mod list;
 mod random;
+pub mod record;
 pub mod set;
 pub mod stream;
 pub mod string;
@@ -27,6 +28,7 @@ pub mod zset;
 pub use args::Args;
 pub use ctx::{Ctx, Discarded, Effects, EventClass, Handler, KeyEvent, ValueLimits};
 pub use error::CommandError;
+pub use record::{ChangeRecord, RecordWriter, RecordedCommand};
 pub use table::Command;
 pub use wait::{Awaited, AwaitedKey, EmptyReply, Patience, Wait, WaitFor};
 

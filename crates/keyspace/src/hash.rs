@@ -440,23 +440,25 @@ impl Hash {
         }
     }
 
-    /// Removes fields that are due at `now_ms`, about `fields_max` of them at most; how many. When all are
-    /// gone, [`Hash::next_deadline_ms`] is later than `now_ms`. O(fields removed + n / 400).
-    pub fn remove_due(&mut self, now_ms: i64, fields_max: usize) -> usize {
+    /// Removes fields that are due at `now_ms`, about `fields_max` of them at most, calling `each` with their
+    /// names; how many. When all are gone, [`Hash::next_deadline_ms`] is later than `now_ms`.
+    /// O(fields removed + n / 400).
+    pub fn remove_due(&mut self, now_ms: i64, fields_max: usize, each: impl FnMut(Element<'_>)) -> usize {
         match &mut self.repr {
             Repr::Pack(_) => 0,
             Repr::Boxed(boxed) => match &mut **boxed {
-                Boxed::Table(pairs) => pairs.remove_due(now_ms, fields_max),
-                Boxed::Timed(timed) => timed.remove_due(now_ms, fields_max),
+                Boxed::Table(pairs) => pairs.remove_due(now_ms, fields_max, each),
+                Boxed::Timed(timed) => timed.remove_due(now_ms, fields_max, each),
             },
         }
     }
 
-    /// Removes all fields that are due at `now_ms`; how many. O(fields removed + n / 400).
-    pub fn remove_all_due(&mut self, now_ms: i64) -> usize {
+    /// Removes all fields that are due at `now_ms`, calling `each` with their names; how many.
+    /// O(fields removed + n / 400).
+    pub fn remove_all_due(&mut self, now_ms: i64, mut each: impl FnMut(Element<'_>)) -> usize {
         let mut removed = 0;
         while is_due(self.next_deadline_ms(), now_ms) {
-            removed += self.remove_due(now_ms, usize::MAX);
+            removed += self.remove_due(now_ms, usize::MAX, &mut each);
         }
         removed
     }
@@ -763,7 +765,7 @@ mod tests {
                     9 => {
                         now_ms += by_ms;
                         let due = twin.values().filter(|entry| is_due(entry.1, now_ms)).count();
-                        prop_assert_eq!(hash.remove_all_due(now_ms), due);
+                        prop_assert_eq!(hash.remove_all_due(now_ms, |_| {}), due);
                         twin.retain(|_, entry| !is_due(entry.1, now_ms));
                     }
                     _ => now_ms += by_ms / 2,
@@ -821,10 +823,10 @@ mod tests {
             let name = format!("f{i}");
             hash.set_with_expiry(FieldWrite { name: name.as_bytes(), value: b"v", expiry }, &LIMITS, &hasher);
         }
-        assert_eq!(hash.remove_due(9_999, 10), 0);
+        assert_eq!(hash.remove_due(9_999, 10, |_| {}), 0);
         let (mut removed, mut steps) = (0, 0);
         while hash.next_deadline_ms().is_some_and(|at_ms| at_ms <= 30_000) {
-            let step = hash.remove_due(30_000, 32);
+            let step = hash.remove_due(30_000, 32, |_| {});
             assert!(step <= 32 + 63 * 8, "{step}");
             (removed, steps) = (removed + step, steps + 1);
         }

@@ -1,6 +1,7 @@
 //! The keyspace: all shards behind their locks, and the locked sets of shards that commands run on.
 
 use smallvec::SmallVec;
+use structures::listpack::element::IntText;
 use structures::lock::{Guard, Lock};
 use structures::table::{Sweep, SweepBudget, SweptParts, Table};
 
@@ -261,6 +262,10 @@ pub struct Swept {
     /// Hashes that lost fields, where somebody wants to know.
     pub shrunk: Vec<Box<[u8]>>,
     names_shrunk: bool,
+    /// The fields that hashes lost, in the order of their removal, where they are to be named. Those of a hash
+    /// that lost its last field are among them.
+    pub removed_fields: Vec<SweptFields>,
+    names_fields: bool,
     /// Number of fields removed.
     pub fields: u64,
     /// Keys with an expiry, due or not, of the tables that were begun with.
@@ -279,6 +284,8 @@ impl Swept {
             emptied: Vec::new(),
             shrunk: Vec::new(),
             names_shrunk: false,
+            removed_fields: Vec::new(),
+            names_fields: false,
             fields: 0,
             expiring: 0,
             looked_at: 0,
@@ -290,9 +297,16 @@ impl Swept {
         Self { names_shrunk: true, ..self }
     }
 
+    /// Names each field that is removed, for the change log.
+    pub fn naming_fields(mut self) -> Self {
+        self.names_fields = true;
+        self
+    }
+
     /// Whether nothing was taken out, fields aside that nobody wants to know of.
     pub fn is_empty(&self) -> bool {
-        self.expired.is_empty() && self.emptied.is_empty() && self.shrunk.is_empty()
+        let keys = self.expired.is_empty() && self.emptied.is_empty();
+        keys && self.shrunk.is_empty() && self.removed_fields.is_empty()
     }
 
     /// Forgets, and frees, what was taken out; counts stay.
@@ -300,7 +314,17 @@ impl Swept {
         self.expired.clear();
         self.emptied.clear();
         self.shrunk.clear();
+        self.removed_fields.clear();
     }
+}
+
+/// Fields that one step of a sweep removed from a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweptFields {
+    /// The hash's key.
+    pub key: Box<[u8]>,
+    /// The fields, at least one.
+    pub fields: Vec<Box<[u8]>>,
 }
 
 /// A sweep of one database that notes how the keys' sizes changed.
@@ -332,8 +356,16 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
         let Some(Object::Hash(hash)) = entry.object_mut() else {
             return SweptParts { removed: 0, emptied: false };
         };
-        let removed = hash.remove_due(self.swept.now_ms, SWEPT_FIELDS_MAX);
+        let (mut fields, names_fields) = (Vec::new(), self.swept.names_fields);
+        let removed = hash.remove_due(self.swept.now_ms, SWEPT_FIELDS_MAX, |field| {
+            if names_fields {
+                fields.push(field.text(&mut IntText::new()).into());
+            }
+        });
         let parts = SweptParts { removed, emptied: hash.is_empty() };
+        if !fields.is_empty() {
+            self.swept.removed_fields.push(SweptFields { key: entry.key().into(), fields });
+        }
         self.swept.fields += removed as u64;
         if self.swept.names_shrunk && removed > 0 {
             self.swept.shrunk.push(entry.key().into());
@@ -489,7 +521,7 @@ mod tests {
             keyspace.lock(key.shard()).db_mut(1).insert(key.hash, entry, keyspace.hasher());
         }
         let sweep = |now_ms| {
-            let mut swept = Swept::at(now_ms);
+            let mut swept = Swept::at(now_ms).naming_fields();
             for shard in 0..SHARD_COUNT {
                 let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
                 while let Some(at) = next {
@@ -497,6 +529,12 @@ mod tests {
                     next = keyspace.sweep_due(&mut keyspace.lock(shard), at, budget, &mut swept);
                 }
             }
+            let named = swept.removed_fields.iter().flat_map(|of_key| &of_key.fields);
+            assert!(named.clone().all(|field| field.starts_with(b"due")));
+            assert_eq!(named.count() as u64, swept.fields);
+            let keys = swept.removed_fields.iter().map(|of_key| &of_key.key[..]);
+            assert!(keys.clone().all(|key| key != b"d"));
+            assert!(swept.emptied.iter().all(|entry| keys.clone().any(|key| key == entry.key())));
             (swept.fields, swept.emptied.len(), swept.expired.len())
         };
         assert_eq!(keyspace.db_size(1), DbSize { keys: 5, expires: 0, field_expires: 4 });

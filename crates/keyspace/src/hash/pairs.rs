@@ -4,8 +4,9 @@
 //! found without a look at the others. [`Pairs`] notes the same for the whole hash, in a block of its own
 //! that a hash without deadlines does not have, and where the walk that removes what is due goes on.
 
+use structures::listpack::element::Element;
 use structures::pair::Pair;
-use structures::table::{SweepBudget, Table};
+use structures::table::{SweepBudget, Table, Thin};
 
 use crate::key::Hasher;
 use crate::view::Expiry;
@@ -94,15 +95,21 @@ impl Pairs {
         if self.table.deadline_count() == 0 { None } else { self.due.as_ref().map(|due| due.min_ms) }
     }
 
-    /// Removes fields that are due, at most about `fields_max`; how many. Where it removed all, the time
-    /// [`Pairs::next_deadline_ms`] gives is later than `now_ms`.
-    pub(super) fn remove_due(&mut self, now_ms: i64, fields_max: usize) -> usize {
+    /// Removes fields that are due, at most about `fields_max`, calling `each` with their names; how many.
+    /// Where it removed all, the time [`Pairs::next_deadline_ms`] gives is later than `now_ms`.
+    pub(super) fn remove_due(
+        &mut self,
+        now_ms: i64,
+        fields_max: usize,
+        mut each: impl FnMut(Element<'_>),
+    ) -> usize {
         let Some(due) = &mut self.due else { return 0 };
         let budget = SweepBudget { segments_max: SWEPT_SEGMENTS_MAX, elements_max: fields_max };
         let (len_bytes, mut removed) = (&mut self.pairs_len_bytes, 0);
         let next = self.table.sweep_due(due.cursor, now_ms, budget, &mut |pair: Pair| {
             *len_bytes -= pair.block_len_bytes();
             removed += 1;
+            each(Element::Bytes(pair.key()));
         });
         due.cursor = next.unwrap_or(0);
         if next.is_none() {

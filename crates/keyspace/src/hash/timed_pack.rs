@@ -143,11 +143,17 @@ impl TimedPack {
         self.value_and_deadline(self.pack.first()?)?.1
     }
 
-    /// Removes fields that are due, at most `fields_max`; how many. O(bytes).
-    pub(super) fn remove_due(&mut self, now_ms: i64, fields_max: usize) -> usize {
+    /// Removes fields that are due, at most `fields_max`, calling `each` with their names; how many. O(bytes).
+    pub(super) fn remove_due(
+        &mut self,
+        now_ms: i64,
+        fields_max: usize,
+        each: impl FnMut(Element<'_>),
+    ) -> usize {
         let deadlines = self.pack.iter().skip(2).step_by(STRIDE).map(deadline_of);
         let is_due = |deadline_ms: &Option<i64>| deadline_ms.is_some_and(|at_ms| at_ms <= now_ms);
         let due = deadlines.take(fields_max).take_while(is_due).count();
+        self.pack.iter().step_by(STRIDE).take(due).for_each(each);
         if let Some(first) = self.pack.first().filter(|_| due > 0) {
             self.pack.delete_many(first, due * STRIDE);
         }
