@@ -45,6 +45,13 @@ pub(crate) fn remove_emptied(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
+/// Records that a key was deleted, in place of the request.
+pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
+    ctx.record(|record| {
+        record.command("DEL").word(key.bytes);
+    });
+}
+
 /// How a command that stores a collection tells of it.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredAs {

@@ -6,6 +6,7 @@ use keyspace::{Expiry, Key, Str};
 use resp::Reply;
 
 use crate::args::Args;
+use crate::collection::record_del;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -171,6 +172,13 @@ fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Ok(());
     }
     store(ctx, key, args.get(2), expiry);
+    match (expiry, options.lifetime) {
+        // As it was sent.
+        (Expiry::At(_), Lifetime::UnixMilliseconds(_)) => {}
+        (Expiry::At(at_ms), _) => record_set_until(ctx, key.bytes, args.get(2), at_ms),
+        _ if options.get => record_without_get(ctx, args),
+        _ => {}
+    }
     if !options.get {
         ctx.reply.ok();
     }
@@ -184,6 +192,29 @@ fn store(ctx: &mut Ctx<'_>, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
     if let Expiry::At(_) = expiry {
         ctx.changed_by(0, EventClass::GENERIC, "expire", key);
     }
+}
+
+/// Records that a string was stored at the first argument, with an expiry.
+fn record_set_until(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], at_ms: i64) {
+    ctx.record(|record| {
+        record.command("SET").word(key).word(value).word(b"PXAT").integer(at_ms);
+    });
+}
+
+/// Records SET without the option that concerns the reply.
+fn record_without_get(ctx: &mut Ctx<'_>, args: &Args<'_>) {
+    ctx.record(|record| {
+        let mut options = args.from(3).peekable();
+        let set = record.command("SET").words(args.from(1).take(2));
+        while let Some(option) = options.next() {
+            // What a condition compares with may be any word.
+            if Condition::parse(option, &mut options.clone()).is_some_and(Condition::has_text) {
+                set.word(option).words(options.next());
+            } else if !option.eq_ignore_ascii_case(b"GET") {
+                set.word(option);
+            }
+        }
+    });
 }
 
 static GETSET: Command = Command {
@@ -205,6 +236,9 @@ fn getset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     reply_value(ctx, key)?;
     store(ctx, key, args.get(2), Expiry::Clear);
+    ctx.record(|record| {
+        record.command("SET").word(key.bytes).word(args.get(2));
+    });
     Ok(())
 }
 
@@ -236,6 +270,7 @@ fn delete(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if let Some(entry) = ctx.db.remove(key) {
         ctx.effects.discard(entry);
         ctx.changed(EventClass::GENERIC, "del", key);
+        record_del(ctx, key);
     }
 }
 
@@ -280,10 +315,16 @@ fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         (_, Expiry::At(at_ms)) => {
             ctx.db.set_expiry_ms(key, Some(at_ms));
             ctx.changed(EventClass::GENERIC, "expire", key);
+            ctx.record(|record| {
+                record.command("PEXPIREAT").word(key.bytes).integer(at_ms);
+            });
         }
         (Lifetime::Persist, _) if ctx.db.expiry_ms(key).flatten().is_some() => {
             ctx.db.set_expiry_ms(key, None);
             ctx.changed(EventClass::GENERIC, "persist", key);
+            ctx.record(|record| {
+                record.command("PERSIST").word(key.bytes);
+            });
         }
         _ => {}
     }
@@ -355,6 +396,9 @@ fn set_expiring(
 ) -> Result<(), CommandError> {
     let expiry = lifetime.expiry(command, ctx.db.now_ms())?;
     store(ctx, args.key(1), args.get(3), expiry);
+    if let Expiry::At(at_ms) = expiry {
+        record_set_until(ctx, args.get(1), args.get(3), at_ms);
+    }
     ctx.reply.ok();
     Ok(())
 }
@@ -490,6 +534,12 @@ fn msetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     };
     if stores {
         (2..end).step_by(2).for_each(|index| store(ctx, args.key(index), args.get(index + 1), expiry));
+        if let Expiry::At(at_ms) = expiry {
+            ctx.record(|record| {
+                let pairs = args.from(1).take(end - 1);
+                record.command("MSETEX").words(pairs).word(b"PXAT").integer(at_ms);
+            });
+        }
     }
     ctx.reply.integer(stores.into());
     Ok(())

@@ -121,6 +121,9 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let text = sum.to_string();
     ctx.db.set_value(key, stored_as_text(text.as_bytes()), Expiry::Keep);
     ctx.changed(EventClass::STRING, "incrbyfloat", key);
+    ctx.record(|record| {
+        record.command("SET").word(key.bytes).word(text.as_bytes()).word(b"KEEPTTL");
+    });
     ctx.reply.bulk(text.as_bytes());
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! INCREX: a counter with bounds and an expiry, for rate limits and quotas. Source: Redis 8.8.
 
-use keyspace::Expiry;
 use keyspace::string::{IntText, stored_as_text};
+use keyspace::{Expiry, Object};
 use resp::Reply;
 use stdx::long_double::LongDouble;
 use stdx::number;
+use structures::entry::NewValue;
 
 use super::delete;
 use super::options::{Lifetime, Takes};
@@ -217,10 +218,8 @@ fn increx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             reply.double_text(&sum.applied.to_string());
         });
         if sum.accepted {
-            let value = || stored_as_text(text.as_bytes());
-            apply(ctx, args, &request, expiry, "incrbyfloat", |ctx, expiry| {
-                ctx.db.set_value(key, value(), expiry)
-            });
+            let sum = StoredSum { value: stored_as_text(text.as_bytes()), text: text.as_bytes() };
+            apply(ctx, args, &request, expiry, sum);
         }
         return Ok(());
     }
@@ -238,7 +237,9 @@ fn increx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         reply.integer(sum.applied);
     });
     if sum.accepted {
-        apply(ctx, args, &request, expiry, "incrby", |ctx, expiry| ctx.db.set_int(key, sum.value, expiry));
+        let mut text = itoa::Buffer::new();
+        let sum = StoredSum { value: NewValue::Int(sum.value), text: text.format(sum.value).as_bytes() };
+        apply(ctx, args, &request, expiry, sum);
     }
     Ok(())
 }
@@ -248,16 +249,15 @@ fn reply_pair(reply: &mut Reply<'_>, write: impl FnOnce(&mut Reply<'_>)) {
     write(reply);
 }
 
-/// Stores a sum by `store`, with the expiry that follows from the request and from what is there. A time that
-/// is over deletes the key.
-fn apply(
-    ctx: &mut Ctx<'_>,
-    args: &Args<'_>,
-    request: &Request<'_>,
-    expiry: Expiry,
-    event: &'static str,
-    store: impl FnOnce(&mut Ctx<'_>, Expiry),
-) {
+/// A sum as it is stored, and its text.
+struct StoredSum<'s> {
+    value: NewValue<'s, Object>,
+    text: &'s [u8],
+}
+
+/// Stores a sum with the expiry that follows from the request and from what is there. A time that is over
+/// deletes the key.
+fn apply(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &Request<'_>, expiry: Expiry, sum: StoredSum<'_>) {
     let key = args.key(1);
     let expires = ctx.db.expiry_ms(key).flatten().is_some();
     let expiry = if request.only_new && expires { Expiry::Keep } else { expiry };
@@ -265,13 +265,22 @@ fn apply(
         delete(ctx, key);
         return;
     }
-    store(ctx, expiry);
-    ctx.changed(EventClass::STRING, event, key);
+    let is_float = request.by.is_some_and(|(_, is_float)| is_float);
+    ctx.db.set_value(key, sum.value, expiry);
+    ctx.changed(EventClass::STRING, if is_float { "incrbyfloat" } else { "incrby" }, key);
     match expiry {
         Expiry::At(_) => ctx.changed_by(0, EventClass::GENERIC, "expire", key),
         Expiry::Clear if expires => ctx.changed_by(0, EventClass::GENERIC, "persist", key),
         _ => {}
     }
+    ctx.record(|record| {
+        let set = record.command("SET").word(key.bytes).word(sum.text);
+        match expiry {
+            Expiry::At(at_ms) => set.word(b"PXAT").integer(at_ms),
+            Expiry::Keep => set.word(b"KEEPTTL"),
+            Expiry::Clear => set,
+        };
+    });
 }
 
 #[cfg(test)]

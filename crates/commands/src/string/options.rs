@@ -111,6 +111,11 @@ impl<'a> Condition<'a> {
             _ => return None,
         })
     }
+
+    /// Whether a word follows the condition's own.
+    pub(super) fn has_text(self) -> bool {
+        !matches!(self, Condition::None | Condition::Absent | Condition::Present)
+    }
 }
 
 impl<'a> Lifetime<'a> {
