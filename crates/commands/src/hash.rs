@@ -135,6 +135,9 @@ fn hsetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         hash.set(args.get(2), args.get(3), &limits, hasher);
         fields_expired(ctx, key, due.into());
         ctx.changed(EventClass::HASH, "hset", key);
+        if due {
+            record_hset(ctx, args, args.get(3));
+        }
     }
     ctx.reply.integer(absent.into());
     Ok(())
@@ -250,6 +253,57 @@ fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError>
         remove_emptied(ctx, key);
     }
     Ok(())
+}
+
+/// Records that the field at the third argument has this value, and no expiry. A field that was due may be the
+/// only one: with HDEL ahead of the request the key would lose its own expiry.
+fn record_hset(ctx: &mut Ctx<'_>, args: &Args<'_>, value: &[u8]) {
+    ctx.record(|record| {
+        record.command("HSET").word(args.get(1)).word(args.get(2)).word(value);
+    });
+}
+
+/// Records one HDEL for each field, as Redis does.
+fn record_hdels<'f>(ctx: &mut Ctx<'_>, key: Key<'_>, fields: impl IntoIterator<Item = &'f [u8]>) {
+    ctx.record(|record| {
+        for field in fields {
+            record.command("HDEL").word(key.bytes).word(field);
+        }
+    });
+}
+
+/// Records `command key [ms] FIELDS n field ...`.
+fn record_of_fields<'f>(
+    ctx: &mut Ctx<'_>,
+    key: Key<'_>,
+    words: FieldsCommand<'_>,
+    fields: impl ExactSizeIterator<Item = &'f [u8]>,
+) {
+    ctx.record(|record| {
+        let command = record.command(words.name).word(key.bytes);
+        if let Some(at_ms) = words.at_ms {
+            command.integer(at_ms);
+        }
+        command.words(words.condition).word(b"FIELDS").integer(fields.len()).words(fields);
+    });
+}
+
+/// A command on fields, for [`record_of_fields`].
+struct FieldsCommand<'c> {
+    name: &'static str,
+    /// When the fields expire, in Unix milliseconds.
+    at_ms: Option<i64>,
+    condition: Option<&'c [u8]>,
+}
+
+impl FieldsCommand<'_> {
+    /// The command that sets the fields' expiry so, whatever it was.
+    fn setting(expiry: Expiry) -> Self {
+        match expiry {
+            Expiry::At(at_ms) => Self { name: "HPEXPIREAT", at_ms: Some(at_ms), condition: None },
+            Expiry::Clear | Expiry::Keep => Self { name: "HPERSIST", at_ms: None, condition: None },
+        }
+    }
 }
 
 /// Notes that `count` fields were removed because they were due.
@@ -497,10 +551,14 @@ fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (expiry, due) = expiry_of_sum(found);
     let sum = old.checked_add(increment).ok_or(CommandError::IncrementOverflow)?;
     let mut text = itoa::Buffer::new();
-    let write = FieldWrite { name: args.get(2), value: text.format(sum).as_bytes(), expiry };
+    let text = text.format(sum).as_bytes();
+    let write = FieldWrite { name: args.get(2), value: text, expiry };
     hash.set_with_expiry(write, &limits, hasher);
     fields_expired(ctx, key, due.into());
     ctx.changed(EventClass::HASH, "hincrby", key);
+    if due {
+        record_hset(ctx, args, text);
+    }
     ctx.reply.integer(sum);
     Ok(())
 }
@@ -537,7 +595,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     if !increment.is_finite() {
         return Err(CommandError::Line("ERR value is NaN or Infinity"));
     }
-    let due_ms = ctx.db.due_ms();
+    let (due_ms, db) = (ctx.db.due_ms(), ctx.db.index());
     let hash = ctx.db.write_or_insert::<Hash>(key)?;
     let found = hash.look_up(args.get(2), due_ms, hasher);
     let old = match found.live() {
@@ -549,6 +607,15 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     let sum = old.checked_add(increment).ok_or(CommandError::IncrementNotFinite)?.to_string();
     let write = FieldWrite { name: args.get(2), value: sum.as_bytes(), expiry };
     hash.set_with_expiry(write, &limits, hasher);
+    ctx.effects.record.replace(db, |record| {
+        let (_, deadline_ms) = hash.find(args.get(2), hasher).unzip();
+        // HSET would clear the field's expiry, as it does on replicas of Redis 8.0.
+        match deadline_ms.flatten() {
+            Some(_) => record.command("HSETEX").words([key.bytes, b"KEEPTTL", b"FIELDS", b"1"]),
+            None => record.command("HSET").word(key.bytes),
+        };
+        record.word(args.get(2)).word(sum.as_bytes());
+    });
     fields_expired(ctx, key, due.into());
     ctx.changed(EventClass::HASH, "hincrbyfloat", key);
     ctx.reply.bulk(sum.as_bytes());

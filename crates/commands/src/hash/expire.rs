@@ -1,8 +1,8 @@
 //! Commands on the time at which fields of a hash cease to exist.
 
-use keyspace::Hash;
+use keyspace::{Expiry, Hash};
 
-use super::{NOT_POSITIVE, parse_fields};
+use super::{FieldsCommand, NOT_POSITIVE, parse_fields, record_hdels, record_of_fields};
 use crate::args::{Args, Upper};
 use crate::collection::remove_emptied;
 use crate::ctx::{Ctx, EventClass};
@@ -193,17 +193,20 @@ fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), C
     };
     hash.expect_deadlines();
     let (mut set, mut removed) = (0, 0);
+    let (mut recorded, is_recorded) = (Vec::new(), ctx.effects.record.is_wanted);
     for field in fields {
         reply.integer(match hash.find(field, hasher) {
             None => NO_FIELD,
             Some((_, current_ms)) if !condition.holds(current_ms, at_ms) => 0,
             Some(_) if at_ms <= past_ms => {
                 hash.remove(field, hasher);
+                recorded.extend(is_recorded.then_some(field));
                 removed += 1;
                 2
             }
             Some(_) => {
                 hash.set_deadline_ms(field, Some(at_ms), hasher);
+                recorded.extend(is_recorded.then_some(field));
                 set += 1;
                 1
             }
@@ -213,10 +216,14 @@ fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), C
     ctx.db.note_field_deadlines(key);
     if set > 0 {
         ctx.changed_by(set, EventClass::HASH, "hexpire", key);
+        let condition = (fields_at == 4).then(|| args.get(3));
+        let words = FieldsCommand { name: "HPEXPIREAT", at_ms: Some(at_ms), condition };
+        record_of_fields(ctx, key, words, recorded.iter().copied());
     }
     if removed > 0 {
         ctx.db.tally().expired_fields += removed;
         ctx.changed_by(removed, EventClass::HASH, "hdel", key);
+        record_hdels(ctx, key, recorded);
     }
     if emptied {
         remove_emptied(ctx, key);
@@ -332,16 +339,21 @@ fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut hash = ctx.db.write::<Hash>(key)?;
     let fields = parse_fields(args, 2, NOT_POSITIVE)?;
     ctx.reply.array(fields.len());
-    let mut persisted = 0;
+    let (mut recorded, is_recorded) = (Vec::new(), ctx.effects.record.is_wanted);
+    let (mut persisted, mut passed_due) = (0, false);
     for field in fields {
         let found = hash.as_ref().and_then(|hash| hash.find(field, hasher));
         let deadline_ms = found.map(|(_, deadline_ms)| deadline_ms);
         ctx.reply.integer(match (deadline_ms, hash.as_mut()) {
             (None, _) | (_, None) => NO_FIELD,
             (Some(None), _) => NO_DEADLINE,
-            (Some(Some(at_ms)), _) if at_ms <= due_ms => NO_FIELD,
+            (Some(Some(at_ms)), _) if at_ms <= due_ms => {
+                passed_due = true;
+                NO_FIELD
+            }
             (Some(Some(_)), Some(hash)) => {
                 hash.set_deadline_ms(field, None, hasher);
+                recorded.extend(is_recorded.then_some(field));
                 persisted += 1;
                 1
             }
@@ -350,6 +362,10 @@ fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if persisted > 0 {
         ctx.db.note_field_deadlines(key);
         ctx.changed_by(persisted, EventClass::HASH, "hpersist", key);
+        // Whoever applies the record sees fields that are due as live.
+        if passed_due {
+            record_of_fields(ctx, key, FieldsCommand::setting(Expiry::Clear), recorded.into_iter());
+        }
         ctx.tell_caches_last(key);
     }
     Ok(())

@@ -3,7 +3,10 @@
 use keyspace::{Expiry, FieldWrite, Hash};
 
 use super::expire::Time;
-use super::{NOT_POSITIVE, parse_fields, remove_those_due, value_or_null};
+use super::{
+    FieldsCommand, NOT_POSITIVE, parse_fields, record_hdels, record_of_fields, remove_those_due,
+    value_or_null,
+};
 use crate::args::{Args, Upper};
 use crate::collection::{hash_limits, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
@@ -58,6 +61,7 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         remove_those_due(ctx, args, fields.clone())?;
     }
     ctx.reply.array(fields.len());
+    let db = ctx.db.index();
     let Some(hash) = ctx.db.write::<Hash>(key)? else {
         fields.for_each(|_| ctx.reply.null());
         return Ok(());
@@ -66,14 +70,19 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         hash.expect_deadlines();
     }
     let mut changed = 0;
-    for field in fields {
+    for field in fields.clone() {
         let found = hash.find(field, hasher);
         value_or_null(&mut ctx.reply, found.map(|(value, _)| value));
         changed += u64::from(match (found, expiry) {
             (None, _) | (_, Expiry::Keep) => false,
             (Some((_, None)), Expiry::Clear) => false,
             (Some(_), Expiry::Clear) => hash.set_deadline_ms(field, None, hasher),
-            (Some(_), Expiry::At(_)) if is_past => hash.remove(field, hasher),
+            (Some(_), Expiry::At(_)) if is_past => {
+                ctx.effects.record.replace(db, |record| {
+                    record.command("HDEL").word(key.bytes).word(field);
+                });
+                hash.remove(field, hasher)
+            }
             (Some(_), Expiry::At(at_ms)) => hash.set_deadline_ms(field, Some(at_ms), hasher),
         });
     }
@@ -89,6 +98,9 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             Expiry::Clear | Expiry::Keep => "hpersist",
         };
         ctx.changed_by(changed, EventClass::HASH, event, key);
+        if !is_past {
+            record_of_fields(ctx, key, FieldsCommand::setting(expiry), fields);
+        }
     }
     if emptied {
         remove_emptied(ctx, key);
@@ -127,13 +139,16 @@ fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Ok(());
     };
     let mut removed = 0;
-    for field in fields {
+    for field in fields.clone() {
         value_or_null(&mut ctx.reply, hash.get(field, hasher));
         removed += u64::from(hash.remove(field, hasher));
     }
     let emptied = hash.is_empty();
     if removed > 0 {
         ctx.changed_by(removed, EventClass::HASH, "hdel", key);
+        ctx.record(|record| {
+            record.command("HDEL").word(key.bytes).words(fields);
+        });
     }
     if emptied {
         remove_emptied(ctx, key);
@@ -229,6 +244,9 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if removed > 0 {
         ctx.db.tally().expired_fields += removed;
         ctx.changed_by(0, EventClass::HASH, "hdel", key);
+        record_hdels(ctx, key, fields);
+    } else {
+        request.record(ctx, args);
     }
     if emptied {
         remove_emptied(ctx, key);
@@ -258,6 +276,27 @@ struct SetRequest {
 }
 
 impl SetRequest {
+    /// Records the request with an absolute time, and without NX and XX, which only Valkey knows.
+    fn record(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) {
+        if self.key_there.is_none() && !matches!(self.expiry, Expiry::At(_)) {
+            return;
+        }
+        ctx.record(|record| {
+            let hsetex = record.command("HSETEX").word(args.get(1));
+            hsetex.words(match self.condition {
+                Condition::None => None,
+                Condition::NoneThere => Some(&b"FNX"[..]),
+                Condition::AllThere => Some(&b"FXX"[..]),
+            });
+            match self.expiry {
+                Expiry::Clear => {}
+                Expiry::Keep => _ = hsetex.word(b"KEEPTTL"),
+                Expiry::At(at_ms) => _ = hsetex.word(b"PXAT").integer(at_ms),
+            }
+            hsetex.words(args.from(self.first - 2));
+        });
+    }
+
     /// Options in any order, then FIELDS with all that is behind it. Errors are found from left to right.
     fn parse(args: &Args<'_>, now_ms: i64) -> Result<Self, CommandError> {
         let (mut key_there, mut condition) = (None, Condition::None);
