@@ -53,6 +53,14 @@ const fn push_event(end: ListEnd) -> &'static str {
     }
 }
 
+/// The command that pops at `end`.
+const fn pop_command(end: ListEnd) -> &'static str {
+    match end {
+        ListEnd::Front => "LPOP",
+        ListEnd::Back => "RPOP",
+    }
+}
+
 /// The event of a pop at `end`, which is also the name of the command that pops there.
 const fn pop_event(end: ListEnd) -> &'static str {
     match end {

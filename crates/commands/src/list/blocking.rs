@@ -3,7 +3,7 @@
 use keyspace::{List, ListEnd};
 
 use super::transfer::{MultiPop, end_named, move_one};
-use super::{limits, note_pop};
+use super::{limits, note_pop, pop_command};
 use crate::args::Args;
 use crate::collection::bulk;
 use crate::ctx::Ctx;
@@ -52,6 +52,9 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), C
         ctx.reply.bulk(key.bytes);
         list.pop(end, 1, limits, |element| bulk(&mut ctx.reply, element));
         note_pop(ctx, 1, end, key);
+        ctx.record(|record| {
+            record.command(pop_command(end)).word(key.bytes);
+        });
         return Ok(());
     }
     ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
@@ -87,7 +90,12 @@ pub(super) static BLMOVE: Command = Command {
 /// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: the element moved, null after the timeout.
 fn blmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
-    move_or_wait(ctx, args, (from, to), EmptyReply::NullUnlessWaited)
+    if move_or_wait(ctx, args, (from, to), EmptyReply::NullUnlessWaited)? {
+        ctx.record(|record| {
+            record.command("LMOVE").words(args.from(1).take(4));
+        });
+    }
+    Ok(())
 }
 
 pub(super) static BRPOPLPUSH: Command = Command {
@@ -112,20 +120,27 @@ pub(super) static BRPOPLPUSH: Command = Command {
 };
 /// BRPOPLPUSH source destination timeout: BLMOVE source destination RIGHT LEFT timeout.
 fn brpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    move_or_wait(ctx, args, (ListEnd::Back, ListEnd::Front), EmptyReply::NullUnlessWaited)
+    if move_or_wait(ctx, args, (ListEnd::Back, ListEnd::Front), EmptyReply::NullUnlessWaited)? {
+        ctx.record(|record| {
+            record.command("RPOPLPUSH").words(args.from(1).take(2));
+        });
+    }
+    Ok(())
 }
 
+/// Moves an element or lets the client wait; whether it moved one.
 fn move_or_wait(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
     (from, to): (ListEnd, ListEnd),
     empty: EmptyReply,
-) -> Result<(), CommandError> {
+) -> Result<bool, CommandError> {
     let timeout_ms = timeout_seconds(args, args.len() - 1)?;
-    if !move_one(ctx, args, from, to)? {
+    let moved = move_one(ctx, args, from, to)?;
+    if !moved {
         ctx.nothing_yet(timeout_ms, empty, || vec![AwaitedKey::new(args.key(1), Awaited::List)]);
     }
-    Ok(())
+    Ok(moved)
 }
 
 pub(super) static BLMPOP: Command = Command {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use keyspace::{Key, List, ListEnd};
 
-use super::{limits, note_pop, pop_event, push_event};
+use super::{limits, note_pop, pop_command, pop_event, push_event};
 use crate::args::Args;
 use crate::collection::bulk;
 use crate::ctx::{Ctx, EventClass};
@@ -190,6 +190,9 @@ fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> 
     ctx.reply.array(count.min(list.len()));
     let popped = list.pop(end, count, limits, |element| bulk(&mut ctx.reply, element));
     note_pop(ctx, popped, end, key);
+    ctx.record(|record| {
+        record.command(pop_command(end)).word(key.bytes).integer(popped);
+    });
     Ok(())
 }
 
