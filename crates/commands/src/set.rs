@@ -3,9 +3,12 @@
 mod algebra;
 
 use keyspace::{Key, Set};
+use structures::listpack::element::IntText;
 
 use crate::args::Args;
-use crate::collection::{ScanRequest, ScanStep, Scanned, bulk, not_negative, remove_emptied, set_limits};
+use crate::collection::{
+    ScanRequest, ScanStep, Scanned, bulk, not_negative, record_del, remove_emptied, set_limits,
+};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::random::random_elements;
@@ -120,11 +123,20 @@ fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         let count = not_negative(args, 2)?;
         return spop_many(ctx, key, count);
     }
+    let db = ctx.db.index();
     let Some(set) = ctx.db.write::<Set>(key)? else {
         ctx.reply.null();
         return Ok(());
     };
-    set.take_random(|| ctx.rng.u64(..), |member| bulk(&mut ctx.reply, member));
+    set.take_random(
+        || ctx.rng.u64(..),
+        |member| {
+            bulk(&mut ctx.reply, member);
+            ctx.effects.record.replace(db, |record| {
+                record.command("SREM").word(key.bytes).word(member.text(&mut IntText::new()));
+            });
+        },
+    );
     let emptied = set.is_empty();
     ctx.changed(EventClass::SET, "spop", key);
     if emptied {
@@ -134,7 +146,11 @@ fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Members that one recorded command removes: as many as in Redis.
+const RECORDED_MEMBERS_MAX: usize = 1024;
+
 fn spop_many(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) -> Result<(), CommandError> {
+    let db = ctx.db.index();
     let Some(set) = ctx.db.write::<Set>(key)? else {
         ctx.reply.set(0);
         return Ok(());
@@ -148,13 +164,25 @@ fn spop_many(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) -> Result<(), Comman
     if emptied {
         set.iter().for_each(|member| bulk(&mut ctx.reply, member));
     } else {
-        for _ in 0..taken {
-            set.take_random(|| ctx.rng.u64(..), |member| bulk(&mut ctx.reply, member));
+        for at in 0..taken {
+            set.take_random(
+                || ctx.rng.u64(..),
+                |member| {
+                    bulk(&mut ctx.reply, member);
+                    ctx.effects.record.replace(db, |record| {
+                        if at % RECORDED_MEMBERS_MAX == 0 {
+                            record.command("SREM").word(key.bytes);
+                        }
+                        record.word(member.text(&mut IntText::new()));
+                    });
+                },
+            );
         }
     }
     ctx.changed_by(taken as u64, EventClass::SET, "spop", key);
     if emptied {
         remove_emptied(ctx, key);
+        record_del(ctx, key);
     }
     ctx.tell_caches_last(key);
     Ok(())
