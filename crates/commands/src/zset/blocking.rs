@@ -45,6 +45,9 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), Comma
     let wanted = Wanted { end, count: 1, layout: Layout::SingleWithKey };
     for index in 1..timeout_at {
         if pop(ctx, args, args.key(index), wanted)? > 0 {
+            ctx.record(|record| {
+                record.command(end.command()).word(args.get(index));
+            });
             return Ok(());
         }
     }

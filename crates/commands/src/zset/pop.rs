@@ -28,6 +28,14 @@ impl End {
             End::Max => "zpopmax",
         }
     }
+
+    /// The command that pops there.
+    pub(super) const fn command(self) -> &'static str {
+        match self {
+            End::Min => "ZPOPMIN",
+            End::Max => "ZPOPMAX",
+        }
+    }
 }
 
 /// How the popped members are written.
@@ -222,7 +230,11 @@ impl MultiPop {
     pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         let wanted = Wanted { end: self.end, count: self.count, layout: Layout::Nested };
         for index in self.keys.clone() {
-            if pop(ctx, args, args.key(index), wanted)? > 0 {
+            let popped = pop(ctx, args, args.key(index), wanted)?;
+            if popped > 0 {
+                ctx.record(|record| {
+                    record.command(self.end.command()).word(args.get(index)).integer(popped);
+                });
                 return Ok(true);
             }
         }

@@ -13,6 +13,7 @@ use crate::args::{Args, lenient_float};
 use crate::collection::{StoredAs, remove_emptied, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
+use crate::record::RecordWriter;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 /// What a range is given by.
@@ -79,6 +80,13 @@ impl<'a> Bounds<'a> {
     }
 }
 
+/// Whether not all members have the same score: names are not in order then, and what a search for a name finds
+/// depends on how the set is stored.
+fn has_mixed_scores(zset: &Zset) -> bool {
+    let score_at = |rank| zset.range(rank..rank + 1).next().map(|(_, score)| score);
+    score_at(0) != score_at(zset.len().saturating_sub(1))
+}
+
 /// A range asked for: bounds and what ZRANGE's options make of them.
 struct RangeRequest<'a> {
     bounds: Bounds<'a>,
@@ -136,6 +144,12 @@ impl<'a> RangeRequest<'a> {
         let (min, max) = if swapped { (fixed.at + 1, fixed.at) } else { (fixed.at, fixed.at + 1) };
         let bounds = Bounds::parse(args, by, min, max)?;
         Ok(RangeRequest { bounds, reverse, limit: limit.filter(|_| by != By::Rank), with_scores })
+    }
+
+    /// Whether the range depends on how the set is stored.
+    fn depends_on_encoding(&self, zset: &Zset) -> bool {
+        let from_end = self.limit.is_some_and(|(offset, _)| offset < 0);
+        from_end || matches!(self.bounds, Bounds::Lex(..)) && has_mixed_scores(zset)
     }
 
     /// The ranks of the members wanted, counted from the lowest score.
@@ -371,9 +385,15 @@ pub(super) static ZRANGESTORE: Command = Command {
 fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = RangeRequest::parse(args, Fixed { at: 3, by: None, reverse: None, stores: true })?;
     let (limits, hasher) = (zset_limits(ctx), args.hasher());
-    let mut range = Zset::new();
+    let (db, mut range) = (ctx.db.index(), Zset::new());
     if let Some(zset) = ctx.db.read::<Zset>(args.key(2))? {
         let ranks = request.ranks(zset);
+        if request.depends_on_encoding(zset) {
+            ctx.effects.record.replace(db, |record| {
+                let command = record.command("ZRANGESTORE").words(args.from(1).take(2));
+                record_ranks(command, &ranks);
+            });
+        }
         range.expect(ranks.len(), 0, &limits, hasher);
         for (member, score) in zset.range(ranks) {
             range.set(member.text(&mut IntText::new()), score, &limits, hasher);
@@ -381,6 +401,14 @@ fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     store(ctx, args.key(1), range, "zrangestore");
     Ok(())
+}
+
+/// Writes first and last rank of a range, the last below the first where it is empty.
+fn record_ranks(command: &mut RecordWriter<'_>, ranks: &Range<usize>) {
+    match ranks.end.checked_sub(1).filter(|_| !ranks.is_empty()) {
+        Some(last) => command.integer(ranks.start).integer(last),
+        None => command.integer(1).integer(0),
+    };
 }
 
 /// Stores a sorted set and replies with its length.
@@ -474,12 +502,17 @@ fn zremrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
 
 fn remove_range(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By, event: &'static str) -> Result<(), CommandError> {
     let bounds = Bounds::parse(args, by, 2, 3)?;
-    let key = args.key(1);
+    let (key, db) = (args.key(1), ctx.db.index());
     let Some(zset) = ctx.db.write::<Zset>(key)? else {
         ctx.reply.integer(0);
         return Ok(());
     };
     let ranks = bounds.ranks(zset);
+    if by == By::Lex && !ranks.is_empty() && has_mixed_scores(zset) {
+        ctx.effects.record.replace(db, |record| {
+            record_ranks(record.command("ZREMRANGEBYRANK").word(key.bytes), &ranks);
+        });
+    }
     let emptied = ranks.len() == zset.len();
     // A set that goes whole goes with its key, where that costs the least.
     let removed = if emptied { ranks.len() } else { zset.remove_ranks(ranks, args.hasher()) };
