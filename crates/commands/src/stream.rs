@@ -4,6 +4,7 @@ mod group;
 mod info;
 mod pending;
 mod read;
+mod record;
 mod remove;
 mod write;
 

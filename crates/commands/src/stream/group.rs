@@ -249,6 +249,13 @@ fn group_to_change<'c>(ctx: &'c mut Ctx<'_>, args: &Args<'_>) -> Result<&'c mut 
     stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))
 }
 
+/// A consumer that a command names.
+pub(super) struct SeenConsumer {
+    pub(super) index: ConsumerIndex,
+    /// Whether the command created it.
+    pub(super) is_new: bool,
+}
+
 /// The consumer that a command names, seen now and created if need be, which is an event of its own; none
 /// where there is no such group.
 pub(super) fn seen_consumer(
@@ -256,17 +263,17 @@ pub(super) fn seen_consumer(
     key: Key<'_>,
     group: &[u8],
     name: &[u8],
-) -> Result<Option<ConsumerIndex>, CommandError> {
+) -> Result<Option<SeenConsumer>, CommandError> {
     let now_ms = ctx.db.now_ms();
     let stream = ctx.db.write::<Stream>(key)?;
     let Some(group) = stream.and_then(|stream| stream.group_mut(group)) else { return Ok(None) };
     if let Some(consumer) = group.find_consumer(name) {
         group.see(consumer, now_ms);
-        return Ok(Some(consumer));
+        return Ok(Some(SeenConsumer { index: consumer, is_new: false }));
     }
     let consumer = group.create_consumer(name, now_ms);
     ctx.changed_groups(CREATE_CONSUMER_EVENT, key);
-    Ok(consumer)
+    Ok(consumer.map(|index| SeenConsumer { index, is_new: true }))
 }
 
 /// The options of CREATE and SETID.

@@ -6,6 +6,7 @@ use resp::Reply;
 
 use super::group::seen_consumer;
 use super::read::{range_end, range_start};
+use super::record::{GroupChanges, GroupNames};
 use super::{no_key_or_group, parse_id, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
@@ -210,29 +211,38 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     let request = ClaimRequest::parse(args, now_ms)?;
     let Some(consumer) = seen_consumer(ctx, key, group, args.get(3))? else { return Ok(()) };
+    let (db, names) = (ctx.db.index(), GroupNames { key: key.bytes, group, consumer: args.get(3) });
+    let mut changes = GroupChanges { new_consumer: consumer.is_new, ..GroupChanges::default() };
     let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
     // The counter of entries read stays, although it need not fit: as in Redis.
     if let Some(group) = stream.group_mut(group)
         && request.last_id > group.last_delivered()
     {
         group.set_progress(request.last_id, group.entries_read());
+        changes.moved = true;
     }
-    let claim = request.claim(consumer, now_ms);
+    let claim = request.claim(consumer.index, now_ms);
     let begun = ctx.reply.begin_array();
-    let (mut claimed, mut changes) = (0, 0);
+    let (mut claimed, mut gone, is_recorded) = (0, 0, ctx.effects.record.is_wanted);
     for id in request.ids {
         match stream.claim(group, id, &claim) {
             Claimed::Yes => {
                 reply_claimed(&mut ctx.reply, stream, id, request.just_id);
+                changes.claimed.extend(is_recorded.then_some(id));
                 claimed += 1;
-                changes += 1;
             }
-            Claimed::Gone => changes += 1,
+            Claimed::Gone => {
+                changes.gone.extend(is_recorded.then_some(id));
+                gone += 1;
+            }
             Claimed::No => {}
         }
     }
     ctx.reply.end_array(begun, claimed);
-    ctx.changed_silently(changes);
+    // A claim names the last ID as well.
+    changes.moved &= claimed == 0;
+    ctx.effects.record.replace(db, |record| changes.record(record, stream, &names));
+    ctx.changed_silently((claimed + gone) as u64);
     Ok(())
 }
 
@@ -353,8 +363,9 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let _ = ctx.db.look(key);
     let consumer = seen_consumer(ctx, key, group, args.get(3))?;
     let consumer = consumer.ok_or_else(|| no_key_or_group(args.get(1), args.get(2), ""))?;
+    let (db, names) = (ctx.db.index(), GroupNames { key: key.bytes, group, consumer: args.get(3) });
     let claim = Claim {
-        consumer,
+        consumer: consumer.index,
         now_ms,
         min_idle_ms: request.min_idle_ms,
         delivered_ms: now_ms,
@@ -371,7 +382,13 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     ctx.reply.array(done.gone.len());
     done.gone.iter().for_each(|&id| reply_id(&mut ctx.reply, id));
-    ctx.changed_silently((done.claimed.len() + done.gone.len()) as u64);
+    let changes = done.claimed.len() + done.gone.len();
+    ctx.effects.record.replace(db, |record| {
+        let new_consumer = consumer.is_new;
+        let changes = GroupChanges { new_consumer, claimed: done.claimed, gone: done.gone, moved: false };
+        changes.record(record, stream, &names);
+    });
+    ctx.changed_silently(changes as u64);
     Ok(())
 }
 

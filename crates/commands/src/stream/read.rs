@@ -5,6 +5,7 @@ use keyspace::{Stream, StreamId};
 use resp::{Protocol, Reply};
 
 use super::group::seen_consumer;
+use super::record::{GroupChanges, GroupNames};
 use super::{named_or_id, no_key_or_group, parse_id, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::ctx::Ctx;
@@ -266,25 +267,37 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut served = ServedStreams::begin(&mut ctx.reply);
     for ((key_at, _), wanted) in request.streams().zip(wanted) {
         let key = args.key(key_at);
+        let names = GroupNames { key: key.bytes, group, consumer };
         let Some(consumer) = seen_consumer(ctx, key, group, consumer)? else { continue };
         let delivery = Delivery {
-            consumer,
+            consumer: consumer.index,
             count_max: request.count,
             now_ms: ctx.db.now_ms(),
             acknowledgement: request.acknowledgement,
         };
+        let db = ctx.db.index();
+        let mut changes = GroupChanges { new_consumer: consumer.is_new, ..GroupChanges::default() };
         let Some(stream) = ctx.db.write::<Stream>(key)? else { continue };
         let delivered_to = stream.group(group).map_or(StreamId::MAX, |group| group.last_delivered());
         if wanted == Wanted::New && !stream.has_entries_after(delivered_to) {
+            ctx.effects.record.replace(db, |record| changes.record(record, stream, &names));
             continue;
         }
+        let becomes_pending = wanted != Wanted::New || delivery.acknowledgement == Acknowledgement::Awaited;
+        let is_recorded = ctx.effects.record.is_wanted && becomes_pending;
         let reply = &mut ctx.reply;
         served.next(reply, key.bytes);
         let begun = reply.begin_array();
         let count = match wanted {
-            Wanted::New => stream.deliver(group, &delivery, |entry| reply_entry(reply, entry)),
+            Wanted::New => stream.deliver(group, &delivery, |entry| {
+                changes.claimed.extend(is_recorded.then_some(entry.id));
+                reply_entry(reply, entry);
+            }),
             Wanted::PendingAfter(id) => stream.deliver_again(group, id, &delivery, |id, entry| match entry {
-                Some(entry) => reply_entry(reply, entry),
+                Some(entry) => {
+                    changes.claimed.extend(is_recorded.then_some(id));
+                    reply_entry(reply, entry);
+                }
                 None => {
                     reply.array(2);
                     reply_id(reply, id);
@@ -293,6 +306,8 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             }),
         };
         reply.end_array(begun, count);
+        changes.moved = wanted == Wanted::New;
+        ctx.effects.record.replace(db, |record| changes.record(record, stream, &names));
         if wanted == Wanted::New {
             ctx.changed_silently(1);
         }

@@ -76,6 +76,9 @@ fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     if removed > 0 {
         ctx.changed_by(removed, EventClass::STREAM, "xdel", key);
+    } else if request.references == References::Delete {
+        // What was deleted before may still have been pending.
+        ctx.effects.record.keep_request();
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::{WrittenId, parse_id, reply_id};
 use crate::args::Args;
 use crate::ctx::{Ctx, Effects, EventClass};
 use crate::error::CommandError;
+use crate::record::RecordWriter;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
 pub(super) static XADD: Command = Command {
@@ -59,7 +60,7 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.reply.null();
         return Ok(());
     }
-    let now_ms = u64::try_from(ctx.db.now_ms()).unwrap_or(0);
+    let (now_ms, db) = (u64::try_from(ctx.db.now_ms()).unwrap_or(0), ctx.db.index());
     let stream = ctx.db.write_or_insert::<Stream>(key)?;
     if stream.last_id() == StreamId::MAX {
         return Err(CommandError::Line(EXHAUSTED));
@@ -70,6 +71,9 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     appended.map_err(|_| CommandError::Line("ERR Elements are too large to be stored"))?;
     reply_id(&mut ctx.reply, id);
     let trimmed = request.trim.map_or(0, |trim| trim_stream(stream, trim, ctx.effects));
+    if !request.is_exact() {
+        ctx.effects.record.replace(db, |record| request.record(record, args, stream, id));
+    }
     ctx.changed(EventClass::STREAM, "xadd", key);
     if trimmed > 0 {
         ctx.changed_by(0, EventClass::STREAM, "xtrim", key);
@@ -127,9 +131,18 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Err(no_strategy);
     }
     let trim = options.finish(limits)?.expect("a strategy was given, or finish complained");
-    let key = args.key(1);
+    let (key, db) = (args.key(1), ctx.db.index());
     let removed = match ctx.db.write::<Stream>(key)? {
-        Some(stream) => trim_stream(stream, trim, ctx.effects),
+        Some(stream) => {
+            let removed = trim_stream(stream, trim, ctx.effects);
+            if removed > 0 && trim.is_approximate() {
+                ctx.effects.record.replace(db, |record| {
+                    record.command("XTRIM").word(key.bytes);
+                    trim.record(record, stream);
+                });
+            }
+            removed
+        }
         None => 0,
     };
     ctx.reply.integer(removed as i64);
@@ -258,6 +271,23 @@ struct AddRequest {
 }
 
 impl AddRequest {
+    /// Whether the request leads to the same entry and the same trim wherever the stream is the same.
+    fn is_exact(&self) -> bool {
+        matches!(self.id, NewId::Given(_)) && !self.trim.is_some_and(|trim| trim.is_approximate())
+    }
+
+    /// Records the request with the ID of its entry, and with what the trim left behind.
+    fn record(&self, record: &mut RecordWriter<'_>, args: &Args<'_>, stream: &Stream, id: StreamId) {
+        let xadd = record.command("XADD").word(args.get(1));
+        if self.no_create {
+            xadd.word(b"NOMKSTREAM");
+        }
+        if let Some(trim) = self.trim {
+            trim.record(xadd, stream);
+        }
+        xadd.id(id).words(args.from(self.fields_at));
+    }
+
     #[inline]
     fn parse(args: &Args<'_>, limits: StreamLimits) -> Result<Self, CommandError> {
         let (mut options, mut no_create, mut id) = (TrimOptions::default(), false, None);
@@ -309,6 +339,38 @@ struct Trim {
     keep: Keep,
     effort: TrimEffort,
     references: References,
+}
+
+impl Trim {
+    /// Whether it depends on how the stream is stored.
+    fn is_approximate(&self) -> bool {
+        matches!(self.effort, TrimEffort::WholeNodes { .. })
+    }
+
+    /// Writes the options of a trim that, of the stream as it was, leaves what this one left.
+    fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream) {
+        match (self.keep, self.references) {
+            (Keep::Last(count), _) if !self.is_approximate() => {
+                record.words([&b"MAXLEN"[..], b"="]).integer(count);
+            }
+            (Keep::From(id), _) if !self.is_approximate() => {
+                record.words([&b"MINID"[..], b"="]).id(id);
+            }
+            // Entries that groups still need may be in front of those that went.
+            (Keep::Last(_), _) | (_, References::Acknowledged) => {
+                record.words([&b"MAXLEN"[..], b"="]).integer(stream.len());
+            }
+            (Keep::From(_), _) => {
+                let first = if stream.is_empty() { StreamId::MAX } else { stream.first_entry_id() };
+                record.words([&b"MINID"[..], b"="]).id(first);
+            }
+        }
+        record.words(match self.references {
+            References::Keep => None,
+            References::Delete => Some(&b"DELREF"[..]),
+            References::Acknowledged => Some(&b"ACKED"[..]),
+        });
+    }
 }
 
 /// The trimming options of XADD and XTRIM as they are read.
