@@ -1,8 +1,7 @@
 //! Commands on the time at which a key ceases to exist.
 
-use keyspace::Key;
-
 use crate::args::{Args, Upper};
+use crate::collection::record_del;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -159,6 +158,13 @@ struct Time {
     command: &'static str,
 }
 
+impl Time {
+    /// Whether it is not in Unix milliseconds already.
+    fn is_relative_or_coarse(&self) -> bool {
+        (self.unit_ms, self.since_ms) != (MILLISECOND, 0)
+    }
+}
+
 fn set_time(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), CommandError> {
     let key = args.key(1);
     let conditions = Conditions::parse(args)?;
@@ -166,7 +172,7 @@ fn set_time(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), Comman
     let at_ms = at_ms.ok_or(CommandError::InvalidExpire(time.command))?;
     let set = match ctx.db.expiry_ms(key) {
         Some(current_ms) if conditions.hold(current_ms, at_ms) => {
-            set_or_delete(ctx, key, at_ms);
+            set_or_delete(ctx, args, at_ms, time);
             true
         }
         _ => false,
@@ -175,13 +181,20 @@ fn set_time(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), Comman
     Ok(())
 }
 
-fn set_or_delete(ctx: &mut Ctx<'_>, key: Key<'_>, at_ms: i64) {
+fn set_or_delete(ctx: &mut Ctx<'_>, args: &Args<'_>, at_ms: i64, time: Time) {
+    let key = args.key(1);
     if !ctx.db.is_past(at_ms) {
         ctx.db.set_expiry_ms(key, Some(at_ms));
         ctx.changed(EventClass::GENERIC, "expire", key);
+        if time.is_relative_or_coarse() {
+            ctx.record(|record| {
+                record.command("PEXPIREAT").word(key.bytes).integer(at_ms).words(args.from(3));
+            });
+        }
     } else if let Some(entry) = ctx.db.remove(key) {
         ctx.effects.discard(entry);
         ctx.changed(EventClass::GENERIC, "del", key);
+        record_del(ctx, key);
     }
 }
 

@@ -66,6 +66,8 @@ fn flush(ctx: &mut Ctx<'_>, args: &Args<'_>, dbs: std::ops::Range<usize>) -> Res
         ctx.effects.discarded.push(Discarded::Keys(keys));
     });
     ctx.effects.db_changes.extend(dbs.map(DbChange::Emptied));
+    // As in Redis, even where there was nothing.
+    ctx.effects.record.keep_request();
     ctx.effects.freed_before_reply |= args.len() == 2 && args.is(1, "SYNC");
     ctx.reply.ok();
     Ok(())

@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use keyspace::{Hash, List, ListEnd, Object, View, Zset};
+use keyspace::{Hash, Key, List, ListEnd, Object, View, Zset};
 use stdx::partial_sort::partial_sort;
 use structures::entry::View as EntryView;
 use structures::listpack::element::{Element, IntText};
@@ -156,12 +156,41 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
+    /// Whether the result depends on more than the data that records lead to: a field may be due and still
+    /// there, and members of a set whose weights are equal texts stay in the order of their table.
+    fn depends_on_more(&self) -> bool {
+        let mut patterns = self.by.iter().chain(&self.get);
+        let has_field = patterns.any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }));
+        has_field || self.alphabetic && matches!(self.by, Some(Pattern::Key { .. }))
+    }
+
     /// Which of `len` elements are wanted.
     fn range(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.limit.0).unwrap_or(0).min(len);
         let count = usize::try_from(self.limit.1).unwrap_or(len);
         start..start.saturating_add(count).min(len)
     }
+}
+
+/// Elements that one recorded command pushes.
+const RECORDED_ELEMENTS_MAX: usize = 1024;
+
+/// Records that the elements are what is at `key` now.
+fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
+    let replaced = ctx.db.peek_due_too(key).is_some();
+    ctx.record(|record| {
+        if replaced {
+            record.command("DEL").word(key.bytes);
+        }
+        let mut pushed = 0;
+        sorted.visit(|element| {
+            if pushed % RECORDED_ELEMENTS_MAX == 0 {
+                record.command("RPUSH").word(key.bytes);
+            }
+            record.word(element.text(&mut IntText::new()));
+            pushed += 1;
+        });
+    });
 }
 
 /// What an element is ordered by.
@@ -338,6 +367,9 @@ fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(),
             }
         }
         sorted.push(ListEnd::Back, values.iter().map(Vec::as_slice), limits);
+    }
+    if request.depends_on_more() {
+        record_stored(ctx, args.key(store_at), &sorted);
     }
     let changes = sorted.len() as u64;
     let stored = StoredAs { class: EventClass::LIST, event: "sortstore", changes };
