@@ -114,10 +114,21 @@ fn geoadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if places == 0 || !places.is_multiple_of(3) || (options.nx && options.xx) {
         return Err(CommandError::Syntax);
     }
-    add_members(ctx, args, options, places / 3, |index| {
+    let member = |index| {
         let at = first + 3 * index;
         Ok((Cell::at(point(args, at)?, STEP_MAX).scores().start, args.get(at + 2)))
-    })
+    };
+    let changes = ctx.effects.changes;
+    add_members(ctx, args, options, places / 3, member)?;
+    if ctx.effects.changes > changes {
+        ctx.record(|record| {
+            let zadd = record.command("ZADD").words(args.from(1).take(first - 1));
+            let members = (0..places / 3).filter_map(|index| member(index).ok());
+            // A cell's score is a whole number of 52 bits.
+            members.for_each(|(score, name)| _ = zadd.integer(score as u64).word(name));
+        });
+    }
+    Ok(())
 }
 
 static GEODIST: Command = Command {
