@@ -14,6 +14,7 @@ use resp::{Protocol, Reply, Span};
 use stdx::ByteQueue;
 
 use crate::keys::for_each_key;
+use crate::record::RecordedCommand;
 use crate::table::Flags;
 use crate::{Args, Command, Ctx, Effects, EventClass, KeyEvent, Patience, ValueLimits};
 
@@ -55,8 +56,13 @@ impl Drop for Harness {
 
 impl Harness {
     pub(crate) fn new() -> Self {
+        Self::with_seed([1, 2, 3, 4])
+    }
+
+    /// A harness whose tables have an order of their own.
+    pub(crate) fn with_seed(seed: [u64; 4]) -> Self {
         Self {
-            keyspace: Keyspace::new(16, [1, 2, 3, 4]),
+            keyspace: Keyspace::new(16, seed),
             protocol: Protocol::Resp2,
             db: 0,
             now_ms: START_MS,
@@ -116,6 +122,7 @@ impl Harness {
             false => self.keyspace.lock_all_of(hashes.into_iter()),
         };
         let mark = reply.mark();
+        self.effects.record.begin(self.effects.changes);
         let mut ctx = Ctx {
             db: View::new(&self.keyspace, &mut locked, self.db, moment, &mut self.tally),
             reply,
@@ -134,6 +141,22 @@ impl Harness {
         drop(ctx);
         self.effects.absorb(&mut self.tally);
         bytes_of(&out)
+    }
+
+    /// What the last request, `words`, recorded: commands with their databases, in the order in which they
+    /// apply.
+    pub(crate) fn recorded(&self, words: &[&[u8]]) -> Vec<(usize, Vec<Vec<u8>>)> {
+        let decoded = |command: RecordedCommand<'_>| {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            (command.db, words_of(&bytes))
+        };
+        let record = &self.effects.record;
+        let mut commands: Vec<_> = record.commands().map(decoded).collect();
+        if record.has_request(self.effects.changes) {
+            commands.push((self.db, words.iter().map(|word| word.to_vec()).collect()));
+        }
+        commands
     }
 
     /// The keyspace events since the last call, as `event key@db`, joined by commas.
@@ -162,6 +185,16 @@ pub(crate) fn check(steps: &[(&str, &str)]) {
             let reply = db.line(line).replace("$-1|", "_|").replace("*-1|", "_|");
             assert_eq!(reply, *expected, "{line} ({protocol:?})");
         }
+    }
+}
+
+/// The words of an encoded request, or of any reply that is a flat array of bulk strings.
+pub(crate) fn words_of(encoded: &[u8]) -> Vec<Vec<u8>> {
+    match resp::decode(encoded) {
+        Ok(Some((resp::Value::Array(values), len))) if len == encoded.len() => {
+            values.iter().map(|value| value.as_bytes().expect("a bulk string").to_vec()).collect()
+        }
+        other => panic!("{other:?} is no array: {}", text(encoded)),
     }
 }
 

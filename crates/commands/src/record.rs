@@ -220,3 +220,6 @@ impl RecordWriter<'_> {
         self.word(id.text(&mut IdText::new()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Random requests of all write commands on a few keys, with keys and fields that expire on the way.
+
+use std::collections::BTreeSet;
+
+use super::{Twins, contents, name_of, writers};
+
+/// Requests, in which `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a string, a HyperLogLog, a
+/// list, a set, a hash, a sorted set and a stream, `{k}` is any key, and the others are what [`filled`] makes of
+/// them.
+const TEMPLATES: &str = include_str!("templates.txt");
+
+const STEPS: usize = 12_000;
+/// The twins are compared after so many steps, and after each where they are found to differ.
+const STEPS_BETWEEN_CHECKS: usize = 40;
+
+fn templates() -> Vec<&'static str> {
+    TEMPLATES.lines().filter(|line| !line.starts_with('#')).collect()
+}
+
+fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
+    let mut line = String::new();
+    let mut rest = template;
+    while let Some((before, behind)) = rest.split_once('{') {
+        let (name, behind) = behind.split_once('}').expect("a placeholder ends");
+        line += before;
+        line += &match name {
+            "s" | "p" | "l" | "t" | "h" | "z" | "x" => format!("{name}{}", rng.u8(1..3)),
+            "k" => format!("{}{}", rng.choice(*b"splthzx").map(char::from).expect("a type"), rng.u8(1..3)),
+            "v" => rng.choice(["1", "2", "3.5", "x", "yy", "-7"]).expect("a value").to_string(),
+            "m" => rng.choice(["a", "b", "c", "1", "2", "3"]).expect("a member").to_string(),
+            "i" => rng.i64(-3..9).to_string(),
+            "n" => rng.i64(1..6).to_string(),
+            "f" => rng.choice(["0.1", "1.5", "-2", "3e2", "7"]).expect("a float").to_string(),
+            "d" => rng.u8(0..3).to_string(),
+            "ms" => rng.i64(-1..400).to_string(),
+            "sec" => rng.i64(-1..4).to_string(),
+            "at" => (now_ms + rng.i64(-20..400)).to_string(),
+            "gr" => rng.choice(["g", "h"]).expect("a group").to_string(),
+            "c" => rng.choice(["c", "d", "e"]).expect("a consumer").to_string(),
+            // Entries get the time as their ID.
+            "id" => format!("{}-{}", now_ms - rng.i64(0..150), rng.u8(0..2)),
+            other => panic!("no placeholder is called {other}"),
+        };
+        rest = behind;
+    }
+    line + rest
+}
+
+/// Runs random steps, comparing the twins after each `between`; the commands that were recorded, or the number
+/// of the step after which the twins differ.
+fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
+    let (mut rng, mut twins, templates) = (fastrand::Rng::with_seed(seed), Twins::new(), templates());
+    let mut recorded = BTreeSet::new();
+    for step in 1..=STEPS {
+        let template = templates[rng.usize(..templates.len())];
+        // Emptied rarely, or nothing would grow.
+        if template.starts_with("FLUSH") && rng.u8(..) > 20 {
+            continue;
+        }
+        twins.source.now_ms += [0, 0, 0, 1, 3, 30][rng.usize(..6)];
+        twins.source.db = if rng.u8(..) < 200 { 0 } else { rng.usize(1..3) };
+        let line = filled(template, &mut rng, twins.source.now_ms);
+        let (_, commands) = twins.step(&line);
+        if !commands.is_empty() {
+            recorded.insert(name_of(&line));
+        }
+        if between == 1 {
+            twins.check(&format!("step {step} of seed {seed}, {line} recorded as {commands:?}"));
+        } else if step % between == 0 && contents(&mut twins.source) != contents(&mut twins.replica) {
+            return Err(step);
+        }
+    }
+    Ok(recorded)
+}
+
+#[test]
+fn the_records_of_random_requests_lead_to_the_same_data() {
+    let mut recorded = BTreeSet::new();
+    for seed in 1..=4 {
+        match run(seed, STEPS_BETWEEN_CHECKS) {
+            Ok(more) => recorded.extend(more),
+            Err(step) => {
+                let _ = run(seed, 1);
+                panic!("the twins of seed {seed} differ after step {step}, and not when compared after each");
+            }
+        }
+    }
+    let missing: Vec<String> = writers().into_iter().filter(|name| !recorded.contains(name)).collect();
+    assert!(missing.is_empty(), "write commands that never changed anything: {missing:?}");
+}
