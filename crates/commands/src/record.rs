@@ -134,14 +134,16 @@ impl ChangeRecord {
         self.expired_keys.ends.len() + self.commands.ends.len()
     }
 
-    /// Whether the request follows as it was sent, in its own database; `changes` is the count after it. O(1).
+    /// Whether records are wanted and the request follows as it was sent, in its own database; `changes` is the
+    /// count after it. O(1).
     #[inline]
     pub fn has_request(&self, changes: u64) -> bool {
-        match self.request {
-            RequestForm::IfChanged => changes - self.changes_before > self.fields_expired,
-            RequestForm::Always => true,
-            RequestForm::Replaced => false,
-        }
+        self.is_wanted
+            && match self.request {
+                RequestForm::IfChanged => changes - self.changes_before > self.fields_expired,
+                RequestForm::Always => true,
+                RequestForm::Replaced => false,
+            }
     }
 
     /// Records what `write` writes in place of the request; nothing where it writes nothing. Several calls add
@@ -149,9 +151,16 @@ impl ChangeRecord {
     #[inline]
     pub fn replace(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         if self.is_wanted {
-            self.request = RequestForm::Replaced;
-            write(&mut RecordWriter { commands: &mut self.commands, db });
+            self.replace_wanted(db, write);
         }
+    }
+
+    /// Out of line: with no reader of records, all that a handler runs is the branch.
+    #[cold]
+    #[inline(never)]
+    fn replace_wanted(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
+        self.request = RequestForm::Replaced;
+        write(&mut RecordWriter { commands: &mut self.commands, db });
     }
 
     /// Records the request even if no change is counted, for effects that Redis does not count.

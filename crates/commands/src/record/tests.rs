@@ -180,6 +180,7 @@ fn nothing_is_collected_unless_records_are_wanted() {
     for line in ["GETDEL e", "HGET h f", "GETDEL k"] {
         db.line(line);
         assert_eq!(db.effects.record.command_count(), 0, "{line}");
+        assert!(!db.effects.record.has_request(db.effects.changes), "{line}");
     }
 }
 
@@ -193,4 +194,18 @@ fn expired_keys_and_fields_come_before_what_the_command_does() {
     assert_eq!(twins.step("SET k 2").1, ["DEL k", "SET k 2"]);
     assert_eq!(twins.step("HGET h f").1, ["HDEL h f"]);
     twins.check("expiry");
+}
+
+#[test]
+fn long_results_are_recorded_in_batches() {
+    let mut twins = Twins::new();
+    let members: Vec<String> = (0..3_000).map(|number| number.to_string()).collect();
+    twins.step(&format!("SADD s {}", members.join(" ")));
+    let words = |line: &str| line.split(' ').count();
+    let (_, sort) = twins.step("SORT s BY h*->f ALPHA STORE d");
+    assert_eq!(sort.iter().map(|line| words(line)).collect::<Vec<_>>(), [1_026, 1_026, 954]);
+    let (_, spop) = twins.step("SPOP s 2500");
+    assert_eq!(spop.iter().map(|line| words(line)).collect::<Vec<_>>(), [1_026, 1_026, 454]);
+    assert_eq!(twins.step("SPOP s 500").1, ["DEL s"]);
+    twins.check("all members were taken");
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use keyspace::view::Overdue;
+
 use super::{Twins, contents, name_of, writers};
 
 /// Requests, in which `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a string, a HyperLogLog, a
@@ -51,6 +53,12 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
 fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
     let (mut rng, mut twins, templates) = (fastrand::Rng::with_seed(seed), Twins::new(), templates());
     let mut recorded = BTreeSet::new();
+    if seed.is_multiple_of(4) {
+        twins.source.overdue = Overdue::RemovedWhenFound;
+    }
+    if seed.is_multiple_of(3) {
+        std::mem::swap(&mut twins.source.limits, &mut twins.replica.limits);
+    }
     for step in 1..=STEPS {
         let template = templates[rng.usize(..templates.len())];
         // Emptied rarely, or nothing would grow.
@@ -76,7 +84,7 @@ fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
 #[test]
 fn the_records_of_random_requests_lead_to_the_same_data() {
     let mut recorded = BTreeSet::new();
-    for seed in 1..=4 {
+    for seed in 1..=6 {
         match run(seed, STEPS_BETWEEN_CHECKS) {
             Ok(more) => recorded.extend(more),
             Err(step) => {
