@@ -8,10 +8,12 @@
 //! harness::check(&[("SET a 1", "+OK|"), ("GET a", "$1|1|")]); // on RESP2 and RESP3
 //! ```
 
+use keyspace::key::SHARD_COUNT;
 use keyspace::view::{Moment, Overdue, Tally};
-use keyspace::{Access, Keyspace, View};
+use keyspace::{Access, KeyEntry, Keyspace, SweepPoint, Swept, View};
 use resp::{Protocol, Reply, Span};
 use stdx::ByteQueue;
+use structures::table::SweepBudget;
 
 use crate::keys::for_each_key;
 use crate::record::RecordedCommand;
@@ -20,6 +22,9 @@ use crate::{Args, Command, Ctx, Effects, EventClass, KeyEvent, Patience, ValueLi
 
 /// The Unix time, in milliseconds, at which every harness starts.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
+
+/// Recorded commands: the database, and the words.
+pub(crate) type Recorded = Vec<(usize, Vec<Vec<u8>>)>;
 
 /// One client of a keyspace of its own.
 pub(crate) struct Harness {
@@ -145,7 +150,7 @@ impl Harness {
 
     /// What the last request, `words`, recorded: commands with their databases, in the order in which they
     /// apply.
-    pub(crate) fn recorded(&self, words: &[&[u8]]) -> Vec<(usize, Vec<Vec<u8>>)> {
+    pub(crate) fn recorded(&self, words: &[&[u8]]) -> Recorded {
         let decoded = |command: RecordedCommand<'_>| {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
@@ -155,6 +160,30 @@ impl Harness {
         let mut commands: Vec<_> = record.commands().map(decoded).collect();
         if record.has_request(self.effects.changes) {
             commands.push((self.db, words.iter().map(|word| word.to_vec()).collect()));
+        }
+        commands
+    }
+
+    /// Removes all keys and fields that are due, as the server does in the background; what is recorded of it.
+    pub(crate) fn sweep(&mut self) -> Recorded {
+        let mut commands = Vec::new();
+        let mut swept = Swept::at(self.now_ms).naming_fields();
+        for shard in 0..SHARD_COUNT {
+            let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
+            while let Some(at) = next {
+                let budget = SweepBudget { segments_max: 64, elements_max: 64 };
+                let mut locked = self.keyspace.lock(shard);
+                next = self.keyspace.sweep_due(&mut locked, at, budget, &mut swept);
+                for of_key in &swept.removed_fields {
+                    for field in &of_key.fields {
+                        let hdel = vec![b"HDEL".to_vec(), of_key.key.to_vec(), field.to_vec()];
+                        commands.push((swept.db, hdel));
+                    }
+                }
+                let del = |entry: &KeyEntry| (swept.db, vec![b"DEL".to_vec(), entry.key().to_vec()]);
+                commands.extend(swept.expired.iter().map(del));
+                swept.clear();
+            }
         }
         commands
     }

@@ -40,7 +40,7 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
             "gr" => rng.choice(["g", "h"]).expect("a group").to_string(),
             "c" => rng.choice(["c", "d", "e"]).expect("a consumer").to_string(),
             // Entries get the time as their ID.
-            "id" => format!("{}-{}", now_ms - rng.i64(0..150), rng.u8(0..2)),
+            "id" => format!("{}-{}", now_ms - rng.i64(0..60), rng.u8(..) / 200),
             other => panic!("no placeholder is called {other}"),
         };
         rest = behind;
