@@ -90,8 +90,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Records other commands in place of the request, whose effect depends on more than the data: see
-    /// [`crate::record`]. `write` runs only if records are wanted.
+    /// Records other commands in place of the request, whose effect depends on more than the data:
+    /// see [`crate::record`]. `write` runs only if records are wanted.
     #[inline]
     pub fn record(&mut self, write: impl FnOnce(&mut RecordWriter<'_>)) {
         let db = self.db.index();

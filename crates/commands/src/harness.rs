@@ -148,8 +148,8 @@ impl Harness {
         bytes_of(&out)
     }
 
-    /// What the last request, `words`, recorded: commands with their databases, in the order in which they
-    /// apply.
+    /// What the last request, `words`, recorded: commands with their databases, in the order in
+    /// which they apply.
     pub(crate) fn recorded(&self, words: &[&[u8]]) -> Recorded {
         let decoded = |command: RecordedCommand<'_>| {
             let mut bytes = Vec::new();
@@ -164,7 +164,8 @@ impl Harness {
         commands
     }
 
-    /// Removes all keys and fields that are due, as the server does in the background; what is recorded of it.
+    /// Removes all keys and fields that are due, as the server does in the background; what is
+    /// recorded of it.
     pub(crate) fn sweep(&mut self) -> Recorded {
         let mut commands = Vec::new();
         let mut swept = Swept::at(self.now_ms).naming_fields();

@@ -255,8 +255,8 @@ fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError>
     Ok(())
 }
 
-/// Records that the field at the third argument has this value, and no expiry. A field that was due may be the
-/// only one: with HDEL ahead of the request the key would lose its own expiry.
+/// Records that the field at the third argument has this value, and no expiry. A field that was due
+/// may be the only one: with HDEL ahead of the request the key would lose its own expiry.
 fn record_hset(ctx: &mut Ctx<'_>, args: &Args<'_>, value: &[u8]) {
     ctx.record(|record| {
         record.command("HSET").word(args.get(1)).word(args.get(2)).word(value);

@@ -1,25 +1,45 @@
 //! What a command did, as commands that do the same again: its *canonical record*.
 //!
-//! Whoever applies the record, later and elsewhere (an append-only file, a replica), must end with the same
-//! data. So a record has absolute times instead of relative ones, results instead of random choices, and no
-//! waiting. Most requests are their own record. A handler whose effect depends on the clock, on chance or on how
-//! a value is stored replaces the request with other commands ([`crate::Ctx::record`]). Forms are those that
-//! Redis 8 propagates, so that its replicas can apply them.
+//! Whoever applies the record, later and elsewhere (an append-only file, a replica), must end with
+//! the same data. So a record has absolute times instead of relative ones, results instead of
+//! random choices, and no waiting. Most requests are their own record. A handler whose effect
+//! depends on the clock, on chance or on how a value is stored replaces the request with other
+//! commands ([`crate::Ctx::record`]). Forms are those that Redis 8 propagates, so that its replicas
+//! can apply them.
 //!
-//! The engine says whether records are wanted, calls [`ChangeRecord::begin`] before each command, and when the
-//! command is done and its tally is absorbed it writes, in this order:
+//! The engine says whether records are wanted, calls [`ChangeRecord::begin`] before each command,
+//! and when the command is done and its tally is absorbed it writes, in this order:
 //!
-//! 1. [`ChangeRecord::commands`]: DEL for each key that the command found expired, then HDEL for each field that
-//!    it found expired and what the handler recorded instead of the request,
+//! 1. [`ChangeRecord::commands`]: DEL for each key that the command found expired, then HDEL for
+//!    each field that it found expired and what the handler recorded instead of the request,
 //! 2. the request as it was sent, where [`ChangeRecord::has_request`] says so.
 //!
-//! DEL of expired keys comes first whenever it was noticed: a key expires before the command uses it.
+//! DEL of expired keys comes first whenever it was noticed: a key expires before the command uses
+//! it.
 //!
-//! Who applies records must not remove what has expired by itself: a DEL or HDEL will come. In this crate that is
-//! [`keyspace::view::Overdue::Shown`].
+//! Who applies records must not remove what has expired by itself: a DEL or HDEL will come. In this
+//! crate that is [`keyspace::view::Overdue::Shown`].
 //!
-//! Not recorded, as in Redis: access times and frequencies, encodings, and when a consumer of a group was last
-//! seen and active.
+//! Where a form of Redis 8.0.2 would lead to other data, or only a replica could apply it, ours
+//! differs:
+//!
+//! - HINCRBYFLOAT of a field with an expiry: HSETEX with KEEPTTL, as in Redis 8.6. HSET clears it.
+//! - HSETNX and HINCRBY of an expired field: HSET. HDEL ahead of the request may delete the key,
+//!   and with it the key's expiry.
+//! - HPERSIST that passed over an expired field: the fields that it changed.
+//! - XREADGROUP of pending entries: XCLAIM with their new time and count. Redis records nothing.
+//! - A consumer that XREADGROUP, XCLAIM or XAUTOCLAIM created and that got no entry: XGROUP
+//!   CREATECONSUMER.
+//! - XCLAIM and XAUTOCLAIM of deleted entries: XACK, one for all, in place of an XCLAIM for each.
+//! - Approximate trims: no LIMIT, which clients may not combine with `=`; with ACKED, where entries
+//!   that groups need stay in front, always the length (MAXLEN).
+//! - XDELEX with DELREF of entries that were deleted before: recorded, it may have acknowledged them.
+//! - SORT with STORE, by texts that patterns lead to or from fields of hashes: its result.
+//! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
+//! - HSETEX with NX or XX (Valkey): without.
+//!
+//! Not recorded, as in Redis: access times and frequencies, encodings, and when a consumer of a
+//! group was last seen and active.
 
 use keyspace::StreamId;
 use keyspace::stream::IdText;
@@ -98,7 +118,8 @@ enum RequestForm {
     Replaced,
 }
 
-/// The canonical record of the command that runs. See the module's comment. Thread: one per I/O thread.
+/// The canonical record of the command that runs. See the module's comment. Thread: one per I/O
+/// thread.
 #[derive(Default)]
 pub struct ChangeRecord {
     /// Whether somebody reads records. Otherwise nothing is collected.
@@ -124,7 +145,8 @@ impl ChangeRecord {
         }
     }
 
-    /// The commands that were recorded beside the request or instead of it, in the order in which they apply.
+    /// The commands that were recorded beside the request or instead of it, in the order in which
+    /// they apply.
     pub fn commands(&self) -> impl Iterator<Item = RecordedCommand<'_>> {
         self.expired_keys.iter().chain(self.commands.iter())
     }
@@ -134,8 +156,8 @@ impl ChangeRecord {
         self.expired_keys.ends.len() + self.commands.ends.len()
     }
 
-    /// Whether records are wanted and the request follows as it was sent, in its own database; `changes` is the
-    /// count after it. O(1).
+    /// Whether records are wanted and the request follows as it was sent, in its own database;
+    /// `changes` is the count after it. O(1).
     #[inline]
     pub fn has_request(&self, changes: u64) -> bool {
         self.is_wanted
@@ -146,8 +168,8 @@ impl ChangeRecord {
             }
     }
 
-    /// Records what `write` writes in place of the request; nothing where it writes nothing. Several calls add
-    /// up. `write` runs only if records are wanted.
+    /// Records what `write` writes in place of the request; nothing where it writes nothing.
+    /// Several calls add up. `write` runs only if records are wanted.
     #[inline]
     pub fn replace(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         if self.is_wanted {
@@ -179,8 +201,8 @@ impl ChangeRecord {
         }
     }
 
-    /// Records that a field was found expired, and removed: before what the command does then. It must be
-    /// counted as one change.
+    /// Records that a field was found expired, and removed: before what the command does then. It
+    /// must be counted as one change.
     #[inline]
     pub fn field_expired(&mut self, db: usize, key: &[u8], field: &[u8]) {
         if self.is_wanted {

@@ -440,9 +440,9 @@ impl Hash {
         }
     }
 
-    /// Removes fields that are due at `now_ms`, about `fields_max` of them at most, calling `each` with their
-    /// names; how many. When all are gone, [`Hash::next_deadline_ms`] is later than `now_ms`.
-    /// O(fields removed + n / 400).
+    /// Removes fields that are due at `now_ms`, about `fields_max` of them at most, calling `each`
+    /// with their names; how many. When all are gone, [`Hash::next_deadline_ms`] is later than
+    /// `now_ms`. O(fields removed + n / 400).
     pub fn remove_due(&mut self, now_ms: i64, fields_max: usize, each: impl FnMut(Element<'_>)) -> usize {
         match &mut self.repr {
             Repr::Pack(_) => 0,

@@ -262,8 +262,8 @@ pub struct Swept {
     /// Hashes that lost fields, where somebody wants to know.
     pub shrunk: Vec<Box<[u8]>>,
     names_shrunk: bool,
-    /// The fields that hashes lost, in the order of their removal, where they are to be named. Those of a hash
-    /// that lost its last field are among them.
+    /// The fields that hashes lost, in the order of their removal, where they are to be named.
+    /// Those of a hash that lost its last field are among them.
     pub removed_fields: Vec<SweptFields>,
     names_fields: bool,
     /// Number of fields removed.

@@ -156,8 +156,9 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Whether the result depends on more than the data that records lead to: a field may be due and still
-    /// there, and members of a set whose weights are equal texts stay in the order of their table.
+    /// Whether the result depends on more than the data that records lead to: a field may be due
+    /// and still there, and members of a set whose weights are equal texts stay in the order of
+    /// their table.
     fn depends_on_more(&self) -> bool {
         let mut patterns = self.by.iter().chain(&self.get);
         let has_field = patterns.any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }));

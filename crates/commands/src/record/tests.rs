@@ -60,8 +60,9 @@ impl Twins {
         lines
     }
 
-    /// Runs a step of a case: a request as typed in redis-cli, `+100` for 100 ms that pass, `@2` to select
-    /// database 2, `sweep` for what the server does in the background. The record, one command a line.
+    /// Runs a step of a case: a request as typed in redis-cli, `+100` for 100 ms that pass, `@2` to
+    /// select database 2, `sweep` for what the server does in the background. The record, one
+    /// command a line.
     fn step(&mut self, line: &str) -> (Value, Vec<String>) {
         if let Some(ms) = line.strip_prefix('+') {
             self.source.now_ms += ms.parse::<i64>().expect("milliseconds");
@@ -96,7 +97,8 @@ fn decoded(reply: &[u8]) -> Value {
     }
 }
 
-/// All keys of all databases, each with its type, expiry and value, and what is due as well as what is not.
+/// All keys of all databases, each with its type, expiry and value, and what is due as well as what
+/// is not.
 fn contents(db: &mut Harness) -> Vec<String> {
     let (selected, overdue) = (db.db, std::mem::replace(&mut db.overdue, Overdue::Shown));
     let mut keys = Vec::new();

@@ -1,6 +1,6 @@
-//! What commands on consumer groups record: the pending entries, each with its consumer, time and count of
-//! deliveries, and how far the group has read. Source: what Redis 8.0.2 writes to its append-only file, which
-//! leaves out entries delivered again and consumers that got nothing.
+//! What commands on consumer groups record: the pending entries, each with its consumer, time and
+//! count of deliveries, and how far the group has read. Source: what Redis 8.0.2 writes to its
+//! append-only file, which leaves out entries delivered again and consumers that got nothing.
 
 use keyspace::stream::Group as ConsumerGroup;
 use keyspace::{Stream, StreamId};
@@ -16,7 +16,8 @@ pub(super) struct GroupChanges {
     pub(super) claimed: Vec<StreamId>,
     /// Entries that were pending and are not any more.
     pub(super) gone: Vec<StreamId>,
-    /// Whether the group's last delivered ID, or its count of entries read, changed otherwise than by a claim.
+    /// Whether the group's last delivered ID, or its count of entries read, changed otherwise than
+    /// by a claim.
     pub(super) moved: bool,
 }
 

@@ -271,7 +271,8 @@ struct AddRequest {
 }
 
 impl AddRequest {
-    /// Whether the request leads to the same entry and the same trim wherever the stream is the same.
+    /// Whether the request leads to the same entry and the same trim wherever the stream is the
+    /// same.
     fn is_exact(&self) -> bool {
         matches!(self.id, NewId::Given(_)) && !self.trim.is_some_and(|trim| trim.is_approximate())
     }

@@ -80,8 +80,8 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Whether not all members have the same score: names are not in order then, and what a search for a name finds
-/// depends on how the set is stored.
+/// Whether not all members have the same score: names are not in order then, and what a search for
+/// a name finds depends on how the set is stored.
 fn has_mixed_scores(zset: &Zset) -> bool {
     let score_at = |rank| zset.range(rank..rank + 1).next().map(|(_, score)| score);
     score_at(0) != score_at(zset.len().saturating_sub(1))

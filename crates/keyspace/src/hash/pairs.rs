@@ -95,8 +95,9 @@ impl Pairs {
         if self.table.deadline_count() == 0 { None } else { self.due.as_ref().map(|due| due.min_ms) }
     }
 
-    /// Removes fields that are due, at most about `fields_max`, calling `each` with their names; how many.
-    /// Where it removed all, the time [`Pairs::next_deadline_ms`] gives is later than `now_ms`.
+    /// Removes fields that are due, at most about `fields_max`, calling `each` with their names;
+    /// how many. Where it removed all, the time [`Pairs::next_deadline_ms`] gives is later than
+    /// `now_ms`.
     pub(super) fn remove_due(
         &mut self,
         now_ms: i64,

@@ -143,7 +143,8 @@ impl TimedPack {
         self.value_and_deadline(self.pack.first()?)?.1
     }
 
-    /// Removes fields that are due, at most `fields_max`, calling `each` with their names; how many. O(bytes).
+    /// Removes fields that are due, at most `fields_max`, calling `each` with their names; how
+    /// many. O(bytes).
     pub(super) fn remove_due(
         &mut self,
         now_ms: i64,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Twins, name_of, writers};
 
-/// Cases that run in an empty keyspace each, a blank line between them; `|` separates the steps of a case (see
-/// [`Twins::step`]). Lines that begin with `#` are titles.
+/// Cases that run in an empty keyspace each, a blank line between them; `|` separates the steps of
+/// a case (see [`Twins::step`]). Lines that begin with `#` are titles.
 const CASES: &str = include_str!("cases.txt");
 
 #[test]

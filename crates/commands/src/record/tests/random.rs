@@ -1,4 +1,5 @@
-//! Random requests of all write commands on a few keys, with keys and fields that expire on the way.
+//! Random requests of all write commands on a few keys, with keys and fields that expire on the
+//! way.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +7,9 @@ use keyspace::view::Overdue;
 
 use super::{Twins, contents, name_of, writers};
 
-/// Requests, in which `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a string, a HyperLogLog, a
-/// list, a set, a hash, a sorted set and a stream, `{k}` is any key, and the others are what [`filled`] makes of
-/// them.
+/// Requests, in which `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a string, a
+/// HyperLogLog, a list, a set, a hash, a sorted set and a stream, `{k}` is any key, and the others
+/// are what [`filled`] makes of them.
 const TEMPLATES: &str = include_str!("templates.txt");
 
 const STEPS: usize = 12_000;
@@ -48,8 +49,8 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
     line + rest
 }
 
-/// Runs random steps, comparing the twins after each `between`; the commands that were recorded, or the number
-/// of the step after which the twins differ.
+/// Runs random steps, comparing the twins after each `between`; the commands that were recorded, or
+/// the number of the step after which the twins differ.
 fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
     let (mut rng, mut twins, templates) = (fastrand::Rng::with_seed(seed), Twins::new(), templates());
     let mut recorded = BTreeSet::new();
