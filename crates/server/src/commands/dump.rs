@@ -98,6 +98,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         if let Some(old) = ctx.db.remove(key) {
             ctx.effects.discard(old);
             ctx.changed(EventClass::GENERIC, "del", key);
+            ctx.record(|record| _ = record.command("DEL").word(key.bytes));
         }
     } else {
         if ctx.db.contains(key) {
@@ -111,6 +112,11 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             entry.set_access(access);
         }
         ctx.changed(EventClass::GENERIC, "restore", key);
+        if let (Some(at_ms), false) = (expiry_ms, options.absolute_ttl) {
+            ctx.record(|record| {
+                record.command("RESTORE").word(key.bytes).integer(at_ms).words(args.from(3)).word(b"ABSTTL");
+            });
+        }
     }
     ctx.reply.ok();
     Ok(())
@@ -210,5 +216,67 @@ impl Options {
             }
             Access::Lfu { .. } => Some(clock.fresh() & !0xFF | self.frequency? as u32),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::owned_args::OwnedArgs;
+    use keyspace::view::{Moment, Overdue, Tally};
+    use keyspace::{Keyspace, View};
+    use resp::{Protocol, Reply};
+    use stdx::ByteQueue;
+
+    use super::*;
+
+    /// What RESTORE of a string records, with these words behind the payload.
+    fn recorded(ttl: &str, options: &[&str]) -> (Vec<String>, bool) {
+        let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
+        let (mut effects, mut tally) = (::commands::Effects::default(), Tally::default());
+        effects.record.is_wanted = true;
+        let object = keyspace::Object::Blob(b"value".to_vec().into());
+        let entry = structures::entry::Entry::new(b"k", structures::entry::NewValue::Object(object), None, 0);
+        let payload = dump::dump(&entry.view(), Compression::None);
+        let words: [&[u8]; 4] = [b"RESTORE", b"k", ttl.as_bytes(), &payload];
+        let words = words.into_iter().chain(options.iter().map(|word| word.as_bytes()));
+        let owned = OwnedArgs::new(words);
+        let args = owned.args(keyspace.hasher());
+        let moment = Moment {
+            now_ms: 1_000,
+            touch: true,
+            access: Access::Lru { clock_s: 1 },
+            overdue: Overdue::Removed,
+        };
+        let mut locked = keyspace.lock_one(args.key(1).hash);
+        let (mut out, limits) = (ByteQueue::new(), ValueLimits::default());
+        let mut ctx = Ctx {
+            db: View::new(&keyspace, &mut locked, 0, moment, &mut tally),
+            reply: Reply::new(&mut out, Protocol::Resp2),
+            effects: &mut effects,
+            rng: &mut fastrand::Rng::with_seed(1),
+            limits: &limits,
+            patience: ::commands::Patience::None,
+        };
+        assert!(restore(&mut ctx, &args).is_ok());
+        drop(ctx);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\r\n", " ");
+        let commands = effects.record.commands().map(|command| text(command.bulks)).collect();
+        (commands, effects.record.has_request(effects.changes))
+    }
+
+    #[test]
+    fn a_relative_time_is_recorded_as_an_absolute_one() {
+        let (commands, has_request) = recorded("50", &["REPLACE"]);
+        assert!(!has_request && commands.len() == 1, "{commands:?}");
+        assert!(commands[0].starts_with("$7 RESTORE $1 k $4 1050 "), "{commands:?}");
+        assert!(commands[0].ends_with("$7 REPLACE $6 ABSTTL "), "{commands:?}");
+    }
+
+    #[test]
+    fn requests_without_a_relative_time_are_their_own_record() {
+        assert_eq!(recorded("0", &[]), (vec![], true));
+        assert_eq!(recorded("5000", &["ABSTTL"]), (vec![], true));
+        // In the past: nothing was there, so nothing happened.
+        assert_eq!(recorded("500", &["ABSTTL"]), (vec![], false));
     }
 }
