@@ -12,12 +12,12 @@ use engine::settings::Settings;
 use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions, SocketFile};
 use stdx::mailbox::Mailbox;
 
-use crate::commands::migrate::Connections;
 use crate::config::ConfigStore;
 use crate::config::apply::{self, PortZero, StartOptions};
 use crate::config::handle::{Choice as _, Handle, OptionType};
 use crate::config::table::{clients, network};
-use crate::context::unix_ms;
+use crate::connection_pool::ConnectionPool;
+use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
@@ -27,7 +27,7 @@ use crate::worker::Worker;
 
 /// What a server is started with: the options of the configuration, at their defaults until told
 /// otherwise (127.0.0.1 and ::1, port 6379, one I/O thread per core).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Builder {
     store: ConfigStore,
     /// What port 0 means.
@@ -36,6 +36,13 @@ pub struct Builder {
     problem: Option<StartError>,
     /// Who has started the process; `None` for nobody.
     supervisor: Option<&'static str>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let store = ConfigStore::new(crate::commands::is_command);
+        Self { port_zero: PortZero::default(), ..Self::from_config(store) }
+    }
 }
 
 impl Builder {
@@ -176,13 +183,13 @@ impl Builder {
         let socket_file = listeners.iter().find_map(Listener::socket_file).cloned();
         let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
         let loops = Loops { backend, mailboxes, listening };
-        let mut shared = shared(self.store, settings, &start, loops);
+        let (mut shared, handlers) = shared(self.store, settings, &start, loops);
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
-        handout.give(&shared, listeners);
-        let keeper = Arc::clone(&shared);
-        let body = move || crate::housekeeper::run(&keeper, random_u64());
+        let host = ServerHost::new(Arc::clone(&shared), handlers);
+        handout.give(&host, listeners);
+        let body = move || crate::housekeeper::run(&host, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
         if !metrics.is_empty() {
@@ -226,8 +233,13 @@ struct Loops {
     listening: Vec<Address>,
 }
 
-/// What the threads will share.
-fn shared(store: ConfigStore, settings: Settings, start: &StartOptions, loops: Loops) -> Shared {
+/// What the threads will share, and what runs the commands of this crate.
+fn shared(
+    store: ConfigStore,
+    settings: Settings,
+    start: &StartOptions,
+    loops: Loops,
+) -> (Shared, Arc<[ServerHandler]>) {
     let (mut table, handlers) = crate::commands::table();
     store.renames().iter().for_each(|rename| table.rename(&rename.from, &rename.to));
     let engine = engine::Shared::new(engine::shared::Start {
@@ -238,17 +250,16 @@ fn shared(store: ConfigStore, settings: Settings, start: &StartOptions, loops: L
         seed: std::array::from_fn(|_| random_u64()),
         now: Instant::now(),
     });
-    Shared {
+    let shared = Shared {
         engine,
         ports: loops.mailboxes.into_iter().map(|mailbox| Port { mailbox, tid: 0.into() }).collect(),
-        handlers,
         config: store.into(),
         samples: Samples::default(),
         started_unix_s: unix_ms() / 1000,
         run_id: random_id(),
         supervisor: "no",
         repl_id: random_id().into(),
-        migrations: Connections::default(),
+        migrations: ConnectionPool::default(),
         backend: loops.backend,
         listening: loops.listening.into(),
         startup_memory_bytes: 0.into(),
@@ -256,7 +267,8 @@ fn shared(store: ConfigStore, settings: Settings, start: &StartOptions, loops: L
         paused_cron: false.into(),
         active_expire: true.into(),
         rejected_connections: 0.into(),
-    }
+    };
+    (shared, handlers)
 }
 
 /// What a thread reports once its event loop stands.
@@ -266,7 +278,7 @@ struct Made {
 }
 
 /// What a thread needs to start working.
-type Start = (Arc<Shared>, Vec<Listener>);
+type Start = (ServerHost, Vec<Listener>);
 
 /// Hands the shared state to threads that are already waiting for it: event loops must be built on
 /// their own threads, and the shared state holds their wakers.
@@ -286,11 +298,11 @@ impl Handout {
     }
 
     /// Thread 0 gets the listeners: it accepts for all.
-    fn give(&self, shared: &Arc<Shared>, listeners: Vec<Listener>) {
+    fn give(&self, host: &ServerHost, listeners: Vec<Listener>) {
         let mut listeners = Some(listeners);
         for sender in &self.senders {
             // A thread that is gone has reported why already.
-            let _ = sender.send((Arc::clone(shared), listeners.take().unwrap_or_default()));
+            let _ = sender.send((host.clone(), listeners.take().unwrap_or_default()));
         }
     }
 }
@@ -321,10 +333,11 @@ fn thread_main(
     let made = Made { mailbox: Mailbox::new(MAILBOX_MESSAGES_MAX, wake), backend: net.backend() };
     let _ = ready.send((index, Ok(made)));
     // Without the shared state the start was given up.
-    let Ok((shared, listeners)) = start.recv() else { return };
+    let Ok((host, listeners)) = start.recv() else { return };
+    let shared = host.shared();
     // Relaxed: whoever reads 0 shows no time yet.
     shared.ports[index].tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
-    let mut worker = Worker::new(net, &shared, index, random_u64());
+    let mut worker = Worker::new(net, &host, index, random_u64());
     for listener in listeners {
         if let Err(error) = worker.listen(listener) {
             tracing::error!(%error, "listening failed");

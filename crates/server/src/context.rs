@@ -61,8 +61,8 @@ pub struct Handlers(RefCell<Vec<ServerHandler>>);
 
 impl Handlers {
     /// All of them, by number.
-    pub fn into_vec(self) -> Vec<ServerHandler> {
-        self.0.into_inner()
+    pub fn into_shared(self) -> Arc<[ServerHandler]> {
+        self.0.into_inner().into()
     }
 
     /// A command of this crate as the engine's table has it.
@@ -82,12 +82,19 @@ impl Handlers {
 #[derive(Clone)]
 pub struct ServerHost {
     shared: Arc<Shared>,
+    /// What runs the commands of this crate, by the number that the engine knows them by.
+    handlers: Arc<[ServerHandler]>,
 }
 
 impl ServerHost {
-    /// For one thread of the server.
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    /// For the threads of a server; each takes a clone.
+    pub fn new(shared: Arc<Shared>, handlers: Arc<[ServerHandler]>) -> Self {
+        Self { shared, handlers }
+    }
+
+    /// The server.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 
@@ -106,7 +113,7 @@ impl Host for ServerHost {
             rng,
             data,
         };
-        self.shared.handlers[command.0 as usize](&mut ctx, args)
+        self.handlers[command.0 as usize](&mut ctx, args)
     }
 }
 

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn loopback_is_first_and_the_unix_socket_last() {
         let check = |bind: &[&str], port: &str, expected: &[&str]| {
-            let mut store = ConfigStore::new();
+            let mut store = ConfigStore::new(server::commands::is_command);
             let words: Vec<Vec<u8>> = bind.iter().map(|word| word.as_bytes().to_vec()).collect();
             store.load(b"bind", &words).expect("fits");
             for (name, value) in [("port", port), ("unixsocket", "s"), ("dir", "/")] {

@@ -2,7 +2,6 @@
 //! expiry, sampling of rates, ending idle clients, freeing big values, taking departed clients out of the tracking
 //! tables.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
@@ -29,9 +28,9 @@ const FREED_PIECES_PER_STEP: usize = 4096;
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
 /// Runs until the server stops. Expiry and freeing take turns.
-pub fn run(shared: &Arc<Shared>, seed: u64) {
-    let host = ServerHost::new(Arc::clone(shared));
-    let mut executor = Executor::new(&shared.engine, None, seed, (SystemClock, host));
+pub fn run(host: &ServerHost, seed: u64) {
+    let shared = host.shared();
+    let mut executor = Executor::new(&shared.engine, None, seed, (SystemClock, host.clone()));
     let mut keeper = Housekeeper::new();
     let mut next_round = Instant::now() + ROUND;
     // Acquire: pairs with the swap in `Shared::stop`.

@@ -18,6 +18,7 @@
 pub mod builder;
 pub mod commands;
 pub mod config;
+pub mod connection_pool;
 pub mod context;
 pub mod housekeeper;
 pub mod info;
@@ -35,6 +36,9 @@ pub mod worker;
 
 pub use builder::{Builder, Server};
 pub use start_error::StartError;
+
+/// The Redis version whose behaviour clients find here: they choose features by it.
+pub const REDIS_VERSION: &str = "8.0.2";
 
 /// Counts every byte, per thread; mimalloc underneath.
 #[global_allocator]

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         say(&format!("Fatal error, can't read config from stdin: {error}"));
         return ExitCode::FAILURE;
     }
-    match load::load(&args, &mut input.as_slice()) {
+    match load::load(&args, &mut input.as_slice(), server::commands::is_command) {
         Ok(Loaded::Version) => print(&version()),
         Ok(Loaded::Help) => print(&help()),
         Ok(Loaded::Run(store)) if asks_for_health => healthcheck::run(&store),

@@ -9,9 +9,8 @@ use engine::threads::Outbox;
 use net::{Address, Backend, Listener, Socket};
 use stdx::mailbox::Mailbox;
 
-use crate::commands::migrate::Connections;
 use crate::config::ConfigStore;
-use crate::context::ServerHandler;
+use crate::connection_pool::ConnectionPool;
 
 /// A message to an I/O thread.
 pub enum Message {
@@ -74,8 +73,6 @@ pub struct Shared {
     pub engine: engine::Shared,
     /// One port per I/O thread.
     pub ports: Vec<Port>,
-    /// What runs the commands of this crate, by the number that the engine knows them by.
-    pub handlers: Vec<ServerHandler>,
     /// All options. Its lock is a leaf; the engine's settings follow it.
     pub config: Mutex<ConfigStore>,
     /// The housekeeper's samples.
@@ -95,7 +92,7 @@ pub struct Shared {
     /// 40 hex digits that name the history of the data. Guarded by a lock of its own, a leaf.
     pub repl_id: Mutex<String>,
     /// Connections that MIGRATE keeps.
-    pub migrations: Connections,
+    pub migrations: ConnectionPool,
     /// Set once somebody wants the server to stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.

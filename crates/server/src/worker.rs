@@ -94,7 +94,7 @@ impl Outputs for NetOutputs<'_> {
 pub struct Worker<'s> {
     net: EventLoop,
     clients: Vec<Option<Box<Client>>>,
-    shared: &'s Arc<Shared>,
+    shared: &'s Shared,
     thread: usize,
     engine: Engine<'s>,
     batch: Batch<Visit>,
@@ -116,9 +116,9 @@ pub struct Worker<'s> {
 
 impl<'s> Worker<'s> {
     /// A worker over `net`, as thread `thread` of the server.
-    pub fn new(net: EventLoop, shared: &'s Arc<Shared>, thread: usize, seed: u64) -> Self {
-        let host = ServerHost::new(Arc::clone(shared));
-        let executor = Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host));
+    pub fn new(net: EventLoop, host: &'s ServerHost, thread: usize, seed: u64) -> Self {
+        let shared = host.shared();
+        let executor = Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
         Self {
             net,
             clients: Vec::new(),

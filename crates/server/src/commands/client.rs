@@ -1,5 +1,6 @@
 //! CLIENT: what connections are there, and what becomes of them.
 
+mod describe;
 mod filter;
 mod list;
 mod pause;
@@ -11,7 +12,8 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::ReplyMode;
 
-use self::list::{CLIENT_KILL, CLIENT_LIST, describe};
+use self::describe::describe;
+use self::list::{CLIENT_KILL, CLIENT_LIST};
 use self::pause::{CLIENT_PAUSE, CLIENT_UNBLOCK, CLIENT_UNPAUSE};
 use self::tracking::{CLIENT_CACHING, CLIENT_GETREDIR, CLIENT_TRACKING, CLIENT_TRACKINGINFO};
 use crate::config::table::replication;

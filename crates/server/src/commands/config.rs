@@ -11,12 +11,12 @@ use engine::stats::Counter;
 use net::Address;
 
 use crate::commands::help;
+use crate::config::Refusal;
 use crate::config::apply::PortZero;
 use crate::config::option::{FollowUp, OnChange, Opt, Prepare};
 use crate::config::rewrite::Added;
 use crate::config::store::{ConfigStore, Permission, SetError};
 use crate::config::table::{OptId, clients, persistence, process, security};
-use crate::config::value::Refusal;
 use crate::config::{apply, rewrite};
 use crate::context::Runner;
 use crate::context::ServerCtx;

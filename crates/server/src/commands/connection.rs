@@ -8,15 +8,13 @@ use engine::client::ClientNames;
 use engine::session::{Flow, ReplyMode, User};
 use resp::Protocol;
 
+use crate::REDIS_VERSION;
 use crate::config::table::network;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET, &SELECT];
-
-/// The Redis version whose behaviour clients find here: they choose features by it.
-pub const REDIS_VERSION: &str = "8.0.2";
 
 static AUTH: Command<Runner> = Command {
     name: "AUTH",

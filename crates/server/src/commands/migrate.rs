@@ -16,12 +16,11 @@
 //! target, at most for the command's timeout per system call.
 //!
 //! A connection to a target stays open for some seconds, because keys are migrated in series
-//! ([`Connections`]).
+//! ([`ConnectionPool`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError, EventClass};
@@ -32,6 +31,7 @@ use persist::rdb::Compression;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::table::network;
+use crate::connection_pool::{ConnectionPool, Target};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
@@ -123,15 +123,6 @@ struct Order<'a> {
     credentials: Option<Vec<&'a [u8]>>,
     /// Indexes of the arguments that are keys.
     keys: std::ops::Range<usize>,
-}
-
-/// Where a connection goes, and where from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    host: String,
-    port: u16,
-    /// `bind-source-addr`.
-    source: Vec<u8>,
 }
 
 /// Where no timeout is given that makes sense.
@@ -245,7 +236,7 @@ fn settle(
     db: usize,
     changed: &[Parcel<'_>],
     order: &Order<'_>,
-    connections: &Connections,
+    pool: &ConnectionPool,
 ) -> Option<Failure> {
     let mut gone = Vec::new();
     let mut again = Vec::new();
@@ -255,7 +246,7 @@ fn settle(
             Some(_) | None => gone.push(parcel.key.bytes),
         }
     }
-    let mut link = match Link::open(connections, order) {
+    let mut link = match Link::open(pool, order) {
         Ok(link) => link,
         Err(failure) => return Some(failure),
     };
@@ -264,7 +255,7 @@ fn settle(
     let sent =
         again.iter().zip(&mut ttl_texts).map(|(parcel, text)| parcel.request(true, data.now_ms(), text));
     let delivery = link.exchange(deleted.chain(sent).collect(), order);
-    link.close(connections, &delivery);
+    link.close(pool, &delivery);
     for (parcel, _) in again.iter().zip(&delivery.taken[gone.len()..]).filter(|(_, taken)| **taken) {
         parcel.leave(data, db);
     }
@@ -303,10 +294,10 @@ impl From<Failure> for CommandError {
 }
 
 /// Sends all parcels. A connection that was kept open and turns out to be dead is opened again, once.
-fn deliver(connections: &Connections, order: &Order<'_>, parcels: &[Parcel<'_>]) -> Delivery {
+fn deliver(pool: &ConnectionPool, order: &Order<'_>, parcels: &[Parcel<'_>]) -> Delivery {
     let now_ms = crate::context::unix_ms();
     loop {
-        let mut link = match Link::open(connections, order) {
+        let mut link = match Link::open(pool, order) {
             Ok(link) => link,
             Err(failure) => return Delivery { taken: vec![false; parcels.len()], failure: Some(failure) },
         };
@@ -318,7 +309,7 @@ fn deliver(connections: &Connections, order: &Order<'_>, parcels: &[Parcel<'_>])
         if is_dead && link.was_kept && !link.timed_out && !delivery.taken.contains(&true) {
             continue;
         }
-        link.close(connections, &delivery);
+        link.close(pool, &delivery);
         return delivery;
     }
 }
@@ -338,9 +329,9 @@ const ANSWER_LEN_BYTES_MAX: u64 = 64 * 1024;
 
 impl Link {
     /// A connection that was kept, or a new one.
-    fn open(connections: &Connections, order: &Order<'_>) -> Result<Self, Failure> {
+    fn open(pool: &ConnectionPool, order: &Order<'_>) -> Result<Self, Failure> {
         let target = order.target.clone();
-        let link = match connections.take(&target) {
+        let link = match pool.take(&target) {
             Some((stream, db)) => {
                 Self { target, stream: BufReader::new(stream), db, was_kept: true, timed_out: false }
             }
@@ -426,9 +417,9 @@ impl Link {
     }
 
     /// Keeps the connection for the next command, unless its answers are out of step.
-    fn close(self, connections: &Connections, delivery: &Delivery) {
+    fn close(self, pool: &ConnectionPool, delivery: &Delivery) {
         if !matches!(delivery.failure, Some(Failure::Writing | Failure::Reading)) {
-            connections.keep(self.target, self.stream.into_inner(), self.db);
+            pool.keep(self.target, self.stream.into_inner(), self.db);
         }
     }
 }
@@ -469,58 +460,5 @@ fn append_request(out: &mut Vec<u8>, words: &[&[u8]]) {
         out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
         out.extend_from_slice(word);
         out.extend_from_slice(b"\r\n");
-    }
-}
-
-/// Connections that are kept, in all.
-const KEPT_MAX: usize = 64;
-/// How long a connection is kept after its last use.
-const KEPT_FOR: Duration = Duration::from_secs(10);
-
-/// Connections to targets that are not in use, each for some seconds. Guarded by a lock of its own, a leaf,
-/// never held across a system call.
-#[derive(Debug, Default)]
-pub struct Connections {
-    kept: Mutex<Vec<Kept>>,
-}
-
-#[derive(Debug)]
-struct Kept {
-    target: Target,
-    stream: TcpStream,
-    db: Option<i64>,
-    used: Instant,
-}
-
-impl Connections {
-    fn take(&self, target: &Target) -> Option<(TcpStream, Option<i64>)> {
-        let mut kept = self.lock();
-        let at = kept.iter().position(|kept| kept.target == *target && kept.used.elapsed() < KEPT_FOR)?;
-        let found = kept.swap_remove(at);
-        Some((found.stream, found.db))
-    }
-
-    fn keep(&self, target: Target, stream: TcpStream, db: Option<i64>) {
-        let mut kept = self.lock();
-        let displaced = if kept.len() >= KEPT_MAX { Some(kept.swap_remove(0)) } else { None };
-        kept.push(Kept { target, stream, db, used: Instant::now() });
-        drop(kept);
-        // Closed here, after the lock.
-        drop(displaced);
-    }
-
-    /// Closes what was not used for a while.
-    pub fn close_idle(&self) {
-        let idle: Vec<Kept> = self.lock().extract_if(.., |kept| kept.used.elapsed() >= KEPT_FOR).collect();
-        drop(idle);
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().expect("nothing panics while the connections are locked")
     }
 }

@@ -1,5 +1,7 @@
 //! Commands about the server and its connections.
 
+use std::sync::Arc;
+
 use ::commands::table::Command;
 use ::commands::{Args, CommandError};
 use engine::table::CommandTable;
@@ -55,12 +57,18 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     .copied()
 }
 
+/// Whether a command, of data or of the server, has this name in capitals. O(commands).
+pub fn is_command(name: &str) -> bool {
+    let data = ::commands::all().map(|command| command.name);
+    data.chain(all().map(|command| command.name)).any(|known| known == name)
+}
+
 /// The joined table of all commands, and the handlers of this crate's by their numbers in it.
-pub fn table() -> (CommandTable, Vec<ServerHandler>) {
+pub fn table() -> (CommandTable, Arc<[ServerHandler]>) {
     let handlers = Handlers::default();
     let own = all().map(|command| handlers.register(command));
     let table = CommandTable::new(engine::exec::commands().chain(own));
-    (table, handlers.into_vec())
+    (table, handlers.into_shared())
 }
 
 /// Runs a container (CONFIG) without a known subcommand: dispatch has answered.

@@ -4,7 +4,7 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::{Flow, ReplyMode};
 
-use super::connection::REDIS_VERSION;
+use crate::REDIS_VERSION;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 

@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn defaults_of_the_table_are_the_defaults_of_the_settings() {
-        assert_eq!(settings(&ConfigStore::new()), Settings::default());
+        assert_eq!(settings(&ConfigStore::new(crate::commands::is_command)), Settings::default());
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn changed_options_reach_the_settings() {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         let mut load = |name: &str, words: &[&str]| {
             let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
             store.load(name.as_bytes(), &words).expect("fits");

@@ -257,7 +257,7 @@ mod tests {
 
     /// Every word of the choice can be set and reads as the value that has this word.
     fn check_words<C: Choice>(handle: &Handle<C>) {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         for word in C::WORDS {
             store.load(handle.opt.name.as_bytes(), &[word.as_bytes().to_vec()]).expect("one of the words");
             assert_eq!(handle.of(&store).word(), *word, "{}", handle.opt.name);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn values_are_read_with_their_type() {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         let mut load = |name: &str, word: &str| {
             store.load(name.as_bytes(), &[word.as_bytes().to_vec()]).expect("fits");
         };
@@ -312,7 +312,7 @@ mod tests {
     }
 
     fn level(word: &str) -> tracing_subscriber::filter::LevelFilter {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         store.load(b"loglevel", &[word.as_bytes().to_vec()]).expect("a level");
         process::LOGLEVEL.of(&store)
     }

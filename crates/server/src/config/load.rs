@@ -12,6 +12,7 @@ use stdx::glob::glob_match;
 use stdx::quoted::split_quoted;
 
 use super::parse::{ConfigError, Directive, Place, parse_config, parse_line};
+use super::renames::IsCommand;
 use super::rewrite::quoted;
 use super::store::ConfigStore;
 
@@ -91,14 +92,15 @@ fn path(bytes: &[u8]) -> PathBuf {
     std::ffi::OsString::from_vec(bytes.to_vec()).into()
 }
 
-/// Reads the options that `args` (without the program's name) ask for; `input` is standard input.
-pub fn load(args: &[Vec<u8>], input: &mut dyn Read) -> Result<Loaded, LoadError> {
+/// Reads the options that `args` (without the program's name) ask for; `input` is standard input,
+/// and `is_command` says which names `rename-command` may take.
+pub fn load(args: &[Vec<u8>], input: &mut dyn Read, is_command: IsCommand) -> Result<Loaded, LoadError> {
     match args {
         [first] if first == b"-v" || first == b"--version" => return Ok(Loaded::Version),
         [first] if first == b"-h" || first == b"--help" => return Ok(Loaded::Help),
         _ => {}
     }
-    let mut store = ConfigStore::new();
+    let mut store = ConfigStore::new(is_command);
     let mut options = args;
     if let [first, rest @ ..] = args
         && !first.starts_with(b"-")
@@ -230,7 +232,7 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
         }
         return included(pattern).iter().try_for_each(|file| load_file(store, file, depth + 1));
     }
-    let refused = |reason: super::value::Refusal| {
+    let refused = |reason: super::Refusal| {
         let hint = unknown_hint(&directive.name).unwrap_or_default();
         ConfigError::of(directive, format!("{reason}{hint}"))
     };
@@ -291,7 +293,7 @@ mod tests {
 
     fn try_load(args: &[&str], input: &str) -> Result<Loaded, String> {
         let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
-        load(&args, &mut input.as_bytes()).map_err(|error| error.to_string())
+        load(&args, &mut input.as_bytes(), crate::commands::is_command).map_err(|error| error.to_string())
     }
 
     fn run(args: &[&str], input: &str) -> ConfigStore {

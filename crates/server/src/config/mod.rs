@@ -30,6 +30,9 @@ pub use load::{LoadError, Loaded};
 pub use parse::{ConfigError, Directive, parse_config};
 pub use store::ConfigStore;
 
+/// Why a text is no value of an option: the sentence that a client gets.
+pub type Refusal = std::borrow::Cow<'static, str>;
+
 #[cfg(test)]
 mod tests {
     use engine::secret::SECRET_OPTIONS;

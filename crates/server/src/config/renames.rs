@@ -4,12 +4,16 @@
 //! documentation keep calling the command what everybody calls it, as in Redis. A line refers to
 //! the names as the lines before it left them.
 
-use super::value::Refusal;
+use super::Refusal;
+
+/// Whether a command has this name, in capitals, before any rename.
+pub type IsCommand = fn(name: &str) -> bool;
 
 /// The renames of a configuration, in its order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Renames {
     list: Vec<Rename>,
+    is_command: IsCommand,
 }
 
 /// One of them, both names in capitals.
@@ -22,6 +26,11 @@ pub struct Rename {
 }
 
 impl Renames {
+    /// No renames of the commands that `is_command` knows.
+    pub fn new(is_command: IsCommand) -> Self {
+        Self { list: Vec::new(), is_command }
+    }
+
     /// Takes the words of a line. O(commands + renames).
     pub fn add(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
         let [from, to] = words else {
@@ -55,10 +64,7 @@ impl Renames {
             .find(|rename| rename.from == name || (rename.to == name && !name.is_empty()));
         match about {
             Some(rename) => rename.to == name,
-            None => {
-                let data = commands::all().map(|command| command.name);
-                data.chain(crate::commands::all().map(|command| command.name)).any(|known| known == name)
-            }
+            None => (self.is_command)(name),
         }
     }
 }
@@ -69,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_line_sees_the_names_that_the_lines_before_left() {
-        let mut renames = Renames::default();
+        let mut renames = Renames::new(crate::commands::is_command);
         let mut add = |from: &str, to: &str| match renames.add(&[from.into(), to.into()]) {
             Ok(()) => String::new(),
             Err(reason) => reason.into_owned(),

@@ -148,7 +148,7 @@ mod tests {
 
     /// A store that read `text`.
     fn store(text: &str) -> ConfigStore {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         for directive in parse_config(text.as_bytes()).expect("well formed") {
             if directive.name != b"include" {
                 store.load(&directive.name, &directive.words).expect("fits");

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use stdx::glob::glob_match_any_case;
 
+use super::Refusal;
 use super::handle::{Handle, Number, OptionType};
 use super::option::Change;
-use super::renames::Renames;
+use super::renames::{IsCommand, Renames};
 use super::table::{self, Named, OptId};
-use super::value::{Kind, Refusal, Value};
+use super::value::{Kind, Value};
 
 /// The values of all options. A running server keeps it behind a lock of its own, a leaf in the
 /// lock order, held while a request reads or changes options and no longer.
@@ -56,15 +57,10 @@ pub enum Permission {
 const IGNORED: &[&[u8]] =
     &[b"list-max-ziplist-entries", b"list-max-ziplist-value", b"lua-replicate-commands"];
 
-impl Default for ConfigStore {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ConfigStore {
-    /// The defaults of the records. O(options).
-    pub fn new() -> Self {
+    /// The defaults of the records. `is_command` says which names `rename-command` may take.
+    /// O(options).
+    pub fn new(is_command: IsCommand) -> Self {
         let defaults: Vec<Value> = table::all().map(|(_, option)| option.default_value()).collect();
         let values = defaults.clone();
         Self {
@@ -73,7 +69,7 @@ impl ConfigStore {
             begun: HashSet::new(),
             file: None,
             unrepeatable: None,
-            renames: Renames::default(),
+            renames: Renames::new(is_command),
         }
     }
 
@@ -250,7 +246,7 @@ mod tests {
 
     #[test]
     fn all_pairs_are_set_or_none() {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         assert_eq!(set(&mut store, &[("timeout", "5"), ("maxmemory", "1gb")]), Ok(()));
         let refusal = "maxmemory: argument must be a memory value".to_owned();
         assert_eq!(set(&mut store, &[("timeout", "9"), ("MAXMEMORY", "x")]), Err(refusal));
@@ -260,7 +256,7 @@ mod tests {
 
     #[test]
     fn options_fixed_at_the_start_protected_and_repeated_ones_are_refused() {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         let immutable = Err("DATABASES: can't set immutable config".to_owned());
         assert_eq!(set(&mut store, &[("DATABASES", "16"), ("foo", "1")]), immutable);
         assert_eq!(set(&mut store, &[("dir", "/")]), Err("dir: can't set protected config".into()));
@@ -276,7 +272,7 @@ mod tests {
 
     #[test]
     fn names_are_shown_as_asked_for_and_once() {
-        let store = ConfigStore::new();
+        let store = ConfigStore::new(crate::commands::is_command);
         assert_eq!(get(&store, &["PORT", "port", "por?"]), ["PORT=6379"]);
         assert_eq!(get(&store, &["nonsense", "non*"]), [""; 0]);
         assert!(get(&store, &["*"]).len() > 220);
@@ -284,7 +280,7 @@ mod tests {
 
     #[test]
     fn save_points_of_several_lines_add_up() {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         let mut load = |line: &str| {
             let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
             assert_eq!(store.load(b"save", &words), Ok(()));
@@ -298,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_value_wants_words() {
-        let mut store = ConfigStore::new();
+        let mut store = ConfigStore::new(crate::commands::is_command);
         let missing: Result<(), Refusal> = Err("wrong number of arguments".into());
         assert_eq!(store.load(b"port", &[]), missing);
         assert_eq!(store.load(b"port", &[b"1".to_vec(), b"2".to_vec()]), missing);

@@ -3,12 +3,11 @@
 //! Values are compared, stored and shown in one canonical form: `1gb` becomes 1073741824, `YES`
 //! becomes `yes`. The errors are the sentences that clients of Redis know.
 
-use std::borrow::Cow;
-
 use stdx::memory_size::parse_memory;
 use stdx::number::parse_i64;
 
-use super::words;
+use super::Refusal;
+use super::words::{self, WordsKind};
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +31,6 @@ pub enum Value {
     /// Several words.
     Words(Vec<Vec<u8>>),
 }
-
-/// Why a text is no value of an option: the sentence a client is told.
-pub type Refusal = Cow<'static, str>;
 
 /// What values an option has.
 #[derive(Clone, Copy, Debug)]
@@ -76,23 +72,6 @@ pub enum Kind {
     EventLetters,
     /// Several words.
     Words(&'static WordsKind),
-}
-
-/// A value of several words, or why not.
-pub type Words = Result<Vec<Vec<u8>>, Refusal>;
-
-/// Reads words, given the value so far.
-pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
-
-/// How several words make one value.
-#[derive(Debug)]
-pub struct WordsKind {
-    /// The new value from words, given the old one (an option may be set in parts).
-    pub parse: ParseWords,
-    /// How many words a line of the rewritten configuration file holds; 0 for all on one line.
-    pub line_words: usize,
-    /// Whether further lines of the configuration file add to the first.
-    pub accumulates: bool,
 }
 
 impl Kind {

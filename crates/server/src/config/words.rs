@@ -6,7 +6,24 @@ use std::str::from_utf8;
 use stdx::memory_size::parse_memory;
 use stdx::number::parse_i64;
 
-use super::value::{Refusal, Words, WordsKind};
+use super::Refusal;
+
+/// A value of several words, or why not.
+pub type Words = Result<Vec<Vec<u8>>, Refusal>;
+
+/// Reads words, given the value so far.
+pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
+
+/// How several words make one value.
+#[derive(Debug)]
+pub struct WordsKind {
+    /// The new value from words, given the old one (an option may be set in parts).
+    pub parse: ParseWords,
+    /// How many words a line of the rewritten configuration file holds; 0 for all on one line.
+    pub line_words: usize,
+    /// Whether further lines of the configuration file add to the first.
+    pub accumulates: bool,
+}
 
 /// `bind`: addresses.
 pub static ADDRESSES: WordsKind = WordsKind { parse: addresses, line_words: 0, accumulates: false };

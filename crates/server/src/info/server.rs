@@ -8,7 +8,7 @@ use engine::client::ClientInfo;
 use net::Address;
 
 use super::Fields;
-use crate::commands::connection::REDIS_VERSION;
+use crate::REDIS_VERSION;
 use crate::config::table::network;
 use crate::context::unix_ms;
 use crate::shared::Shared;

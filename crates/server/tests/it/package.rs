@@ -34,7 +34,8 @@ fn written(folder: &Path, text: &str) -> PathBuf {
 }
 
 fn loaded(file: PathBuf) -> ConfigStore {
-    match load::load(&[file.into_os_string().into_vec()], &mut std::io::empty()) {
+    match load::load(&[file.into_os_string().into_vec()], &mut std::io::empty(), server::commands::is_command)
+    {
         Ok(Loaded::Run(store)) => *store,
         other => panic!("{other:?}"),
     }
@@ -170,7 +171,7 @@ fn in_container(arguments: &[&str], input: &str) -> String {
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let (options, input) = text.split_once("\0\0").expect("arguments, then standard input");
     let options: Vec<Vec<u8>> = options.split('\0').map(|option| option.as_bytes().to_vec()).collect();
-    match load::load(&options, &mut input.as_bytes()) {
+    match load::load(&options, &mut input.as_bytes(), server::commands::is_command) {
         Ok(Loaded::Run(store)) => {
             let names: [&[u8]; 3] = [b"bind", b"protected-mode", b"port"];
             let shown = store.matching(&names).into_iter().map(|(_, value)| value);

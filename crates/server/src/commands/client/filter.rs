@@ -7,7 +7,7 @@ use ::commands::{Args, CommandError};
 use engine::client::ClientInfo;
 use net::Address;
 
-use super::list::{address_text, flags};
+use super::describe::{address_text, flags};
 use crate::context::ServerCtx;
 
 /// What clients are asked for.
