@@ -16,7 +16,6 @@ pub mod cli;
 pub mod compare;
 pub mod output;
 pub mod program;
-pub mod report;
 pub mod results;
 pub mod spec;
 pub mod sweep;

@@ -15,6 +15,7 @@ mod mistake;
 mod network;
 pub mod outcome;
 mod relay;
+pub mod report;
 pub mod rounds;
 pub mod stats;
 pub mod study;
@@ -23,8 +24,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::BenchError;
 use crate::interrupt::Interrupt;
-use crate::{BenchError, report};
 use outcome::Outcome;
 use rounds::Runner;
 use study::{Changes, Length, Study};

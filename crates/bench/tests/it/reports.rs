@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use bench::compare::outcome::{Cell, EngineFacts, KeyMemory, Machine, Outcome};
+use bench::compare::report::{self, charts, csv, html, json, markdown};
 use bench::compare::study::Point;
-use bench::report::{self, charts, csv, html, json, markdown};
 use bench::results::{
     Bucket, ClientBound, ClientUse, Ending, LatencySummary, LinkKind, LinkUse, LoopMode, RunResult,
     ServerUse, Settings, Transport,

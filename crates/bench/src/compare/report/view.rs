@@ -3,10 +3,10 @@
 //! takes each engine's best.
 
 use crate::compare::outcome::{Cell, Metric, Outcome};
+use crate::compare::report::colour;
+use crate::compare::report::text::io_threads_name;
 use crate::compare::rounds::transport_name;
 use crate::compare::study::Point;
-use crate::report::colour;
-use crate::report::text::io_threads_name;
 use crate::results::Transport;
 
 /// The conditions of a view.

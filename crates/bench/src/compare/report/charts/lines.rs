@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::labels::Labels;
 use super::svg::{Picture, Scale, WIDTH, colour, cut, n, small_width};
-use crate::report::view::Engine;
+use crate::compare::report::view::Engine;
 
 const LEFT: f64 = 54.0;
 /// Half of the longest word below the axis.

@@ -6,10 +6,10 @@ use super::lines::{self, Axis, Dot, Kind, Plot, Series};
 use super::radar;
 use super::svg::{Group, Picture};
 use crate::compare::outcome::{Cell, Metric, Outcome};
+use crate::compare::report::text::{duration, io_threads_name, percent, short, slug};
+use crate::compare::report::view::{Engine, Row, View, distinct, engines, views};
 use crate::compare::rounds::transport_name;
 use crate::compare::stats;
-use crate::report::text::{duration, io_threads_name, percent, short, slug};
-use crate::report::view::{Engine, Row, View, distinct, engines, views};
 use crate::results::{Bucket, Transport};
 
 /// Most pictures of one kind; the rest is in the tables and in results.json.

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::svg::{Picture, Scale, WIDTH, colour, n, small_width};
-use crate::report::view::Engine;
+use crate::compare::report::view::Engine;
 
 const BAR_HEIGHT: f64 = 13.0;
 const BAR_STEP: f64 = 17.0;

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use maud::html;
 
 use super::svg::{Picture, WIDTH, colour, cut, n, small_width};
-use crate::report::view::Engine;
+use crate::compare::report::view::Engine;
 
 /// Names of tests at the rim have so many characters at most.
 const NAME_CHARS_MAX: usize = 16;

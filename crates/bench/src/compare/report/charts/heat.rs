@@ -4,7 +4,7 @@
 use maud::html;
 
 use super::svg::{Picture, WIDTH, cut, n, text_width};
-use crate::report::view::Engine;
+use crate::compare::report::view::Engine;
 
 const ROW_HEIGHT: f64 = 26.0;
 /// Height of a line within a place.

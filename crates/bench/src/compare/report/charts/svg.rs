@@ -2,7 +2,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::report::view::Engine;
+use crate::compare::report::view::Engine;
 
 /// The width of every picture in its own units: that of a phone, so that text
 /// has its full size there.
