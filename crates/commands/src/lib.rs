@@ -16,6 +16,7 @@ pub mod help;
 pub mod hyperloglog;
 pub mod keys;
 pub mod list;
+mod nothing_yet;
 mod random;
 pub mod record;
 pub mod set;

@@ -114,7 +114,7 @@ impl<H: Copy> Command<H> {
     #[inline]
     pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
         self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
-            && (self.flags.contains(Flags::EXCLUSIVE) || crate::generic::sort::names_keys_by_pattern(args))
+            && (self.flags.contains(Flags::EXCLUSIVE) || names_keys_by_pattern(args))
     }
 
     /// Whether the arguments, name included, are as many as the command takes.
@@ -168,6 +168,11 @@ impl<H: Copy> Command<H> {
         }
         (range.map_or((0, 0, 0), |(first, last)| (first, last, 1)), missed)
     }
+}
+
+/// Whether a request whose record has [`Flags::PATTERN_KEYS`] may look up keys that no argument names.
+fn names_keys_by_pattern(args: &crate::Args<'_>) -> bool {
+    args.from(2).any(|arg| arg.contains(&b'*'))
 }
 
 /// How many arguments a command takes, its name included.

@@ -1,9 +1,9 @@
 //! Commands that wait for their keys (BLPOP and its kin): what they tell the server when there is nothing
 //! yet.
 //!
-//! Such a handler tries once. When it finds nothing it calls [`Ctx::nothing_yet`]: a client that may wait
-//! is then put into the queue of each key it named, still under the locks of those keys; a transaction
-//! gets the empty reply at once. When one of the keys is written, the whole request runs again by the same
+//! Such a handler tries once. When it finds nothing it calls [`Ctx::nothing_yet`](crate::Ctx::nothing_yet):
+//! a client that may wait is then put into the queue of each key it named, still under the locks of those
+//! keys; a transaction gets the empty reply at once. When one of the keys is written, the whole request runs again by the same
 //! handler, under the locks of all of its keys: it replies with what there is by then (a transaction may have
 //! filled several keys, or put something of another type into one), or says once more that there is nothing.
 
@@ -11,7 +11,6 @@ use keyspace::{Key, Object};
 use resp::Reply;
 
 use crate::args::Args;
-use crate::ctx::Ctx;
 use crate::error::CommandError;
 
 /// What a command does that finds nothing to reply with.
@@ -132,24 +131,6 @@ pub struct Wait {
     pub empty: EmptyReply,
     /// What ends it before.
     pub wait_for: WaitFor,
-}
-
-impl Ctx<'_> {
-    /// There is nothing to reply with: the client waits for what `wait_for` gives, or gets the `empty` reply
-    /// where it may not wait.
-    pub fn nothing_yet<W: Into<WaitFor>>(
-        &mut self,
-        timeout_ms: Option<u64>,
-        empty: EmptyReply,
-        wait_for: impl FnOnce() -> W,
-    ) {
-        let wait_for = match self.patience {
-            Patience::None => return empty.write_at_once(&mut self.reply),
-            Patience::Waits => wait_for().into(),
-            Patience::StillWaits => WaitFor::default(),
-        };
-        self.effects.wait = Some(Wait { timeout_ms, empty, wait_for });
-    }
 }
 
 /// A timeout in seconds, with fractions, in milliseconds; `None` for 0, which is for ever.

@@ -2,7 +2,7 @@
 //!
 //! A pattern makes the name of a key by putting an element for its first `*`; what stands behind `->` is a
 //! field of the hash there. Such keys are named by no argument, so a request with a pattern runs alone,
-//! with all shards locked ([`names_keys_by_pattern`]); any other under the locks of its own keys. All
+//! with all shards locked ([`Flags::PATTERN_KEYS`]); any other under the locks of its own keys. All
 //! texts that are compared are copied into one arena, so that looking up one key does not keep another
 //! from being looked up, and a comparison touches no table.
 
@@ -23,11 +23,6 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 
 const PATTERN_NOTES: &str = "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort";
 const STORE_NOTES: &str = "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array";
-
-/// Whether a SORT with these arguments may look up keys that no argument names.
-pub(crate) fn names_keys_by_pattern(args: &Args<'_>) -> bool {
-    args.from(2).any(|arg| arg.contains(&b'*'))
-}
 
 /// How another key is found for an element.
 enum Pattern<'a> {
