@@ -8,6 +8,7 @@ mod package;
 mod programs;
 mod progress;
 mod redis_suite;
+mod release;
 mod server;
 mod shell;
 mod tidy;

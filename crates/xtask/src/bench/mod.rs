@@ -16,9 +16,8 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use testkit::ServerProcess;
 
-use crate::ci::release;
 use crate::progress::Session;
-use crate::{server, shell};
+use crate::{release, server, shell};
 use distance::{Distance, FAR_TIMES, Looks, Runs};
 use table::{Figures, Row};
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{peer, release};
+use super::peer;
 use crate::progress::{Outcome, Session};
-use crate::shell;
+use crate::{release, shell};
 
 /// The study takes a few seconds.
 const STUDY_LIMIT: Duration = Duration::from_secs(90);

@@ -9,9 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use testkit::ServerProcess;
 
-use super::release;
 use crate::progress::{Outcome, Session};
-use crate::{server, shell};
+use crate::{release, server, shell};
 
 /// The event loop's back ends, by the name that `io-backend` takes.
 const BACK_ENDS: &[&str] = &["epoll", "io_uring"];

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{clients, peer, release};
+use super::{clients, peer};
 use crate::progress::{Outcome, Session};
-use crate::{programs, server, shell};
+use crate::{programs, release, server, shell};
 
 /// How long random commands are compared; longer by hand.
 const DIFFERENTIAL_SECONDS: u64 = 30;

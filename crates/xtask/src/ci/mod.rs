@@ -9,13 +9,12 @@ mod libraries;
 mod package;
 mod peer;
 mod prometheus;
-pub mod release;
 mod sanitize;
 
 use anyhow::Result;
 
 use crate::progress::{Outcome, Session, Step};
-use crate::{docs, redis_suite, tidy};
+use crate::{docs, redis_suite, release, tidy};
 
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 

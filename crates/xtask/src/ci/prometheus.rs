@@ -14,9 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use testkit::process::free_port;
 
-use super::release;
 use crate::progress::{Outcome, Session};
-use crate::{server, shell};
+use crate::{release, server, shell};
 
 /// The name of the step.
 const STEP: &str = "prometheus";

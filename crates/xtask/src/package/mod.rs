@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::ci::release;
 use crate::progress::Session;
-use crate::{programs, shell};
+use crate::{programs, release, shell};
 
 mod links;
 pub mod notices;

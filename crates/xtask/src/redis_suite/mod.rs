@@ -27,9 +27,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::ci::release;
 use crate::progress::{Outcome, Session, seconds};
-use crate::{server, shell};
+use crate::{release, server, shell};
 use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
