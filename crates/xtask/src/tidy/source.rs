@@ -27,6 +27,10 @@ pub struct Source {
     /// Its syntax tree.
     pub syntax: syn::File,
     test_lines: Vec<RangeInclusive<usize>>,
+    /// The file as a whole is no shipped code.
+    is_test_file: bool,
+    /// Modules in files of their own that are declared as test code here: `#[cfg(test)] mod name;`.
+    test_modules: Vec<String>,
     /// Where the literals stand; the text of a doc comment is one of them.
     literals: Vec<Range<LineColumn>>,
 }
@@ -43,14 +47,38 @@ impl Source {
         let mut finder = Finder::default();
         finder.visit_file(&syntax);
         tokens.extend(finder.imports);
-        let test_lines = finder.test_lines;
-        Ok(Self { path: path.into(), text: text.into(), tokens, syntax, test_lines, literals })
+        Ok(Self {
+            path: path.into(),
+            text: text.into(),
+            tokens,
+            syntax,
+            test_lines: finder.test_lines,
+            is_test_file: is_test_file(path),
+            test_modules: finder.test_modules,
+            literals,
+        })
     }
 
     /// Whether `line` is no shipped code: a test, benchmark or example file, a test function, or
-    /// inside `#[cfg(test)]`.
+    /// inside `#[cfg(test)]`, also where that stands in the file that declares the module.
     pub fn is_test(&self, line: usize) -> bool {
-        is_test_file(&self.path) || self.test_lines.iter().any(|lines| lines.contains(&line))
+        self.is_test_file || self.test_lines.iter().any(|lines| lines.contains(&line))
+    }
+
+    /// The paths that modules declared here as test code may have, each without `.rs` or `/mod.rs`.
+    pub fn test_module_paths(&self) -> Vec<String> {
+        let (folder, file) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
+        let folder = match file {
+            "lib.rs" | "main.rs" | "mod.rs" => folder,
+            _ => self.path.strip_suffix(".rs").unwrap_or(&self.path),
+        };
+        self.test_modules.iter().map(|name| format!("{folder}/{name}")).collect()
+    }
+
+    /// Marks the file as test code if it is the module at `path` (without `.rs`), or lies below it.
+    pub fn mark_as_test(&mut self, path: &str) {
+        let rest = self.path.strip_prefix(path);
+        self.is_test_file |= rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'));
     }
 
     /// The crate whose folder this file is in.
@@ -133,6 +161,7 @@ fn collect_literals(stream: TokenStream, out: &mut Vec<Range<LineColumn>>) {
 #[derive(Default)]
 struct Finder {
     test_lines: Vec<RangeInclusive<usize>>,
+    test_modules: Vec<String>,
     imports: Vec<Token>,
 }
 
@@ -167,6 +196,12 @@ impl Finder {
 
 impl Visit<'_> for Finder {
     fn visit_item(&mut self, item: &syn::Item) {
+        if let syn::Item::Mod(module) = item
+            && module.content.is_none()
+            && module.attrs.iter().any(is_test_attribute)
+        {
+            self.test_modules.push(module.ident.to_string());
+        }
         let attributes = match item {
             syn::Item::Mod(item) => &item.attrs,
             syn::Item::Fn(item) => &item.attrs,

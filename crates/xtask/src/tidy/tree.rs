@@ -56,11 +56,14 @@ impl Tree {
         let config = named("tidy.toml").map_or_else(String::new, |file| file.text.clone());
         let config = toml::from_str(&config).context("tidy.toml")?;
         let rust = texts.iter().filter(|file| file.path.ends_with(".rs"));
-        let sources = rust
+        let mut sources: Vec<Source> = rust
             .map(|file| {
                 Source::parse(&file.path, &file.text).map_err(|error| anyhow!("{}: {error}", file.path))
             })
             .collect::<Result<_>>()?;
+        for path in sources.iter().flat_map(Source::test_module_paths).collect::<Vec<_>>() {
+            sources.iter_mut().for_each(|source| source.mark_as_test(&path));
+        }
         let crates = texts.iter().filter_map(parse_crate).collect::<Result<_>>()?;
         Ok(Self { config, sources, texts, crates })
     }
@@ -103,4 +106,34 @@ fn collect(folder: &Path, prefix: &str, texts: &mut Vec<TextFile>) -> Result<()>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_declared_as_test_code_is_test_code() {
+        let tree = Tree::sample(&[
+            ("crates/a/src/lib.rs", "#[cfg(test)]\nmod harness;\nmod b;"),
+            ("crates/a/src/harness.rs", "mod inner;"),
+            ("crates/a/src/harness/inner.rs", "fn f() {}"),
+            ("crates/a/src/harnesses.rs", "fn f() {}"),
+            ("crates/a/src/b.rs", "#[cfg(test)]\nmod faulty;\nfn f() {}"),
+            ("crates/a/src/b/faulty/mod.rs", "fn f() {}"),
+            ("crates/a/src/faulty.rs", "fn f() {}"),
+        ]);
+        let tests = tree.sources.iter().filter(|source| source.is_test(1)).map(|source| &*source.path);
+        // Line 1 of lib.rs and b.rs is the attribute of the declaration.
+        assert_eq!(
+            tests.collect::<Vec<_>>(),
+            [
+                "crates/a/src/b.rs",
+                "crates/a/src/b/faulty/mod.rs",
+                "crates/a/src/harness.rs",
+                "crates/a/src/harness/inner.rs",
+                "crates/a/src/lib.rs",
+            ]
+        );
+    }
 }
