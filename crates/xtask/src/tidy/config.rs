@@ -26,6 +26,8 @@ pub struct Config {
     pub big_struct: Vec<Oversize>,
     /// Files over the line limit.
     pub long_file: Vec<LongFile>,
+    /// Crates whose modules import each other in no circle at all.
+    pub without_cycles: Vec<String>,
     /// Circles of modules over the limit.
     pub module_cycle: Vec<ModuleCycle>,
     /// How wide comments may be.

@@ -11,8 +11,8 @@ use super::Finding;
 use super::source::{Source, Token};
 use super::tree::Tree;
 
-/// Modules that may be in one circle. Two or three that are read together are
-/// bearable, more are a knot.
+/// Modules that may be in one circle, except in the crates that tidy.toml lists. Two or three that
+/// are read together are bearable, more are a knot.
 const CYCLE_MODULES_MAX: usize = 3;
 
 /// A module's path from its crate on, such as `server::commands::client`.
@@ -21,16 +21,21 @@ type ModulePath = Vec<String>;
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// No circle of modules is over the limit, or over what tidy.toml lists for it with a reason. An
-/// entry may only get smaller.
+/// entry may only get smaller. A crate of `without_cycles` has no circle, whatever is listed.
 pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = unknown_crates(tree);
     let mut used = vec![false; tree.config.module_cycle.len()];
     for (within, cycle) in largest_cycles(tree) {
         let entry = tree.config.module_cycle.iter().position(|entry| entry.within == within);
         if let Some(at) = entry {
             used[at] = true;
         }
-        let allowed = entry.map_or(CYCLE_MODULES_MAX, |at| tree.config.module_cycle[at].modules);
+        let krate = within.split("::").next().unwrap_or_default();
+        let allowed = if tree.config.without_cycles.iter().any(|listed| listed == krate) {
+            0
+        } else {
+            entry.map_or(CYCLE_MODULES_MAX, |at| tree.config.module_cycle[at].modules)
+        };
         let message = if cycle.len() > allowed {
             let names: Vec<_> = cycle.iter().map(String::as_str).collect();
             format!("{} modules of {within} import each other in a circle: {}", cycle.len(), names.join(", "))
@@ -46,6 +51,15 @@ pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
         findings.push(Finding::new("tidy.toml", 1, message));
     }
     findings
+}
+
+/// Entries of `without_cycles` that name no crate.
+fn unknown_crates(tree: &Tree) -> Vec<Finding> {
+    let is_known = |name: &&String| tree.sources.iter().any(|source| source.krate() == Some(name.as_str()));
+    let unknown = tree.config.without_cycles.iter().filter(|name| !is_known(name));
+    unknown
+        .map(|name| Finding::new("tidy.toml", 1, format!("without_cycles: there is no crate {name}")))
+        .collect()
 }
 
 /// The largest circle within each module that has one: the module, such as `server::config`, and
@@ -195,6 +209,25 @@ mod tests {
             ("crates/k/src/d.rs", "use crate::a::A;"),
         ];
         assert_eq!(messages(&files), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_crate_without_cycles_has_none_in_any_of_its_modules() {
+        let check = |listed: &str, expected: &[&str]| {
+            let files = [
+                ("crates/k/src/p/mod.rs", ""),
+                ("crates/k/src/p/a.rs", "use super::b::B;"),
+                ("crates/k/src/p/b.rs", "use crate::p::a::A;"),
+                ("tidy.toml", listed),
+            ];
+            assert_eq!(messages(&files), expected);
+        };
+        let circle = "2 modules of k::p import each other in a circle: a, b";
+        check("", &[]);
+        check("without_cycles = [\"k\"]", &[circle]);
+        let entry = "[[module_cycle]]\nwithin = \"k::p\"\nmodules = 2\nreason = \"old\"\n";
+        check(&format!("without_cycles = [\"k\"]\n{entry}"), &[circle]);
+        check("without_cycles = [\"l\"]", &["without_cycles: there is no crate l"]);
     }
 
     #[test]
