@@ -73,6 +73,8 @@ pub struct Executor<'s, C, H> {
     pub rng: fastrand::Rng,
     /// What is counted of commands.
     pub meter: Meter,
+    /// This thread's counters: found once, for they are needed in each turn and for each request.
+    stats: &'s ThreadStats,
     /// The last request was an EXEC that has left out what its client does not want to hear.
     pub silenced_itself: bool,
     /// What this thread is to free of what commands displaced, in bytes.
@@ -213,6 +215,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             settings_version: 0,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),
+            stats: shared.threads.stats(thread),
             silenced_itself: false,
             owed_bytes: 0,
             clock,
@@ -234,7 +237,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// This thread's counters.
     #[inline]
     pub fn stats(&self) -> &'s ThreadStats {
-        self.shared().threads.stats(self.commit.thread)
+        self.stats
     }
 
     /// This thread's counters of a command.

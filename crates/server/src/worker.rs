@@ -198,7 +198,7 @@ impl<'s> Worker<'s> {
             self.wake_others();
             let executor = &mut self.engine.executor;
             executor.stats().writes.add(self.net.flush() as u64);
-            executor.meter.turn.end(Instant::now(), shared.engine.threads.stats(Some(self.thread)));
+            executor.meter.turn.end(Instant::now(), executor.stats());
             executor.free_owed(began);
             self.look_behind();
             shared.engine.pubsub.note_sent(self.thread);
