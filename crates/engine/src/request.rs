@@ -32,7 +32,7 @@ pub enum RequestKeys {
 
 impl RequestKeys {
     /// The keys of a request whose arguments are as many as the command takes. O(keys).
-    #[inline]
+    #[inline(always)]
     pub fn find(registered: &Registered, args: &Args<'_>) -> Self {
         match registered.key_plan {
             KeyPlan::None => Self::None,
@@ -40,14 +40,18 @@ impl RequestKeys {
                 let access = registered.command.keys[0].flags;
                 Self::One(RequestKey { at, hash: args.key(at).hash, access })
             }
-            KeyPlan::Specs => {
-                let mut keys = SmallVec::new();
-                for_each_key(registered.command.keys, args, |at, spec| {
-                    keys.push(RequestKey { at, hash: args.key(at).hash, access: spec.flags });
-                });
-                Self::Many(keys)
-            }
+            KeyPlan::Specs => Self::find_by_specs(registered, args),
         }
+    }
+
+    /// Out of line: requests with none or one pay nothing for it.
+    #[inline(never)]
+    fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
+        let mut keys = SmallVec::new();
+        for_each_key(registered.command.keys, args, |at, spec| {
+            keys.push(RequestKey { at, hash: args.key(at).hash, access: spec.flags });
+        });
+        Self::Many(keys)
     }
 
     /// All of them.
@@ -61,14 +65,19 @@ impl RequestKeys {
     }
 
     /// Locks their shards. O(n log n).
-    #[inline]
+    #[inline(always)]
     pub fn lock<'k>(&self, keyspace: &'k Keyspace) -> Locked<'k> {
         match self {
             Self::None => keyspace.lock_none(),
             Self::One(key) => keyspace.lock_one(key.hash),
-            Self::Many(keys) => keyspace.lock_all_of(keys.iter().map(|key| key.hash)),
+            Self::Many(keys) => lock_many(keyspace, keys),
         }
     }
+}
+
+#[inline(never)]
+fn lock_many<'k>(keyspace: &'k Keyspace, keys: &[RequestKey]) -> Locked<'k> {
+    keyspace.lock_all_of(keys.iter().map(|key| key.hash))
 }
 
 /// A request, ready to run.
