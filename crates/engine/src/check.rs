@@ -9,43 +9,59 @@ use resp::Protocol;
 use crate::session::Session;
 use crate::table::{Registered, Runner, Verb};
 
-/// What the checks say.
-pub struct Checked {
+/// A request that may not run.
+pub struct Refused {
     /// The command, or its subcommand where the request names one.
     pub registered: &'static Registered,
-    /// It needs memory: where there is none, that is the error, whatever `refusal` says.
-    pub needs_memory: bool,
-    /// Why it may not run.
-    pub refusal: Option<CommandError>,
+    /// Why not.
+    pub error: CommandError,
 }
 
-/// Checks a request of a command that exists: subcommand, number of arguments, authentication, memory, subscriber
-/// mode.
+/// Checks a request of a command that exists: subcommand, number of arguments, authentication. The checks of memory
+/// and of the subscriber's mode follow, as [`needs_memory`] and [`subscriber_refusal`] say. Gives the command, or its
+/// subcommand where the request names one.
+///
+/// # Errors
+/// Why the request may not run.
 #[inline]
-pub fn check(session: &Session, registered: &'static Registered, args: &Args<'_>) -> Checked {
-    let mut checked = Checked { registered, needs_memory: false, refusal: None };
+pub fn check(
+    session: &Session,
+    registered: &'static Registered,
+    args: &Args<'_>,
+) -> Result<&'static Registered, Refused> {
+    let mut registered = registered;
     if !registered.subcommands.is_empty() && args.len() > 1 {
         match registered.subcommand(args.get(1)) {
-            Some(sub) => checked.registered = sub,
-            None => {
-                let name = registered.command.name;
-                checked.refusal = Some(CommandError::UnknownSubcommand(args.get(1).to_vec(), name));
-                return checked;
-            }
+            Some(sub) => registered = sub,
+            None => return Err(unknown_subcommand(registered, args)),
         }
     }
-    let registered = checked.registered;
     if !registered.command.accepts(args.len()) {
-        checked.refusal = Some(CommandError::WrongArity(registered.full_name));
-    } else if session.user.is_none() && registered.needs_auth() {
-        checked.refusal = Some(CommandError::Line("NOAUTH Authentication required."));
-    } else {
-        checked.needs_memory = flags_of(session, registered).contains(Flags::DENYOOM);
-        if session.subscriptions.is_some() && session.protocol == Protocol::Resp2 {
-            checked.refusal = subscriber_refusal(registered);
-        }
+        return Err(Refused { registered, error: CommandError::WrongArity(registered.full_name) });
     }
-    checked
+    if session.user.is_none() && registered.needs_auth() {
+        let error = CommandError::Line("NOAUTH Authentication required.");
+        return Err(Refused { registered, error });
+    }
+    Ok(registered)
+}
+
+#[cold]
+fn unknown_subcommand(registered: &'static Registered, args: &Args<'_>) -> Refused {
+    let error = CommandError::UnknownSubcommand(args.get(1).to_vec(), registered.command.name);
+    Refused { registered, error }
+}
+
+/// Whether a command needs memory: where there is none, it may not run.
+#[inline]
+pub fn needs_memory(session: &Session, registered: &Registered) -> bool {
+    flags_of(session, registered).contains(Flags::DENYOOM)
+}
+
+/// Whether a client may run only what subscribers may: see [`subscriber_refusal`].
+#[inline]
+pub fn is_subscriber(session: &Session) -> bool {
+    session.subscriptions.is_some() && session.protocol == Protocol::Resp2
 }
 
 /// A command's flags; for EXEC those of all that it will run.
@@ -76,9 +92,9 @@ pub fn is_queued(registered: &Registered) -> bool {
     }
 }
 
-/// Whether a subscriber that speaks RESP2 may run a command: replies must differ from messages.
+/// Why a subscriber that speaks RESP2 may not run a command, if so: replies must differ from messages.
 #[cold]
-fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
+pub fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
     let allowed = registered.command.flags.intersects(Flags::SUBSCRIPTION | Flags::FOR_SUBSCRIBERS);
     (!allowed).then(|| {
         CommandError::Text(format!(

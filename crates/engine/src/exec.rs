@@ -21,7 +21,7 @@ use crate::run::{Executor, lock_reach, served_max_of};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::stats::Ran;
-use crate::table::{Runner, Verb};
+use crate::table::{Registered, Runner, Verb};
 use crate::transaction::{Transaction, Watch};
 
 /// The engine's own commands, for the joined table.
@@ -118,8 +118,13 @@ static UNWATCH: Command<Verb> = Command {
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Queues a command in the session's transaction. What is queued counts as the client's input, and closes its
     /// connection when it exceeds `client-query-buffer-limit`.
-    pub(crate) fn queue(&mut self, session: &mut Session, request: &Request<'_>, out: &mut ByteQueue) {
-        let Request { registered, ref args, .. } = *request;
+    pub(crate) fn queue(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        args: &Args<'_>,
+        out: &mut ByteQueue,
+    ) {
         let Some(transaction) = &mut session.transaction else { return };
         if registered.command.flags.contains(Flags::NO_MULTI) {
             transaction.refused = true;

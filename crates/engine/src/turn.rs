@@ -14,7 +14,10 @@ use stdx::{ByteQueue, ConnId};
 
 use crate::batch::Incoming;
 use crate::call::Host;
-use crate::check::{check, is_http, is_queued, unknown_command, uses_keys, writes};
+use crate::check::{
+    Refused, check, is_http, is_queued, is_subscriber, needs_memory, subscriber_refusal, unknown_command,
+    uses_keys, writes,
+};
 use crate::client::Mode;
 use crate::clock::Clock;
 use crate::evict::{MemoryLimit, Verdict};
@@ -192,28 +195,35 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             self.refuse_unknown(session, incoming, out);
             return Outcome::Done;
         };
-        let mut checked = check(session, registered, args);
-        let registered = checked.registered;
-        session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
-        if checked.needs_memory
-            && self.executor.settings.maxmemory_bytes > 0
+        let registered = match check(session, registered, args) {
+            Ok(registered) => registered,
+            Err(refused) => {
+                self.reject(session, refused, out);
+                return Outcome::Done;
+            }
+        };
+        if self.executor.settings.maxmemory_bytes > 0
+            && needs_memory(session, registered)
             && !self.executor.has_memory_for(&mut self.memory, args)
         {
-            let line = "OOM command not allowed when used memory > 'maxmemory'.";
-            checked.refusal = Some(CommandError::Line(line));
-        }
-        if let Some(error) = checked.refusal {
-            self.reject(session, registered, error, out);
+            let error = CommandError::Line("OOM command not allowed when used memory > 'maxmemory'.");
+            self.reject(session, Refused { registered, error }, out);
             return Outcome::Done;
         }
+        if is_subscriber(session)
+            && let Some(error) = subscriber_refusal(registered)
+        {
+            self.reject(session, Refused { registered, error }, out);
+            return Outcome::Done;
+        }
+        session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
         if self.is_paused && self.holds_back(session, registered) {
             session.flow = Flow::Postponed;
             return Outcome::Postponed;
         }
-        let request = Request::new(registered, incoming.args);
         if session.transaction.is_some() && is_queued(registered) {
             self.executor.meter.calls_beyond -= 1;
-            self.executor.queue(session, &request, out);
+            self.executor.queue(session, registered, args, out);
             return Outcome::Done;
         }
         if self.executor.now.is_monitored && session.monitoring && uses_keys(registered) {
@@ -225,6 +235,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
         self.executor.counters(registered).calls.add(1);
         self.executor.meter.called = true;
+        let request = Request::new(registered, incoming.args);
         match registered.command.run {
             Runner::Data(handler) => {
                 self.executor.run_data(session, handler, &request, out, pass);
@@ -285,14 +296,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
 
     /// Answers a request that may not run.
     #[cold]
-    fn reject(
-        &mut self,
-        session: &mut Session,
-        registered: &'static Registered,
-        error: CommandError,
-        out: &mut ByteQueue,
-    ) {
+    fn reject(&mut self, session: &mut Session, refused: Refused, out: &mut ByteQueue) {
+        let Refused { registered, error } = refused;
         let executor = &mut self.executor;
+        session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
         executor.meter.calls_beyond -= 1;
         executor.counters(registered).rejected.add(1);
         let error = executor.note_refusal(session, Some(registered.command.run), error);
