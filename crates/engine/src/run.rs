@@ -539,15 +539,20 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Serves who is blocked on what changed under locks that were given back.
-    #[cold]
+    #[inline]
     pub fn end_unlocked(&mut self, client: u64) {
         if self.commit.has_changes() {
             self.commit.collect(&mut Held::None, client);
         }
         if self.commit.is_pending() {
-            self.commit.release(client);
-            self.serve(self.shared().keyspace.lock_none());
+            self.release_unlocked(client);
         }
+    }
+
+    #[cold]
+    fn release_unlocked(&mut self, client: u64) {
+        self.commit.release(client);
+        self.serve(self.shared().keyspace.lock_none());
     }
 
     /// Puts a client into the queues of the keys that it waits for, all of which are locked. O(keys), each with one

@@ -4,7 +4,7 @@
 //! its order is the order of the changes. Waking that thread may be a system call: it waits in the sender's
 //! [`Outbox`] until the sender holds no shard.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -65,26 +65,32 @@ pub struct Delivery {
 /// Threads for which something was left and that may sleep. Whoever sends has one; the thread that drives it wakes
 /// them when it holds no shard. Thread: one sender's.
 #[derive(Default)]
-pub struct Outbox(RefCell<SmallVec<[usize; 8]>>);
+pub struct Outbox {
+    threads: RefCell<SmallVec<[usize; 8]>>,
+    /// Whether there are any: asked after each request.
+    has_threads: Cell<bool>,
+}
 
 impl Outbox {
     /// Has a thread woken. O(threads to wake).
     pub fn wake(&self, thread: usize) {
-        let mut threads = self.0.borrow_mut();
+        let mut threads = self.threads.borrow_mut();
         if !threads.contains(&thread) {
             threads.push(thread);
+            self.has_threads.set(true);
         }
     }
 
     /// Whether no thread is to be woken.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        !self.has_threads.get()
     }
 
     /// Takes the threads to wake. The caller holds no shard, and wakes each.
     pub fn take(&self) -> SmallVec<[usize; 8]> {
-        std::mem::take(&mut *self.0.borrow_mut())
+        self.has_threads.set(false);
+        std::mem::take(&mut *self.threads.borrow_mut())
     }
 }
 
