@@ -313,7 +313,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     {
         let hasher = self.shared().keyspace.hasher();
         let queue = transaction.queue.iter();
-        queue.map(|queued| Request::new(queued.registered, queued.args.args(hasher))).collect()
+        queue.map(|queued| Request::unhashed(queued.registered, queued.args.args(hasher))).collect()
     }
 
     /// Runs a queued command, under the transaction's locks or, where it has none, its own; whether it succeeded.

@@ -13,7 +13,7 @@ use crate::table::{KeyPlan, Registered};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
     /// Its place among the arguments.
-    pub at: usize,
+    pub at: u32,
     /// Its hash.
     pub hash: KeyHash,
     /// What the command does with it.
@@ -27,7 +27,7 @@ pub enum RequestKeys {
     /// Exactly one: the hot path.
     One(RequestKey),
     /// Any number.
-    Many(SmallVec<[RequestKey; 8]>),
+    Many(SmallVec<[RequestKey; 12]>),
 }
 
 impl RequestKeys {
@@ -38,7 +38,7 @@ impl RequestKeys {
             KeyPlan::None => Self::None,
             KeyPlan::One(at) => {
                 let access = registered.command.keys[0].flags;
-                Self::One(RequestKey { at, hash: args.key(at).hash, access })
+                Self::One(RequestKey { at: at as u32, hash: args.key(at).hash, access })
             }
             KeyPlan::Specs => Self::find_by_specs(registered, args),
         }
@@ -49,7 +49,7 @@ impl RequestKeys {
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
         let mut keys = SmallVec::new();
         for_each_key(registered.command.keys, args, |at, spec| {
-            keys.push(RequestKey { at, hash: args.key(at).hash, access: spec.flags });
+            keys.push(RequestKey { at: at as u32, hash: args.key(at).hash, access: spec.flags });
         });
         Self::Many(keys)
     }
@@ -97,9 +97,18 @@ impl<'a> Request<'a> {
         Self { registered, args, keys: RequestKeys::find(registered, &args) }
     }
 
+    /// A request whose key was not hashed when it was parsed: its handler does not hash it again. O(keys).
+    pub fn unhashed(registered: &'static Registered, args: Args<'a>) -> Self {
+        let request = Self::new(registered, args);
+        match request.keys {
+            RequestKeys::One(key) => Self { args: args.with_first_key(key.at as usize, key.hash), ..request },
+            RequestKeys::None | RequestKeys::Many(_) => request,
+        }
+    }
+
     /// Its keys with their names.
     pub fn named_keys(&self) -> impl Iterator<Item = Key<'a>> {
-        self.keys.as_slice().iter().map(|key| Key { bytes: self.args.get(key.at), hash: key.hash })
+        self.keys.as_slice().iter().map(|key| Key { bytes: self.args.get(key.at as usize), hash: key.hash })
     }
 
     /// Bytes of its words.

@@ -692,7 +692,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let since = self.clock.now();
         let mut out = ByteQueue::new();
         let args = blocked.request().args(self.shared().keyspace.hasher());
-        let request = Request::new(blocked.registered, args);
+        let request = Request::unhashed(blocked.registered, args);
         // What the client caches and its own command changed stands behind its reply, not the writer's.
         let of_writer = std::mem::take(&mut self.commit.own);
         self.run_one(locked, &caller, handler, &request, &mut out);
