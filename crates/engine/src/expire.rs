@@ -217,8 +217,10 @@ impl ActiveExpiry {
         if executor.commit.is_pending() {
             executor.commit.release(0);
             executor.serve(locked);
-            executor.commit.broadcast();
+        } else {
+            drop(locked);
         }
+        executor.commit.broadcast();
         if let Some(since) = since {
             executor.note_latency(Event::ExpireCycle, executor.clock.now() - since);
         }
