@@ -390,7 +390,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// client's cache, and monitors are sent it.
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
-        self.commit.collect(&mut Held::Locked(locked), caller.client);
+        // What a blocked client's request finds expired while it runs in vain is nobody's change.
+        let runs_in_vain = caller.patience == Patience::StillWaits && self.commit.effects.wait.is_some();
+        let client = if runs_in_vain { 0 } else { caller.client };
+        self.commit.collect(&mut Held::Locked(locked), client);
         if let Some(reader) = caller.reader {
             self.remember_reads(locked, reader, request);
         }
@@ -700,7 +703,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if is_served {
             self.deliver(blocked, out, since);
         } else {
-            self.commit.release(blocked.client);
+            // Not on its behalf: there is no reply for its own messages to stand behind.
+            self.commit.release(0);
             self.shared().blocked.requeue(blocked);
         }
         self.commit.own = of_writer;

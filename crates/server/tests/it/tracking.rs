@@ -186,6 +186,45 @@ fn what_expires_or_is_flushed_or_changed_in_a_transaction_is_told() {
 }
 
 #[test]
+fn a_client_with_prefixes_hears_of_keys_that_expire_by_themselves() {
+    on_each_count_of_threads(|server| {
+        let mut writer = connect(server);
+        let mut reader = tracking(server, &["BCAST", "PREFIX", "a"]);
+        for key in ["a1", "b", "a2"] {
+            writer.command(&["PSETEX", key, "20", "x"]);
+        }
+        let mut heard: Vec<String> = reader.read_many(4).unwrap().iter().map(Value::to_string).collect();
+        heard.sort();
+        let expected = ["a1", "a1", "a2", "a2"].map(|key| invalidated(&[key]).to_string());
+        assert_eq!(heard, expected, "set and expired");
+        hears_nothing(&mut reader);
+    });
+}
+
+#[test]
+fn a_blocked_client_hears_of_what_it_finds_expired_while_it_runs_in_vain() {
+    on_each_count_of_threads(|server| {
+        for options in [&[][..], &["NOLOOP"], &["BCAST", "NOLOOP"]] {
+            let (mut writer, mut admin) = (connect(server), connect(server));
+            writer.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+            writer.command(&["FLUSHALL"]);
+            writer.command(&["XADD", "old", "1-1", "f", "v"]);
+            writer.command(&["PEXPIRE", "old", "50"]);
+            let mut reader = tracking(server, options);
+            assert_eq!(reader.command(&["XLEN", "old"]), Value::Integer(1));
+            reader.send(b"XREAD BLOCK 0 STREAMS old new 5-0 5-0\r\n").unwrap();
+            while info(&mut admin, "blocked_clients") != "1" {}
+            admin.command(&["DEBUG", "SLEEP", "0.06"]);
+            writer.command(&["XADD", "new", "1-1", "f", "v"]);
+            let mut heard = String::new();
+            while !heard.contains("old") || !heard.contains("new") {
+                heard += &reader.read().expect("it hears of both streams").to_string();
+            }
+        }
+    });
+}
+
+#[test]
 fn another_client_hears_for_one_that_redirects_and_its_end_is_told() {
     on_each_count_of_threads(|server| {
         let mut writer = connect(server);
