@@ -128,7 +128,7 @@ fn turns(shared: &Shared, fields: &mut Fields) {
 pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     for id in 0..shared.engine.table.id_count() {
         let sum = |counter: fn(&engine::stats::CommandCounters) -> u64| -> u64 {
-            shared.engine.threads.iter().map(|port| counter(&port.stats.commands[id])).sum()
+            shared.engine.threads.all_stats().map(|stats| counter(&stats.commands[id])).sum()
         };
         let (calls, rejected) = (sum(|command| command.calls.get()), sum(|command| command.rejected.get()));
         if calls + rejected == 0 {
