@@ -610,6 +610,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut later: VecDeque<(Serving, Hashes)> = VecDeque::new();
         loop {
             loop {
+                // A key that had expired when its queue was looked at is a change as well, and nobody's command.
+                if self.commit.has_changes() {
+                    self.commit.collect(&mut Held::Locked(&mut locked), 0);
+                    self.commit.release(0);
+                }
                 let up_to = shared.blocked.last_ticket();
                 ready.extend(self.commit.take_ready().into_iter().map(|key| Serving { key, from: 0, up_to }));
                 let Some(mut key) = ready.pop_front() else { break };

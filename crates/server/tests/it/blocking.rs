@@ -221,6 +221,49 @@ fn what_expires_while_a_transaction_runs_serves_nobody() {
     });
 }
 
+#[test]
+fn what_expires_while_a_command_runs_serves_nobody_and_is_an_event() {
+    on_each_back_end(|server| {
+        let [mut client, mut admin, mut listener] = [(); 3].map(|()| connect(server));
+        admin.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        admin.command(&["CONFIG", "SET", "notify-keyspace-events", "Kx"]);
+        listener.command(&["SUBSCRIBE", "__keyspace@0__:list"]);
+        // So much that to copy it takes longer than its copy lives.
+        let element = "x".repeat(100);
+        let words: Vec<&str> = ["RPUSH", "source"].into_iter().chain([element.as_str(); 10_000]).collect();
+        (0..20).for_each(|_| drop(admin.command(&words)));
+        send(&mut client, &["BLPOP", "list", "0"]);
+        await_blocked(&mut admin, 1);
+        let requests = [["PEXPIRE", "source", "1"], ["COPY", "source", "list"]];
+        let replies = admin.pipeline(&requests.map(Vec::from)).expect("the server answers");
+        if replies[1] == Value::Integer(1) {
+            let heard = listener.read().expect("an event");
+            assert_eq!(elements(&heard)[2], bulk("expired"));
+        }
+        admin.command(&["DEL", "list", "source"]);
+        assert_eq!(admin.command(&["RPUSH", "list", "in time"]), Value::Integer(1));
+        let reply = client.read().expect("a reply");
+        assert_eq!(reply, Value::Array(vec![bulk("list"), bulk("in time")]));
+        admin.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
+        admin.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "1"]);
+    });
+}
+
+#[test]
+fn the_error_of_a_blocked_client_whose_key_expires_counts_for_its_command() {
+    on_each_back_end(|server| {
+        let (mut client, mut admin) = (connect(server), connect(server));
+        admin.command(&["XGROUP", "CREATE", "stream", "g", "$", "MKSTREAM"]);
+        send(&mut client, &["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "stream", ">"]);
+        await_blocked(&mut admin, 1);
+        admin.command(&["PEXPIRE", "stream", "20"]);
+        assert!(client.read().expect("a reply").to_string().contains("NOGROUP"));
+        let stats = text(&mut admin, &["INFO", "commandstats"]);
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_xreadgroup:")).expect("it has run");
+        assert!(line.ends_with("failed_calls=1"), "{line}");
+    });
+}
+
 /// Rounds of the stress on each back end.
 const ROUNDS: u64 = 3;
 /// Blocked clients in each.
