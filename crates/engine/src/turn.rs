@@ -264,14 +264,14 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         match registered.command.run {
             Runner::Host(command) => {
                 executor.run_host(session, command, request, out, pass);
-                self.is_paused = executor.shared().pause.until_ms.load(Relaxed) > executor.now.unix_ms;
             }
             Runner::Transaction(verb) => {
                 executor.run_transaction(session, verb, request, out, pass);
             }
             Runner::Data(_) => {}
         }
-        let executor = &mut self.executor;
+        // CLIENT PAUSE acts on the next request, from a transaction as well.
+        self.is_paused = executor.shared().pause.until_ms.load(Relaxed) > executor.now.unix_ms;
         executor.end_unlocked(session.id);
         if executor.now.is_monitored {
             executor.monitor(&session.info, registered, &request.args);

@@ -225,6 +225,22 @@ fn a_pause_of_all_holds_back_what_would_end_it_and_what_would_be_queued() {
 }
 
 #[test]
+fn a_pause_within_a_transaction_holds_back_what_comes_behind_it() {
+    const PAUSE: Duration = Duration::from_millis(200);
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        let begun = Instant::now();
+        let pause_ms = PAUSE.as_millis().to_string();
+        let requests =
+            [vec!["MULTI"], vec!["CLIENT", "PAUSE", &pause_ms, "WRITE"], vec!["EXEC"], vec!["SET", "k", "v"]];
+        let replies = client.pipeline(&requests).expect("the server answers");
+        assert_eq!(replies[3], Value::Simple(b"OK".to_vec()));
+        // The server's clock counts whole milliseconds.
+        assert!(begun.elapsed() >= PAUSE - Duration::from_millis(2), "it was answered during the pause");
+    });
+}
+
+#[test]
 fn what_a_client_did_not_ask_for_just_now_counts_as_sent_to_it() {
     on_each_back_end(|server| {
         let (mut control, mut other) = (connect(server), connect(server));
