@@ -750,7 +750,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[inline]
     pub fn note_latency(&self, event: Event, took: std::time::Duration) {
         let threshold_ms = self.settings.thresholds.latency_ms;
-        self.shared().latency_events.note(threshold_ms, event, took, self.now.unix_ms);
+        self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
     /// Frees what this thread owes, for as long at most as went by since then. The caller is outside the gate, or in a

@@ -34,6 +34,29 @@ fn a_spike_is_in_the_latest_events_its_history_and_the_slow_log() {
 }
 
 #[test]
+fn a_spike_is_dated_when_it_ended() {
+    let server = start();
+    let mut client = connect(&server);
+    client.command(&["CONFIG", "SET", "latency-monitor-threshold", "100"]);
+    let integer = |value: &Value| match value {
+        Value::Integer(number) => *number,
+        Value::Bulk(digits) => String::from_utf8_lossy(digits).parse().expect("a number"),
+        other => panic!("{other} is no number"),
+    };
+    let unix_s = |client: &mut Client| match client.command(&["TIME"]) {
+        Value::Array(parts) => integer(&parts[0]),
+        other => panic!("{other} is no time"),
+    };
+    let begun_s = unix_s(&mut client);
+    client.command(&["DEBUG", "SLEEP", "1.1"]);
+    let Value::Array(samples) = client.command(&["LATENCY", "HISTORY", "command"]) else {
+        panic!("no array")
+    };
+    let Value::Array(sample) = &samples[0] else { panic!("no sample") };
+    assert!(integer(&sample[0]) > begun_s, "a second has passed");
+}
+
+#[test]
 fn a_command_that_waited_is_counted_and_logged_when_it_is_answered() {
     let server = start();
     let (mut client, mut waiting) = (connect(&server), connect(&server));

@@ -78,12 +78,12 @@ pub struct Series {
 pub struct LatencyEvents(Mutex<[Option<Series>; NAMES.len()]>);
 
 impl LatencyEvents {
-    /// Notes how long an event took that ended at `now_ms` (Unix time), if that is the threshold or more; a
-    /// threshold of 0 notes nothing.
+    /// Notes how long an event took that ends now, if that is the threshold or more; a threshold of 0 notes
+    /// nothing. `unix_ms` reads the clock.
     #[inline]
-    pub fn note(&self, threshold_ms: u64, event: Event, took: Duration, now_ms: i64) {
+    pub fn note(&self, threshold_ms: u64, event: Event, took: Duration, unix_ms: impl FnOnce() -> i64) {
         if threshold_ms > 0 && took.as_millis() as u64 >= threshold_ms {
-            self.add(event, Sample { unix_s: now_ms / 1000, ms: took.as_millis() as u64 });
+            self.add(event, Sample { unix_s: unix_ms() / 1000, ms: took.as_millis() as u64 });
         }
     }
 
@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn only_what_reaches_the_threshold_is_noted() {
         let spikes = LatencyEvents::default();
-        spikes.note(0, Event::Command, Duration::from_secs(9), 0);
-        spikes.note(10, Event::Command, Duration::from_micros(9999), 0);
+        spikes.note(0, Event::Command, Duration::from_secs(9), || 0);
+        spikes.note(10, Event::Command, Duration::from_micros(9999), || 0);
         assert!(spikes.series().is_empty());
-        spikes.note(10, Event::FastCommand, Duration::from_micros(10_000), 0);
+        spikes.note(10, Event::FastCommand, Duration::from_micros(10_000), || 0);
         assert_eq!(spikes.series()[0].max_ms, 10);
     }
 
