@@ -201,6 +201,8 @@ impl<'s> Worker<'s> {
             executor.meter.turn.end(Instant::now(), executor.stats());
             executor.free_owed(began);
             self.look_behind();
+            // Clients that were evicted for what they have not read, on whatever thread.
+            self.wake_others();
             shared.engine.pubsub.note_sent(self.thread);
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {

@@ -94,6 +94,8 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     // Only a client that imports data finds expired keys. They stay here, as in Valkey.
     let now_ms = ctx.data.now_ms();
     parcels.retain(|parcel| !parcel.has_expired(now_ms));
+    // The target may take its time: who hears of keys that were found expired does not wait for it.
+    shared.wake(&ctx.data.commit.outbox);
     let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
     if !order.copy {
         parcels =
