@@ -352,6 +352,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             Runner::Transaction(verb) => self.run_transaction(session, verb, request, out, pass),
         };
         if !matches!(registered.command.run, Runner::Data(_)) && self.now.is_monitored {
+            self.commit.release(session.id);
             self.monitor(&session.info, registered, &request.args);
         }
         if std::mem::take(&mut self.commit.effects.freed_before_reply) {

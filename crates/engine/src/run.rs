@@ -398,6 +398,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.remember_reads(locked, reader, request);
         }
         if let Some(client) = caller.shown {
+            // A client hears of a command's events ahead of its line, as in Redis.
+            self.commit.release(caller.client);
             self.monitor(client, request.registered, &request.args);
         }
     }

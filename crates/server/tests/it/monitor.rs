@@ -1,6 +1,6 @@
 //! MONITOR: all commands of all connections, in the order in which they ran.
 
-use testkit::{Client, Value, saker};
+use testkit::{Client, Protocol, Value, saker};
 
 use crate::support::{BINARY, connect, on_each_back_end};
 
@@ -42,6 +42,33 @@ fn writes_to_one_key_are_told_in_the_order_in_which_they_ran() {
             })
             .collect();
         assert_eq!(told, list);
+    });
+}
+
+#[test]
+fn a_commands_events_come_ahead_of_its_line() {
+    on_each_back_end(|server| {
+        let (mut writer, mut monitor) = (connect(server), connect(server));
+        writer.command(&["CONFIG", "SET", "notify-keyspace-events", "E$"]);
+        monitor.hello(Protocol::Resp3);
+        monitor.command(&["SUBSCRIBE", "__keyevent@0__:set"]);
+        monitor.command(&["MONITOR"]);
+        writer.command(&["SET", "a", "1"]);
+        let requests = [vec!["MULTI"], vec!["SET", "b", "1"], vec!["UNWATCH"], vec!["EXEC"]];
+        writer.pipeline(&requests).expect("the server answers");
+        let mut heard = String::new();
+        for _ in 0..7 {
+            heard += &match monitor.read().expect("it hears of all") {
+                Value::Push(event) => format!(" {}", event[2]),
+                Value::Simple(line) => {
+                    let line = String::from_utf8_lossy(&line).replace('"', "");
+                    format!(" {}", line.split("] ").nth(1).expect("a command"))
+                }
+                other => panic!("{other}"),
+            };
+        }
+        assert_eq!(heard, " \"a\" SET a 1 MULTI \"b\" SET b 1 UNWATCH EXEC");
+        writer.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
     });
 }
 
