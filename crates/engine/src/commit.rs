@@ -145,8 +145,8 @@ impl<'s> Commit<'s> {
         (touched.len() | events.len() | db_changes.len() | self.tally.noticed.len()) != 0
     }
 
-    /// Whether something was collected that [`Commit::release`] and serving are for. Changed keys below prefixes
-    /// are, once they are many; else they wait for [`Commit::broadcast`].
+    /// Whether something was collected that [`Commit::release`] and serving are for. Changed keys
+    /// below prefixes are, once they are many; else they wait for [`Commit::broadcast`].
     #[inline]
     pub fn is_pending(&self) -> bool {
         ((self.notices.len() | self.ready.len()) != 0) | self.changed.is_full()

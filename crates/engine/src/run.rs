@@ -612,7 +612,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut later: VecDeque<(Serving, Hashes)> = VecDeque::new();
         loop {
             loop {
-                // A key that had expired when its queue was looked at is a change as well, and nobody's command.
+                // A key that had expired when its queue was looked at is a change as well, of
+                // nobody's command.
                 if self.commit.has_changes() {
                     self.commit.collect(&mut Held::Locked(&mut locked), 0);
                     self.commit.release(0);

@@ -78,8 +78,8 @@ pub struct Series {
 pub struct LatencyEvents(Mutex<[Option<Series>; NAMES.len()]>);
 
 impl LatencyEvents {
-    /// Notes how long an event took that ends now, if that is the threshold or more; a threshold of 0 notes
-    /// nothing. `unix_ms` reads the clock.
+    /// Notes how long an event took that ends now, if that is the threshold or more; a threshold
+    /// of 0 notes nothing. `unix_ms` reads the clock.
     #[inline]
     pub fn note(&self, threshold_ms: u64, event: Event, took: Duration, unix_ms: impl FnOnce() -> i64) {
         if threshold_ms > 0 && took.as_millis() as u64 >= threshold_ms {
