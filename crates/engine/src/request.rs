@@ -5,7 +5,6 @@ use commands::keys::for_each_key;
 use commands::table::KeyFlags;
 use keyspace::key::KeyHash;
 use keyspace::{Key, Keyspace, Locked};
-use smallvec::SmallVec;
 
 use crate::table::{KeyPlan, Registered};
 
@@ -26,8 +25,8 @@ pub enum RequestKeys {
     None,
     /// Exactly one: the hot path.
     One(RequestKey),
-    /// Any number.
-    Many(SmallVec<[RequestKey; 12]>),
+    /// Any number. Not in place: that would make each request big, and moving it a call.
+    Many(Vec<RequestKey>),
 }
 
 impl RequestKeys {
@@ -47,7 +46,7 @@ impl RequestKeys {
     /// Out of line: requests with none or one pay nothing for it.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
-        let mut keys = SmallVec::new();
+        let mut keys = Vec::with_capacity(args.len());
         for_each_key(registered.command.keys, args, |at, spec| {
             keys.push(RequestKey { at: at as u32, hash: args.key(at).hash, access: spec.flags });
         });
