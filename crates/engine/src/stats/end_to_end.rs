@@ -31,6 +31,8 @@ pub struct TurnClock {
     number: u64,
     began: Instant,
     ended: Instant,
+    /// How long the turn before took.
+    took: Duration,
     /// When the turn before began, if the thread did not sleep since.
     busy_since: Option<Instant>,
     /// Requests of the present connection may have come at any time since `busy_since`.
@@ -48,6 +50,7 @@ impl TurnClock {
             number: 1,
             began: now,
             ended: now,
+            took: Duration::ZERO,
             busy_since: None,
             is_late: false,
             calls: vec![[0; 2]; command_count].into_boxed_slice(),
@@ -58,8 +61,7 @@ impl TurnClock {
     /// A turn begins: the thread has looked for input.
     pub fn begin(&mut self, now: Instant) {
         let looked = now.saturating_duration_since(self.ended);
-        let took = self.ended.saturating_duration_since(self.began);
-        self.busy_since = (looked < took).then_some(self.began);
+        self.busy_since = (looked < self.took).then_some(self.began);
         self.number += 1;
         self.began = now;
     }
@@ -87,6 +89,7 @@ impl TurnClock {
     pub fn end(&mut self, now: Instant, stats: &ThreadStats) {
         self.ended = now;
         let took = now.saturating_duration_since(self.began);
+        self.took = took;
         stats.cycles.add(1);
         stats.cycles_nanos.add(took.as_nanos() as u64);
         if !self.called.is_empty() {
