@@ -118,10 +118,13 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     /// output may be over a limit. Whether those who wait to publish may go on: the driver wakes all threads then.
     #[inline]
     pub fn deliver_publications(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
+        self.shared().pubsub.has_messages(self.executor.thread()) && self.deliver(outputs, over)
+    }
+
+    /// Out of line: most turns have nothing to deliver.
+    #[inline(never)]
+    fn deliver(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         let (pubsub, thread) = (&self.shared().pubsub, self.executor.thread());
-        if !pubsub.has_messages(thread) {
-            return false;
-        }
         let limit_bytes = self.executor.settings.notable_output_bytes();
         let delivered = pubsub.deliver(thread, outputs, limit_bytes, over);
         self.executor.stats().output_bytes.add(delivered.len_bytes);

@@ -261,6 +261,13 @@ impl<'s> Worker<'s> {
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
             self.shared.broadcast(|| Message::Resume);
         }
+        if !self.slow_subscribers.is_empty() || !self.crowded.is_empty() {
+            self.follow_publications();
+        }
+    }
+
+    #[cold]
+    fn follow_publications(&mut self) {
         for conn in std::mem::take(&mut self.slow_subscribers) {
             if self.session(conn).is_some() && self.exceeds_output_limit(conn) {
                 self.close(conn);
@@ -461,8 +468,16 @@ impl<'s> Worker<'s> {
 
     /// Hands waiting clients the replies that others made for them, and closes killed clients.
     fn take_inbound(&mut self) {
+        if let Some(inbound) = self.shared.engine.threads.take(self.thread) {
+            self.pass_on(inbound);
+        }
+    }
+
+    /// Hands blocked clients their replies, and closes clients that others asked to close.
+    #[inline(never)]
+    fn pass_on(&mut self, inbound: Inbound) {
         let shared = self.shared;
-        let Some(Inbound { deliveries, kills }) = shared.engine.threads.take(self.thread) else { return };
+        let Inbound { deliveries, kills } = inbound;
         // Messages about what was done before a waiting client was served.
         self.take_publications();
         for delivery in deliveries {
@@ -488,6 +503,14 @@ impl<'s> Worker<'s> {
     /// Ends the waits whose time is over.
     fn end_waits(&mut self) {
         self.take_inbound();
+        if !self.timeouts.is_empty() {
+            self.end_timeouts();
+        }
+    }
+
+    /// Answers blocked clients whose timeout has passed.
+    #[inline(never)]
+    fn end_timeouts(&mut self) {
         while let Some((&(deadline_ms, ticket), &conn)) = self.timeouts.first_key_value()
             && deadline_ms <= self.engine.executor.now.uptime_ms
         {
@@ -639,9 +662,10 @@ impl<'s> Worker<'s> {
     fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
         self.engine.executor.stats().reads.add(self.run_queue.begin_turn() as u64);
         let budget = self.engine.executor.settings.turn_budget;
+        let end = began + budget;
         let mut now = began;
         loop {
-            let late = now - began >= budget;
+            let late = now >= end;
             if self.run_queue.is_empty() || (late && !self.run_queue.owes_a_visit()) {
                 break;
             }
