@@ -242,7 +242,8 @@ static BITPOS: Command = Command {
 /// the string counts as continued by zeros.
 fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wanted = match args.integer(2)? {
-        bit @ 0..=1 => bit == 1,
+        0 => bits::Bit::Zero,
+        1 => bits::Bit::One,
         _ => return Err(CommandError::Line("ERR The bit argument must be 1 or 0.")),
     };
     if args.len() > 6 {
@@ -253,14 +254,14 @@ fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let end = if args.len() > 4 { Some(args.integer(4)?) } else { None };
     let Some(string) = ctx.db.string(args.key(1))? else {
         // Nothing but zeros.
-        ctx.reply.integer(if wanted { -1 } else { 0 });
+        ctx.reply.integer(if wanted == bits::Bit::One { -1 } else { 0 });
         return Ok(());
     };
     let mut text = IntText::new();
     let bytes = string.bytes(&mut text);
     let bits = Bounds { start, end: end.unwrap_or(-1), unit }.bits(bytes.len());
     let position = match bits::find(bytes, bits.clone(), wanted) {
-        None if !wanted && end.is_none() && !bits.is_empty() => Some(bits.end),
+        None if wanted == bits::Bit::Zero && end.is_none() && !bits.is_empty() => Some(bits.end),
         found => found,
     };
     ctx.reply.integer(position.map_or(-1, |position| position as i64));

@@ -276,16 +276,24 @@ fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
     }
 }
 
+/// Whether members are replied with their scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scores {
+    /// WITHSCORES.
+    Shown,
+    /// Members alone.
+    Hidden,
+}
+
 /// The header of members, and of their scores where they are asked for.
-fn begin_members(reply: &mut Reply<'_>, len: usize, with_scores: bool) {
-    if with_scores {
-        begin_pairs(reply, len);
-    } else {
-        reply.array(len);
+fn begin_members(reply: &mut Reply<'_>, len: usize, scores: Scores) {
+    match scores {
+        Scores::Shown => begin_pairs(reply, len),
+        Scores::Hidden => reply.array(len),
     }
 }
 
-/// A member below [`begin_members`].
+/// A member below [`begin_members`], with its score where that is asked for.
 #[inline]
 fn write_member(reply: &mut Reply<'_>, member: Element<'_>, score: Option<f64>) {
     match score {

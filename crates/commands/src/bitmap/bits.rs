@@ -20,13 +20,25 @@ pub(super) fn count(bytes: &[u8], bits: Range<usize>) -> u64 {
     in_words + in_rest - u64::from(outside)
 }
 
+/// A bit that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bit {
+    /// 0.
+    Zero,
+    /// 1.
+    One,
+}
+
 /// The first bit of `bits` that is `wanted`. O(bytes).
-pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: bool) -> Option<usize> {
+pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usize> {
     if bits.is_empty() {
         return None;
     }
     let edges = Edges::of(&bits);
-    let unwanted = if wanted { 0 } else { 0xff };
+    let unwanted = match wanted {
+        Bit::One => 0,
+        Bit::Zero => 0xff,
+    };
     // The bits of a byte that are wanted, as ones.
     let wanted_of = |at: usize| {
         let first_mask = if at == edges.first { edges.first_mask } else { 0xff };
@@ -214,9 +226,9 @@ mod tests {
             let bits = start..rng.usize(start..=len * 8);
             let ones = bits.clone().filter(|&at| bit(&bytes, at)).count();
             assert_eq!(count(&bytes, bits.clone()), ones as u64, "{bytes:?} {bits:?}");
-            for wanted in [false, true] {
-                let first = bits.clone().find(|&at| bit(&bytes, at) == wanted);
-                assert_eq!(find(&bytes, bits.clone(), wanted), first, "{bytes:?} {bits:?} {wanted}");
+            for wanted in [Bit::Zero, Bit::One] {
+                let first = bits.clone().find(|&at| bit(&bytes, at) == (wanted == Bit::One));
+                assert_eq!(find(&bytes, bits.clone(), wanted), first, "{bytes:?} {bits:?} {wanted:?}");
             }
         }
     }

@@ -227,7 +227,7 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     for id in request.ids {
         match stream.claim(group, id, &claim) {
             Claimed::Yes => {
-                reply_claimed(&mut ctx.reply, stream, id, request.just_id);
+                request.reply.write(&mut ctx.reply, stream, id);
                 changes.claimed.extend(is_recorded.then_some(id));
                 claimed += 1;
             }
@@ -246,11 +246,30 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// An entry that is there, or its ID alone.
-fn reply_claimed(reply: &mut Reply<'_>, stream: &Stream, id: StreamId, just_id: bool) {
-    match stream.entry(id).filter(|_| !just_id) {
-        Some(entry) => reply_entry(reply, entry),
-        None => reply_id(reply, id),
+/// What a claim replies with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClaimReply {
+    /// Entries.
+    Entries,
+    /// JUSTID: their IDs.
+    Ids,
+}
+
+impl ClaimReply {
+    /// Writes a claimed entry that is there.
+    fn write(self, reply: &mut Reply<'_>, stream: &Stream, id: StreamId) {
+        match stream.entry(id).filter(|_| self == Self::Entries) {
+            Some(entry) => reply_entry(reply, entry),
+            None => reply_id(reply, id),
+        }
+    }
+
+    /// How the claim counts: with JUSTID it is no delivery.
+    fn deliveries(self) -> Deliveries {
+        match self {
+            Self::Entries => Deliveries::Increment,
+            Self::Ids => Deliveries::Keep,
+        }
     }
 }
 
@@ -261,7 +280,7 @@ struct ClaimRequest {
     delivered_ms: i64,
     deliveries: Option<u64>,
     force: bool,
-    just_id: bool,
+    reply: ClaimReply,
     /// `0-0` leaves the group's as it is.
     last_id: StreamId,
 }
@@ -276,7 +295,7 @@ impl ClaimRequest {
             delivered_ms: now_ms,
             deliveries: None,
             force: false,
-            just_id: false,
+            reply: ClaimReply::Entries,
             last_id: StreamId::MIN,
         };
         let mut at = 5 + request.ids.len();
@@ -286,7 +305,7 @@ impl ClaimRequest {
                 request.force = true;
                 1
             } else if args.is(at, "JUSTID") {
-                request.just_id = true;
+                request.reply = ClaimReply::Ids;
                 1
             } else if has_value && args.is(at, "IDLE") {
                 let idle_ms = number(at + 1, "ERR Invalid IDLE option argument for XCLAIM")?;
@@ -317,16 +336,11 @@ impl ClaimRequest {
     fn claim(&self, consumer: ConsumerIndex, now_ms: i64) -> Claim {
         let deliveries = match self.deliveries {
             Some(count) => Deliveries::Set(count),
-            None => counted(self.just_id),
+            None => self.reply.deliveries(),
         };
         let Self { min_idle_ms, delivered_ms, force, .. } = *self;
         Claim { consumer, now_ms, min_idle_ms, delivered_ms, deliveries, force }
     }
-}
-
-/// JUSTID does not count as a delivery.
-fn counted(just_id: bool) -> Deliveries {
-    if just_id { Deliveries::Keep } else { Deliveries::Increment }
 }
 
 pub(super) static XAUTOCLAIM: Command = Command {
@@ -369,7 +383,7 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         now_ms,
         min_idle_ms: request.min_idle_ms,
         delivered_ms: now_ms,
-        deliveries: counted(request.just_id),
+        deliveries: request.reply.deliveries(),
         force: false,
     };
     let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
@@ -378,7 +392,7 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_id(&mut ctx.reply, done.cursor);
     ctx.reply.array(done.claimed.len());
     for &id in &done.claimed {
-        reply_claimed(&mut ctx.reply, stream, id, request.just_id);
+        request.reply.write(&mut ctx.reply, stream, id);
     }
     ctx.reply.array(done.gone.len());
     done.gone.iter().for_each(|&id| reply_id(&mut ctx.reply, id));
@@ -397,7 +411,7 @@ struct AutoclaimRequest {
     min_idle_ms: i64,
     start: StreamId,
     count_max: usize,
-    just_id: bool,
+    reply: ClaimReply,
 }
 
 /// Entries that XAUTOCLAIM claims where no COUNT says otherwise.
@@ -412,7 +426,7 @@ impl AutoclaimRequest {
             min_idle_ms: args.integer(4).map_err(|_| bad_idle)?,
             start: range_start(args.get(5))?,
             count_max: AUTOCLAIM_COUNT_DEFAULT,
-            just_id: false,
+            reply: ClaimReply::Entries,
         };
         let mut at = 6;
         while at < args.len() {
@@ -423,7 +437,7 @@ impl AutoclaimRequest {
                 request.count_max = usize::try_from(count).unwrap_or(usize::MAX);
                 at += 2;
             } else if args.is(at, "JUSTID") {
-                request.just_id = true;
+                request.reply = ClaimReply::Ids;
                 at += 1;
             } else {
                 return Err(CommandError::Syntax);

@@ -21,10 +21,10 @@ struct Request<'a> {
     by: Option<(&'a [u8], bool)>,
     lower: Option<&'a [u8]>,
     upper: Option<&'a [u8]>,
-    saturates: bool,
+    saturates: Option<()>,
     lifetime: Option<Lifetime<'a>>,
     /// Whether the expiry is set only where there is none.
-    only_new: bool,
+    only_new: Option<()>,
 }
 
 /// Fills an option that may be given once.
@@ -36,10 +36,6 @@ fn once<T>(option: &mut Option<T>, value: Option<T>) -> Result<(), CommandError>
     Ok(())
 }
 
-fn set_once(flag: &mut bool) -> Result<(), CommandError> {
-    if std::mem::replace(flag, true) { Err(CommandError::Syntax) } else { Ok(()) }
-}
-
 impl<'a> Request<'a> {
     fn parse(args: &Args<'a>) -> Result<Self, CommandError> {
         let (mut request, mut words) = (Request::default(), args.from(2));
@@ -49,14 +45,16 @@ impl<'a> Request<'a> {
                 b"BYFLOAT" => once(&mut request.by, words.next().map(|by| (by, true)))?,
                 b"LBOUND" => once(&mut request.lower, words.next())?,
                 b"UBOUND" => once(&mut request.upper, words.next())?,
-                b"SATURATE" => set_once(&mut request.saturates)?,
-                b"ENX" => set_once(&mut request.only_new)?,
+                b"SATURATE" => once(&mut request.saturates, Some(()))?,
+                b"ENX" => once(&mut request.only_new, Some(()))?,
                 _ => once(&mut request.lifetime, Lifetime::parse(word, &mut words, Takes::Getex))?,
             }
         }
         match request.lifetime {
-            Some(Lifetime::Persist) if request.only_new => Err(CommandError::Syntax),
-            None if request.only_new => Err(CommandError::Line("ERR ENX flag requires an expiration")),
+            Some(Lifetime::Persist) if request.only_new.is_some() => Err(CommandError::Syntax),
+            None if request.only_new.is_some() => {
+                Err(CommandError::Line("ERR ENX flag requires an expiration"))
+            }
             _ => Ok(request),
         }
     }
@@ -101,7 +99,7 @@ impl WholeStep {
         let lower = request.lower.map_or(Ok(i64::MIN), |bound| whole(bound, "LBOUND"))?;
         let upper = request.upper.map_or(Ok(i64::MAX), |bound| whole(bound, "UBOUND"))?;
         let (lower, upper) = bounds(lower, upper)?;
-        Ok(Self { by, lower, upper, saturates: request.saturates })
+        Ok(Self { by, lower, upper, saturates: request.saturates.is_some() })
     }
 
     fn add(&self, old: i64) -> Result<Sum<i64>, CommandError> {
@@ -133,7 +131,7 @@ impl FloatStep {
         let lower = request.lower.map_or(Ok(-LongDouble::largest()), |bound| float(bound, "LBOUND"))?;
         let upper = request.upper.map_or(Ok(LongDouble::largest()), |bound| float(bound, "UBOUND"))?;
         let (lower, upper) = bounds(lower, upper)?;
-        Ok(Self { by, lower, upper, saturates: request.saturates })
+        Ok(Self { by, lower, upper, saturates: request.saturates.is_some() })
     }
 
     fn add(&self, old: LongDouble) -> Result<Sum<LongDouble>, CommandError> {
@@ -260,7 +258,7 @@ struct StoredSum<'s> {
 fn apply(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &Request<'_>, expiry: Expiry, sum: StoredSum<'_>) {
     let key = args.key(1);
     let expires = ctx.db.expiry_ms(key).flatten().is_some();
-    let expiry = if request.only_new && expires { Expiry::Keep } else { expiry };
+    let expiry = if request.only_new.is_some() && expires { Expiry::Keep } else { expiry };
     if matches!(expiry, Expiry::At(at_ms) if ctx.db.is_past(at_ms)) {
         delete(ctx, key);
         return;

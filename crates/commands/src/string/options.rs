@@ -75,14 +75,18 @@ impl<'a> Options<'a> {
                 && let Some(condition) = Condition::parse(word, &mut words)
             {
                 let compares = !matches!(condition, Condition::Absent | Condition::Present);
-                require(takes == Takes::Set || !compares)?;
-                require(options.condition == Condition::None || options.condition == condition)?;
+                let conflicts = options.condition != Condition::None && options.condition != condition;
+                if conflicts || (compares && takes != Takes::Set) {
+                    return Err(CommandError::Syntax);
+                }
                 options.condition = condition;
             } else {
                 let lifetime = Lifetime::parse(word, &mut words, takes).ok_or(CommandError::Syntax)?;
                 let kind = std::mem::discriminant(&lifetime);
                 let same = std::mem::discriminant(&options.lifetime) == kind;
-                require(options.lifetime == Lifetime::Default || same)?;
+                if options.lifetime != Lifetime::Default && !same {
+                    return Err(CommandError::Syntax);
+                }
                 options.lifetime = lifetime;
             }
         }
@@ -93,10 +97,6 @@ impl<'a> Options<'a> {
     pub(super) fn expiry(&self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
         self.lifetime.expiry(command, now_ms)
     }
-}
-
-fn require(holds: bool) -> Result<(), CommandError> {
-    if holds { Ok(()) } else { Err(CommandError::Syntax) }
 }
 
 impl<'a> Condition<'a> {

@@ -12,7 +12,7 @@ use structures::listpack::element::{Element, IntText};
 use structures::ranked_members::order;
 
 use super::range::store;
-use super::{begin_members, write_member};
+use super::{Scores, begin_members, write_member};
 use crate::args::Args;
 use crate::collection::zset_limits;
 use crate::ctx::Ctx;
@@ -131,7 +131,7 @@ struct Request {
     /// One for each key, or none where all are 1.
     weights: Vec<f64>,
     aggregate: Aggregate,
-    with_scores: bool,
+    scores: Scores,
     /// ZINTERCARD's; 0 for none.
     limit: usize,
 }
@@ -169,7 +169,7 @@ impl Request {
             key_count: key_count as usize,
             weights: Vec::new(),
             aggregate: Aggregate::Sum,
-            with_scores: false,
+            scores: Scores::Hidden,
             limit: 0,
         };
         for key in request.keys(args) {
@@ -204,7 +204,7 @@ impl Request {
                 };
                 at += 2;
             } else if answer == Answer::Members && args.is(at, "WITHSCORES") {
-                self.with_scores = true;
+                self.scores = Scores::Shown;
                 at += 1;
             } else if answer == Answer::Count && left >= 2 && args.is(at, "LIMIT") {
                 let limit =
@@ -328,9 +328,9 @@ fn subtract<'c>(inputs: &[Input<'c>], args: &Args<'_>) -> Vec<Scored<'c>> {
 fn reply_with(ctx: &mut Ctx<'_>, args: &Args<'_>, operation: Operation) -> Result<(), CommandError> {
     let request = Request::parse(ctx, args, operation, Answer::Members)?;
     let result = request.compute(&ctx.db, args);
-    begin_members(&mut ctx.reply, result.len(), request.with_scores);
+    begin_members(&mut ctx.reply, result.len(), request.scores);
     for scored in &result {
-        let score = request.with_scores.then_some(scored.score);
+        let score = (request.scores == Scores::Shown).then_some(scored.score);
         write_member(&mut ctx.reply, Element::Bytes(&scored.member), score);
     }
     Ok(())
@@ -601,7 +601,7 @@ mod tests {
 
     #[test]
     fn a_union_of_one_key_many_times_takes_no_memory_for_each() {
-        use super::{Aggregate, Input, Operation, Request, Source};
+        use super::{Aggregate, Input, Operation, Request, Scores, Source};
         use keyspace::{Hasher, PackLimits, Zset};
         let (hasher, limits) =
             (Hasher::with_seed([1; 4]), PackLimits { entries_max: 8, value_len_bytes_max: 64 });
@@ -615,7 +615,7 @@ mod tests {
             key_count: 500,
             weights: Vec::new(),
             aggregate: Aggregate::Sum,
-            with_scores: false,
+            scores: Scores::Hidden,
             limit: 0,
         };
         let inputs: Vec<Input<'_>> =

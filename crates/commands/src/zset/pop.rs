@@ -5,9 +5,9 @@ use std::ops::Range;
 use keyspace::{Key, Zset};
 use resp::Reply;
 
-use super::{begin_members, write_member};
+use super::write_member;
 use crate::args::Args;
-use crate::collection::{bulk, not_negative, remove_emptied};
+use crate::collection::{begin_pairs, bulk, not_negative, remove_emptied};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -107,7 +107,7 @@ fn begin(reply: &mut Reply<'_>, layout: Layout, key: Key<'_>, popped: usize) {
             reply.array(3);
             reply.bulk(key.bytes);
         }
-        Layout::Pairs => begin_members(reply, popped, true),
+        Layout::Pairs => begin_pairs(reply, popped),
         Layout::Nested => {
             reply.array(2);
             reply.bulk(key.bytes);

@@ -8,7 +8,7 @@ use keyspace::zset::{LexBound, ScoreBound};
 use keyspace::{Key, Object, Zset};
 use structures::listpack::element::IntText;
 
-use super::{begin_members, write_member};
+use super::{Scores, begin_members, write_member};
 use crate::args::{Args, lenient_float};
 use crate::collection::{StoredAs, remove_emptied, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
@@ -93,7 +93,7 @@ struct RangeRequest<'a> {
     reverse: bool,
     /// Members passed over, and members wanted (all, if negative).
     limit: Option<(i64, i64)>,
-    with_scores: bool,
+    scores: Scores,
 }
 
 /// What of a range is fixed by the command's name.
@@ -109,11 +109,12 @@ struct Fixed {
 
 impl<'a> RangeRequest<'a> {
     fn parse(args: &Args<'a>, fixed: Fixed) -> Result<Self, CommandError> {
-        let (mut by, mut reverse, mut limit, mut with_scores) = (fixed.by, fixed.reverse, None, false);
+        let (mut by, mut reverse, mut limit) = (fixed.by, fixed.reverse, None);
+        let mut scores = Scores::Hidden;
         let mut at = fixed.at + 2;
         while at < args.len() {
             if !fixed.stores && args.is(at, "WITHSCORES") {
-                with_scores = true;
+                scores = Scores::Shown;
             } else if args.is(at, "LIMIT") && at + 2 < args.len() {
                 limit = Some((args.integer(at + 1)?, args.integer(at + 2)?));
                 at += 2;
@@ -134,7 +135,7 @@ impl<'a> RangeRequest<'a> {
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
-        if by == By::Lex && with_scores {
+        if by == By::Lex && scores == Scores::Shown {
             return Err(CommandError::Line(
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
@@ -143,7 +144,7 @@ impl<'a> RangeRequest<'a> {
         let swapped = reverse && by != By::Rank;
         let (min, max) = if swapped { (fixed.at + 1, fixed.at) } else { (fixed.at, fixed.at + 1) };
         let bounds = Bounds::parse(args, by, min, max)?;
-        Ok(RangeRequest { bounds, reverse, limit: limit.filter(|_| by != By::Rank), with_scores })
+        Ok(RangeRequest { bounds, reverse, limit: limit.filter(|_| by != By::Rank), scores })
     }
 
     /// Whether the range depends on how the set is stored.
@@ -190,23 +191,28 @@ fn reply_range(ctx: &mut Ctx<'_>, args: &Args<'_>, fixed: Fixed) -> Result<(), C
         return Ok(());
     };
     let ranks = request.ranks(zset);
-    begin_members(reply, ranks.len(), request.with_scores);
+    begin_members(reply, ranks.len(), request.scores);
     let members = zset.range(ranks);
     if request.reverse {
         members.rev().for_each(|(member, score)| {
-            write_member(reply, member, request.with_scores.then_some(score));
+            write_member(reply, member, (request.scores == Scores::Shown).then_some(score));
         });
     } else {
         members.for_each(|(member, score)| {
-            write_member(reply, member, request.with_scores.then_some(score));
+            write_member(reply, member, (request.scores == Scores::Shown).then_some(score));
         });
     }
     Ok(())
 }
 
-/// A range of a command that is not ZRANGE: its name fixes everything.
-const fn fixed(by: By, reverse: bool) -> Fixed {
-    Fixed { at: 2, by: Some(by), reverse: Some(reverse), stores: false }
+/// A range of a command whose name fixes all but the bounds, from the lowest member on.
+const fn ascending(by: By) -> Fixed {
+    Fixed { at: 2, by: Some(by), reverse: Some(false), stores: false }
+}
+
+/// As [`ascending`], from the highest member on.
+const fn descending(by: By) -> Fixed {
+    Fixed { reverse: Some(true), ..ascending(by) }
 }
 
 pub(super) static ZRANGE: Command = Command {
@@ -262,7 +268,7 @@ pub(super) static ZREVRANGE: Command = Command {
 };
 /// ZREVRANGE key start stop \[WITHSCORES\]: members, highest first.
 fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    reply_range(ctx, args, fixed(By::Rank, true))
+    reply_range(ctx, args, descending(By::Rank))
 }
 
 pub(super) static ZRANGEBYSCORE: Command = Command {
@@ -289,7 +295,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command {
 };
 /// ZRANGEBYSCORE key min max \[WITHSCORES\] \[LIMIT offset count\]: members, lowest first.
 fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    reply_range(ctx, args, fixed(By::Score, false))
+    reply_range(ctx, args, ascending(By::Score))
 }
 
 pub(super) static ZREVRANGEBYSCORE: Command = Command {
@@ -310,7 +316,7 @@ pub(super) static ZREVRANGEBYSCORE: Command = Command {
 };
 /// ZREVRANGEBYSCORE key max min \[WITHSCORES\] \[LIMIT offset count\]: members, highest first.
 fn zrevrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    reply_range(ctx, args, fixed(By::Score, true))
+    reply_range(ctx, args, descending(By::Score))
 }
 
 pub(super) static ZRANGEBYLEX: Command = Command {
@@ -334,7 +340,7 @@ pub(super) static ZRANGEBYLEX: Command = Command {
 };
 /// ZRANGEBYLEX key min max \[LIMIT offset count\]: members in order.
 fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    reply_range(ctx, args, fixed(By::Lex, false))
+    reply_range(ctx, args, ascending(By::Lex))
 }
 
 pub(super) static ZREVRANGEBYLEX: Command = Command {
@@ -352,7 +358,7 @@ pub(super) static ZREVRANGEBYLEX: Command = Command {
 };
 /// ZREVRANGEBYLEX key max min \[LIMIT offset count\]: members in reverse order.
 fn zrevrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    reply_range(ctx, args, fixed(By::Lex, true))
+    reply_range(ctx, args, descending(By::Lex))
 }
 
 pub(super) static ZRANGESTORE: Command = Command {
