@@ -64,15 +64,24 @@ impl RunQueue {
         self.owes_a_visit
     }
 
-    /// The next connection; when the turn is `late`, only the one that it owes a visit.
+    /// The next connection of a turn that has time left.
     #[inline]
-    pub fn next(&mut self, late: bool) -> Option<Visit> {
-        if !late && let Some(conn) = self.fresh.pop_front() {
-            return Some(Visit { conn, queue: Queue::Fresh });
+    pub fn next(&mut self) -> Option<Visit> {
+        match self.fresh.pop_front() {
+            Some(conn) => Some(Visit { conn, queue: Queue::Fresh }),
+            None => self.next_carried(),
         }
-        let owed = std::mem::take(&mut self.owes_a_visit);
-        let conn = if late && !owed { None } else { self.carried.pop_front() };
-        conn.map(|conn| Visit { conn, queue: Queue::Carried })
+    }
+
+    /// The connection that a turn without time still owes a visit, once.
+    #[cold]
+    pub fn next_owed(&mut self) -> Option<Visit> {
+        if self.owes_a_visit { self.next_carried() } else { None }
+    }
+
+    fn next_carried(&mut self) -> Option<Visit> {
+        self.owes_a_visit = false;
+        self.carried.pop_front().map(|conn| Visit { conn, queue: Queue::Carried })
     }
 
     /// Adds a connection that was visited and has more to run.

@@ -671,7 +671,7 @@ impl<'s> Worker<'s> {
             }
             self.batch.clear();
             while !self.batch.is_full()
-                && let Some(visit) = self.run_queue.next(late)
+                && let Some(visit) = if late { self.run_queue.next_owed() } else { self.run_queue.next() }
             {
                 if let Some(client) = self.client(visit.conn) {
                     client.is_queued = false;

@@ -120,11 +120,20 @@ struct Order<'a> {
     db: i64,
     timeout: Duration,
     copy: bool,
-    replace: bool,
+    existing: Existing,
     /// The arguments of AUTH.
     credentials: Option<Vec<&'a [u8]>>,
     /// Indexes of the arguments that are keys.
     keys: std::ops::Range<usize>,
+}
+
+/// What becomes of a key that the target has already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Existing {
+    /// It stays, and the target refuses the new one.
+    Kept,
+    /// REPLACE.
+    Replaced,
 }
 
 /// Where no timeout is given that makes sense.
@@ -133,14 +142,14 @@ const TIMEOUT_MS_DEFAULT: u64 = 1000;
 impl<'a> Order<'a> {
     /// Reads the arguments; connections will come from `source`.
     fn parse(args: &Args<'a>, source: Vec<u8>) -> Result<Self, CommandError> {
-        let (mut copy, mut replace, mut credentials, mut keys) = (false, false, None, 3..4);
+        let (mut copy, mut existing, mut credentials, mut keys) = (false, Existing::Kept, None, 3..4);
         let mut at = 6;
         while at < args.len() {
             let left = args.len() - at - 1;
             if args.is(at, "COPY") {
                 copy = true;
             } else if args.is(at, "REPLACE") {
-                replace = true;
+                existing = Existing::Replaced;
             } else if args.is(at, "AUTH") && left >= 1 {
                 credentials = Some(vec![args.get(at + 1)]);
                 at += 1;
@@ -166,7 +175,7 @@ impl<'a> Order<'a> {
         let host = String::from_utf8_lossy(args.get(1)).into_owned();
         let target = Target { host, port: port.unwrap_or(0), source };
         let timeout = Duration::from_millis(timeout_ms);
-        Ok(Self { target, db, timeout, copy, replace, credentials, keys })
+        Ok(Self { target, db, timeout, copy, existing, credentials, keys })
     }
 }
 
@@ -221,11 +230,11 @@ impl<'a> Parcel<'a> {
     }
 
     /// The command that brings it to the target.
-    fn request<'p>(&'p self, replace: bool, now_ms: i64, ttl_text: &'p mut String) -> Vec<&'p [u8]> {
+    fn request<'p>(&'p self, existing: Existing, now_ms: i64, ttl_text: &'p mut String) -> Vec<&'p [u8]> {
         // Relative, as in Redis: the two servers' clocks may differ.
         *ttl_text = self.expiry_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1)).to_string();
         let mut request = vec![b"RESTORE".as_slice(), self.key.bytes, ttl_text.as_bytes(), &self.payload];
-        if replace {
+        if existing == Existing::Replaced {
             request.push(b"REPLACE");
         }
         request
@@ -254,8 +263,10 @@ fn settle(
     };
     let deleted = gone.iter().map(|key| vec![b"DEL".as_slice(), key]);
     let mut ttl_texts = vec![String::new(); again.len()];
-    let sent =
-        again.iter().zip(&mut ttl_texts).map(|(parcel, text)| parcel.request(true, data.now_ms(), text));
+    let sent = again
+        .iter()
+        .zip(&mut ttl_texts)
+        .map(|(parcel, text)| parcel.request(Existing::Replaced, data.now_ms(), text));
     let delivery = link.exchange(deleted.chain(sent).collect(), order);
     link.close(pool, &delivery);
     for (parcel, _) in again.iter().zip(&delivery.taken[gone.len()..]).filter(|(_, taken)| **taken) {
@@ -305,7 +316,7 @@ fn deliver(pool: &ConnectionPool, order: &Order<'_>, parcels: &[Parcel<'_>]) -> 
         };
         let mut ttl_texts = vec![String::new(); parcels.len()];
         let requests = parcels.iter().zip(&mut ttl_texts);
-        let requests = requests.map(|(parcel, text)| parcel.request(order.replace, now_ms, text)).collect();
+        let requests = requests.map(|(parcel, text)| parcel.request(order.existing, now_ms, text)).collect();
         let delivery = link.exchange(requests, order);
         let is_dead = matches!(delivery.failure, Some(Failure::Writing | Failure::Reading));
         if is_dead && link.was_kept && !link.timed_out && !delivery.taken.contains(&true) {

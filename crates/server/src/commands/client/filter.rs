@@ -19,8 +19,16 @@ pub(super) struct Filter<'a> {
 /// One filter.
 struct Condition<'a> {
     what: What<'a>,
-    /// It is one of the NOT- forms: it must not fit.
-    negated: bool,
+    form: Form,
+}
+
+/// Which of its two forms a filter has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// It must fit.
+    Plain,
+    /// NOT-: it must not.
+    Negated,
 }
 
 /// What a filter looks at.
@@ -66,7 +74,7 @@ impl<'a> Filter<'a> {
             Some(id) => Ok(u64::try_from(id).unwrap_or(0)),
             None => Err(CommandError::Line("ERR Invalid client ID")),
         };
-        Self::parse(ctx, args, id, false)
+        Self { conditions: Vec::new(), skip_me: false }.parse(ctx, args, id)
     }
 
     /// The filters of CLIENT KILL, which spares its own connection unless told otherwise.
@@ -76,33 +84,35 @@ impl<'a> Filter<'a> {
             None if before > 0 => Err(CommandError::Syntax),
             _ => positive(text, "ERR client-id should be greater than 0"),
         };
-        Self::parse(ctx, args, id, true)
+        Self { conditions: Vec::new(), skip_me: true }.parse(ctx, args, id)
     }
 
     /// Clients that connected from this address.
     pub(super) fn of_address(address: &'a [u8]) -> Self {
-        let condition = Condition { what: What::Peer(address), negated: false };
+        let condition = Condition { what: What::Peer(address), form: Form::Plain };
         Self { conditions: vec![condition], skip_me: false }
     }
 
+    /// Adds what the arguments say. `id` reads a client's number that stands behind so many others.
     fn parse(
+        mut self,
         ctx: &ServerCtx<'_, '_, '_>,
         args: &Args<'a>,
-        // A client's number, behind so many others.
         id: impl Fn(&[u8], usize) -> Result<u64, CommandError>,
-        skip_me: bool,
     ) -> Result<Self, CommandError> {
-        let mut filter = Self { conditions: Vec::new(), skip_me };
         let mut at = 2;
         while at < args.len() {
             let option = args.get(at).to_ascii_lowercase();
             let value = args.try_get(at + 1).ok_or(CommandError::Syntax)?;
             at += 2;
             let plain = option.strip_prefix(b"not-");
-            let (name, negated) = (plain.unwrap_or(&option), plain.is_some());
-            let what = match name {
+            let form = if plain.is_some() { Form::Negated } else { Form::Plain };
+            let what = match plain.unwrap_or(&option) {
                 b"id" => {
-                    let id = |text: &[u8], before| if negated { other_id(text) } else { id(text, before) };
+                    let id = |text: &[u8], before| match form {
+                        Form::Plain => id(text, before),
+                        Form::Negated => other_id(text),
+                    };
                     let mut ids = vec![id(value, 0)?];
                     // More of them may follow, up to the next filter.
                     while at < args.len() && !(is_filter(args.get(at)) && at + 1 < args.len()) {
@@ -111,21 +121,21 @@ impl<'a> Filter<'a> {
                     }
                     What::Ids(ids)
                 }
-                b"skipme" if !negated => {
-                    filter.skip_me = match value.to_ascii_lowercase().as_slice() {
+                b"skipme" if form == Form::Plain => {
+                    self.skip_me = match value.to_ascii_lowercase().as_slice() {
                         b"yes" => true,
                         b"no" => false,
                         _ => return Err(CommandError::Syntax),
                     };
                     continue;
                 }
-                b"maxage" if !negated => What::AgeAtLeast(seconds(value, "maxage")?),
-                b"idle" if !negated => What::IdleAtLeast(seconds(value, "idle")?),
-                name => What::parse(ctx, name, value, negated)?,
+                b"maxage" if form == Form::Plain => What::AgeAtLeast(seconds(value, "maxage")?),
+                b"idle" if form == Form::Plain => What::IdleAtLeast(seconds(value, "idle")?),
+                name => What::parse(ctx, name, value, form)?,
             };
-            filter.conditions.push(Condition { what, negated });
+            self.conditions.push(Condition { what, form });
         }
-        Ok(filter)
+        Ok(self)
     }
 
     /// Whether all filters fit a client.
@@ -134,7 +144,8 @@ impl<'a> Filter<'a> {
             return false;
         }
         let now_ms = ctx.shared.uptime_ms();
-        self.conditions.iter().all(|condition| condition.what.fits(client, now_ms) != condition.negated)
+        let fits = |it: &Condition<'_>| it.what.fits(client, now_ms) == (it.form == Form::Plain);
+        self.conditions.iter().all(fits)
     }
 }
 
@@ -144,10 +155,13 @@ impl<'a> What<'a> {
         ctx: &ServerCtx<'_, '_, '_>,
         name: &[u8],
         value: &'a [u8],
-        negated: bool,
+        form: Form,
     ) -> Result<Self, CommandError> {
         let unknown = |what: &str, option: &str| {
-            let option = if negated { format!("NOT-{option}") } else { "provided".to_owned() };
+            let option = match form {
+                Form::Plain => "provided".to_owned(),
+                Form::Negated => format!("NOT-{option}"),
+            };
             let value = String::from_utf8_lossy(value);
             Err(CommandError::Text(format!("ERR Unknown {what} found in the {option} filter: {value}")))
         };
@@ -165,7 +179,8 @@ impl<'a> What<'a> {
             b"flags" => return unknown("flags", "FLAGS"),
             b"capa" if value.iter().all(|&letter| letter == b'r') => What::Capabilities(value),
             b"capa" => return unknown("capa", "CAPA"),
-            b"db" => What::Db(db_index(ctx, value, if negated { "NOT-DB" } else { "DB" })?),
+            b"db" if form == Form::Negated => What::Db(db_index(ctx, value, "NOT-DB")?),
+            b"db" => What::Db(db_index(ctx, value, "DB")?),
             _ => return Err(CommandError::Syntax),
         })
     }
