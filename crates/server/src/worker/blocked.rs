@@ -1,0 +1,157 @@
+//! Blocked clients of a thread: their timeouts, and the replies that other threads made for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use engine::session::{Flow, ReplyMode};
+use engine::threads::{Inbound, Killed};
+use net::ConnId;
+use resp::Protocol;
+use stdx::ByteQueue;
+
+use super::figures::note_output;
+use super::{Worker, session_of};
+
+/// When blocked clients stop waiting, soonest first.
+#[derive(Debug, Default)]
+pub(super) struct Timeouts {
+    /// By the deadline, in milliseconds of the server's clock, and the ticket of the wait.
+    conns: BTreeMap<(u64, u64), ConnId>,
+}
+
+impl Timeouts {
+    /// Whether no client waits with a timeout.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+
+    /// The first deadline, in milliseconds of the server's clock.
+    pub(super) fn first_ms(&self) -> Option<u64> {
+        self.conns.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
+    }
+
+    /// Adds the wait called `ticket`, if it has a deadline. O(log n).
+    fn add(&mut self, deadline_ms: Option<u64>, ticket: u64, conn: ConnId) {
+        if let Some(deadline_ms) = deadline_ms {
+            self.conns.insert((deadline_ms, ticket), conn);
+        }
+    }
+
+    /// Removes a wait that has ended, if it had a deadline. O(log n).
+    pub(super) fn remove(&mut self, deadline_ms: Option<u64>, ticket: u64) {
+        if let Some(deadline_ms) = deadline_ms {
+            self.conns.remove(&(deadline_ms, ticket));
+        }
+    }
+
+    /// Takes out a wait whose deadline has passed at `now_ms`: its connection and its ticket. O(log n).
+    fn take_passed(&mut self, now_ms: u64) -> Option<(ConnId, u64)> {
+        let first = self.conns.first_entry().filter(|first| first.key().0 <= now_ms)?;
+        let ((_, ticket), conn) = first.remove_entry();
+        Some((conn, ticket))
+    }
+}
+
+impl Worker<'_> {
+    /// A client has begun to wait for a key: notes for how long.
+    pub(super) fn settle_waiting(&mut self, conn: ConnId) {
+        let Some(session) = session_of(&self.clients, conn) else { return };
+        if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
+            self.timeouts.add(blocked.deadline_ms, blocked.ticket, conn);
+        }
+    }
+
+    /// Hands waiting clients the replies that others made for them, and closes killed clients.
+    pub(super) fn take_inbound(&mut self) {
+        if let Some(inbound) = self.shared.engine.threads.take(self.thread) {
+            self.pass_on(inbound);
+        }
+    }
+
+    /// Hands blocked clients their replies, and closes clients that others asked to close.
+    #[inline(never)]
+    fn pass_on(&mut self, inbound: Inbound) {
+        let shared = self.shared;
+        let Inbound { deliveries, kills } = inbound;
+        // Messages about what was done before a waiting client was served.
+        self.take_publications();
+        for delivery in deliveries {
+            let Some(session) = self.session(delivery.conn) else { continue };
+            let blocked = shared.engine.blocked.of(&session.info);
+            let awaits = blocked.is_some_and(|blocked| blocked.ticket == delivery.ticket);
+            if session.id == delivery.client && awaits {
+                let info = Arc::clone(&session.info);
+                let ahead_bytes = delivery.reply_bytes - delivery.reply.len_bytes();
+                let reply = |_, out: &mut ByteQueue| out.append(delivery.reply);
+                self.end_wait(delivery.conn, delivery.took, ahead_bytes, reply);
+                note_output(&self.engine, &info, delivery.pushes.len_bytes());
+                self.net.output(delivery.conn).append(delivery.pushes);
+            }
+        }
+        for Killed { conn, client } in kills {
+            if self.session(conn).is_some_and(|session| session.id == client) {
+                self.close(conn);
+            }
+        }
+    }
+
+    /// Ends the waits whose time is over.
+    pub(super) fn end_waits(&mut self) {
+        self.take_inbound();
+        if !self.timeouts.is_empty() {
+            self.end_timeouts();
+        }
+    }
+
+    /// Answers blocked clients whose timeout has passed.
+    #[inline(never)]
+    fn end_timeouts(&mut self) {
+        while let Some((conn, ticket)) = self.timeouts.take_passed(self.engine.executor.now.uptime_ms) {
+            let Some(session) = self.session(conn) else { continue };
+            let info = Arc::clone(&session.info);
+            let blocked = self.shared.engine.blocked.of(&info);
+            let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
+            // Served at this very moment: its reply is on the way.
+            if self.shared.engine.blocked.end(&waiter) {
+                let reply = |protocol, out: &mut ByteQueue| waiter.write_empty(protocol, out);
+                self.end_wait(conn, Duration::ZERO, 0, reply);
+            }
+        }
+    }
+
+    /// Lets a waiting client go on, with a reply that took this long to make and of which so many bytes went ahead.
+    /// Nobody serves it any more.
+    fn end_wait(
+        &mut self,
+        conn: ConnId,
+        took: Duration,
+        ahead_bytes: usize,
+        reply: impl FnOnce(Protocol, &mut ByteQueue),
+    ) {
+        let shared = self.shared;
+        let Some(session) = self.session(conn) else { return };
+        let waiter = shared.engine.blocked.of(&session.info);
+        shared.engine.blocked.unblock(&shared.engine.keyspace, &session.info);
+        session.info.traffic.last_active_ms.store(shared.uptime_ms(), Relaxed);
+        let (protocol, replies) = (session.protocol, session.reply_mode == ReplyMode::On);
+        if session.reply_mode == ReplyMode::Skip {
+            session.reply_mode = ReplyMode::On;
+        }
+        let out = self.net.output(conn);
+        let before = out.len_bytes();
+        if replies {
+            reply(protocol, out);
+        }
+        let reply_bytes = out.len_bytes() - before;
+        if let Some(waiter) = waiter {
+            self.timeouts.remove(waiter.deadline_ms, waiter.ticket);
+            let session = session_of(&self.clients, conn).expect("it was looked at above");
+            note_output(&self.engine, &session.info, reply_bytes);
+            self.engine.executor.note_waited(session, &waiter, took, ahead_bytes + reply_bytes);
+        }
+        self.resume(conn, Flow::Waiting);
+    }
+}

@@ -1,0 +1,162 @@
+//! Clients come and go: a new connection is refused or given to a thread, a closed one is taken off
+//! every list, one that was held back goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use engine::client::{ClientInfo, Place};
+use engine::client_eviction;
+use engine::session::{Flow, Session, User};
+use net::{Address, ConnId, Socket};
+use resp::parse::Progress;
+
+use super::limits::OverSoftLimit;
+use super::{Client, Worker};
+use crate::shared::Message;
+
+/// What a client outside the loopback is told in protected mode.
+const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Saker runs in protected mode: no password is set, so only \
+clients on this machine may connect. Set a password (requirepass), or 'CONFIG SET protected-mode no' from a \
+client on this machine, or start the server with '--protected-mode no'.\r\n";
+
+impl Worker<'_> {
+    /// Gives a new connection to the thread with the fewest, or refuses it.
+    pub(super) fn place(&mut self, socket: Socket) {
+        let shared = self.shared;
+        if let Some(refusal) = self.refusal(&socket) {
+            shared.rejected_connections.fetch_add(1, Relaxed);
+            // The client may be gone already; there is nobody else to tell.
+            let _ = socket.send_once(refusal);
+            return;
+        }
+        let own = self.thread;
+        let loads = shared.engine.threads.iter().enumerate();
+        let target = loads.min_by_key(|(index, port)| (port.load.load(Relaxed), *index != own));
+        let (index, port) = target.expect("a server has at least one I/O thread");
+        port.load.fetch_add(1, Relaxed);
+        if index == own {
+            self.adopt(socket);
+        } else if let Err(Message::Adopt(socket)) = shared.ports[index].mailbox.send(Message::Adopt(socket)) {
+            // Thousands of connections wait there already: this one stays here.
+            port.load.fetch_sub(1, Relaxed);
+            shared.engine.threads[own].load.fetch_add(1, Relaxed);
+            self.adopt(socket);
+        }
+    }
+
+    /// Why a new connection is not taken in, as the line to send.
+    fn refusal(&self, socket: &Socket) -> Option<&'static [u8]> {
+        let settings = &self.engine.executor.settings;
+        let open: usize = self.shared.engine.threads.iter().map(|port| port.load.load(Relaxed)).sum();
+        if open >= settings.clients.maxclients {
+            return Some(b"-ERR max number of clients reached\r\n");
+        }
+        let Address::Tcp(peer) = socket.peer_address() else { return None };
+        if settings.clients.protected_mode
+            && settings.requirepass.is_empty()
+            && !peer.ip().to_canonical().is_loopback()
+        {
+            return Some(PROTECTED_MODE_LINE);
+        }
+        None
+    }
+
+    pub(super) fn adopt(&mut self, socket: Socket) {
+        let (peer, local) = (socket.peer_address().clone(), socket.local_address().clone());
+        let shared = self.shared;
+        let port = &shared.engine.threads[self.thread];
+        let keepalive_s = self.engine.executor.settings.clients.tcp_keepalive_s;
+        self.net.set_default_keepalive((keepalive_s > 0).then(|| Duration::from_secs(keepalive_s)));
+        let conn = match self.net.adopt(socket) {
+            Ok(conn) => conn,
+            Err(error) => {
+                port.load.fetch_sub(1, Relaxed);
+                tracing::warn!(%error, "taking a client in failed");
+                return;
+            }
+        };
+        let id = shared.engine.clients.next_id();
+        let fd = self.net.fd(conn).map_or(-1, |fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
+        let now_ms = shared.uptime_ms();
+        let place = Place { thread: self.thread, conn, fd };
+        let info = Arc::new(ClientInfo::new(id, place, (peer, local), now_ms));
+        shared.engine.clients.add(Arc::clone(&info));
+        port.stats.connections.add(1);
+        port.stats.clients.add(1);
+        let user = self.engine.executor.settings.requirepass.is_empty().then_some(User);
+        let client = Client {
+            session: Session::new(info, user),
+            progress: Progress::default(),
+            over_soft_limit: OverSoftLimit::default(),
+            is_queued: false,
+            is_behind: false,
+        };
+        if self.clients.len() <= conn.index() {
+            self.clients.resize_with(conn.index() + 1, || None);
+        }
+        self.clients[conn.index()] = Some(Box::new(client));
+    }
+
+    pub(super) fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
+        let client = self.clients.get_mut(conn.index())?.as_deref_mut();
+        client.filter(|client| client.session.conn == conn)
+    }
+
+    pub(super) fn session(&mut self, conn: ConnId) -> Option<&mut Session> {
+        self.client(conn).map(|client| &mut client.session)
+    }
+
+    pub(super) fn close(&mut self, conn: ConnId) {
+        self.net.close(conn);
+        self.forget(conn);
+    }
+
+    /// Lets go of a connection that is closed.
+    pub(super) fn forget(&mut self, conn: ConnId) {
+        if self.session(conn).is_none() {
+            return;
+        }
+        let Some(mut client) = self.clients[conn.index()].take() else { return };
+        let session = &mut client.session;
+        let engine::Shared {
+            keyspace, blocked, watchers, pubsub, tracking, monitors, clients, threads, ..
+        } = &self.shared.engine;
+        if let Some(blocked_by) = blocked.of(&session.info) {
+            // Whoever serves it now is the last: the reply finds no client.
+            blocked.end(&blocked_by);
+            self.timeouts.remove(blocked_by.deadline_ms, blocked_by.ticket);
+        }
+        blocked.unblock(keyspace, &session.info);
+        session.discard(watchers, keyspace);
+        session.unsubscribe_all(pubsub, None);
+        session.stop_tracking(tracking, keyspace);
+        session.stop_monitoring(monitors);
+        session.info.state.gone.store(true, Relaxed);
+        self.engine.executor.stats().clients.sub(1);
+        client_eviction::uncount(&self.shared.engine, &session.info);
+        threads.unlist(clients, &session.info);
+    }
+
+    /// Lets a session that was held back for `reason` go on with its waiting input.
+    pub(super) fn resume(&mut self, conn: ConnId, reason: Flow) {
+        let Some(session) = self.session(conn) else { return };
+        if session.flow != reason {
+            return;
+        }
+        session.flow = Flow::Running;
+        session.info.state.postponed.store(false, Relaxed);
+        self.net.resume_input(conn);
+        self.make_ready(conn);
+    }
+
+    /// Has what a connection sent parsed and run in this turn, or the next.
+    #[inline]
+    pub(super) fn make_ready(&mut self, conn: ConnId) {
+        if let Some(client) = self.client(conn)
+            && !std::mem::replace(&mut client.is_queued, true)
+        {
+            self.run_queue.push(conn);
+        }
+    }
+}

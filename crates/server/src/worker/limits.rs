@@ -1,0 +1,212 @@
+//! What a client may make the server hold: its unsent output, its query buffer, its share of
+//! `maxmemory-clients`; and how long it may be idle.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::client_eviction;
+use engine::session::Flow;
+use engine::settings::{OUTPUT_SHOWN_BYTES_MIN, OutputLimit};
+use net::ConnId;
+
+use super::figures::{note_unread, note_unsent};
+use super::{Worker, session_of};
+
+/// Clients with unsent output that are looked at after one flush; more of them take turns.
+const LOOKED_BEHIND_MAX: usize = 64;
+
+/// Up to so much unsent counts as nothing for the output limits, as what fits into Redis' fixed buffer of a
+/// client does: the smallest limit leaves a client that reads alone.
+const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
+
+/// Since when a client's unsent output is over its soft limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OverSoftLimit {
+    /// In milliseconds of the server's clock; `None` while it is not over.
+    since_ms: Option<u64>,
+}
+
+impl OverSoftLimit {
+    /// Whether a client with `unsent` bytes of output at `now_ms` has exceeded its limit: the hard one,
+    /// or the soft one for longer than it allows.
+    fn exceeds(&mut self, limit: &OutputLimit, unsent: usize, now_ms: u64) -> bool {
+        let counted = if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 };
+        if limit.hard_bytes > 0 && counted > limit.hard_bytes {
+            return true;
+        }
+        if limit.soft_bytes == 0 || counted <= limit.soft_bytes {
+            self.since_ms = None;
+            return false;
+        }
+        let since_ms = *self.since_ms.get_or_insert(now_ms);
+        now_ms - since_ms > limit.soft_seconds * 1000
+    }
+}
+
+impl Worker<'_> {
+    /// Writes down what of a connection's input stays for a later turn, and enforces the limits on that; whether
+    /// the connection stays too.
+    pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
+        let query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
+        let Some(session) = session_of(&self.clients, conn) else { return false };
+        note_unread(session, self.net.inputs());
+        let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.query_bytes());
+        let unread = self.net.inputs().len_bytes(conn) + queued;
+        if unread as u64 > query_max && matches!(session.flow, Flow::Running | Flow::Waiting) {
+            self.engine.executor.note_long_query(session.id, unread);
+            self.close(conn);
+            return false;
+        }
+        self.engine.executor.settings.clients.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
+    }
+
+    /// Whether a connection must be closed for what it has not read.
+    pub(super) fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
+        let outputs = self.net.split().1;
+        let unsent = outputs.len_bytes(conn);
+        let settings = &self.engine.executor.settings;
+        let now = self.engine.executor.now.uptime_ms;
+        let Some(client) = self.clients[conn.index()].as_deref_mut() else { return false };
+        let session = &client.session;
+        let limit = if session.monitoring {
+            settings.clients.monitor_output_limit
+        } else if session.subscriptions.is_some() {
+            settings.clients.pubsub_output_limit
+        } else {
+            settings.clients.output_limit
+        };
+        if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut client.is_behind, true) {
+            // What is less leaves at the end of this turn.
+            self.behind.push_back(conn);
+        }
+        let exceeds = client.over_soft_limit.exceeds(&limit, unsent, now);
+        if exceeds {
+            let stats = self.engine.executor.stats();
+            stats.output_limit_disconnections.add(1);
+            let client = client.session.id;
+            tracing::warn!(client, unsent, "client closed: its unsent replies exceed the output limit");
+        }
+        exceeds
+    }
+
+    /// Looks, after a flush, at clients that were not or may not have been sent all of their output: writes
+    /// down how much is left, and enforces the limits on it.
+    #[inline]
+    pub(super) fn look_behind(&mut self) {
+        for conn in self.net.split().1.take_behind() {
+            self.note_behind(conn);
+        }
+        for _ in 0..self.behind.len().min(LOOKED_BEHIND_MAX) {
+            let Some(conn) = self.behind.pop_front() else { break };
+            self.look_behind_one(conn);
+        }
+    }
+
+    /// Has a client looked at after each flush until all of its output is sent.
+    #[cold]
+    fn note_behind(&mut self, conn: ConnId) {
+        if let Some(client) = self.client(conn)
+            && !std::mem::replace(&mut client.is_behind, true)
+        {
+            self.behind.push_back(conn);
+        }
+    }
+
+    #[cold]
+    fn look_behind_one(&mut self, conn: ConnId) {
+        let Some(client) = self.client(conn) else { return };
+        client.is_behind = false;
+        let Some(session) = session_of(&self.clients, conn) else { return };
+        note_unsent(session, self.net.split().1);
+        if self.exceeds_output_limit(conn) {
+            // It leaves the queues of its keys, under the locks of their shards.
+            let shared = self.shared;
+            let _pass = shared.engine.gate.shared(self.thread);
+            return self.close(conn);
+        }
+        if self.engine.executor.settings.clients.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {
+            return;
+        }
+        if self.net.split().1.len_bytes(conn) > 0 {
+            self.note_behind(conn);
+        }
+    }
+
+    /// Counts all clients of this thread anew for `maxmemory-clients`. O(clients).
+    pub(super) fn count_clients(&mut self) {
+        let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
+        if limit == 0 {
+            return;
+        }
+        let shared = self.shared;
+        let mut over = false;
+        for client in self.clients.iter().flatten() {
+            let session = &client.session;
+            note_unread(session, self.net.inputs());
+            note_unsent(session, self.net.split().1);
+            over |= client_eviction::count(&shared.engine, &session.info, limit);
+        }
+        if over {
+            client_eviction::evict(&shared.engine, self.thread, &self.engine.executor.commit.outbox, limit);
+        }
+    }
+
+    /// Counts what a client makes the server hold, where there is a limit to that; whether it was evicted.
+    #[cold]
+    pub(super) fn is_evicted(&mut self, conn: ConnId) -> bool {
+        let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
+        let Some(session) = session_of(&self.clients, conn) else { return true };
+        let shared = self.shared;
+        if client_eviction::count(&shared.engine, &session.info, limit) {
+            client_eviction::evict(&shared.engine, self.thread, &self.engine.executor.commit.outbox, limit);
+        }
+        session.info.state.kill_requested.load(Relaxed)
+    }
+
+    pub(super) fn close_idle(&mut self) {
+        let timeout_ms = self.engine.executor.settings.clients.timeout_s * 1000;
+        if timeout_ms == 0 {
+            return;
+        }
+        let now = self.engine.executor.now.uptime_ms;
+        let idle = self
+            .clients
+            .iter()
+            .flatten()
+            .map(|client| &client.session)
+            .filter(|session| !session.monitoring && session.subscriptions.is_none())
+            .filter(|session| !matches!(session.flow, Flow::Waiting | Flow::Postponed))
+            .filter(|session| {
+                now.saturating_sub(session.info.traffic.last_active_ms.load(Relaxed)) > timeout_ms
+            });
+        for conn in idle.map(|session| session.conn).collect::<Vec<_>>() {
+            self.close(conn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hard_limit_holds_at_once_and_the_soft_one_after_its_time() {
+        let limit = OutputLimit { hard_bytes: 100_000, soft_bytes: 50_000, soft_seconds: 2 };
+        let mut over = OverSoftLimit::default();
+        let mut exceeds = |unsent: usize, now_ms: u64| over.exceeds(&limit, unsent, now_ms);
+        assert!(exceeds(100_001, 0) && !exceeds(100_000, 1_000));
+        assert!(!exceeds(50_001, 3_000) && exceeds(50_001, 3_001));
+        // Below the soft limit its time begins anew.
+        assert!(!exceeds(50_000, 4_000) && !exceeds(60_000, 5_000) && !exceeds(60_000, 7_000));
+        assert!(exceeds(60_000, 7_001));
+    }
+
+    #[test]
+    fn what_fits_a_clients_fixed_buffer_in_redis_is_not_counted() {
+        let limit = OutputLimit { hard_bytes: 1, soft_bytes: 0, soft_seconds: 0 };
+        let mut over = OverSoftLimit::default();
+        assert!(!over.exceeds(&limit, OUTPUT_UNCOUNTED_BYTES, 0));
+        assert!(over.exceeds(&limit, OUTPUT_UNCOUNTED_BYTES + 1, 0));
+        let none = OutputLimit { hard_bytes: 0, ..limit };
+        assert!(!over.exceeds(&none, usize::MAX, 0));
+    }
+}

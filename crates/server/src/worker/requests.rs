@@ -1,0 +1,260 @@
+//! From input to replies: which connections' requests run in a turn, in which batch, and what follows
+//! for a connection.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use engine::batch::{ConnTurn, ParsedRequest, Source, Work};
+use engine::session::{Flow, Session};
+use engine::timing::Timing;
+use engine::turn::Outcome;
+use keyspace::gate::SharedPass;
+use net::ConnId;
+use resp::Reply;
+use resp::parse::Limits;
+use stdx::ByteQueue;
+
+use super::figures::note_activity;
+use super::{Client, NetOutputs, Worker, session_mut, session_of};
+use crate::run_queue::Visit;
+use crate::shared::{Message, Shared};
+
+/// After so many times its budget a turn begins no further request of a batch either. More than once, since
+/// what was parsed for nothing is parsed again.
+const TURN_BUDGETS_MAX: u32 = 2;
+
+/// What a batch may take in any case: connections that were left over from an earlier turn make progress
+/// in each turn, however much arrives.
+const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
+
+/// Unsent replies from which on a client's requests wait until it has read some: what one client that
+/// does not read can make the server hold, besides the last reply.
+const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
+
+impl Worker<'_> {
+    /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so that what
+    /// arrived meanwhile is read, and replies leave.
+    pub(super) fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
+        self.engine.executor.stats().reads.add(self.run_queue.begin_turn() as u64);
+        let budget = self.engine.executor.settings.turn_budget;
+        let end = began + budget;
+        let mut now = began;
+        loop {
+            let late = now >= end;
+            if self.run_queue.is_empty() || (late && !self.run_queue.owes_a_visit()) {
+                break;
+            }
+            self.batch.clear();
+            while !self.batch.is_full()
+                && let Some(visit) = if late { self.run_queue.next_owed() } else { self.run_queue.next() }
+            {
+                if let Some(client) = self.client(visit.conn) {
+                    client.is_queued = false;
+                    self.collect(visit);
+                }
+            }
+            self.batch.prefetch(&self.shared.engine.keyspace);
+            let deadline = (began + budget * TURN_BUDGETS_MAX).max(now + BATCH_TIME_MIN);
+            now = self.execute(deadline, pass).max(now);
+        }
+        for conn in self.run_queue.left() {
+            self.net.mark_ready(conn);
+        }
+    }
+
+    /// Lets a connection whose visit could not begin be the next in its queue.
+    #[cold]
+    fn run_first(&mut self, visit: Visit) {
+        if let Some(client) = self.client(visit.conn)
+            && !std::mem::replace(&mut client.is_queued, true)
+        {
+            self.run_queue.put_back(visit);
+        }
+    }
+
+    /// Puts a connection that has more to run behind the others.
+    fn carry(&mut self, conn: ConnId) {
+        if let Some(client) = self.client(conn)
+            && client.session.flow == Flow::Running
+            && !std::mem::replace(&mut client.is_queued, true)
+        {
+            self.run_queue.carry(conn);
+        }
+    }
+
+    /// Adds what a connection sent to the batch, as far as it is whole and fits.
+    fn collect(&mut self, visit: Visit) {
+        let (conn, limits) = (visit.conn, self.engine.executor.settings.parse_limits());
+        let Some(session) = self.session(conn) else { return };
+        if session.flow != Flow::Running {
+            if session.flow == Flow::Waiting {
+                // It is listened to all the same, so that its end is noticed.
+                self.keep_input(conn);
+            }
+            return;
+        }
+        if self.engine.executor.settings.clients.maxmemory_clients_bytes > 0 {
+            // What lies in the memory that all share for a turn is none of the client's.
+            let inputs = self.net.inputs();
+            let held = inputs.len_bytes(conn).min(inputs.capacity_bytes(conn));
+            if let Some(session) = session_of(&self.clients, conn) {
+                session.info.held.pending_input_bytes.store(held as u64, Relaxed);
+            }
+            if self.is_evicted(conn) {
+                return;
+            }
+        }
+        let Some(Client { session, progress, .. }) = self.clients[conn.index()].as_deref_mut() else {
+            return;
+        };
+        let limits = Limits { unauthenticated: session.user.is_none(), ..limits };
+        let (position, input) = (self.net.inputs().position(conn), self.net.inputs().bytes(conn));
+        let source = Source { progress, db: session.db, limits, visit, position, input };
+        if !self.batch.collect(source, &self.shared.engine) {
+            // Nothing is whole yet, so nothing will run and be settled.
+            self.keep_input(conn);
+        }
+    }
+
+    /// Runs the batch, connection by connection. Begins no request after `deadline`, the first one
+    /// excepted. When it ended.
+    fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
+        let shared = self.shared;
+        let mut run = BatchRun { shared, deadline, timed: Timing::start(&self.engine.executor) };
+        let visits = self.batch.turns.len();
+        for at in 0..visits {
+            if at > 0 && run.is_late() {
+                (at..visits).rev().for_each(|at| self.run_first(self.batch.turns[at].visit));
+                break;
+            }
+            self.visit(at, &mut run, pass);
+        }
+        let stats = self.engine.executor.stats();
+        stats.running_nanos.add(run.timed.total().as_nanos() as u64);
+        run.timed.now()
+    }
+
+    /// Runs what the batch has of one connection, at least one request, and settles with it.
+    fn visit(&mut self, at: usize, run: &mut BatchRun<'_>, pass: &mut SharedPass<'_>) {
+        let ConnTurn { visit: Visit { conn, .. }, ref requests, skip_to, mut has_more } =
+            self.batch.turns[at];
+        let Some(session) = session_mut(&mut self.clients, conn) else { return };
+        self.engine.executor.meter.turn.enter(&mut session.answered);
+        let (inputs, outputs) = self.net.split();
+        let input = inputs.bytes(conn);
+        let mut out = outputs.queue(conn);
+        let mut pending_before = out.len_bytes();
+        let mut done_bytes = 0;
+        let (mut ran, mut ran_all) = (0_i64, true);
+        let mut requests = self.batch.requests[requests.clone()].iter().peekable();
+        while session.flow == Flow::Running
+            && let Some(parsed) = requests.next()
+        {
+            if ran > 0 && run.is_late() {
+                (has_more, ran_all) = (true, false);
+                break;
+            }
+            let Some(request) = self.batch.request(parsed, input, run.shared.engine.keyspace.hasher()) else {
+                refuse_broken(session, parsed, out);
+                break;
+            };
+            if session.subscriptions.is_some() {
+                // What was published before, by itself too, comes before the next reply. It is counted there.
+                let before = out.len_bytes();
+                let mut queues = NetOutputs(&mut *outputs);
+                if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
+                    run.shared.broadcast(|| Message::Resume);
+                }
+                out = outputs.queue(conn);
+                pending_before += out.len_bytes() - before;
+            }
+            let replied = out.len_bytes();
+            // A pass through the gate that became exclusive must hold no lock: none is held here.
+            if pass.is_wanted() {
+                self.engine.step_aside(pass, &mut run.timed);
+            }
+            if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
+                break;
+            }
+            let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
+            let next = requests.peek().and_then(|next| next.registered);
+            if !self.engine.executor.commit.outbox.is_empty() {
+                run.shared.wake(&self.engine.executor.commit.outbox);
+            }
+            run.timed.ran(&mut self.engine.executor, session, &request, bytes, next);
+            done_bytes = parsed.start + parsed.len_bytes;
+            ran += 1;
+            if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
+                session.flow = Flow::Stalled;
+            }
+        }
+        if ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
+            // Empty lines behind the requests need no reply.
+            done_bytes = done_bytes.max(skip_to);
+        }
+        let replied = out.len_bytes() - pending_before;
+        let ran =
+            u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.calls_beyond)).unwrap_or(0);
+        note_activity(&self.engine, session, ran, done_bytes, replied);
+        self.net.consume(conn, done_bytes);
+        self.settle(conn);
+        if has_more {
+            self.carry(conn);
+        }
+    }
+
+    /// After a connection's requests ran: acts on what they made of its flow, and enforces its limits.
+    fn settle(&mut self, conn: ConnId) {
+        if self.exceeds_output_limit(conn) {
+            return self.close(conn);
+        }
+        if !self.keep_input(conn) {
+            return;
+        }
+        let Some(session) = session_mut(&mut self.clients, conn) else { return };
+        match session.flow {
+            Flow::Running => {}
+            Flow::Waiting => self.settle_waiting(conn),
+            Flow::Closing => {
+                // Known to others before the last reply leaves: who redirects to it, say.
+                session.info.state.closing.store(true, Relaxed);
+                self.net.close_after_flush(conn);
+            }
+            Flow::Stalled | Flow::Freeing => self.net.pause_input(conn),
+            Flow::Crowded => {
+                self.crowded.push(conn);
+                self.net.pause_input(conn);
+            }
+            Flow::Postponed => {
+                session.info.state.postponed.store(true, Relaxed);
+                self.postponed.push(conn);
+                self.net.pause_input(conn);
+            }
+        }
+    }
+}
+
+/// What the visits of one batch share.
+struct BatchRun<'a> {
+    shared: &'a Shared,
+    /// No request begins after it, but a visit's first.
+    deadline: Instant,
+    timed: Timing,
+}
+
+impl BatchRun<'_> {
+    /// Whether the batch has taken all of its time, as far as the clock was read.
+    #[inline]
+    fn is_late(&self) -> bool {
+        self.timed.now() >= self.deadline
+    }
+}
+
+/// Answers bytes that are no request; the connection closes.
+#[cold]
+fn refuse_broken(session: &mut Session, parsed: &ParsedRequest, out: &mut ByteQueue) {
+    if let Work::Broken(error) = &parsed.work {
+        Reply::new(out, session.protocol).error_bytes(&error.error_line());
+    }
+    session.flow = Flow::Closing;
+}
