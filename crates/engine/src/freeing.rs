@@ -8,12 +8,12 @@
 //! memory is estimated when it comes and counted down by what the allocator says was freed, so that
 //! `maxmemory` can count what waits here as free.
 //!
-//! The queue's limits are in its users. A thread that pushes while more than [`PENDING_BYTES_MAX`] wait owes as
+//! The queue's limits are in its users. A thread that pushes while more than `PENDING_BYTES_MAX` wait owes as
 //! many bytes as it pushes. After each turn, and between the commands of a transaction, it frees for as long as
 //! that took, until it owes nothing or less waits ([`FreeQueue::help`]). Memory takes longer to fill than to free,
 //! so who makes garbage faster than the housekeeper frees it makes no more than it frees; and who gives up a lot
 //! that was there before (FLUSHALL) is at most half as fast for a while. A thread that pushes while
-//! [`PENDING_TASKS_MAX`] wait frees some at once, and so does one that runs a command while memory is over its
+//! `PENDING_TASKS_MAX` wait frees some at once, and so does one that runs a command while memory is over its
 //! limit.
 
 use std::collections::VecDeque;

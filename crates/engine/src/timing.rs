@@ -2,10 +2,10 @@
 //!
 //! The clock is read after every command, so the end of one is the start of the next, with one exception:
 //! commands that cannot take long by themselves (O(1) and O(log n), few arguments) that a client sent one
-//! behind the other are timed together, up to [`RUN_CALLS_MAX`] of them. Such a run that was slow, because
+//! behind the other are timed together, up to `RUN_CALLS_MAX` of them. Such a run that was slow, because
 //! the machine held it up or a shard was locked, is noted with its last command and the whole run's time, and
 //! the log's entry says of how many calls that is.
-//! Where the threshold is below [`SINGLY_BELOW_NANOS`], everything is timed singly.
+//! Where the threshold is below `SINGLY_BELOW_NANOS`, everything is timed singly.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

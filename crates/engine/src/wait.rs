@@ -365,7 +365,7 @@ impl BlockedClients {
     /// What may be touched by serving the first `served_max` waiters of each of `keys` (in whatever database), and
     /// of the keys that those fill in turn. Exact for keys whose shards the caller has locked, if it has locked all
     /// that this gives and no waiter is over. One hash for each shard. O(keys + waiters looked at), of which there
-    /// are [`REACH_LOOKED_MAX`] at most.
+    /// are `REACH_LOOKED_MAX` at most.
     pub fn reach<'k>(
         &self,
         keys: impl Iterator<Item = Key<'k>>,

@@ -11,7 +11,7 @@
 //! ```
 //! Two things differ from Redis, both in favour of the hit rate: a candidate that was used after it
 //! entered the pool is scored again instead of being evicted, and a sample that comes from few cache
-//! lines may be larger for the same price ([`SAMPLES_PER_OPTION`]).
+//! lines may be larger for the same price (`SAMPLES_PER_OPTION`).
 //!
 //! Rank of a key (the highest goes first): under LRU its idle time in seconds; under LFU how far its
 //! counter is below 255, then the minutes since its last use; under TTL how early it expires.

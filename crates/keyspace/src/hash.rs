@@ -4,8 +4,8 @@
 //! allocation for a field with its value, overwritten in place where the size class stays the same:
 //! finding, setting, removing and choosing at random are O(1) there. A hash never goes back by itself.
 //!
-//! Fields may have deadlines. A packed hash then becomes a listpack of triples ([`timed_pack`]), and stays
-//! one; in a table each pair may have its own ([`pairs`]). A hash knows a lower bound of its nearest
+//! Fields may have deadlines. A packed hash then becomes a listpack of triples (`timed_pack`), and stays
+//! one; in a table each pair may have its own (`pairs`). A hash knows a lower bound of its nearest
 //! deadline in O(1), and a hash without deadlines takes no byte for them. A field that is due stays until
 //! somebody removes it: methods here look at all fields, [`Hash::live`] at those that are not due.
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   nodes   [entries 1-0 … 5-3][entries 5-4 … 9-0][entries 9-1 …]     ascending, in a ring
 //! ```
-//! Entries live in nodes ([`node`]) of a bounded number of bytes and entries; IDs only ascend, so a
+//! Entries live in nodes (`node`) of a bounded number of bytes and entries; IDs only ascend, so a
 //! new entry goes to the last node, trimming takes nodes off the front, and an ID is found by binary
 //! search over the nodes and a walk within one.
 //!
@@ -18,7 +18,7 @@
 //! Rejected: a radix tree over the nodes. Keys only arrive at the end, so it would buy nothing.
 //!
 //! Consumer groups ([`Group`]) stand beside the nodes, sorted by name: what they have read and not yet
-//! acknowledged they know by ID, whether or not the entry is still there ([`delivery`]).
+//! acknowledged they know by ID, whether or not the entry is still there (`delivery`).
 
 mod delivery;
 mod group;

@@ -1,7 +1,7 @@
 //! Client-side caching: who has read which key, and how it hears that the key changed.
 //!
 //! **Default mode.** Keys that a tracking client reads are remembered in tables beside the keyspace, one per
-//! shard ([`readers`]), under the lock of that shard and after the handler ran; so a change is before the read
+//! shard (`readers`), under the lock of that shard and after the handler ran; so a change is before the read
 //! or finds the reader in the table. The shard counts a follower for each remembered key, which makes writers
 //! look. A change takes the key out of the table and tells its readers once. Keys are remembered by name: those
 //! of the same name in other databases count as the same, as in Redis. Remembering is O(1).
@@ -12,7 +12,7 @@
 //! in a shard that is still to be visited.
 //!
 //! **Bounds.** `tracking-table-max-keys` holds for remembered keys: one that exceeds it makes another of its
-//! shard be forgotten at once, and the end of a turn forgets what is left. Beyond [`DEPARTING_MAX`] departed
+//! shard be forgotten at once, and the end of a turn forgets what is left. Beyond `DEPARTING_MAX` departed
 //! clients whose keys are still there, the next one's own thread removes them. A client's prefixes count as its
 //! memory.
 //!
@@ -20,7 +20,7 @@
 //! shards are followed. A change is looked up by the lengths that prefixes have. Changed keys are collected by
 //! the thread that changes them, per prefix and once per key, and told at the end of the turn in which they
 //! changed, before its replies leave: a transaction's together, and behind its events; only more than
-//! [`CHANGED_BYTES_MAX`] are told earlier.
+//! `CHANGED_BYTES_MAX` are told earlier.
 //!
 //! A client hears of its own change behind the reply of the command that made it, others through the inbox of
 //! their thread (`crate::push`).

@@ -46,7 +46,7 @@ pub enum DefaultValue {
 }
 
 /// What happens in a running server when CONFIG SET has changed an option's value, beside that
-/// [`Settings`](crate::settings::Settings) are derived anew. `commands/config.rs` carries it out.
+/// [`Settings`](engine::settings::Settings) are derived anew. `commands/config.rs` carries it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
     /// Nothing: whoever needs the value reads it.
