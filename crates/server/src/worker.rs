@@ -14,11 +14,11 @@
 //! | Module | Part of the thread |
 //! |---|---|
 //! | this one | the loop: events, messages, publications, how long to sleep |
-//! | [`clients`] | new and closed connections |
-//! | [`requests`] | what runs in a turn, and what follows for a connection |
-//! | [`blocked`] | timeouts of blocked clients, and replies that other threads made for them |
-//! | [`limits`] | output and query-buffer limits, client eviction, idle clients |
-//! | [`figures`] | what others see of a client |
+//! | `clients` | new and closed connections |
+//! | `requests` | what runs in a turn, and what follows for a connection |
+//! | `blocked` | timeouts of blocked clients, and replies that other threads made for them |
+//! | `limits` | output and query-buffer limits, client eviction, idle clients |
+//! | `figures` | what others see of a client |
 
 mod blocked;
 mod clients;
@@ -160,44 +160,57 @@ impl<'s> Worker<'s> {
             let polled = self.net.poll(timeout, &mut events);
             mailbox.awake();
             polled?;
-            let began = Instant::now();
-            self.engine.executor.meter.turn.begin(began);
-            let mut pass = shared.engine.gate.shared(self.thread);
-            self.engine.begin(began);
-            if pass.has_waited() {
-                self.engine.executor.note_latency(LatencyEvent::GateWait, began.elapsed());
-            }
-            self.take_messages();
-            self.take_publications();
-            for event in events.drain(..) {
-                self.handle(event);
-            }
-            self.end_waits();
-            self.run_ready(began, &mut pass);
-            if self.engine.keep_limits() {
-                // A full mailbox has other messages, which make a turn as well.
-                let _ = mailbox.send(Message::EnforceMemory);
-            }
-            self.engine.executor.commit.broadcast();
-            self.take_inbound();
-            self.take_publications();
-            self.send_freed_replies();
-            self.engine.executor.end_turn();
-            drop(pass);
-            self.wake_others();
-            let executor = &mut self.engine.executor;
-            executor.stats().writes.add(self.net.flush() as u64);
-            executor.meter.turn.end(Instant::now(), executor.stats());
-            executor.free_owed(began);
-            self.look_behind();
-            // Clients that were evicted for what they have not read, on whatever thread.
-            self.wake_others();
-            shared.engine.pubsub.note_sent(self.thread);
+            self.turn(&mut events);
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {
                 return Ok(());
             }
         }
+    }
+
+    /// A turn with what the kernel reported.
+    #[inline]
+    fn turn(&mut self, events: &mut Vec<Event>) {
+        let began = Instant::now();
+        let shared = self.shared;
+        self.engine.executor.meter.turn.begin(began);
+        let mut pass = shared.engine.gate.shared(self.thread);
+        self.engine.begin(began);
+        if pass.has_waited() {
+            self.engine.executor.note_latency(LatencyEvent::GateWait, began.elapsed());
+        }
+        self.take_messages();
+        self.take_publications();
+        for event in events.drain(..) {
+            self.handle(event);
+        }
+        self.end_waits();
+        self.run_ready(began, &mut pass);
+        if self.engine.keep_limits() {
+            // A full mailbox has other messages, which make a turn as well.
+            let _ = shared.ports[self.thread].mailbox.send(Message::EnforceMemory);
+        }
+        self.engine.executor.commit.broadcast();
+        self.take_inbound();
+        self.take_publications();
+        self.send_freed_replies();
+        self.engine.executor.end_turn();
+        drop(pass);
+        self.send(began);
+    }
+
+    /// Ends a turn that `began` then, outside the gate: wakes others, sends, looks at what was not sent.
+    #[inline]
+    fn send(&mut self, began: Instant) {
+        self.wake_others();
+        let executor = &mut self.engine.executor;
+        executor.stats().writes.add(self.net.flush() as u64);
+        executor.meter.turn.end(Instant::now(), executor.stats());
+        executor.free_owed(began);
+        self.look_behind();
+        // Clients that were evicted for what they have not read, on whatever thread.
+        self.wake_others();
+        self.shared.engine.pubsub.note_sent(self.thread);
     }
 
     /// Wakes the threads for whose clients something was left. No shard is locked.
