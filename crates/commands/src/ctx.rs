@@ -189,11 +189,20 @@ pub struct Effects {
     pub freed_before_reply: bool,
 }
 
+/// Whether the client that empties a database waits until the memory is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// It does, in Redis: its own invalidation comes ahead of the reply.
+    Awaited,
+    /// It does not (ASYNC): its own invalidation comes behind the reply.
+    Async,
+}
+
 /// A change to all keys of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DbChange {
     /// All keys are gone.
-    Emptied(usize),
+    Emptied(usize, Flush),
     /// Two databases have exchanged their keys.
     Swapped(usize, usize),
 }

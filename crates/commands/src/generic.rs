@@ -8,6 +8,7 @@ use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
+use crate::walk::Walker;
 
 mod expire;
 mod flush;
@@ -19,7 +20,7 @@ mod transfer;
 
 pub use object::MEMORY_USAGE;
 
-/// This group's commands.
+/// This group's commands on keys.
 pub static COMMANDS: &[&Command] = &[
     &DEL,
     &UNLINK,
@@ -39,6 +40,15 @@ pub static COMMANDS: &[&Command] = &[
     &transfer::RENAMENX,
     &transfer::COPY,
     &transfer::MOVE,
+    &object::OBJECT,
+    &sort::SORT,
+    &sort::SORT_RO,
+    &replicas::WAIT,
+    &replicas::WAITAOF,
+];
+
+/// Those on whole databases.
+pub static WALKERS: &[&Command<Walker>] = &[
     &scan::SCAN,
     &scan::KEYS,
     &scan::RANDOMKEY,
@@ -46,11 +56,6 @@ pub static COMMANDS: &[&Command] = &[
     &flush::FLUSHDB,
     &flush::FLUSHALL,
     &flush::SWAPDB,
-    &object::OBJECT,
-    &sort::SORT,
-    &sort::SORT_RO,
-    &replicas::WAIT,
-    &replicas::WAITAOF,
 ];
 
 static DEL: Command = Command {

@@ -17,8 +17,9 @@ use structures::table::SweepBudget;
 
 use crate::keys::for_each_key;
 use crate::record::RecordedCommand;
-use crate::table::Flags;
-use crate::{Args, Command, Ctx, Effects, EventClass, KeyEvent, Patience, ValueLimits};
+use crate::{
+    Args, Command, Ctx, Effects, EventClass, KeyEvent, Patience, ValueLimits, WalkCtx, Walked, Walker,
+};
 
 /// The Unix time, in milliseconds, at which every harness starts.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
@@ -108,23 +109,34 @@ impl Harness {
                 span
             })
             .collect();
-        let args = Args::new(&input, &spans, self.keyspace.hasher());
-        let command = find(&args);
+        let hasher = self.keyspace.hasher().clone();
+        let args = Args::new(&input, &spans, &hasher);
         let mut out = ByteQueue::new();
-        let mut reply = Reply::new(&mut out, self.protocol);
-        if !command.accepts(args.len()) {
-            reply.error(&format!("ERR wrong number of arguments for '{}'", command.name));
-            return bytes_of(&out);
+        match find(&args) {
+            Found::Keys(command) if command.accepts(args.len()) => self.run_on_keys(command, &args, &mut out),
+            Found::Walks(command) if command.accepts(args.len()) => self.walk(command, &args, &mut out),
+            Found::Keys(Command { name, .. }) | Found::Walks(Command { name, .. }) => {
+                let line = format!("ERR wrong number of arguments for '{name}'");
+                Reply::new(&mut out, self.protocol).error(&line);
+            }
         }
+        self.effects.absorb(&mut self.tally);
+        bytes_of(&out)
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now_ms: self.now_ms, touch: true, access: self.access, overdue: self.overdue }
+    }
+
+    fn run_on_keys(&mut self, command: &Command, args: &Args<'_>, out: &mut ByteQueue) {
+        let moment = self.moment();
+        let reply = Reply::new(out, self.protocol);
         let mut hashes = Vec::new();
-        if !command.runs_alone(&args) {
-            for_each_key(command.keys, &args, |at, _| hashes.push(args.key(at).hash));
-        }
-        let moment = Moment { now_ms: self.now_ms, touch: true, access: self.access, overdue: self.overdue };
-        let names_patterns = command.runs_alone(&args) && command.flags.contains(Flags::PATTERN_KEYS);
-        let mut locked = match names_patterns {
-            true => self.keyspace.lock_all(),
-            false => self.keyspace.lock_all_of(hashes.into_iter()),
+        let mut locked = if command.runs_alone(args) {
+            self.keyspace.lock_all()
+        } else {
+            for_each_key(command.keys, args, |at, _| hashes.push(args.key(at).hash));
+            self.keyspace.lock_all_of(hashes.into_iter())
         };
         let mark = reply.mark();
         self.effects.record.begin(self.effects.changes);
@@ -136,16 +148,47 @@ impl Harness {
             limits: &self.limits,
             patience: Patience::None,
         };
-        let result = (command.run)(&mut ctx, &args);
-        let words = || words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
+        let result = (command.run)(&mut ctx, args);
+        let words = || args.from(0).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
         assert!(!ctx.db.has_missed_lock(), "{} uses a key that is not declared", words());
         if let Err(error) = result {
             ctx.reply.truncate(mark);
             ctx.reply.error_bytes(&error.line());
         }
-        drop(ctx);
-        self.effects.absorb(&mut self.tally);
-        bytes_of(&out)
+    }
+
+    fn walk(&mut self, command: &Command<Walker>, args: &Args<'_>, out: &mut ByteQueue) {
+        let moment = self.moment();
+        let before = out.len_bytes();
+        self.effects.record.begin(self.effects.changes);
+        for calls_before in 0.. {
+            let mut ctx = WalkCtx {
+                keyspace: &self.keyspace,
+                db: self.db,
+                moment,
+                reply: Reply::new(out, self.protocol),
+                effects: &mut self.effects,
+                rng: &mut self.rng,
+                calls_before,
+                due: Vec::new(),
+            };
+            let result = (command.run)(&mut ctx, args);
+            for key in ctx.due {
+                let key = self.keyspace.hasher().key(&key);
+                let mut locked = self.keyspace.lock_one(key.hash);
+                let mut view = View::new(&self.keyspace, &mut locked, self.db, moment, &mut self.tally);
+                view.remove_due(key);
+            }
+            match result {
+                Ok(Walked::Again) => continue,
+                Ok(Walked::Done) => {}
+                Err(error) => {
+                    out.truncate(before);
+                    Reply::new(out, self.protocol).error_bytes(&error.line());
+                }
+            }
+            return;
+        }
     }
 
     /// What the last request, `words`, recorded: commands with their databases, in the order in
@@ -228,11 +271,20 @@ pub(crate) fn words_of(encoded: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
+/// A record, by what runs the command.
+enum Found {
+    Keys(&'static Command),
+    Walks(&'static Command<Walker>),
+}
+
 /// The record of a request: its subcommand's where there is one.
-fn find(args: &Args<'_>) -> &'static Command {
+fn find(args: &Args<'_>) -> Found {
+    if let Some(command) = crate::walkers().find(|command| args.is(0, command.name)) {
+        return Found::Walks(command);
+    }
     let command = crate::all().find(|command| args.is(0, command.name));
     let command = command.unwrap_or_else(|| panic!("unknown command {:?}", args.get(0).escape_ascii()));
-    command.subcommands.iter().find(|sub| args.is(1, sub.name)).copied().unwrap_or(command)
+    Found::Keys(command.subcommands.iter().find(|sub| args.is(1, sub.name)).copied().unwrap_or(command))
 }
 
 /// A reply as tests write it: CR LF as `|`, other unprintable bytes as `\xNN`.

@@ -24,6 +24,7 @@ pub mod stream;
 pub mod string;
 pub mod table;
 pub mod wait;
+pub mod walk;
 pub mod zset;
 
 pub use args::Args;
@@ -32,8 +33,9 @@ pub use error::CommandError;
 pub use record::{ChangeRecord, RecordWriter, RecordedCommand};
 pub use table::Command;
 pub use wait::{Awaited, AwaitedKey, EmptyReply, Patience, Wait, WaitFor};
+pub use walk::{WalkCtx, Walked, Walker};
 
-/// All data commands.
+/// The data commands on keys.
 pub fn all() -> impl Iterator<Item = &'static Command> {
     let groups = [
         string::COMMANDS,
@@ -48,4 +50,9 @@ pub fn all() -> impl Iterator<Item = &'static Command> {
         hyperloglog::COMMANDS,
     ];
     groups.into_iter().flatten().copied()
+}
+
+/// The data commands on whole databases.
+pub fn walkers() -> impl Iterator<Item = &'static Command<Walker>> {
+    generic::WALKERS.iter().copied()
 }

@@ -1,9 +1,9 @@
 //! What a command is: one record with everything that is known about it, read by dispatch (arity, flags,
 //! keys), by access control (categories), by COMMAND (all of it) and by the documentation.
 //!
-//! A record is a `static` above its handler. `H` is the handler's type: data commands (this crate) get a
-//! [`crate::Ctx`]; a crate that owns other commands brings its own handler type. [`Command::map`] joins
-//! the tables of several crates into one.
+//! A record is a `static` above its handler. `H` is the handler's type: commands on keys (this crate) get a
+//! [`crate::Ctx`], those on whole databases are [`crate::Walker`]s; a crate that owns other commands brings its own
+//! handler type. [`Command::map`] joins tables of several types into one.
 
 use bitflags::bitflags;
 
@@ -45,6 +45,10 @@ pub trait Run: Copy + 'static {
 }
 
 impl Run for crate::Handler {
+    const UNNAMED: Self = |_, _| Err(crate::CommandError::Line("ERR this command has no handler"));
+}
+
+impl Run for crate::Walker {
     const UNNAMED: Self = |_, _| Err(crate::CommandError::Line("ERR this command has no handler"));
 }
 
@@ -110,7 +114,7 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Whether a request with these arguments has the keyspace to itself.
+    /// Whether a request with these arguments has the keyspace to itself, whatever its command is run by.
     #[inline]
     pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
         self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
@@ -364,10 +368,10 @@ bitflags! {
         const NO_MULTI = 1 << 17;
         /// Allowed while a script runs too long.
         const ALLOW_BUSY = 1 << 18;
-        /// Runs with the whole keyspace to itself (the gate closed): cannot name its keys.
+        /// A walker that runs with the whole keyspace to itself (the gate closed).
         const EXCLUSIVE = 1 << 19;
-        /// Reaches keys that its arguments name by patterns: with patterns it runs like EXCLUSIVE, all
-        /// shards locked.
+        /// Reaches keys that its arguments name by patterns: with patterns it runs with all shards locked, and like
+        /// EXCLUSIVE.
         const PATTERN_KEYS = 1 << 20;
         /// For servers among themselves and for tests, which COMMAND DOCS marks as `syscmd`.
         const INTERNAL = 1 << 21;

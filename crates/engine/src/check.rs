@@ -88,7 +88,9 @@ pub fn uses_keys(registered: &Registered) -> bool {
 pub fn is_queued(registered: &Registered) -> bool {
     match registered.command.run {
         Runner::Transaction(verb) => verb == Verb::Unwatch,
-        Runner::Data(_) | Runner::Host(_) => !registered.command.flags.contains(Flags::UNQUEUED),
+        Runner::Data(_) | Runner::Walk(_) | Runner::Host(_) => {
+            !registered.command.flags.contains(Flags::UNQUEUED)
+        }
     }
 }
 

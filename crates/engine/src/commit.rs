@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use commands::ctx::{DbChange, Told, Touched};
+use commands::ctx::{DbChange, Flush, Told, Touched};
 use commands::{Effects, EventClass, KeyEvent};
 use keyspace::key::KeyHash;
 use keyspace::key::shard_of;
@@ -94,7 +94,7 @@ pub struct Commit<'s> {
     pub outbox: Outbox,
     /// Now, in Unix milliseconds: one reading per turn.
     pub now_ms: i64,
-    /// Where the invalidation of a flush stands beside the reply of the client that flushes.
+    /// Where the invalidation of a flush that is not ASYNC stands beside the reply of the client that flushes.
     pub flush_place: Place,
     notifications: Notifications,
     notices: Vec<Notice>,
@@ -206,12 +206,12 @@ impl<'s> Commit<'s> {
     fn collect_db_changes(&mut self) {
         let shared = self.shared;
         let hasher = shared.keyspace.hasher();
-        let mut was_emptied = false;
+        let mut was_emptied = None;
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
                 // Who watches their keys sees that they are gone; who waits for their end is served.
-                DbChange::Emptied(db) => {
-                    was_emptied = true;
+                DbChange::Emptied(db, flush) => {
+                    was_emptied = Some(flush);
                     shared.hot_keys.windows.forget(db);
                     let waited = shared.blocked.keys_of(&[db]).into_iter();
                     self.ready.extend(waited.map(|(db, key)| ReadyKey {
@@ -233,9 +233,10 @@ impl<'s> Commit<'s> {
                 }
             }
         }
-        if was_emptied {
+        if let Some(flush) = was_emptied {
             shared.tracking.forget_all(&shared.keyspace);
-            self.notices.push(Notice::Flushed(self.flush_place));
+            let place = if flush == Flush::Async { Place::Behind } else { self.flush_place };
+            self.notices.push(Notice::Flushed(place));
         }
     }
 

@@ -23,6 +23,7 @@ use crate::shared::Shared;
 use crate::stats::Ran;
 use crate::table::{Registered, Runner, Verb};
 use crate::transaction::{Transaction, Watch};
+use crate::walk::Unit;
 
 /// The engine's own commands, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
@@ -335,15 +336,17 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 match locked {
                     Some(locked) => self.run_one(locked, &caller, handler, request, out),
                     None => {
+                        let keyspace = &self.shared().keyspace;
                         let mut own = if registered.command.runs_alone(&request.args) {
-                            self.lock_alone(request)
+                            keyspace.lock_all()
                         } else {
-                            request.keys.lock(&self.shared().keyspace)
+                            request.keys.lock(keyspace)
                         };
                         self.run_one(&mut own, &caller, handler, request, out)
                     }
                 }
             }
+            Runner::Walk(walker) => self.walk(session, walker, request, out, Unit::Transaction),
             Runner::Host(command) => {
                 // What it publishes comes behind the events of the commands before it.
                 self.commit.release(session.id);
@@ -351,7 +354,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
             Runner::Transaction(verb) => self.run_transaction(session, verb, request, out, pass),
         };
-        if !matches!(registered.command.run, Runner::Data(_)) && self.now.is_monitored {
+        if !registered.command.run.is_on_data() && self.now.is_monitored {
             self.commit.release(session.id);
             self.monitor(&session.info, registered, &request.args);
         }

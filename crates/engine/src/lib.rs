@@ -21,6 +21,7 @@
 //! | [`request`], [`check`] | the record and the keys, found once; the checks in Redis' order |
 //! | [`commit`] | the one end of a change |
 //! | [`run`] | the one way to run a command on locked keys; serving blocked clients |
+//! | [`walk`] | commands on whole databases |
 //! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
 //! | [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
 //!
@@ -57,6 +58,7 @@ pub mod track;
 pub mod transaction;
 pub mod turn;
 pub mod wait;
+pub mod walk;
 pub mod watch;
 
 pub use clock::Clock;

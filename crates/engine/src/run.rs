@@ -46,7 +46,7 @@ use crate::stats::latency_events::Event;
 use crate::stats::{CommandCounters, ThreadStats};
 use crate::table::{HostCommand, Registered, Runner};
 use crate::threads::Delivery;
-use crate::track::{Place, Reader};
+use crate::track::Reader;
 use crate::wait::{BlockedClient, FilledKey, WaitedKey};
 
 /// Hashes of the keys of one request.
@@ -289,7 +289,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// What views of this turn need to know.
-    fn moment(&self, caller: &Caller<'_>) -> Moment {
+    pub(crate) fn moment(&self, caller: &Caller<'_>) -> Moment {
         Moment {
             now_ms: self.now.unix_ms,
             touch: caller.touch,
@@ -445,7 +445,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.run_unit(locked, session, handler, request, out)
     }
 
-    /// Runs a data command that cannot name its keys, as the exclusive owner of the keyspace.
+    /// Runs a command that names keys by patterns, as the exclusive owner of the keyspace and with all shards locked.
     #[cold]
     fn run_data_alone(
         &mut self,
@@ -455,25 +455,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> bool {
-        // A client hears of its own FLUSHALL ahead of the reply, unless that comes before all is freed.
-        let is_async = request.args.len() > 1 && request.args.is(1, "ASYNC");
-        self.commit.flush_place = if is_async { Place::Behind } else { Place::Ahead };
-        let done = pass.exclusive(|_alone| {
-            let locked = self.lock_alone(request);
+        pass.exclusive(|_alone| {
+            let locked = self.shared().keyspace.lock_all();
             self.run_unit(locked, session, handler, request, out)
-        });
-        self.commit.flush_place = Place::Behind;
-        done
-    }
-
-    /// What a command that runs alone has locked: all shards where it names keys by patterns, else it locks shards one
-    /// at a time.
-    pub fn lock_alone(&self, request: &Request<'_>) -> Locked<'s> {
-        let keyspace = &self.shared().keyspace;
-        match request.registered.command.flags.contains(Flags::PATTERN_KEYS) {
-            true => keyspace.lock_all(),
-            false => keyspace.lock_none(),
-        }
+        })
     }
 
     #[inline]

@@ -10,12 +10,21 @@ use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags, Run};
 /// What runs a command.
 #[derive(Clone, Copy)]
 pub enum Runner {
-    /// A data command: gets its locked keys.
+    /// A command on keys: gets those that it names, locked.
     Data(commands::Handler),
+    /// A command on whole databases: gets the keyspace, with nothing locked.
+    Walk(commands::Walker),
     /// A command about the session's transaction.
     Transaction(Verb),
     /// A command that the engine's host runs: about the server or the connection.
     Host(HostCommand),
+}
+
+impl Runner {
+    /// Whether it runs a command of the data, on keys or on whole databases: the executor sends those to monitors.
+    pub fn is_on_data(self) -> bool {
+        matches!(self, Self::Data(_) | Self::Walk(_))
+    }
 }
 
 impl Run for Verb {
@@ -117,9 +126,9 @@ impl CommandTable {
             by_id: Vec::new(),
             given_len_max: 0,
         };
-        commands::all().map(|command| command.map(Runner::Data)).chain(others).for_each(|command| {
-            table.add(command);
-        });
+        let on_keys = commands::all().map(|command| command.map(Runner::Data));
+        let walkers = commands::walkers().map(|command| command.map(Runner::Walk));
+        on_keys.chain(walkers).chain(others).for_each(|command| table.add(command));
         table
     }
 
@@ -247,7 +256,7 @@ impl Registered {
 
 /// Whether a command's own work is O(1) or O(log n).
 fn is_short(command: &Command<Runner>) -> bool {
-    matches!(command.run, Runner::Data(_))
+    command.run.is_on_data()
         && command.flags.intersects(Flags::FAST | Flags::SHORT)
         && command.subcommands.is_empty()
 }

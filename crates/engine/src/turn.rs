@@ -243,6 +243,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Data(handler) => {
                 self.executor.run_data(session, handler, &request, out, pass);
             }
+            Runner::Walk(walker) => {
+                self.executor.run_walker(session, walker, &request, out, pass);
+            }
             Runner::Host(_) | Runner::Transaction(_) => self.run_other(session, &request, out, pass),
         }
         if !self.executor.commit.effects.wanted_events.is_empty()
@@ -271,7 +274,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Transaction(verb) => {
                 executor.run_transaction(session, verb, request, out, pass);
             }
-            Runner::Data(_) => {}
+            Runner::Data(_) | Runner::Walk(_) => {}
         }
         // CLIENT PAUSE acts on the next request, from a transaction as well.
         self.is_paused = executor.shared().pause.until_ms.load(Relaxed) > executor.now.unix_ms;

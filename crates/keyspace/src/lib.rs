@@ -40,7 +40,7 @@ pub use limits::{PackLimits, SetLimits};
 pub use list::{Beside, List, ListEnd, ListLimits, ListView, PositionQuery, Trimmed};
 pub use object::{Blob, KeyEntry, Object, ObjectType};
 pub use packed::PackDefect;
-pub use scan::{Drawn, ScanCursor};
+pub use scan::ScanCursor;
 pub use set::{Set, SetView};
 pub use sizes::{KeySizes, SizeMark};
 pub use stream::{

@@ -20,7 +20,7 @@
 
 use structures::table::Table;
 
-use crate::key::{Key, SHARD_BITS, SHARD_COUNT};
+use crate::key::{SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::Keyspace;
 use crate::object::KeyEntry;
 
@@ -82,33 +82,21 @@ impl Keyspace {
         ScanCursor::START
     }
 
-    /// Takes a key out of database `db` if its time is over. O(1).
-    pub fn remove_due(&self, db: usize, key: Key<'_>, now_ms: i64) -> Option<KeyEntry> {
-        let mut guard = self.lock(key.shard());
-        let table = &mut guard.db_mut(db).table;
-        let place = table.find(key.position(), key.bytes)?;
-        table.at(place).expiry_ms().filter(|&at_ms| at_ms <= now_ms)?;
-        let entry = table.remove(place);
-        self.removed(&mut guard, db, &entry);
-        Some(entry)
-    }
-
-    /// A key of database `db`, close to uniformly chosen by the random numbers `draw` gives. The entry is
-    /// shown to `accept`; one that it refuses is removed and given back. O(1) in a large database; in a
-    /// small one a lock per shard.
+    /// Shows `look` a key of database `db`, expired or not, close to uniformly chosen by the random numbers that
+    /// `draw` gives; `None` where no key was found. O(1) in a large database; in a small one a lock per shard.
     pub fn random_key<T>(
         &self,
         db: usize,
         draw: &mut impl FnMut() -> u64,
-        accept: impl FnOnce(&KeyEntry) -> Option<T>,
-    ) -> Drawn<T> {
+        look: impl FnOnce(&KeyEntry) -> T,
+    ) -> Option<T> {
         let mut shard = (draw() % SHARD_COUNT as u64) as usize;
         let len_of = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.len());
         if len_of(shard) < DENSE_SHARD_LEN_MIN {
             // Few keys: a shard's chance is its number of keys.
             let total: usize = (0..SHARD_COUNT).map(len_of).sum();
             if total == 0 {
-                return Drawn::Nothing;
+                return None;
             }
             let mut left = (draw() % total as u64) as usize;
             let holds = |&shard: &usize| {
@@ -120,29 +108,11 @@ impl Keyspace {
             // None when keys were removed meanwhile: the drawn shard is looked at, full or empty.
             shard = (0..SHARD_COUNT).find(holds).unwrap_or(shard);
         }
-        let mut guard = self.lock(shard);
-        let table = &mut guard.db_mut(db).table;
-        let Some(place) = table.random(draw) else { return Drawn::Nothing };
-        let accepted = accept(&table.at(place));
-        match accepted {
-            Some(result) => Drawn::Key(result),
-            None => {
-                let entry = table.remove(place);
-                self.removed(&mut guard, db, &entry);
-                Drawn::Removed(entry)
-            }
-        }
+        let guard = self.lock(shard);
+        let table = &guard.db(db)?.table;
+        let place = table.random(draw)?;
+        Some(look(&table.at(place)))
     }
-}
-
-/// What [`Keyspace::random_key`] found.
-pub enum Drawn<T> {
-    /// A key, as `accept` made it.
-    Key(T),
-    /// A key that was refused; it is out of the keyspace.
-    Removed(KeyEntry),
-    /// No key, as far as can be seen.
-    Nothing,
 }
 
 /// Visits the bucket at `point` and gives the next point that a cursor can name, 0 at the end.
@@ -230,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn random_keys_are_drawn_about_equally_and_refused_ones_removed() {
+    fn random_keys_are_drawn_about_equally() {
         for len in [1_u64, 2, 100, 200_000] {
             let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
             (0..len).for_each(|number| insert(&keyspace, 0, number));
@@ -242,19 +212,12 @@ mod tests {
             let groups = len.min(100);
             let mut counts = vec![0; groups as usize];
             for _ in 0..groups * 100 {
-                let drawn = keyspace.random_key(0, &mut draw, |entry| Some(number_of(entry)));
-                let Drawn::Key(number) = drawn else { panic!("there are keys") };
+                let drawn = keyspace.random_key(0, &mut draw, number_of);
+                let number = drawn.expect("there are keys");
                 counts[(number % groups) as usize] += 1;
             }
             assert!(counts.iter().all(|&count| (50..180).contains(&count)), "{len}: {counts:?}");
-            if len <= 100 {
-                for _ in 0..len {
-                    let drawn = keyspace.random_key(0, &mut draw, |_| None::<()>);
-                    assert!(matches!(drawn, Drawn::Removed(_)));
-                }
-                let drawn = keyspace.random_key(0, &mut draw, |_| None::<()>);
-                assert!(matches!(drawn, Drawn::Nothing));
-            }
         }
+        assert_eq!(Keyspace::new(1, [1, 2, 3, 4]).random_key(0, &mut || 0, number_of), None);
     }
 }

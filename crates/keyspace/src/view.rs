@@ -21,7 +21,6 @@ use crate::db::Shard;
 use crate::key::{Key, KeyHash, shard_of};
 use crate::keyspace::{Keyspace, Locked, ShardsMut};
 use crate::object::{Blob, KeyEntry, Object, ObjectType};
-use crate::scan::Drawn;
 use crate::sizes::{Resize, SizeLane, SizeMark};
 use crate::string::{Str, raw, stored};
 use crate::value_size::ValueSize;
@@ -66,9 +65,6 @@ pub enum Access {
         decay_minutes: u32,
     },
 }
-
-/// Expired keys that one search for a random key removes at most.
-const RANDOM_DRAWS_MAX: usize = 100;
 
 /// The counter a new key starts with under LFU.
 const LFU_INITIAL: u32 = 5;
@@ -192,6 +188,18 @@ pub struct Moment {
 }
 
 impl Moment {
+    /// What has a time up to this one counts as absent: now, for a client that imports data no time at all.
+    #[inline]
+    pub fn due_ms(&self) -> i64 {
+        if self.overdue == Overdue::Shown { i64::MIN } else { self.now_ms }
+    }
+
+    /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
+    #[inline]
+    pub fn removes_due(&self) -> bool {
+        matches!(self.overdue, Overdue::Removed | Overdue::RemovedWhenFound)
+    }
+
     /// The access clock of a key whose value is replaced: LFU goes on counting, LRU starts afresh.
     /// `draw` is a uniform random number.
     #[inline]
@@ -258,10 +266,9 @@ impl<'k> View<'k> {
         self.missed_lock.0
     }
 
-    /// The whole keyspace, for commands that visit shards one by one. A command that has locked keys
-    /// must not lock more.
-    pub fn keyspace(&self) -> &'k Keyspace {
-        self.keyspace
+    /// Number of databases.
+    pub fn db_count(&self) -> usize {
+        self.keyspace.db_count()
     }
 
     /// The selected database's number.
@@ -275,39 +282,10 @@ impl<'k> View<'k> {
         std::mem::replace(&mut self.index, index)
     }
 
-    /// A key of the selected database, close to uniformly chosen. Expired ones that are drawn are removed;
-    /// after a bounded number of them the answer is none. Only for commands that have locked no key.
-    pub fn random_key(&mut self, mut draw: impl FnMut() -> u64) -> Option<Box<[u8]>> {
-        let (due_ms, removes) = (self.due_ms(), self.removes_due());
-        let accept = |entry: &KeyEntry| match entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms) {
-            true => Some(Some(Box::from(entry.key()))),
-            false if removes => None,
-            false => Some(None),
-        };
-        for _ in 0..RANDOM_DRAWS_MAX {
-            match self.keyspace.random_key(self.index, &mut draw, accept) {
-                Drawn::Key(Some(key)) => return Some(key),
-                Drawn::Key(None) => {}
-                Drawn::Nothing => return None,
-                Drawn::Removed(entry) => {
-                    let hash = self.keyspace.hasher().hash_key(entry.key());
-                    self.tally.expired_keys += 1;
-                    let expired = Expired { db: self.index, hash, followed: true, entry };
-                    self.tally.noticed.push(Noticed::Expired(expired));
-                }
-            }
-        }
-        None
-    }
-
-    /// Removes a key if its time is over. Only for commands that have locked no key. O(1).
-    pub fn remove_due(&mut self, key: &[u8]) {
-        let key = self.keyspace.hasher().key(key);
-        if let Some(entry) = self.keyspace.remove_due(self.index, key, self.moment.now_ms) {
-            self.tally.expired_keys += 1;
-            let expired = Expired { db: self.index, hash: key.hash, followed: true, entry };
-            self.tally.noticed.push(Noticed::Expired(expired));
-        }
+    /// Removes a key of the selected database if its time is over and expired keys are removed when they are found. It
+    /// counts as noticed ([`Tally::noticed`]). O(1).
+    pub fn remove_due(&mut self, key: Key<'_>) {
+        self.found(key, Count::No);
     }
 
     /// Now, in Unix milliseconds: the same for all of a turn's commands.
@@ -319,13 +297,13 @@ impl<'k> View<'k> {
     /// What has a time up to this one counts as absent: now, for a client that imports data no time at all.
     #[inline]
     pub fn due_ms(&self) -> i64 {
-        if self.moment.overdue == Overdue::Shown { i64::MIN } else { self.moment.now_ms }
+        self.moment.due_ms()
     }
 
     /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
     #[inline]
     pub fn removes_due(&self) -> bool {
-        matches!(self.moment.overdue, Overdue::Removed | Overdue::RemovedWhenFound)
+        self.moment.removes_due()
     }
 
     /// What gets a time up to this one is removed at once: now, while data is imported no time at all.

@@ -2,11 +2,12 @@
 //! background.
 
 use crate::args::Args;
-use crate::ctx::{Ctx, DbChange, Discarded};
+use crate::ctx::{DbChange, Discarded, Flush};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
+use crate::walk::{WalkCtx, Walked, Walker};
 
-pub(super) static FLUSHDB: Command = Command {
+pub(super) static FLUSHDB: Command<Walker> = Command {
     name: "FLUSHDB",
     summary: "Deletes all keys of the selected database.",
     history: History::since("1.0.0").changed(&[("4.0.0", "takes ASYNC"), ("6.2.0", "takes SYNC")]),
@@ -25,12 +26,12 @@ pub(super) static FLUSHDB: Command = Command {
     ..Command::DEFAULT
 };
 /// FLUSHDB [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
-fn flushdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let db = ctx.db.index();
+fn flushdb(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
+    let db = ctx.db;
     flush(ctx, args, db..db + 1)
 }
 
-pub(super) static FLUSHALL: Command = Command {
+pub(super) static FLUSHALL: Command<Walker> = Command {
     name: "FLUSHALL",
     summary: "Deletes all keys of all databases.",
     history: History::since("1.0.0").changed(&[("4.0.0", "takes ASYNC"), ("6.2.0", "takes SYNC")]),
@@ -49,31 +50,35 @@ pub(super) static FLUSHALL: Command = Command {
     ..Command::DEFAULT
 };
 /// FLUSHALL [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
-fn flushall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let all = 0..ctx.db.keyspace().db_count();
+fn flushall(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
+    let all = 0..ctx.keyspace.db_count();
     flush(ctx, args, all)
 }
 
-fn flush(ctx: &mut Ctx<'_>, args: &Args<'_>, dbs: std::ops::Range<usize>) -> Result<(), CommandError> {
-    match args.len() {
-        1 => {}
-        2 if args.is(1, "ASYNC") || args.is(1, "SYNC") => {}
+fn flush(
+    ctx: &mut WalkCtx<'_>,
+    args: &Args<'_>,
+    dbs: std::ops::Range<usize>,
+) -> Result<Walked, CommandError> {
+    let (flush, is_sync) = match args.len() {
+        1 => (Flush::Awaited, false),
+        2 if args.is(1, "SYNC") => (Flush::Awaited, true),
+        2 if args.is(1, "ASYNC") => (Flush::Async, false),
         _ => return Err(CommandError::Syntax),
-    }
-    let keyspace = ctx.db.keyspace();
-    keyspace.empty_dbs(dbs.clone(), |keys| {
+    };
+    ctx.keyspace.empty_dbs(dbs.clone(), |keys| {
         ctx.effects.changes += keys.len() as u64;
         ctx.effects.discarded.push(Discarded::Keys(keys));
     });
-    ctx.effects.db_changes.extend(dbs.map(DbChange::Emptied));
+    ctx.effects.db_changes.extend(dbs.map(|db| DbChange::Emptied(db, flush)));
     // As in Redis, even where there was nothing.
     ctx.effects.record.keep_request();
-    ctx.effects.freed_before_reply |= args.len() == 2 && args.is(1, "SYNC");
+    ctx.effects.freed_before_reply |= is_sync;
     ctx.reply.ok();
-    Ok(())
+    Ok(Walked::Done)
 }
 
-pub(super) static SWAPDB: Command = Command {
+pub(super) static SWAPDB: Command<Walker> = Command {
     name: "SWAPDB",
     summary: "Exchanges the keys of two databases.",
     history: History::since("4.0.0"),
@@ -87,22 +92,21 @@ pub(super) static SWAPDB: Command = Command {
     ..Command::DEFAULT
 };
 /// SWAPDB index1 index2: OK. Clients stay in the database they selected and see the other's keys.
-fn swapdb(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let db_count = ctx.db.keyspace().db_count();
+fn swapdb(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
+    let db_count = ctx.keyspace.db_count();
     // Both are numbers before one of them is out of range.
     for (at, invalid) in [(1, "ERR invalid first DB index"), (2, "ERR invalid second DB index")] {
         let number = args.integer(at).ok().and_then(|number| i32::try_from(number).ok());
         number.ok_or(CommandError::Line(invalid))?;
     }
     let (first, second) = (args.db_index(1, db_count)?, args.db_index(2, db_count)?);
-    let keyspace = ctx.db.keyspace();
     if first != second {
-        keyspace.swap_dbs(first, second);
+        ctx.keyspace.swap_dbs(first, second);
     }
     ctx.effects.changes += 1;
     ctx.effects.db_changes.push(DbChange::Swapped(first, second));
     ctx.reply.ok();
-    Ok(())
+    Ok(Walked::Done)
 }
 
 #[cfg(test)]

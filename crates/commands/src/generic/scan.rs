@@ -6,16 +6,18 @@ use keyspace::{KeyEntry, ScanCursor};
 use stdx::glob::glob_match;
 
 use crate::args::Args;
-use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
+use crate::walk::{WalkCtx, Walked, Walker};
 
 /// COUNT of a SCAN that does not give one.
 const COUNT_DEFAULT: usize = 10;
 /// Buckets a SCAN looks into per key it may return, when few keys pass the filters.
 const BUCKETS_PER_COUNT: usize = 10;
+/// Keys that RANDOMKEY draws until one has not expired.
+const RANDOM_DRAWS_MAX: usize = 100;
 
-pub(super) static SCAN: Command = Command {
+pub(super) static SCAN: Command<Walker> = Command {
     name: "SCAN",
     summary: "Walks over the keys of a database, some at each call.",
     history: History::since("2.8.0").changed(&[("6.0.0", "takes TYPE")]),
@@ -37,20 +39,18 @@ pub(super) static SCAN: Command = Command {
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]: the next cursor, 0 at the end, and keys. All keys
 /// that exist from the first call to the last are returned, some perhaps twice. A call may return a few
 /// more than `count`. Keys whose time is over are removed if the pattern fits them.
-fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let number = args.cursor(1)?;
-    let filter = Filter::parse(args, ctx.db.due_ms())?;
-    let (keyspace, db, removes) = (ctx.db.keyspace(), ctx.db.index(), ctx.db.removes_due());
+    let filter = Filter::parse(args, ctx.moment.due_ms())?;
+    let (keyspace, db) = (ctx.keyspace, ctx.db);
     let mut cursor = ScanCursor::from_number(number);
     let mut keys: Vec<Box<[u8]>> = Vec::new();
-    let mut due: Vec<Box<[u8]>> = Vec::new();
     for _ in 0..filter.count.saturating_mul(BUCKETS_PER_COUNT) {
         cursor = keyspace.scan_step(db, cursor, |entry| match filter.verdict(entry) {
             Verdict::Passes => keys.push(entry.key().into()),
-            Verdict::Due if removes => due.push(entry.key().into()),
-            Verdict::Due | Verdict::Other => {}
+            Verdict::Due => ctx.expired(entry.key().into()),
+            Verdict::Other => {}
         });
-        due.drain(..).for_each(|key| ctx.db.remove_due(&key));
         if cursor == ScanCursor::START || keys.len() >= filter.count {
             break;
         }
@@ -61,7 +61,7 @@ fn scan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     for key in &keys {
         ctx.reply.bulk(key);
     }
-    Ok(())
+    Ok(Walked::Done)
 }
 
 /// What a filter says of a key.
@@ -115,7 +115,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-pub(super) static KEYS: Command = Command {
+pub(super) static KEYS: Command<Walker> = Command {
     name: "KEYS",
     summary: "Returns all keys that match a pattern.",
     history: History::since("1.0.0"),
@@ -130,24 +130,24 @@ pub(super) static KEYS: Command = Command {
     ..Command::DEFAULT
 };
 /// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for keyspaces of any size.
-fn list_keys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let filter = Filter { due_ms: ctx.db.due_ms(), pattern: Some(args.get(1)), type_name: None, count: 0 };
-    let (keyspace, db) = (ctx.db.keyspace(), ctx.db.index());
+fn list_keys(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
+    let due_ms = ctx.moment.due_ms();
+    let filter = Filter { due_ms, pattern: Some(args.get(1)), type_name: None, count: 0 };
     let begun = ctx.reply.begin_array();
     let mut count = 0;
     for shard in 0..SHARD_COUNT {
-        let guard = keyspace.lock(shard);
-        let entries = guard.db(db).into_iter().flat_map(|db| db.table().iter());
+        let guard = ctx.keyspace.lock(shard);
+        let entries = guard.db(ctx.db).into_iter().flat_map(|db| db.table().iter());
         for entry in entries.filter(|entry| filter.verdict(entry) == Verdict::Passes) {
             ctx.reply.bulk(entry.key());
             count += 1;
         }
     }
     ctx.reply.end_array(begun, count);
-    Ok(())
+    Ok(Walked::Done)
 }
 
-pub(super) static RANDOMKEY: Command = Command {
+pub(super) static RANDOMKEY: Command<Walker> = Command {
     name: "RANDOMKEY",
     summary: "Returns a key drawn at random.",
     history: History::since("1.0.0"),
@@ -160,17 +160,30 @@ pub(super) static RANDOMKEY: Command = Command {
     run: randomkey,
     ..Command::DEFAULT
 };
-/// RANDOMKEY: a key, null when there is none.
-fn randomkey(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let rng = &mut *ctx.rng;
-    match ctx.db.random_key(|| rng.u64(..)) {
-        Some(key) => ctx.reply.bulk(&key),
-        None => ctx.reply.null(),
+/// RANDOMKEY: a key, null when there is none. An expired key that is drawn is removed before the next draw, so that a
+/// database of few other keys ends the search.
+fn randomkey(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
+    let due_ms = ctx.moment.due_ms();
+    for _ in ctx.calls_before..RANDOM_DRAWS_MAX {
+        let rng = &mut *ctx.rng;
+        let drawn = ctx.keyspace.random_key(ctx.db, &mut || rng.u64(..), |entry| {
+            (Box::from(entry.key()), entry.expiry_ms().is_some_and(|at_ms| at_ms <= due_ms))
+        });
+        let Some((key, is_due)) = drawn else { break };
+        if !is_due {
+            ctx.reply.bulk(&key);
+            return Ok(Walked::Done);
+        }
+        if ctx.moment.removes_due() {
+            ctx.expired(key);
+            return Ok(Walked::Again);
+        }
     }
-    Ok(())
+    ctx.reply.null();
+    Ok(Walked::Done)
 }
 
-pub(super) static DBSIZE: Command = Command {
+pub(super) static DBSIZE: Command<Walker> = Command {
     name: "DBSIZE",
     summary: "Returns the number of keys in the selected database.",
     history: History::since("1.0.0"),
@@ -184,10 +197,10 @@ pub(super) static DBSIZE: Command = Command {
     ..Command::DEFAULT
 };
 /// DBSIZE: keys, those included whose time is over but which nobody has noticed yet.
-fn dbsize(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let size = ctx.db.keyspace().db_size(ctx.db.index());
+fn dbsize(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
+    let size = ctx.keyspace.db_size(ctx.db);
     ctx.reply.integer(size.keys as i64);
-    Ok(())
+    Ok(Walked::Done)
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             replace = true;
         } else if args.is(at, "DB") && at + 1 < args.len() {
             at += 1;
-            db = args.db_index(at, ctx.db.keyspace().db_count())?;
+            db = args.db_index(at, ctx.db.db_count())?;
         } else {
             return Err(CommandError::Syntax);
         }
@@ -166,7 +166,7 @@ pub(super) static MOVE: Command = Command {
 /// MOVE key db: 1 when it was moved, 0 when the key is absent or exists in the other database.
 fn move_key(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, own_db) = (args.key(1), ctx.db.index());
-    let db = args.db_index(2, ctx.db.keyspace().db_count())?;
+    let db = args.db_index(2, ctx.db.db_count())?;
     if db == own_db {
         return Err(CommandError::SameObject);
     }

@@ -166,8 +166,11 @@ fn forget_what_is_not_recorded(info: &mut Value) {
 
 /// All commands that may be recorded, subcommands by both words.
 fn writers() -> BTreeSet<String> {
-    let records = |command: &&Command| command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
-    let own = crate::all().filter(records).map(|command| command.name.to_string());
+    let may_be = |flags: Flags| flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+    let records = |command: &&Command| may_be(command.flags);
+    let walkers =
+        crate::walkers().filter(|walker| may_be(walker.flags)).map(|walker| walker.name.to_string());
+    let own = crate::all().filter(records).map(|command| command.name.to_string()).chain(walkers);
     let subs = crate::all().flat_map(|command| {
         command.subcommands.iter().copied().filter(move |sub| records(sub)).map(move |sub| (command, sub))
     });

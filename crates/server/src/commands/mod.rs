@@ -59,7 +59,8 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
 
 /// Whether a command, of data or of the server, has this name in capitals. O(commands).
 pub fn is_command(name: &str) -> bool {
-    let data = ::commands::all().map(|command| command.name);
+    let on_keys = ::commands::all().map(|command| command.name);
+    let data = on_keys.chain(::commands::walkers().map(|command| command.name));
     data.chain(all().map(|command| command.name)).any(|known| known == name)
 }
 

@@ -39,3 +39,4 @@ mod subscribers;
 mod support;
 mod tracking;
 mod tracking_bounds;
+mod walkers;

@@ -1,0 +1,138 @@
+//! Running walkers: commands on whole databases, which lock one shard at a time (`commands::walk`).
+//!
+//! ```text
+//!   walker ─► collect ─► [ a key that it found expired: its shard locked ─► removed ─► collect ─► unlocked ]*
+//!      └───────────────────────── again, if it has not replied ◄───────────────────────────┘
+//! ```
+//! Outside a transaction the walker's own changes are a unit, and each removal is one, which releases and serves under
+//! the lock of the key's shard. In a transaction, which is the unit then, all of it is released and served at the end:
+//! it is the exclusive owner of the keyspace until then.
+
+use commands::table::Flags;
+use commands::{CommandError, Patience, WalkCtx, Walked, Walker};
+use keyspace::gate::SharedPass;
+use keyspace::view::View;
+use resp::Reply;
+use stdx::ByteQueue;
+
+use crate::call::Host;
+use crate::clock::Clock;
+use crate::commit::Held;
+use crate::request::Request;
+use crate::run::{Caller, Executor};
+use crate::session::Session;
+use crate::track::Place;
+
+/// What a walker is run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Its own changes and each removal are units.
+    Own,
+    /// It is part of a transaction.
+    Transaction,
+}
+
+impl<C: Clock, H: Host> Executor<'_, C, H> {
+    /// Runs a client's walker outside a transaction, as the exclusive owner of the keyspace where its record asks for
+    /// it; whether it succeeded.
+    pub fn run_walker(
+        &mut self,
+        session: &Session,
+        walker: Walker,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        if !request.registered.command.flags.contains(Flags::EXCLUSIVE) {
+            return self.walk(session, walker, request, out, Unit::Own);
+        }
+        // A client hears of its own FLUSHALL ahead of the reply, but in a transaction.
+        self.commit.flush_place = Place::Ahead;
+        let done = pass.exclusive(|_alone| self.walk(session, walker, request, out, Unit::Own));
+        self.commit.flush_place = Place::Behind;
+        done
+    }
+
+    /// Runs a walker; whether it succeeded. No shard is locked.
+    pub(crate) fn walk(
+        &mut self,
+        session: &Session,
+        walker: Walker,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        unit: Unit,
+    ) -> bool {
+        let caller = self.caller(session, request.registered, Patience::None);
+        let before = out.len_bytes();
+        let mut calls_before = 0;
+        let result = loop {
+            let (result, due) = self.call_walker((walker, calls_before), &caller, request, out);
+            self.end_step(&caller, unit);
+            due.into_iter().for_each(|key| self.remove_due(&caller, &key, unit));
+            match result {
+                Ok(Walked::Again) => calls_before += 1,
+                Ok(Walked::Done) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Some(client) = caller.shown {
+            // A client hears of a command's events ahead of its line, as in Redis.
+            self.commit.release(caller.client);
+            self.monitor(client, request.registered, &request.args);
+        }
+        let Err(error) = result else { return true };
+        out.truncate(before);
+        self.fail(request.registered, caller.protocol, error, out);
+        false
+    }
+
+    /// Calls a walker once; what it came to, and the keys that it found expired.
+    fn call_walker(
+        &mut self,
+        (walker, calls_before): (Walker, usize),
+        caller: &Caller<'_>,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+    ) -> (Result<Walked, CommandError>, Vec<Box<[u8]>>) {
+        let mut ctx = WalkCtx {
+            keyspace: &self.commit.shared.keyspace,
+            db: caller.db,
+            moment: self.moment(caller),
+            reply: Reply::new(out, caller.protocol),
+            effects: &mut self.commit.effects,
+            rng: &mut self.rng,
+            calls_before,
+            due: Vec::new(),
+        };
+        let result = walker(&mut ctx, &request.args);
+        (result, ctx.due)
+    }
+
+    /// Ends what a walker did itself.
+    fn end_step(&mut self, caller: &Caller<'_>, unit: Unit) {
+        match unit {
+            Unit::Own => self.end_unlocked(caller.client),
+            Unit::Transaction if self.commit.has_changes() => {
+                self.commit.collect(&mut Held::None, caller.client);
+            }
+            Unit::Transaction => {}
+        }
+    }
+
+    /// Removes a key if it is still expired, under the lock of its shard.
+    #[cold]
+    fn remove_due(&mut self, caller: &Caller<'_>, key: &[u8], unit: Unit) {
+        let keyspace = &self.shared().keyspace;
+        let moment = self.moment(caller);
+        let key = keyspace.hasher().key(key);
+        let mut locked = keyspace.lock_one(key.hash);
+        View::new(keyspace, &mut locked, caller.db, moment, &mut self.commit.tally).remove_due(key);
+        if self.commit.has_changes() {
+            self.commit.collect(&mut Held::Locked(&mut locked), caller.client);
+        }
+        if unit == Unit::Own && self.commit.is_pending() {
+            self.commit.release(caller.client);
+            self.serve(locked);
+        }
+    }
+}
