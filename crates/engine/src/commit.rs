@@ -22,7 +22,7 @@ use commands::{Effects, EventClass, KeyEvent};
 use keyspace::key::KeyHash;
 use keyspace::key::shard_of;
 use keyspace::view::Tally;
-use keyspace::{Key, Locked, Shard};
+use keyspace::{Key, Keyspace, Locked, Shard};
 
 use crate::publish::notify::{self, Notifications};
 use crate::publish::send::Sender;
@@ -41,12 +41,14 @@ pub enum Held<'a, 'k> {
 }
 
 impl Held<'_, '_> {
-    fn shard_mut(&mut self, hash: KeyHash) -> Option<&mut Shard> {
-        match self {
+    /// Does `work` on the shard of a changed key, locked for that where nothing is.
+    fn with_shard<R>(&mut self, keyspace: &Keyspace, hash: KeyHash, work: impl FnOnce(&mut Shard) -> R) -> R {
+        let shard = match self {
             Self::Locked(locked) => locked.shard_of_mut(hash),
-            Self::Shard(number, shard) => (*number == shard_of(hash)).then_some(shard),
-            Self::None => None,
-        }
+            Self::Shard(number, shard) => (*number == shard_of(hash)).then_some(&mut **shard),
+            Self::None => return work(&mut keyspace.lock(shard_of(hash))),
+        };
+        work(shard.expect("a change is collected under the lock of its shard"))
     }
 }
 
@@ -180,23 +182,22 @@ impl<'s> Commit<'s> {
         let Touched { db, hash, key, told, .. } = touched;
         let named = Key { bytes: &key, hash };
         let shared = self.shared;
-        if told == Told::All {
-            shared.watchers.mark(db, named);
-        }
-        // A key may be there again among others: then the queue is looked at once more, to find nobody.
-        let is_ready = shared.blocked.has_waiters(db, named)
-            && self.ready.last().is_none_or(|last| last.db != db || last.key != key);
-        if told != Told::Waiting && shared.tracking.is_used() {
+        let (has_waiters, readers) = held.with_shard(&shared.keyspace, hash, |shard| {
+            if told == Told::All {
+                shared.watchers.mark(shard, (db, named));
+            }
+            let has_waiters = shared.blocked.has_waiters(shard, (db, named));
+            let is_cached = told != Told::Waiting && shared.tracking.is_used();
+            (has_waiters, is_cached.then(|| shared.tracking.take_readers(shard, named)))
+        });
+        if let Some(readers) = readers {
             shared.tracking.collect_for_prefixes(&key, client, &mut self.changed);
-            let readers = match held.shard_mut(hash) {
-                Some(shard) => shared.tracking.take_readers(shard, named),
-                None => shared.tracking.take_readers(&mut shared.keyspace.lock(named.shard()), named),
-            };
             if !readers.is_empty() {
                 self.notices.push(Notice::Invalidation { key: key.clone(), readers });
             }
         }
-        if is_ready {
+        // A key may be there again among others: then the queue is looked at once more, to find nobody.
+        if has_waiters && self.ready.last().is_none_or(|last| last.db != db || last.key != key) {
             self.ready.push(ReadyKey { db, hash, key });
         }
     }

@@ -555,7 +555,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             wait.wait_for.request.map(|words| OwnedArgs::new(words.iter().map(|word| &**word)));
         let args = OwnedArgs::new(request.args.from(0));
         let has_messages = session.subscriptions.is_some() || session.tracking.is_some();
-        let ticket = all.next_ticket();
+        let ticket = all.next_ticket(locked);
         let blocked = Arc::new(BlockedClient {
             ticket,
             place: ticket.into(),
@@ -583,8 +583,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         });
         for (index, key) in blocked.keys.iter().enumerate() {
             let shard = locked.shard_of_mut(key.hash).expect("a command waits for keys that it declares");
-            shard.add_follower();
-            all.add_waiter(&blocked, index);
+            all.add_waiter(shard, &blocked, index);
         }
         session.flow = crate::session::Flow::Waiting;
         all.block(&session.info, blocked);
@@ -632,7 +631,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             // have it begun anew for ever. One that is run in vain goes behind `up_to`.
             let met = self.met_by(locked, key);
             let met = |awaited| met[awaited as usize];
-            let (place, blocked, index) = all.next_waiter((key.db, key.key()), *from..=*up_to, met)?;
+            let shard = locked.shard_of_mut(key.hash).expect("it is locked: looked at above");
+            let (place, blocked, index) = all.next_waiter(shard, (key.db, key.key()), *from..=*up_to, met)?;
             *from = place;
             if !blocked.over.is_over() && !locked.holds(blocked.reached(index)) {
                 return Some(blocked.reached(index).collect());
@@ -640,8 +640,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             *from += 1;
             // One that was over has not been taken out by its thread yet.
             let is_over = all.end_if(&blocked, || self.reply_for(locked, &blocked)) || blocked.over.is_over();
-            if is_over && all.remove_waiter(&blocked, index) {
-                locked.shard_of_mut(key.hash).expect("it was looked at above").remove_follower();
+            if is_over && let Some(shard) = locked.shard_of_mut(key.hash) {
+                all.remove_waiter(shard, &blocked, index);
             }
         }
     }
@@ -698,7 +698,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         } else {
             // Not on its behalf: there is no reply for its own messages to stand behind.
             self.commit.release(0);
-            self.shared().blocked.requeue(blocked);
+            self.shared().blocked.requeue(locked, blocked);
         }
         self.commit.own = of_writer;
         is_served

@@ -126,8 +126,7 @@ impl Watch {
         }
         let mut shard = keyspace.lock(key.shard());
         let existed = shard.is_live(db, key, due_ms);
-        shard.add_follower();
-        watchers.add(db, key, &self.client);
+        watchers.add(&mut shard, (db, key), &self.client);
         drop(shard);
         let watched = WatchedKey { db, key: key.bytes.into(), hash: key.hash, existed };
         self.client.held.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
@@ -143,9 +142,7 @@ impl Watch {
         client.held.named_bytes.fetch_sub(named_bytes as u64, Relaxed);
         for watched in &keys {
             let key = Key { bytes: &watched.key, hash: watched.hash };
-            let mut shard = keyspace.lock(key.shard());
-            watchers.remove(watched.db, key, client.id);
-            shard.remove_follower();
+            watchers.remove(&mut keyspace.lock(key.shard()), (watched.db, key), client.id);
         }
         // Under the locks of their shards all keys were given up: nobody marks the client any more.
         client.watch_dirty.store(false, Relaxed);

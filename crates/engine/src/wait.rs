@@ -2,7 +2,8 @@
 //!
 //! Beside the keyspace, one table per shard. Each is guarded by a lock of its own, taken under the shard's
 //! lock and a leaf but for it; the longest work under it is one look-up. The shard counts its followers
-//! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for all of this.
+//! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for all of this. Who looks at a
+//! queue, or adds or removes a waiter, shows the shard of the key, which only its lock gives.
 //!
 //! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. Whoever serves it, ends it
 //! for its timeout or otherwise does so under its `over` lock and sets it: one of them is first, the others find it
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use commands::{Awaited, EmptyReply};
 use keyspace::key::{KeyHash, SHARD_COUNT, shard_of};
-use keyspace::{Key, Keyspace};
+use keyspace::{Key, Keyspace, Locked, Shard};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
 use stdx::{ByteQueue, ConnId};
@@ -257,10 +258,7 @@ impl BlockedClients {
         client.held.blocked_text_bytes.store(0, Relaxed);
         self.end(&blocked);
         for (index, key) in blocked.keys.iter().enumerate() {
-            let mut shard = keyspace.lock(shard_of(key.hash));
-            if self.remove_waiter(&blocked, index) {
-                shard.remove_follower();
-            }
+            self.remove_waiter(&mut keyspace.lock(shard_of(key.hash)), &blocked, index);
         }
     }
 
@@ -272,8 +270,8 @@ impl BlockedClients {
         }
     }
 
-    /// The next place in line. The caller holds the locks of all keys that the client will wait for.
-    pub fn next_ticket(&self) -> u64 {
+    /// The next place in line, for a client that will wait for keys of these shards.
+    pub fn next_ticket(&self, _locked: &Locked<'_>) -> u64 {
         self.tickets.fetch_add(1, Relaxed) + 1
     }
 
@@ -310,9 +308,9 @@ impl BlockedClients {
         ended
     }
 
-    /// Puts a waiter into the queue of its key number `index`. The caller holds the shard's lock and counts
-    /// the follower there.
-    pub fn add_waiter(&self, waiter: &Arc<BlockedClient>, index: usize) {
+    /// Puts a waiter into the queue of its key number `index`, which is one of this shard.
+    pub fn add_waiter(&self, shard: &mut Shard, waiter: &Arc<BlockedClient>, index: usize) {
+        shard.add_follower();
         let key = &waiter.keys[index];
         self.with(waiter.db, &key.key, key.hash, |queues| {
             self.waited_keys.fetch_add(usize::from(!queues.has_waiters()), Relaxed);
@@ -324,9 +322,8 @@ impl BlockedClients {
         });
     }
 
-    /// Takes a waiter out of the queue of its key number `index`. As [`BlockedClients::add_waiter`]; whether it
-    /// was there.
-    pub fn remove_waiter(&self, waiter: &BlockedClient, index: usize) -> bool {
+    /// Takes a waiter out of the queue of its key number `index`, which is one of this shard; whether it was there.
+    pub fn remove_waiter(&self, shard: &mut Shard, waiter: &BlockedClient, index: usize) -> bool {
         let key = &waiter.keys[index];
         let mut removed = false;
         self.with(waiter.db, &key.key, key.hash, |queues| {
@@ -337,23 +334,34 @@ impl BlockedClients {
             queues.far_waiters -= usize::from(removed && waiter.is_far_from(index));
             self.waited_keys.fetch_sub(usize::from(removed && !queues.has_waiters()), Relaxed);
         });
+        if removed {
+            shard.remove_follower();
+        }
         removed
     }
 
-    /// Puts a waiter behind all others in the queues that it is in. The caller holds the locks of all its keys.
+    /// Puts a waiter behind all others in the queues that it is in, if the shards of all its keys are locked. Else it
+    /// keeps its place: taken out of a queue without the lock, it would be missed by who looks at the queue then.
     /// O(its keys).
-    pub fn requeue(&self, waiter: &Arc<BlockedClient>) {
+    pub fn requeue(&self, locked: &mut Locked<'_>, waiter: &Arc<BlockedClient>) {
+        if !locked.holds(waiter.keys.iter().map(|key| key.hash)) {
+            return;
+        }
         // It is in none whose key its own thread was faster with: it ends there.
-        let stays: SmallVec<[bool; 4]> =
-            (0..waiter.keys.len()).map(|index| self.remove_waiter(waiter, index)).collect();
-        waiter.place.store(self.next_ticket(), Relaxed);
-        for index in (0..waiter.keys.len()).filter(|index| stays[*index]) {
-            self.add_waiter(waiter, index);
+        let mut stays: SmallVec<[bool; 4]> = SmallVec::new();
+        for (index, key) in waiter.keys.iter().enumerate() {
+            let shard = locked.shard_of_mut(key.hash).expect("it was looked for above");
+            stays.push(self.remove_waiter(shard, waiter, index));
+        }
+        waiter.place.store(self.next_ticket(locked), Relaxed);
+        for (index, key) in waiter.keys.iter().enumerate().filter(|(index, _)| stays[*index]) {
+            let shard = locked.shard_of_mut(key.hash).expect("it was looked for above");
+            self.add_waiter(shard, waiter, index);
         }
     }
 
-    /// Whether clients wait for a key. The caller holds the shard's lock. O(1).
-    pub fn has_waiters(&self, db: usize, key: Key<'_>) -> bool {
+    /// Whether clients wait for a key of this shard. O(1).
+    pub fn has_waiters(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) -> bool {
         let mut has_waiters = false;
         // Relaxed: who waits for this key raised the count under the lock of its shard, which the caller holds.
         if self.waited_keys.load(Relaxed) > 0 {
@@ -401,10 +409,11 @@ impl BlockedClients {
         reached.hashes
     }
 
-    /// The first waiter for the key whose place is in `places`, with that place, and which of its keys that is:
-    /// among those who await one of what is `met`. The caller holds the lock of the key's shard.
+    /// The first waiter for a key of this shard whose place is in `places`, with that place, and which of its keys
+    /// that is: among those who await one of what is `met`.
     pub fn next_waiter(
         &self,
+        _shard: &Shard,
         (db, key): (usize, Key<'_>),
         places: RangeInclusive<u64>,
         met: impl Fn(Awaited) -> bool,
@@ -480,9 +489,14 @@ mod tests {
         (shard.to_string().into_bytes().into(), KeyHash::first_of_shard(shard))
     }
 
+    /// Nobody is blocked yet, and where keys are counted that somebody waits for.
+    fn new() -> (BlockedClients, Keyspace) {
+        (BlockedClients::new(1), Keyspace::new(1, [1, 2, 3, 4]))
+    }
+
     /// A client that begins to wait for one key in each of these shards, and may fill others.
     fn wait(
-        blocked_clients: &BlockedClients,
+        (blocked_clients, keyspace): &(BlockedClients, Keyspace),
         awaited: Awaited,
         shards: &[usize],
         filled: &[usize],
@@ -492,7 +506,7 @@ mod tests {
             .get_or_init(|| CommandTable::new(std::iter::empty()))
             .find(b"blpop")
             .expect("it is a command");
-        let ticket = blocked_clients.next_ticket();
+        let ticket = blocked_clients.next_ticket(&keyspace.lock_none());
         let keys = shards.iter().map(|&shard| key(shard));
         let filled = filled.iter().map(|&shard| key(shard));
         let waiter = Arc::new(BlockedClient {
@@ -518,12 +532,18 @@ mod tests {
             held_bytes: 0,
             over: Claim::default(),
         });
-        (0..shards.len()).for_each(|index| blocked_clients.add_waiter(&waiter, index));
+        for (index, shard) in shards.iter().enumerate() {
+            blocked_clients.add_waiter(&mut keyspace.lock(*shard), &waiter, index);
+        }
         waiter
     }
 
     /// The shards that a command locks which may serve so many clients that wait for the key in `shard`.
-    fn reach(blocked_clients: &BlockedClients, shard: usize, served_max: usize) -> Vec<usize> {
+    fn reach(
+        (blocked_clients, _): &(BlockedClients, Keyspace),
+        shard: usize,
+        served_max: usize,
+    ) -> Vec<usize> {
         let (bytes, hash) = key(shard);
         let keys = std::iter::once(Key { bytes: &bytes, hash });
         let mut shards: Vec<usize> =
@@ -535,43 +555,45 @@ mod tests {
 
     #[test]
     fn a_push_reaches_for_what_those_need_that_it_serves() {
-        let blocked_clients = BlockedClients::new(1);
-        (0..WAITERS).for_each(|_| drop(wait(&blocked_clients, Awaited::List, &[1, 2, 3], &[])));
-        assert_eq!(reach(&blocked_clients, 1, 1), [], "the first key is taken from first");
-        assert_eq!(reach(&blocked_clients, 2, 1), [1, 2]);
-        assert_eq!(reach(&blocked_clients, 3, WAITERS), [1, 2, 3]);
-        assert_eq!(reach(&blocked_clients, 4, 1), []);
+        let blocked = new();
+        (0..WAITERS).for_each(|_| drop(wait(&blocked, Awaited::List, &[1, 2, 3], &[])));
+        assert_eq!(reach(&blocked, 1, 1), [], "the first key is taken from first");
+        assert_eq!(reach(&blocked, 2, 1), [1, 2]);
+        assert_eq!(reach(&blocked, 3, WAITERS), [1, 2, 3]);
+        assert_eq!(reach(&blocked, 4, 1), []);
 
-        let blocked_clients = BlockedClients::new(1);
-        (0..WAITERS).for_each(|i| drop(wait(&blocked_clients, Awaited::List, &[10 + i % 1000, 1], &[])));
-        assert_eq!(reach(&blocked_clients, 1, 1), [1, 10], "each has a key of its own");
-        assert_eq!(reach(&blocked_clients, 1, 3), [1, 10, 11, 12]);
-        assert_eq!(reach(&blocked_clients, 1, WAITERS).len(), REACH_LOOKED_MAX + 1);
+        let blocked = new();
+        (0..WAITERS).for_each(|i| drop(wait(&blocked, Awaited::List, &[10 + i % 1000, 1], &[])));
+        assert_eq!(reach(&blocked, 1, 1), [1, 10], "each has a key of its own");
+        assert_eq!(reach(&blocked, 1, 3), [1, 10, 11, 12]);
+        assert_eq!(reach(&blocked, 1, WAITERS).len(), REACH_LOOKED_MAX + 1);
 
-        let blocked_clients = BlockedClients::new(1);
-        (0..WAITERS).for_each(|_| drop(wait(&blocked_clients, Awaited::Stream, &[1, 2, 3], &[])));
-        assert_eq!(reach(&blocked_clients, 1, 1), [1, 2, 3], "a reader reads all its streams");
+        let blocked = new();
+        (0..WAITERS).for_each(|_| drop(wait(&blocked, Awaited::Stream, &[1, 2, 3], &[])));
+        assert_eq!(reach(&blocked, 1, 1), [1, 2, 3], "a reader reads all its streams");
     }
 
     #[test]
     fn a_push_reaches_for_what_is_filled_by_those_that_it_serves() {
-        let blocked_clients = BlockedClients::new(1);
-        (0..WAITERS).for_each(|i| drop(wait(&blocked_clients, Awaited::List, &[1], &[10 + i % 1000])));
-        assert_eq!(reach(&blocked_clients, 1, 1), [1, 10], "a list of work in progress for each worker");
-        wait(&blocked_clients, Awaited::List, &[10], &[2]);
-        wait(&blocked_clients, Awaited::List, &[2], &[1]);
-        assert_eq!(reach(&blocked_clients, 1, 1), [1, 2, 10], "and round again");
+        let blocked = new();
+        (0..WAITERS).for_each(|i| drop(wait(&blocked, Awaited::List, &[1], &[10 + i % 1000])));
+        assert_eq!(reach(&blocked, 1, 1), [1, 10], "a list of work in progress for each worker");
+        wait(&blocked, Awaited::List, &[10], &[2]);
+        wait(&blocked, Awaited::List, &[2], &[1]);
+        assert_eq!(reach(&blocked, 1, 1), [1, 2, 10], "and round again");
     }
 
     #[test]
     fn the_oldest_is_served_of_those_that_wait_for_what_there_is() {
-        let blocked_clients = BlockedClients::new(1);
+        let blocked = new();
+        let (blocked_clients, keyspace) = &blocked;
         let waiters: Vec<_> = [Awaited::Zset, Awaited::Group, Awaited::List, Awaited::List]
-            .map(|awaited| wait(&blocked_clients, awaited, &[1], &[]))
+            .map(|awaited| wait(&blocked, awaited, &[1], &[]))
             .into();
         let (name, hash) = key(1);
         let next = |from: u64, met: &[Awaited]| {
             let found = blocked_clients.next_waiter(
+                &keyspace.lock(1),
                 (0, Key { bytes: &name, hash }),
                 from..=blocked_clients.last_ticket(),
                 |it| met.contains(&it),
@@ -583,14 +605,37 @@ mod tests {
         assert_eq!(next(4, &[Awaited::List, Awaited::Group]), Some(4));
         assert_eq!(next(0, &[Awaited::Stream]), None);
         assert_eq!(next(5, &Awaited::ALL), None);
-        assert!(
-            blocked_clients.remove_waiter(&waiters[2], 0) && !blocked_clients.remove_waiter(&waiters[2], 0)
-        );
+        let remove = |waiter| blocked_clients.remove_waiter(&mut keyspace.lock(1), waiter, 0);
+        assert!(remove(&waiters[2]) && !remove(&waiters[2]));
+        assert!(keyspace.lock(1).is_followed());
         assert_eq!(next(0, &[Awaited::List]), Some(4));
         assert_eq!((blocked_clients.waited_keys(), blocked_clients.group_keys()), (1, 1));
         for waiter in &waiters {
-            blocked_clients.remove_waiter(waiter, 0);
+            remove(waiter);
         }
+        assert!(!keyspace.lock(1).is_followed(), "who was not there any more is not counted out twice");
         assert_eq!((blocked_clients.waited_keys(), blocked_clients.group_keys()), (0, 0));
+    }
+    #[test]
+    fn who_is_run_in_vain_goes_behind_the_others_where_all_its_keys_are_locked() {
+        let blocked = new();
+        let (blocked_clients, keyspace) = &blocked;
+        let [first, second] = [[1, 2], [1, 3]].map(|shards| wait(&blocked, Awaited::List, &shards, &[]));
+        let next = || {
+            let (name, hash) = key(1);
+            let key = Key { bytes: &name, hash };
+            let places = 0..=blocked_clients.last_ticket();
+            let found = blocked_clients.next_waiter(&keyspace.lock(1), (0, key), places, |_| true);
+            found.map(|(_, waiter, _)| waiter.ticket)
+        };
+        blocked_clients.requeue(&mut keyspace.lock_shard(1), &first);
+        assert_eq!(next(), Some(first.ticket), "one of its keys is not locked");
+        blocked_clients.requeue(&mut keyspace.lock_all(), &first);
+        assert_eq!(next(), Some(second.ticket));
+        for (waiter, shard) in [(&first, 2), (&second, 3)] {
+            assert!(blocked_clients.remove_waiter(&mut keyspace.lock(1), waiter, 0));
+            assert!(blocked_clients.remove_waiter(&mut keyspace.lock(shard), waiter, 1));
+        }
+        assert!((0..SHARD_COUNT).all(|shard| !keyspace.lock(shard).is_followed()));
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! Beside the keyspace, one table per shard, each guarded by a lock of its own: taken under the shard's lock, a leaf
 //! but for it, held for one look-up. A shard counts who follows its keys (`Shard::is_followed`), so a write to a
-//! shard that nobody follows pays one load for watchers, blocked clients and caches together.
+//! shard that nobody follows pays one load for watchers, blocked clients and caches together. Who adds, removes or
+//! marks shows the shard of the key, which only its lock gives.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use keyspace::Key;
 use keyspace::key::SHARD_COUNT;
+use keyspace::{Key, Shard};
 use structures::lock::Lock;
 
 use crate::client::ClientInfo;
@@ -37,8 +38,9 @@ impl Watchers {
         &self.clients
     }
 
-    /// Has the client marked when the key changes. The caller holds the shard's lock and counts the follower there.
-    pub fn add(&self, db: usize, key: Key<'_>, client: &Arc<ClientInfo>) {
+    /// Has the client marked when the key of this shard changes.
+    pub fn add(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: &Arc<ClientInfo>) {
+        shard.add_follower();
         let mut guard = self.tables[key.shard()].lock();
         let [a, b, c, d] = self.seed;
         let new = || Box::new(Table::with_hasher(ahash::RandomState::with_seeds(a, b, c, d)));
@@ -49,8 +51,9 @@ impl Watchers {
         }
     }
 
-    /// Ends what [`Watchers::add`] began. The caller holds the shard's lock.
-    pub fn remove(&self, db: usize, key: Key<'_>, client: u64) {
+    /// Ends what one [`Watchers::add`] began.
+    pub fn remove(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: u64) {
+        shard.remove_follower();
         let mut guard = self.tables[key.shard()].lock();
         let Some(table) = guard.as_mut() else { return };
         let Some(of_key) = table.get_mut(key.bytes) else { return };
@@ -63,8 +66,8 @@ impl Watchers {
         }
     }
 
-    /// Marks the key's watchers: their transactions will not run. The caller holds the shard's lock. O(watchers).
-    pub fn mark(&self, db: usize, key: Key<'_>) {
+    /// Marks the watchers of a key of this shard: their transactions will not run. O(watchers).
+    pub fn mark(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) {
         // Relaxed: who watches this key raised the count under the lock of its shard, which the caller holds.
         if self.clients.load(Relaxed) == 0 {
             return;
