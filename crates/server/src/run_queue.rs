@@ -66,7 +66,7 @@ impl RunQueue {
 
     /// The next connection of a turn that has time left.
     #[inline]
-    pub fn next(&mut self) -> Option<Visit> {
+    pub fn next_ready(&mut self) -> Option<Visit> {
         match self.fresh.pop_front() {
             Some(conn) => Some(Visit { conn, queue: Queue::Fresh }),
             None => self.next_carried(),
@@ -89,7 +89,7 @@ impl RunQueue {
         self.carried.push_back(conn);
     }
 
-    /// Undoes [`RunQueue::next`] for a visit that could not begin. Of several, the last comes first.
+    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Of several, the last comes first.
     pub fn put_back(&mut self, visit: Visit) {
         match visit.queue {
             Queue::Fresh => self.fresh.push_front(visit.conn),

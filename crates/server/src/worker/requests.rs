@@ -46,7 +46,8 @@ impl Worker<'_> {
             }
             self.batch.clear();
             while !self.batch.is_full()
-                && let Some(visit) = if late { self.run_queue.next_owed() } else { self.run_queue.next() }
+                && let Some(visit) =
+                    if late { self.run_queue.next_owed() } else { self.run_queue.next_ready() }
             {
                 if let Some(client) = self.client(visit.conn) {
                     client.is_queued = false;
