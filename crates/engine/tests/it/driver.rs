@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use commands::table::Command;
 use commands::{Args, CommandError};
 use engine::batch::Incoming;
 use engine::call::{Call, Host};
@@ -14,7 +15,7 @@ use engine::run::Executor;
 use engine::session::{Session, User};
 use engine::settings::Settings;
 use engine::shared::{Shared, Start};
-use engine::table::{CommandTable, HostCommand};
+use engine::table::{CommandTable, HostCommand, Runner};
 use engine::turn::Engine;
 use stdx::{Address, ByteQueue, ConnId};
 
@@ -29,8 +30,13 @@ impl Host for NoHost {
 
 /// An engine at rest, with a clock that stands still.
 pub fn shared(threads: usize, settings: Settings) -> (Shared, ManualClock) {
+    shared_with(threads, settings, &[])
+}
+
+/// An engine at rest that knows further commands.
+pub fn shared_with(threads: usize, settings: Settings, further: &[Command<Runner>]) -> (Shared, ManualClock) {
     let now = Instant::now();
-    let table = CommandTable::new(engine::exec::commands());
+    let table = CommandTable::new(engine::exec::commands().chain(further.iter().copied()));
     let start = Start { threads, databases: 16, table, settings, seed: [1, 2, 3, 4], now };
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
