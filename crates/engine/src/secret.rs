@@ -1,4 +1,9 @@
 //! Arguments that carry passwords: neither MONITOR nor a log shows them.
+//!
+//! By the names of the commands and not by flags of their records: which argument is secret follows
+//! from the syntax of each of these few commands (the word behind AUTH, the value behind an option's
+//! name), and a request with an error in its syntax must hide it, too. All of it stands here, where
+//! it can be checked at one look.
 
 use commands::Args;
 

@@ -21,7 +21,8 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Whether it runs a command of the data, on keys or on whole databases: the executor sends those to monitors.
+    /// Whether it runs a command of the data, on keys or on whole databases: the executor sends
+    /// those to monitors.
     pub fn is_on_data(self) -> bool {
         matches!(self, Self::Data(_) | Self::Walk(_))
     }
@@ -279,6 +280,8 @@ fn member_plan(command: &Command<Runner>) -> MemberPlan {
     }
     let mut flat = Vec::new();
     flatten(command.args, Occurs::Once, &mut flat);
+    // By the documented name: it is a hint only, and all commands that look for a member of their key
+    // call it so.
     let is_member = |arg: &Arg| matches!(arg.name, "member" | "field") && arg.kind == ArgKind::String;
     match flat.iter().position(|(arg, _)| is_member(arg)) {
         Some(at) if flat[..at].iter().all(|&(_, occurs)| occurs == Occurs::Once) => MemberPlan::At(at + 1),
