@@ -37,7 +37,7 @@ pub(crate) fn begin_pair(reply: &mut Reply<'_>) {
     }
 }
 
-/// Removes a collection whose last element went, which is an event of its own.
+/// Removes an empty collection and raises the event `del`.
 pub(crate) fn remove_emptied(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if let Some(entry) = ctx.db.remove(key) {
         ctx.effects.discard(entry);
@@ -52,7 +52,7 @@ pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
     });
 }
 
-/// How a command that stores a collection tells of it.
+/// The keyspace events of a command that stores a collection.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredAs {
     pub(crate) class: EventClass,

@@ -38,8 +38,8 @@ impl Ctx<'_> {
         self.changed_by(1, class, event, key);
     }
 
-    /// Notes changes that raise no keyspace event and that nobody is told of, because Redis does not do so for
-    /// them: acknowledging and claiming a stream's entries.
+    /// Counts changes without keyspace event and without notification, as in Redis: acknowledging
+    /// and claiming a stream's entries.
     #[inline]
     pub fn changed_silently(&mut self, changes: u64) {
         self.effects.changes += changes;
@@ -56,7 +56,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Notes a change to a stream's groups, which for those who watch or cache the key is none, as in Redis.
+    /// Records a change to a stream's groups. As in Redis it does not count as a change for
+    /// watchers and tracking clients.
     pub fn changed_groups(&mut self, event: &'static str, key: Key<'_>) {
         self.effects.changes += 1;
         if !self.effects.wanted_events.is_empty() {
@@ -65,7 +66,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Lets clients that wait for `key` look again, though it has not changed for anybody else.
+    /// Makes `key` a ready key, although it has not changed: blocked clients are served again.
     pub fn wake_waiting(&mut self, key: Key<'_>) {
         if self.db.is_followed(key) {
             self.effects.touch(self.db.index(), key);
@@ -79,7 +80,7 @@ impl Ctx<'_> {
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
-            // What was noticed on the way was first.
+            // Events of the accesses come first.
             self.effects.absorb(self.db.tally());
         }
         if self.db.is_followed(key) {
@@ -98,8 +99,8 @@ impl Ctx<'_> {
         self.effects.record.replace(db, write);
     }
 
-    /// Lets clients that cache `key` hear of its change, the last one noted, behind the events raised so far:
-    /// where Redis raises them first.
+    /// Sends the invalidation of the last changed key after the events raised so far, where Redis
+    /// publishes the events first.
     #[inline]
     pub fn tell_caches_last(&mut self, key: Key<'_>) {
         if !self.effects.wanted_events.is_empty() && !self.effects.touched.is_empty() {
@@ -111,8 +112,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Lets clients that cache the changed keys hear of all of them where they would hear of the first: where
-    /// Redis raises the events of several keys behind that.
+    /// Sends the invalidations of all changed keys where the first one would be sent, where Redis
+    /// publishes the events of several keys after that.
     #[inline]
     pub fn tell_caches_together(&mut self) {
         if let [first, others @ ..] = &mut self.effects.touched[..] {
@@ -137,7 +138,7 @@ bitflags! {
         const HASH = 1 << 4;
         /// `z`
         const ZSET = 1 << 5;
-        /// `x`: a key's time was over.
+        /// `x`: a key expired.
         const EXPIRED = 1 << 6;
         /// `e`: a key was evicted.
         const EVICTED = 1 << 7;
@@ -163,21 +164,22 @@ pub struct KeyEvent {
     pub key: Box<[u8]>,
 }
 
-/// What commands did to the data, collected for those who follow it; applied before the locks are
-/// released. Thread: one per I/O thread.
+/// What commands did to the data: changed keys, events, values to free. Applied before the locks
+/// are released. Thread: one per I/O thread.
 #[derive(Default)]
 pub struct Effects {
     /// Changes so far: what `rdb_changes_since_last_save` counts.
     pub changes: u64,
     /// The canonical record of the command that runs.
     pub record: ChangeRecord,
-    /// Events somebody wants to hear of.
+    /// Keyspace events to publish.
     pub wanted_events: EventClass,
     /// Those that happened.
     pub events: Vec<KeyEvent>,
-    /// Changed keys of shards in which somebody follows keys.
+    /// Changed keys in shards with watchers, blocked clients or tracked keys.
     pub touched: Vec<Touched>,
-    /// Followed keys that clients may wait for: those that changed, and those that went with their database.
+    /// Ready keys: keys that changed while clients may be blocked on them, and those removed with
+    /// their database.
     pub gone: Vec<Touched>,
     /// Databases that changed as a whole.
     pub db_changes: Vec<DbChange>,
@@ -185,7 +187,7 @@ pub struct Effects {
     pub wait: Option<Wait>,
     /// What is on its way out and too big to free here: a background thread drops it.
     pub discarded: Vec<Discarded>,
-    /// The command's reply waits until what was discarded so far is freed (FLUSHALL SYNC).
+    /// The command's reply is delayed until the values removed so far are freed (FLUSHALL SYNC).
     pub freed_before_reply: bool,
 }
 
@@ -201,21 +203,21 @@ pub enum Flush {
 /// A change to all keys of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DbChange {
-    /// All keys are gone.
+    /// All keys were removed.
     Emptied(usize, Flush),
     /// Two databases have exchanged their keys.
     Swapped(usize, usize),
 }
 
-/// Who is told that a key changed.
+/// Who is notified that a key changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Those who wait for it, cache it or watch it.
     All,
-    /// Not those who watch it: its time was over, which they see by themselves, and it was none to who began to
-    /// watch it after that.
+    /// All except watchers: the key had expired, which EXEC checks itself, and which counted as
+    /// missing when WATCH came later.
     NotWatching,
-    /// Only those who wait for it.
+    /// Only blocked clients.
     Waiting,
 }
 
@@ -228,13 +230,13 @@ pub struct Touched {
     pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,
-    /// Who is told.
+    /// Who is notified.
     pub told: Told,
-    /// How many of [`Effects::events`] clients hear of before those with a cache hear of this change.
+    /// How many of [`Effects::events`] are published before the invalidation of this change.
     pub events_before: usize,
 }
 
-/// Something whose memory a background thread gives back.
+/// A removed value that a background thread frees.
 pub enum Discarded {
     /// A key with its value.
     Entry(keyspace::KeyEntry),
@@ -298,14 +300,14 @@ impl Effects {
         }
     }
 
-    /// Notes that a key changed that somebody may follow.
+    /// Records the change of a key that may have watchers, blocked or tracking clients.
     #[cold]
     pub fn touch(&mut self, db: usize, key: Key<'_>) {
         let (key, hash, events_before) = (key.bytes.into(), key.hash, self.events.len());
         self.touched.push(Touched { db, hash, key, told: Told::All, events_before });
     }
 
-    /// Notes an event if somebody wants to hear of it.
+    /// Records a keyspace event if its class is published.
     pub fn raise(&mut self, class: EventClass, event: &'static str, db: usize, key: &[u8]) {
         if self.wanted_events.intersects(class) {
             self.events.push(KeyEvent { class, event, db, key: key.into() });
@@ -320,7 +322,7 @@ pub struct ValueLimits {
     pub string_len_bytes_max: u64,
     /// `list-max-listpack-size`: entries of a list node, or a size class when negative.
     pub list_max_listpack_size: i64,
-    /// Strings of so many bytes get a list node of their own even where they are not too long for others:
+    /// Strings of this length get a list node of their own even where they are not too long for others:
     /// DEBUG QUICKLIST-PACKED-THRESHOLD, [`u32::MAX`] for none.
     pub list_plain_len_min: u32,
     /// `list-compress-depth`: nodes at each end of a list that are not compressed; 0 compresses none.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use keyspace::AccessError;
 use structures::hll::{Corrupted, NotHll};
 
-/// A cause that a client is told about.
+/// The cause of an error reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// The key holds another type.

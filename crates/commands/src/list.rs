@@ -83,7 +83,7 @@ fn integer_with_negation(args: &Args<'_>, index: usize) -> Result<i64, CommandEr
     if integer == i64::MIN { Err(CommandError::Line(too_low)) } else { Ok(integer) }
 }
 
-/// Removes the list at `key` if its last element went, which is an event of its own.
+/// Removes the list at `key` if it is empty and raises the event `del`.
 fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if ctx.db.remove_if_empty::<List>(key) {
         ctx.changed_by(0, EventClass::GENERIC, "del", key);

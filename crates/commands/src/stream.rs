@@ -86,7 +86,7 @@ impl WrittenId {
     }
 }
 
-/// An ID where `-` and `+` are none; `seq_missing` stands for a sequence number that is left out.
+/// An ID; `-` and `+` are invalid. `seq_missing` replaces a missing sequence number.
 fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     match WrittenId::parse(text)? {
         WrittenId::Ms(ms) => Ok(StreamId { ms, seq: seq_missing }),

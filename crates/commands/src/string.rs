@@ -302,8 +302,8 @@ static GETEX: Command = Command {
     run: getex,
     ..Command::DEFAULT
 };
-/// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]: the string, null when the key is absent. A time
-/// that is over already deletes the key.
+/// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]: the string, null when the key is absent.
+/// A time in the past deletes the key.
 fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let options = Options::parse(args, 2, Takes::Getex)?;

@@ -497,8 +497,8 @@ pub struct KeySpec {
     pub begin: Begin,
     /// How keys follow from there.
     pub find: Find,
-    /// What finds the keys that the handler uses, where `begin` and `find` cannot say it. These are then for
-    /// clients only, who are told what Redis tells them.
+    /// Finds the keys that the handler uses, if `begin` and `find` cannot. These are then for
+    /// COMMAND only, and are those of Redis.
     pub found_by: Option<KeyFinder>,
     /// A remark, as COMMAND DOCS gives it.
     pub notes: &'static str,

@@ -13,7 +13,7 @@ use resp::Reply;
 use crate::args::Args;
 use crate::error::CommandError;
 
-/// What a command does that finds nothing to reply with.
+/// What a command does if it finds no data to reply with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Patience {
     /// It replies so.
@@ -21,11 +21,11 @@ pub enum Patience {
     None,
     /// Its client waits.
     Waits,
-    /// Its client waits already and goes on waiting.
+    /// Its client is blocked already and remains blocked.
     StillWaits,
 }
 
-/// The reply when the time is over.
+/// The reply after the timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyReply {
     /// A null array (which RESP3 writes like any null).
@@ -61,7 +61,7 @@ impl EmptyReply {
     }
 }
 
-/// What is waited for at a key.
+/// The type of value that a blocked client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// A list.
@@ -70,7 +70,7 @@ pub enum Awaited {
     Zset,
     /// A stream.
     Stream,
-    /// A stream with a consumer group: the end of either is told too.
+    /// A stream with a consumer group; the removal of either ends the wait, too.
     Group,
 }
 
@@ -91,7 +91,7 @@ impl Awaited {
     }
 }
 
-/// One key that a client waits for.
+/// One key that a client is blocked on.
 #[derive(Debug)]
 pub struct AwaitedKey {
     /// The key.
@@ -122,7 +122,7 @@ impl From<Vec<AwaitedKey>> for WaitFor {
     }
 }
 
-/// What a waiting client is remembered by.
+/// Why and how long a client is blocked.
 #[derive(Debug)]
 pub struct Wait {
     /// After how many milliseconds it ends; `None`: never.

@@ -46,7 +46,7 @@ pub struct Call<'a, 'g, 's> {
 pub struct DataAccess<'a, 's> {
     /// Where changes end.
     pub commit: &'a mut Commit<'s>,
-    /// What is the same for all of a turn's commands.
+    /// Settings that are the same for all commands of a turn.
     pub moment: Moment,
     /// The client that asks.
     pub client: u64,

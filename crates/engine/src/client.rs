@@ -23,11 +23,11 @@ bitflags! {
         const OPTIN = 1 << 2;
         /// All reads but those behind CLIENT CACHING NO.
         const OPTOUT = 1 << 3;
-        /// Its own changes are not told.
+        /// It gets no invalidations for its own changes (NOLOOP).
         const NOLOOP = 1 << 4;
         /// CLIENT CACHING was given for the next command.
         const CACHING = 1 << 5;
-        /// The client that it redirects to has gone.
+        /// The client that it redirects to has disconnected.
         const BROKEN = 1 << 6;
     }
 }
@@ -55,7 +55,7 @@ impl TrackingState {
         self.mode.fetch_and(!mode.bits(), Relaxed);
     }
 
-    /// Whom it redirects to; 0 for nobody.
+    /// The client that it redirects to, 0 for none.
     pub fn redirect(&self) -> u64 {
         self.redirect.load(Relaxed)
     }
@@ -123,13 +123,13 @@ pub struct Choices {
 pub struct State {
     /// It is closed once its replies are sent.
     pub closing: AtomicBool,
-    /// Somebody asked for its end; its thread closes it.
+    /// It was killed; its thread closes it.
     pub kill_requested: AtomicBool,
     /// Its connection is closed, or closes once its replies are sent.
     pub gone: AtomicBool,
     /// Held back by CLIENT PAUSE.
     pub postponed: AtomicBool,
-    /// It is told all commands (MONITOR).
+    /// It is a monitor (MONITOR).
     pub monitoring: AtomicBool,
 }
 
@@ -193,7 +193,8 @@ pub struct ClientNames {
 /// What a session takes on its own thread, in bytes; `session.rs` checks it.
 pub(crate) const SESSION_BYTES: usize = 256;
 
-/// All clients of all threads. Its lock is taken when a client comes or goes and by CLIENT LIST.
+/// All clients of all threads. Its lock is taken when a client connects or disconnects and by
+/// CLIENT LIST.
 #[derive(Debug, Default)]
 pub struct Clients {
     clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,

@@ -29,7 +29,7 @@ pub fn count(shared: &Shared, client: &ClientInfo, limit_bytes: u64) -> bool {
     shared.threads.sum(|stats| &stats.client_bytes) > limit_bytes
 }
 
-/// Takes a client of the calling thread that goes out of the sum.
+/// Takes a client of the calling thread that disconnects out of the sum.
 pub fn uncount(shared: &Shared, client: &ClientInfo) {
     shared.threads[client.thread].stats.client_bytes.sub(client.held.counted_bytes.swap(0, Relaxed));
 }

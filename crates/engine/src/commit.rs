@@ -1,7 +1,7 @@
 //! The one end of a change, whoever made it: a command, a transaction, expiry, eviction, FLUSHALL, MIGRATE.
 //!
-//! Two levels. After each command [`Commit::collect`] takes what the handler did and finds, under the locks, who is to
-//! hear of it: watchers are marked, readers of changed keys are taken out of the tables of caches, events are put in
+//! Two levels. After each command [`Commit::collect`] takes what the handler did and finds, under the locks, who must
+//! be notified: watchers are marked, readers of changed keys are taken out of the tables of caches, events are put in
 //! order, keys that clients are blocked on become ready. At the end of the unit (a command outside a transaction, a
 //! transaction, one expired or evicted key) [`Commit::release`] lets all of it go, in order, still under the locks:
 //! messages enter the inboxes of threads. Then blocked clients are served (`run`), each as a unit of its own.
@@ -10,7 +10,7 @@
 //!   handler ─► effects ─collect─► notices, ready keys ─release─► inboxes      (locks held all the time)
 //!                                                        └─────► outbox ─► threads are woken (no lock held)
 //! ```
-//! The order of what one client hears: an event and the invalidation of the same key in the order of the changes,
+//! The order of what one client receives: an event and the invalidation of the same key in the order of the changes,
 //! then the reply; a served client's messages behind its own reply.
 //!
 //! A change log attaches in [`Commit::release`]: what is let go there belongs to one unit, and nothing leaves before.
@@ -52,7 +52,7 @@ impl Held<'_, '_> {
     }
 }
 
-/// Something that others hear of when the unit is released.
+/// Something that others are sent when the unit is released.
 enum Notice {
     /// A keyspace event.
     Event(KeyEvent),
@@ -88,7 +88,7 @@ pub struct Commit<'s> {
     pub thread: Option<usize>,
     /// What commands did to the data.
     pub effects: Effects,
-    /// What looking for keys counted and noticed.
+    /// What access to keys has counted and found.
     pub tally: Tally,
     /// Messages for the client whose command runs.
     pub own: OwnMessages,
@@ -124,7 +124,7 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Takes over which events are published, while somebody may be there to hear them.
+    /// Takes over which events are published, none while nobody is subscribed to anything.
     pub fn take_notifications(&mut self, notifications: Notifications) {
         self.notifications = notifications;
         let wanted = notify::wanted(notifications, self.shared.pubsub.client_count());
@@ -154,7 +154,7 @@ impl<'s> Commit<'s> {
         ((self.notices.len() | self.ready.len()) != 0) | self.changed.is_full()
     }
 
-    /// Collects what others are to hear of a command's changes: after each command, under its locks. `client` made
+    /// Collects what others are sent of a command's changes: after each command, under its locks. `client` made
     /// the changes, 0 for none. O(changed keys).
     #[cold]
     pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
@@ -196,21 +196,22 @@ impl<'s> Commit<'s> {
                 self.notices.push(Notice::Invalidation { key: key.clone(), readers });
             }
         }
-        // A key may be there again among others: then the queue is looked at once more, to find nobody.
+        // A key may be listed twice: the second time its queue has no client to serve.
         if has_waiters && self.ready.last().is_none_or(|last| last.db != db || last.key != key) {
             self.ready.push(ReadyKey { db, hash, key });
         }
     }
 
-    /// Notes which followed keys a command changed that changed whole databases. The caller owns the keyspace.
-    /// O(followed keys).
+    /// Collects the followed keys that a command changed with a whole database. The caller owns the
+    /// keyspace. O(followed keys).
     fn collect_db_changes(&mut self) {
         let shared = self.shared;
         let hasher = shared.keyspace.hasher();
         let mut was_emptied = None;
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
-                // Who watches their keys sees that they are gone; who waits for their end is served.
+                // Watchers see for themselves that their keys are missing; clients blocked on a stream's
+                // group are served.
                 DbChange::Emptied(db, flush) => {
                     was_emptied = Some(flush);
                     shared.hot_keys.windows.forget(db);

@@ -43,7 +43,7 @@ const HELP_PIECES: usize = 256;
 pub enum Verdict {
     /// There is room.
     Fits,
-    /// There will be: this turn's time for evicting is over.
+    /// There will be: this turn's time for evicting is used up.
     Working,
     /// There is none, and nothing to evict.
     Short,

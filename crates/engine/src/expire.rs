@@ -1,4 +1,4 @@
-//! Active expiry: removing keys, and fields of hashes, whose time is over although nobody asks for them.
+//! Active expiry: removing keys, and fields of hashes, that have expired although nobody accesses them.
 //!
 //! ```text
 //!   walk   visits every shard; the next one begins with the next round of the housekeeper
@@ -34,7 +34,7 @@ use crate::threads::Outbox;
 
 /// How long a walk goes on at most before it rests.
 const SLICE_MAX: Duration = Duration::from_millis(1);
-/// How long a slice and its rest take at most: so late it notices that much is overdue.
+/// How long a slice and its rest take at most: after this time it finds that much has expired.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 /// What one locked step may do: a few tens of microseconds.
 const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
@@ -81,7 +81,7 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     permille: u32,
-    /// More is overdue than is tolerated.
+    /// More keys have expired than is tolerated.
     is_behind: bool,
 }
 
@@ -119,7 +119,7 @@ impl ActiveExpiry {
         }
     }
 
-    /// Begins a walk unless one is under way, and notes what INFO tells of the last round.
+    /// Begins a walk unless one is under way, and records what INFO shows of the last round.
     /// `idle_percent` is what the I/O threads left of a core.
     pub fn begin_round(&mut self, shared: &Shared, idle_percent: u32) {
         let stats = &shared.expiry;
@@ -141,7 +141,7 @@ impl ActiveExpiry {
     }
 
     /// Walks on for a slice. After each step, outside the gate, `after_step` wakes the threads that the step left
-    /// something for, and waits as long as it is told.
+    /// something for, and waits for the given time.
     pub fn slice<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -162,8 +162,8 @@ impl ActiveExpiry {
         self.next = now + if keeps_up { rest } else { rest.max(SLICE_MAX) };
     }
 
-    /// Removes what is due, step by step, until the slice or the walk is over; false where those who hear of it
-    /// cannot keep up.
+    /// Removes expired keys and fields in steps until the slice or the walk ends; false if
+    /// subscribers cannot keep up.
     fn walk_on<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -238,7 +238,7 @@ fn note_swept(commit: &mut Commit<'_>, swept: &Swept, shard: &Shard) {
         effects.raise(EventClass::HASH, "hexpired", db, key);
     }
     let emptied = swept.emptied.iter().map(|entry| (entry, EventClass::GENERIC, "del", Told::All));
-    // Who watches an expired key sees by itself that it is gone.
+    // Watchers see for themselves that a key has expired.
     let expired =
         swept.expired.iter().map(|entry| (entry, EventClass::EXPIRED, "expired", Told::NotWatching));
     for (entry, class, event, told) in emptied.chain(expired) {

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 /// Bytes that may wait before those who add more owe as many. A value that comes while less waits is never freed
 /// in passing, whatever its size.
 const PENDING_BYTES_MAX: u64 = 64 << 20;
-/// Pieces that a thread frees between two looks at what it owes.
+/// Pieces that a thread frees before it checks again how much is left.
 const HELP_PIECES: usize = 256;
 /// Tasks that may wait before those who add more take a part in the work.
 const PENDING_TASKS_MAX: usize = 10_000;
@@ -130,8 +130,8 @@ impl FreeQueue {
         if is_full { pushed_bytes } else { 0 }
     }
 
-    /// Frees some of what a thread owes, for so long at most by `clock`; what it still owes, nothing where others
-    /// have freed enough.
+    /// Frees part of a thread's share, for at most this long by `clock`; returns the rest, 0 if
+    /// others have freed enough.
     #[cold]
     pub fn help(&self, clock: &impl Clock, mut owed_bytes: u64, time: Duration) -> u64 {
         let since = clock.now();
@@ -206,14 +206,15 @@ impl FreeQueue {
         waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
     }
 
-    /// Notes that a client waits for what the ticket stands for. If that is freed already, nobody may notice:
-    /// ask [`FreeQueue::is_done`] afterwards.
+    /// Records that a client waits for this ticket. If its values are freed already, no wake-up may
+    /// follow: check [`FreeQueue::is_done`] afterwards.
     pub fn await_ticket(&self, ticket: Ticket) {
         // Relaxed: what orders it against the freeing is the lock of the tasks, which `is_done` takes.
         self.awaited.fetch_min(ticket.0, Relaxed);
     }
 
-    /// Whether the housekeeper will still tell when this ticket, noted before, is done. Takes no lock.
+    /// Whether the housekeeper will still report that this ticket, recorded before, is done. Takes
+    /// no lock.
     pub fn is_awaited(&self, ticket: Ticket) -> bool {
         self.awaited.load(Relaxed) <= ticket.0
     }

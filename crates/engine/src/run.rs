@@ -9,8 +9,8 @@
 //! other keys, BLMOVE's destination and those of clients that wait for it) is found and locked before the writer
 //! runs ([`lock_reach`]), for as many clients as the command brings elements, so that a write and what it leads
 //! to are one step for all others. Where more is needed, the locks are given up, those of the key and of what
-//! is missing are taken in ascending order, and the queue is looked at from there on: where a key goes without a
-//! writer that named it (expiry, eviction); where a command brings more than it has arguments (RENAME); where
+//! is missing are taken in ascending order, and the queue is looked at from there on: when a key is removed by
+//! expiry or eviction; where a command brings more than it has arguments (RENAME); where
 //! the request of a blocked client fails, so that the element is the next one's. To others that next client
 //! was served a moment later; nobody's request is divided.
 
@@ -75,16 +75,16 @@ pub struct Executor<'s, C, H> {
     pub meter: Meter,
     /// This thread's counters: found once, for they are needed in each turn and for each request.
     stats: &'s ThreadStats,
-    /// The last request was an EXEC that has left out what its client does not want to hear.
+    /// The last request was an EXEC that has left out the replies that its client does not want.
     pub silenced_itself: bool,
     /// What this thread is to free of what commands displaced, in bytes.
     pub owed_bytes: u64,
 }
 
-/// What is the same for all requests of a turn.
+/// Settings that are the same for all requests of a turn.
 pub struct Now {
-    /// Unix time in milliseconds: one reading per turn, and one before blocked clients are served. So a key that
-    /// expired while a long command or a transaction ran serves nobody.
+    /// Unix time in milliseconds: one reading per turn, and one before blocked clients are served.
+    /// So a key that expires during a long command or a transaction serves no blocked client.
     pub unix_ms: i64,
     /// The server's monotonic clock, in milliseconds: one reading per turn.
     pub uptime_ms: u64,
@@ -200,7 +200,7 @@ struct Serving {
     key: ReadyKey,
     /// The first place in its queues that is looked at: who stands before it was looked at already.
     from: u64,
-    /// The last place in its queues that is looked at: nobody is run twice for one change.
+    /// The last queue position to serve: no client is run twice for one change.
     up_to: u64,
 }
 
@@ -299,7 +299,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a data command on locked shards: calls its handler, writes the error that it ends with, and collects what
-    /// others are to hear of it. Whether it succeeded. Everything that runs a data command comes here.
+    /// others are sent of it. Returns whether it succeeded. Everything that runs a data command comes
+    /// here.
     #[inline]
     pub fn run_one(
         &mut self,

@@ -35,13 +35,14 @@ pub enum Flow {
     Running,
     /// Held back while clients are paused (CLIENT PAUSE); its input waits.
     Postponed,
-    /// Held back until the client has read its replies; its input waits.
+    /// Paused until the client has read its replies; its input waits.
     Stalled,
-    /// Held back until a key has what the client waits for (BLPOP); its input waits.
+    /// Blocked until a key has data for it (BLPOP); its input waits.
     Waiting,
-    /// Held back until threads have taken the messages that it and others published; its input waits.
+    /// Paused until threads have taken the published messages; its input waits.
     Crowded,
-    /// Held back until what its request discarded is freed (FLUSHALL SYNC); its reply and input wait.
+    /// Paused until the values that its request removed are freed (FLUSHALL SYNC); its reply and
+    /// input wait.
     Freeing,
     /// No more: the connection closes once its replies are sent.
     Closing,
@@ -82,7 +83,7 @@ pub struct Session {
     pub answered: u64,
     /// How it tracks keys for its cache; `None` if it does not.
     pub tracking: Option<Box<Tracker>>,
-    /// It is told all commands (MONITOR).
+    /// It is a monitor (MONITOR).
     pub monitoring: bool,
     /// Its transaction runs.
     pub in_exec: bool,

@@ -12,7 +12,7 @@ use crate::publish::notify::Notifications;
 use crate::stats::Thresholds;
 use crate::stats::hot_keys::Sampling;
 
-/// Unsent replies from which on somebody looks at what is left of them after a flush: less fits a socket's buffer.
+/// Bytes of output at which pending output is checked after a flush: less fits a socket's buffer.
 pub const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
 
 /// A client class's output limit: `client-output-buffer-limit`.
@@ -84,7 +84,7 @@ pub struct Settings {
     pub tracking_keys_max: usize,
     /// `turn-budget-us`.
     pub turn_budget: Duration,
-    /// `import-mode`: nothing expires or is evicted by itself.
+    /// `import-mode`: no active expiry and no eviction.
     pub import_mode: bool,
     /// `active-expire-effort`, 1 to 10.
     pub active_expire_effort: u32,
@@ -171,7 +171,7 @@ impl SharedSettings {
         self.current.read().expect("nothing panics while settings are locked").clone()
     }
 
-    /// Replaces the settings; threads notice at their next turn.
+    /// Replaces the settings; threads take them over at their next turn.
     pub fn set(&self, mut settings: Settings) {
         // Relaxed: DEBUG sets it and then the settings.
         settings.limits.list_plain_len_min = self.list_plain_len_min.load(Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl SharedSettings {
 }
 
 impl Settings {
-    /// Unsent output of a subscriber from which on somebody must look at it.
+    /// Pending output of a subscriber at which it must be checked.
     pub fn notable_output_bytes(&self) -> u64 {
         let limit = self.clients.pubsub_output_limit.first_bytes();
         if self.clients.maxmemory_clients_bytes > 0 {

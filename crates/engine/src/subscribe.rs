@@ -104,7 +104,7 @@ impl Session {
         if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }
     }
 
-    /// Tells others how many there are.
+    /// Publishes the number of subscriptions to other threads.
     fn show_subscriptions(&self) {
         for (index, shown) in self.info.subscriptions.iter().enumerate() {
             let count = self.subscriptions.as_ref().map_or(0, |all| all.names[index].len());

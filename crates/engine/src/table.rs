@@ -66,7 +66,7 @@ pub enum KeyPlan {
 /// A hint for fetching ahead: it is read from the documented arguments and may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPlan {
-    /// None, or nobody can tell without parsing.
+    /// None, or unknown without parsing.
     None,
     /// This one.
     At(usize),

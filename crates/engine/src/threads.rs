@@ -32,7 +32,7 @@ pub struct Port {
 pub struct Inbound {
     /// Replies for blocked clients: at most one for each.
     pub deliveries: Vec<Delivery>,
-    /// Clients that somebody asked to close: each once.
+    /// Killed clients, each once.
     pub kills: Vec<Killed>,
 }
 
@@ -54,7 +54,7 @@ pub struct Delivery {
     pub ticket: u64,
     /// The reply; empty where it went ahead, with the messages for a subscriber.
     pub reply: ByteQueue,
-    /// Bytes of the reply, wherever it went.
+    /// Bytes of the reply, in whichever buffer.
     pub reply_bytes: usize,
     /// Messages that stand behind it.
     pub pushes: ByteQueue,
@@ -110,7 +110,7 @@ impl std::ops::Deref for Threads {
 }
 
 impl Threads {
-    /// Ports of so many threads, with counters for so many commands.
+    /// Creates the ports of `threads` threads, with counters for `commands` commands.
     pub fn new(threads: usize, command_count: usize) -> Self {
         let port =
             |_| Port { stats: ThreadStats::new(command_count), load: 0.into(), inbox: Inbox::default() };

@@ -211,7 +211,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.log_command(session, &ran, took);
     }
 
-    /// Tells the latency monitor of a command, and logs it by each kind whose threshold it reached.
+    /// Records a command in the latency monitor and in each log whose threshold it reached.
     #[cold]
     fn note_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
         let fast = ran.registered.command.flags.contains(Flags::FAST);

@@ -5,11 +5,11 @@
 //! transaction with anything else in it (a command about the server, one that visits all keys) runs alone,
 //! with the gate closed.
 //!
-//! **WATCH** notes whether the key exists and lets writers mark the client (`crate::follow`), under the lock
+//! **WATCH** notes whether the key exists and lets writers mark the client (`watch.rs`), under the lock
 //! of the key's shard. EXEC looks at the mark under the same locks, so a write is before it or after the
-//! whole transaction. A key that existed and is gone counts as changed however it went: deleted, expired
-//! (noticed or not), evicted, flushed. A key whose time was over when it was watched is none, and its removal
-//! changes nothing.
+//! whole transaction. A key that existed and was removed counts as changed, however it was removed:
+//! deleted, expired (found expired or not), evicted, flushed. A key that had already expired when it
+//! was watched counts as missing, and its removal changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -80,7 +80,7 @@ impl Transaction {
     }
 }
 
-/// Keys that a client watches. Thread: the client's; whoever changes one of them marks the client
+/// Keys that a client watches. Thread: the client's; a writer of one of them marks the client
 /// ([`ClientInfo::watch_dirty`]).
 pub struct Watch {
     pub(crate) client: Arc<ClientInfo>,
@@ -89,7 +89,8 @@ pub struct Watch {
     places: HashTable<usize>,
 }
 
-/// What a watched key takes in the table of followers and as a place found by its hash, beside its name (measured).
+/// What a watched key takes in the table of watchers and as a place found by its hash, beside its
+/// name (measured).
 const FOLLOWED_BYTES: usize = 320;
 
 /// A key that a client watches.
@@ -163,7 +164,7 @@ impl Watch {
 }
 
 impl WatchedKey {
-    /// What it takes, in bytes, here and in the table of the key's followers.
+    /// What it takes, in bytes, here and in the table of watchers.
     fn len_bytes(&self) -> usize {
         size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
     }

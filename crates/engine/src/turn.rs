@@ -85,8 +85,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Lets who waits to own the keyspace alone have it, between two requests of a turn. What the owner set
-    /// (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
+    /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. What the
+    /// owner set (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
     #[cold]
     pub fn step_aside(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();

@@ -1,7 +1,7 @@
 //! Blocked clients: who waits for which key.
 //!
 //! Beside the keyspace, one table per shard. Each is guarded by a lock of its own, taken under the shard's
-//! lock and a leaf but for it; the longest work under it is one look-up. The shard counts its followers
+//! lock and a leaf but for it; the longest work under it is one look-up. The shard counts who follows its keys
 //! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for all of this. Who looks at a
 //! queue, or adds or removes a waiter, shows the shard of the key, which only its lock gives.
 //!
@@ -10,7 +10,7 @@
 //! over (`structures::claim`, with a model of all of it).
 //! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
 //! **Queues** are ordered by place: numbers drawn under the shard's lock, so that the client that waited
-//! for a key first is served first, on whatever thread it lives. Whose request ran and found nothing goes to
+//! for a key first is served first, on whatever thread it lives. A client whose request ran and found nothing goes to
 //! the end of all its queues, as in Redis. A key has a queue for each type that is awaited, so that a value
 //! of another type finds nobody to look at. Whoever finds a client over takes it out of the queue it stands in;
 //! its own thread takes it out of the others.
@@ -40,9 +40,9 @@ use crate::owned_args::OwnedArgs;
 use crate::table::Registered;
 use crate::track::Reader;
 
-/// A client that waits for its keys.
+/// A blocked client.
 pub struct BlockedClient {
-    /// What it is known by: its first place in the queues.
+    /// Its ID: its first place in the queues.
     pub ticket: u64,
     /// Its place in all queues; it changes under the locks of all their keys.
     pub place: AtomicU64,
@@ -63,9 +63,9 @@ pub struct BlockedClient {
     pub is_import_source: bool,
     /// The command that waits.
     pub registered: &'static Registered,
-    /// The reply when time is over.
+    /// The reply after the timeout.
     pub empty: EmptyReply,
-    /// When time is over, in milliseconds of the server's clock.
+    /// The end of the timeout, in milliseconds of the server's clock.
     pub deadline_ms: Option<u64>,
     /// What the client sent.
     pub args: OwnedArgs,
@@ -84,7 +84,8 @@ pub struct BlockedClient {
     pub filled: Vec<FilledKey>,
     /// What all of this makes the server hold, in bytes, its places in the queues included.
     pub held_bytes: usize,
-    /// It was served, or waits no more: nobody serves it again. Set by [`BlockedClients::end`] and [`BlockedClients::end_if`].
+    /// It was served or its wait has ended: it is not served again. Set by [`BlockedClients::end`]
+    /// and [`BlockedClients::end_if`].
     pub over: Claim,
 }
 
@@ -126,7 +127,7 @@ impl fmt::Debug for BlockedClient {
     }
 }
 
-/// One key that a client waits for.
+/// One key that a client is blocked on.
 pub struct WaitedKey {
     /// The key.
     pub key: Box<[u8]>,
@@ -136,7 +137,7 @@ pub struct WaitedKey {
     pub awaited: Awaited,
 }
 
-/// What a waited key takes here and in the table of the key's followers, beside its name in both.
+/// What a key takes here and in the table of blocked clients, beside its name in both.
 const WAITED_KEY_BYTES: usize = size_of::<WaitedKey>() + size_of::<Queues>() + 320;
 
 impl WaitedKey {
@@ -146,7 +147,7 @@ impl WaitedKey {
     }
 }
 
-/// A key that a waiting client's request may fill.
+/// A key that a blocked client's request may write to (BLMOVE's destination).
 #[derive(Clone, PartialEq, Eq)]
 pub struct FilledKey {
     /// Its hash.
@@ -180,7 +181,7 @@ impl Reached {
     }
 }
 
-/// Who waits for a key, by place; which of the waiter's keys it is.
+/// Clients blocked on a key, by place, with the index of the key among the client's keys.
 type Queue = BTreeMap<u64, (Arc<BlockedClient>, usize)>;
 
 /// Who waits for one key of one database.
@@ -189,7 +190,7 @@ struct Queues {
     db: usize,
     /// By what is awaited, in the order of [`Awaited::ALL`].
     queues: [Queue; Awaited::ALL.len()],
-    /// How many of the waiters may take more than this key's shard.
+    /// How many of the clients may need more than this key's shard.
     far_waiters: usize,
 }
 
@@ -285,7 +286,7 @@ impl BlockedClients {
         self.waited_keys.load(Relaxed)
     }
 
-    /// Those of them whose end somebody wants to hear of as well: streams read in groups.
+    /// Those whose removal ends a wait as well: streams read in groups.
     pub fn group_keys(&self) -> usize {
         self.group_keys.load(Relaxed)
     }
@@ -300,8 +301,8 @@ impl BlockedClients {
         self.end_if(waiter, || true)
     }
 
-    /// Ends a wait if `serve` says so, which runs unless it is over; whether it was this call that did. Nobody
-    /// else ends it meanwhile.
+    /// Unblocks a client if `serve` says so, which runs unless the client was unblocked before.
+    /// Returns whether this call did it. Nobody else unblocks it meanwhile.
     pub fn end_if(&self, waiter: &BlockedClient, serve: impl FnOnce() -> bool) -> bool {
         let ended = waiter.over.end_if(serve);
         self.waiting_clients.fetch_sub(usize::from(ended), Relaxed);
@@ -322,7 +323,7 @@ impl BlockedClients {
         });
     }
 
-    /// Takes a waiter out of the queue of its key number `index`, which is one of this shard; whether it was there.
+    /// Takes a client out of the queue of its key number `index`, which is one of this shard; whether it was there.
     pub fn remove_waiter(&self, shard: &mut Shard, waiter: &BlockedClient, index: usize) -> bool {
         let key = &waiter.keys[index];
         let mut removed = false;
@@ -363,16 +364,17 @@ impl BlockedClients {
     /// Whether clients wait for a key of this shard. O(1).
     pub fn has_waiters(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) -> bool {
         let mut has_waiters = false;
-        // Relaxed: who waits for this key raised the count under the lock of its shard, which the caller holds.
+        // Relaxed: clients blocked on this key raised the count under its shard's lock, which the
+        // caller holds.
         if self.waited_keys.load(Relaxed) > 0 {
             self.with_existing(db, key.bytes, key.hash, |queues| has_waiters = queues.has_waiters());
         }
         has_waiters
     }
 
-    /// What may be touched by serving the first `served_max` waiters of each of `keys` (in whatever database), and
+    /// What may be touched by serving the first `served_max` clients blocked on each of `keys` (in whatever database), and
     /// of the keys that those fill in turn. Exact for keys whose shards the caller has locked, if it has locked all
-    /// that this gives and no waiter is over. One hash for each shard. O(keys + waiters looked at), of which there
+    /// that this gives and none of them was unblocked. One hash for each shard. O(keys + clients examined), of which there
     /// are `REACH_LOOKED_MAX` at most.
     pub fn reach<'k>(
         &self,
@@ -450,7 +452,7 @@ impl BlockedClients {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
         if !table.contains_key(key) {
-            // Most keys have followers in one database.
+            // Clients are blocked on most keys in one database.
             table.insert(key.into(), Vec::with_capacity(1));
         }
         let of_key = table.get_mut(key).expect("it was inserted above");

@@ -68,7 +68,8 @@ impl Watchers {
 
     /// Marks the watchers of a key of this shard: their transactions will not run. O(watchers).
     pub fn mark(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) {
-        // Relaxed: who watches this key raised the count under the lock of its shard, which the caller holds.
+        // Relaxed: watchers of this key raised the count under its shard's lock, which the caller
+        // holds.
         if self.clients.load(Relaxed) == 0 {
             return;
         }

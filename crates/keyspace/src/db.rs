@@ -8,7 +8,7 @@ use crate::key::{Hasher, Key, KeyHash, position_of};
 use crate::object::{KeyEntry, Object};
 use crate::sizes::SizeMark;
 
-/// One database within one shard. Thread: whoever holds the shard's lock.
+/// One database within one shard. Thread: the holder of the shard's lock.
 #[derive(Default)]
 pub struct Db {
     /// The keys. Changed only by this crate, which keeps count of their sizes.
@@ -152,7 +152,7 @@ impl Shard {
         self.rare.iter().flat_map(|rare| rare.big.iter())
     }
 
-    /// Whether anybody follows a key of this shard: then changes of its keys are to be told.
+    /// Whether the shard has watched, tracked or blocking keys: then changes must be reported.
     #[inline]
     pub fn is_followed(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.followers > 0)
@@ -163,7 +163,7 @@ impl Shard {
         self.rare.get_or_insert_default().followers += 1;
     }
 
-    /// Notes that one follower of a key of this shard has gone.
+    /// Removes one follower of a key of this shard.
     pub fn remove_follower(&mut self) {
         let rare = self.rare.as_mut().expect("whoever leaves was added");
         rare.followers -= 1;

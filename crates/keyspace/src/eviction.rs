@@ -66,7 +66,7 @@ impl Policy {
 pub struct Evicted {
     /// Its database.
     pub db: usize,
-    /// Whether somebody may follow it.
+    /// Whether it may have followers: watchers, blocked or tracking clients.
     pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,

@@ -10,7 +10,7 @@ use structures::table::{SAMPLE_MAX, Sampled, Table};
 
 use crate::object::{KeyEntry, Object};
 
-/// The pieces of a value that is no more: each step frees one, dropping this frees what is left.
+/// The pieces of a removed value: each step frees one, dropping this frees the rest.
 pub type Pieces = Box<dyn Iterator<Item = ()> + Send>;
 
 /// Elements from which a value is freed piece by piece; below, a value is one piece.

@@ -267,15 +267,15 @@ impl SharedPass<'_> {
         work()
     }
 
-    /// Whether somebody waits to be the exclusive owner: a long turn should step aside. One load of a line
-    /// that is written by owners only.
+    /// Whether a thread waits to be the exclusive owner: a long turn should yield. One load of a
+    /// line that is written by owners only.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         // Relaxed: a hint; `step_aside` is what orders.
         !self.owning && self.gate.closed.load(Relaxed) != OPEN
     }
 
-    /// Leaves for whoever waits to be the exclusive owner, and comes back in when that is done. As with
+    /// Leaves the gate for a waiting exclusive owner and enters again when it is done. As with
     /// `exclusive`, the caller must hold no shard's lock and nothing that it read before.
     #[cold]
     pub fn step_aside(&mut self) {

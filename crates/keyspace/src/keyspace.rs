@@ -250,7 +250,7 @@ impl Keyspace {
 /// Due fields that a sweep removes from one hash before it lets others have the shard.
 const SWEPT_FIELDS_MAX: usize = 32;
 
-/// What sweeps took out of the keyspace because its time was over.
+/// Expired keys and fields that sweeps removed.
 pub struct Swept {
     now_ms: i64,
     /// The database that the last step was about.
@@ -450,7 +450,7 @@ impl Locked<'_> {
         self.0.get_mut(shard).map(|guard| &mut **guard)
     }
 
-    /// Whether somebody follows keys of one of the locked shards. O(locked).
+    /// Whether one of the locked shards has followers. O(locked).
     #[inline]
     pub fn is_followed(&self) -> bool {
         self.0.as_slice().iter().any(|(_, shard)| shard.is_followed())

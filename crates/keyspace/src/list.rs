@@ -80,7 +80,7 @@ pub struct PositionQuery<'a> {
 /// What [`List::trim`] did.
 #[derive(Debug)]
 pub struct Trimmed {
-    /// Elements that went.
+    /// Elements removed.
     pub removed: usize,
     /// Most of them, where they are so many that the caller should have them dropped in the background.
     pub leftovers: Option<List>,

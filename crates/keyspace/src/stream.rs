@@ -106,7 +106,7 @@ pub enum References {
 /// What [`Stream::trim`] did.
 #[derive(Debug, Default)]
 pub struct StreamTrimmed {
-    /// Entries that went.
+    /// Entries removed.
     pub removed: usize,
     /// Most of them, where they are so many that the caller should have them dropped in the background.
     pub leftovers: Option<Box<Stream>>,

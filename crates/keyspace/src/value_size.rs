@@ -1,8 +1,8 @@
 //! How big a value is, and the classes that big ones are sorted into.
 
-/// From so many bytes on a key is big.
+/// Bytes at which a key is big.
 pub const BYTES_MIN: usize = 8 * 1024;
-/// From so many elements on a key is big.
+/// Elements at which a key is big.
 pub const ELEMENTS_MIN: usize = 1024;
 
 /// The types that are counted apart, in the order INFO shows them.

@@ -112,15 +112,15 @@ pub struct Tally {
     pub hits: u64,
     /// Reads that did not.
     pub misses: u64,
-    /// Keys removed because their time was over.
+    /// Expired keys that were removed.
     pub expired_keys: u64,
-    /// Fields of hashes removed because their time was over.
+    /// Expired hash fields that were removed.
     pub expired_fields: u64,
     /// What happened to keys on the way, in order.
     pub noticed: Vec<Noticed>,
     /// Whether reads that find no key are noticed.
     pub wants_missed: bool,
-    /// Whether keys that come into being are noticed.
+    /// Whether the creation of keys is recorded.
     pub wants_created: bool,
     /// Objects that a write put something else in the place of, with a copy of their key.
     pub displaced: Vec<KeyEntry>,
@@ -132,7 +132,7 @@ pub struct Tally {
 
 /// What happened to a key while commands looked for it.
 pub enum Noticed {
-    /// Its time was over: it was removed.
+    /// It had expired and was removed.
     Expired(Expired),
     /// It was to be read and is not there.
     Missed(DbKey),
@@ -148,33 +148,33 @@ pub struct DbKey {
     pub key: Box<[u8]>,
 }
 
-/// A key whose time was over.
+/// An expired key.
 pub struct Expired {
     /// Its database.
     pub db: usize,
     /// Its hash.
     pub hash: KeyHash,
-    /// Whether somebody may follow it.
+    /// Whether it may have followers: watchers, blocked or tracking clients.
     pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,
 }
 
-/// What becomes of keys, and of fields of hashes, that are past their time.
+/// What happens to expired keys and hash fields on access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// They are removed when they are found, and those that get a time that has passed at once.
+    /// They are removed on access; a key that gets a time in the past is removed at once.
     Removed,
-    /// They are removed when they are found, but a time that has passed is stored like any other: for writes
+    /// They are removed on access, but a time in the past is stored like any other: for writes
     /// while data is imported (`import-mode`).
     RemovedWhenFound,
-    /// They count as absent and stay: for reads while data is imported.
+    /// They count as missing and are kept: for reads while data is imported.
     Hidden,
-    /// They are like all others: for the client that imports.
+    /// They are visible: for the importing client.
     Shown,
 }
 
-/// What is the same for all of a turn's commands.
+/// Settings that are the same for all commands of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Unix time in milliseconds.
@@ -254,7 +254,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Whether somebody follows keys of the shard that holds `key`.
+    /// Whether the shard of `key` has followers.
     #[inline]
     pub fn is_followed(&self, key: Key<'_>) -> bool {
         self.locked.get(key.shard()).is_some_and(Shard::is_followed)
@@ -405,8 +405,8 @@ impl<'k> View<'k> {
         self.found(key, Count::Yes).map(Found::touched).map(Found::entry)
     }
 
-    /// The key's entry, counting a hit or miss but noting no access: for commands that tell something
-    /// about a key without using its value. O(1).
+    /// The key's entry; counts a hit or miss but does not update the access time: for commands
+    /// about a key that do not use its value. O(1).
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::entry)
@@ -568,7 +568,7 @@ impl<'k> View<'k> {
                 .is_some_and(|entry| entry.part_deadline_ms().is_some_and(|at_ms| at_ms <= due_ms))
     }
 
-    /// Tells the database that fields of the hash at `key` got other deadlines. O(1).
+    /// Updates the database's index after fields of the hash at `key` got other deadlines. O(1).
     pub fn note_field_deadlines(&mut self, key: Key<'_>) {
         if let Some(found) = self.found(key, Count::No) {
             // The end of the borrow is when the table takes note.
@@ -728,7 +728,7 @@ impl<'k> View<'k> {
         Some(entry)
     }
 
-    /// As [`View::peek`], and one whose time is over is seen and left where it is. O(1).
+    /// As [`View::peek`], but also finds expired keys and does not remove them. O(1).
     pub fn peek_due_too(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.settle();
         self.locked.get(key.shard())?.db(self.index)?.table.get(key.position(), key.bytes)

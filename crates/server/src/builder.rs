@@ -316,7 +316,7 @@ fn thread_main(
     let net = match EventLoop::new(options) {
         Ok(net) => net,
         Err(error) => {
-            // The builder waits for this report and gives up.
+            // The builder waits for this report and then fails.
             let _ = ready.send((index, Err(error)));
             return;
         }

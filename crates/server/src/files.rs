@@ -46,7 +46,7 @@ impl Files {
         self.unix_socket = unix_socket;
     }
 
-    /// Removes what this server has made and nobody has replaced.
+    /// Removes this server's files unless they were replaced.
     pub fn remove(&self) {
         if let Some(path) = &self.pid
             && self.wrote_pid

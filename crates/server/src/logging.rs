@@ -161,7 +161,7 @@ where
 enum FieldValue {
     /// A number or a truth value: it stands without quotes.
     Plain(String),
-    /// Bytes that somebody may have chosen: quoted wherever the form has quotes.
+    /// Bytes from outside: quoted in formats that have quotes.
     Text(String),
     /// The text of an error or the like, as its type writes it.
     Shown(String),

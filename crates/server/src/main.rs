@@ -158,7 +158,7 @@ fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Says that nothing is saved, and warns of options that somebody set and that do nothing.
+/// Logs that nothing is saved, and warns about options that are set but have no effect.
 fn name_idle_options(store: &ConfigStore) {
     let mut of_saving = Vec::new();
     for (id, option) in table::all() {
@@ -167,14 +167,14 @@ fn name_idle_options(store: &ConfigStore) {
         }
         match option.acts {
             Acts::Now => {}
-            Acts::Accepted(why) => tracing::warn!("Option '{}' is set and does nothing: {why}", option.name),
+            Acts::Accepted(why) => tracing::warn!("Option '{}' is set but has no effect: {why}", option.name),
             Acts::AwaitsPersistence => of_saving.push(option.name),
         }
     }
     const IN_MEMORY: &str = "Data is in memory only and lost when the server ends: Saker cannot save it yet.";
     match of_saving.as_slice() {
         [] => tracing::info!("{IN_MEMORY}"),
-        names => tracing::warn!("{IN_MEMORY} These options are set and do nothing: {}", names.join(", ")),
+        names => tracing::warn!("{IN_MEMORY} These options are set but have no effect: {}", names.join(", ")),
     }
 }
 

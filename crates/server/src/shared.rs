@@ -93,7 +93,7 @@ pub struct Shared {
     pub repl_id: Mutex<String>,
     /// Connections that MIGRATE keeps.
     pub migrations: ConnectionPool,
-    /// Set once somebody wants the server to stop.
+    /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.
     pub paused_cron: AtomicBool,

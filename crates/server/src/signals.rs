@@ -41,8 +41,8 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
 fn reload(supervisor: &Supervisor) {
     supervisor.reloading();
     match logging::reopen() {
-        None => tracing::info!("Received SIGHUP: there is no log file to open anew."),
-        Some(Ok(())) => tracing::info!("Received SIGHUP: the log file is opened anew."),
+        None => tracing::info!("Received SIGHUP: there is no log file to reopen."),
+        Some(Ok(())) => tracing::info!("Received SIGHUP: log file reopened."),
         Some(Err(error)) => tracing::warn!("Received SIGHUP: the log file cannot be opened: {error}"),
     }
     supervisor.ready();

@@ -63,7 +63,7 @@ struct Client {
     over_soft_limit: OverSoftLimit,
     /// Its connection is in the [`RunQueue`].
     is_queued: bool,
-    /// Its unsent output is looked at after each flush.
+    /// It has pending output, which is checked after each flush.
     is_behind: bool,
 }
 
@@ -256,8 +256,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Hands this thread's subscribers what was published, ends those that do not read, and lets publishers
-    /// go on that waited for room.
+    /// Delivers published messages to this thread's subscribers, closes those that do not read, and
+    /// resumes publishers that waited for room.
     fn take_publications(&mut self) {
         let mut outputs = NetOutputs(self.net.split().1);
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
@@ -282,7 +282,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Lets clients go on whose replies waited until something was freed.
+    /// Resumes clients whose replies were delayed until values were freed.
     fn send_freed_replies(&mut self) {
         for held in self.engine.freed_replies() {
             let client = self.session(held.conn).filter(|session| session.id == held.client);

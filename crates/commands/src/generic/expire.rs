@@ -104,8 +104,8 @@ pub(super) static EXPIRE: Command = Command {
     run: expire,
     ..Command::DEFAULT
 };
-/// EXPIRE key seconds [NX | XX | GT | LT]: 1 when it was done, 0 when the key is absent or the condition
-/// does not hold. A time that is over deletes the key.
+/// EXPIRE key seconds [NX | XX | GT | LT]: 1 when it was done, 0 when the key is absent or the
+/// condition does not hold. A time in the past deletes the key.
 fn expire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     set_time(ctx, args, Time { unit_ms: SECOND, since_ms: now_ms, command: "expire" })

@@ -36,9 +36,9 @@ pub(super) static SCAN: Command<Walker> = Command {
     run: scan,
     ..Command::DEFAULT
 };
-/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]: the next cursor, 0 at the end, and keys. All keys
-/// that exist from the first call to the last are returned, some perhaps twice. A call may return a few
-/// more than `count`. Keys whose time is over are removed if the pattern fits them.
+/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]: the next cursor, 0 at the end, and keys.
+/// All keys that exist from the first call to the last are returned, some perhaps twice. A call may
+/// return a few more than `count`. Expired keys that match the pattern are removed.
 fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let number = args.cursor(1)?;
     let filter = Filter::parse(args, ctx.moment.due_ms())?;
@@ -69,7 +69,7 @@ fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> 
 enum Verdict {
     /// It is returned.
     Passes,
-    /// It fits the pattern, and its time is over.
+    /// It matches the pattern and has expired.
     Due,
     /// It is passed over.
     Other,
@@ -196,7 +196,7 @@ pub(super) static DBSIZE: Command<Walker> = Command {
     run: dbsize,
     ..Command::DEFAULT
 };
-/// DBSIZE: keys, those included whose time is over but which nobody has noticed yet.
+/// DBSIZE: the number of keys, including expired ones that have not been removed yet.
 fn dbsize(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
     let size = ctx.keyspace.db_size(ctx.db);
     ctx.reply.integer(size.keys as i64);

@@ -133,7 +133,7 @@ impl<'a> Request<'a> {
             } else if stores && behind >= 1 && args.is(at, "STORE") {
                 at += 1;
             } else if behind >= 1 && args.is(at, "BY") {
-                // One that is no pattern has the last word, wherever it stands.
+                // Any BY without `*` turns sorting off, even before a BY with one.
                 request.unsorted |= !quotable(args.get(at + 1)).contains(&b'*');
                 request.by = Some(Pattern::parse(args.get(at + 1)));
                 at += 1;

@@ -46,9 +46,9 @@ pub(super) static HEXPIRE: Command = Command {
     run: hexpire,
     ..Command::DEFAULT
 };
-/// HEXPIRE key seconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: for each field 1 when it was done,
-/// 0 when the condition does not hold, 2 when the time is over and the field was removed, -2 when there
-/// is no such field.
+/// HEXPIRE key seconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: for each field 1 when it
+/// was done, 0 when the condition does not hold, 2 when the time is in the past and the field was
+/// removed, -2 when there is no such field.
 fn hexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let since_ms = ctx.db.now_ms();
     set_deadlines(ctx, args, Time { unit_ms: SECOND, since_ms, command: "hexpire" })
@@ -178,7 +178,7 @@ impl Condition {
 
 fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), CommandError> {
     let (key, hasher, past_ms) = (args.key(1), args.hasher(), ctx.db.past_ms());
-    // Another type is told before what is wrong with the arguments.
+    // WRONGTYPE is replied before errors in the arguments.
     let hash = ctx.db.write::<Hash>(key)?;
     let at_ms = time.parse(args, 2)?;
     let condition = Condition::parse(args.get(3));

@@ -46,7 +46,7 @@ pub(super) static HGETEX: Command = Command {
 /// nulls. A time in the past removes the fields.
 fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
-    // Another type is told before what is wrong with the arguments.
+    // WRONGTYPE is replied before errors in the arguments.
     ctx.db.write::<Hash>(key)?;
     let (expiry, fields_at) = if let Some(time) = Time::of_option(args.get(2), now_ms, "hgetex") {
         (Expiry::At(time.parse(args, 3)?), 4)

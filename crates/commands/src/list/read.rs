@@ -74,7 +74,7 @@ pub(super) static LINDEX: Command = Command {
 /// LINDEX key index: the element there, null where there is none.
 fn lindex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shown = match ctx.db.read::<List>(args.key(1))? {
-        // As in Redis, an index that is none goes unnoticed where there is no list.
+        // As in Redis, an invalid index is no error if the list is missing.
         Some(list) => list.with(args.integer(2)?, |element| bulk(&mut ctx.reply, element)),
         None => None,
     };

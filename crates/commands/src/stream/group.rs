@@ -135,7 +135,7 @@ static XGROUP_DESTROY: Command = Command {
     run: xgroup_destroy,
     ..Command::DEFAULT
 };
-/// XGROUP DESTROY key group: how many groups went.
+/// XGROUP DESTROY key group: the number of groups removed.
 fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(2);
     let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::Line(KEY_REQUIRED))?;
@@ -144,7 +144,7 @@ fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
     if let Some(removed) = removed {
         ctx.effects.discard_object(removed.into_object());
         ctx.changed_groups("xgroup-destroy", key);
-        // Those who wait for entries in that group are told that it is gone.
+        // Clients blocked on that group get an error.
         ctx.wake_waiting(key);
     }
     Ok(())

@@ -56,8 +56,8 @@ static XINFO_STREAM: Command = Command {
     run: xinfo_stream,
     ..Command::DEFAULT
 };
-/// XINFO STREAM key \[FULL \[COUNT count\]\]: a map. Redis keeps nodes in a radix tree and tells its size;
-/// here that many nodes and their ring are told.
+/// XINFO STREAM key \[FULL \[COUNT count\]\]: a map. The radix-tree fields of Redis show the number
+/// of nodes and the size of their ring.
 fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
     let full = FullOption::parse(args)?;

@@ -245,11 +245,11 @@ pub(super) static XREADGROUP: Command = Command {
     run: xreadgroup,
     ..Command::DEFAULT
 };
-/// XREADGROUP GROUP group consumer \[COUNT count\] \[BLOCK milliseconds\] \[NOACK\] STREAMS key \[key ...\] id
-/// \[id ...\]: per stream the key and its entries, null where there is none. With `>` entries that the group
-/// was not delivered yet, else those above the ID that are pending for the consumer, which is told even if
-/// there is none. With BLOCK the client waits for new entries, and for the end of the key or the group,
-/// which is an error.
+/// XREADGROUP GROUP group consumer \[COUNT count\] \[BLOCK milliseconds\] \[NOACK\] STREAMS key
+/// \[key ...\] id \[id ...\]: per stream the key and its entries, null without entries. With `>`
+/// entries that the group has not read yet; otherwise the consumer's pending entries above the ID,
+/// even if there are none. With BLOCK the client waits for new entries; the removal of the key or
+/// the group is an error.
 fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Group)?;
     let Some(GroupOption { group, consumer }) = request.group else {
@@ -312,7 +312,7 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             ctx.changed_silently(1);
         }
     }
-    // Whoever wants what is pending was told of it above: who waits wants new entries.
+    // Pending entries were replied above: blocked clients want new entries.
     served.end(ctx, &request, || request.awaited(args, Awaited::Group).into());
     Ok(())
 }

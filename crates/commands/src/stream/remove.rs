@@ -23,7 +23,7 @@ pub(super) static XDEL: Command = Command {
     run: xdel,
     ..Command::DEFAULT
 };
-/// XDEL key id \[id ...\]: how many entries went.
+/// XDEL key id \[id ...\]: the number of entries removed.
 fn xdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let Some(stream) = ctx.db.write::<Stream>(key)? else {
@@ -55,8 +55,8 @@ pub(super) static XDELEX: Command = Command {
     run: xdelex,
     ..Command::DEFAULT
 };
-/// XDELEX key \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID 1 if its entry went, -1 if there
-/// was none, 2 if a group still needs it.
+/// XDELEX key \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID 1 if its entry was
+/// removed, -1 if there was none, 2 if a group still needs it.
 fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let exists = ctx.db.write::<Stream>(key)?.is_some();
@@ -120,7 +120,7 @@ fn xackdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         acknowledged += 1;
         let removal = stream.remove_with(id, request.references);
         removed += u64::from(removal == Removal::Removed);
-        // What was pending and is gone from the stream already counts as removed.
+        // Pending entries that were already deleted from the stream count as removed.
         let is_kept = removal == Removal::Referenced;
         ctx.reply.integer(code(if is_kept { removal } else { Removal::Removed }));
     }
@@ -139,7 +139,7 @@ const CONDITION: Arg = Arg::one_of(
 
 const IDS: Arg = Arg::block("ids", &[Arg::integer("numids"), Arg::string("id").multiple()]).token("IDS");
 
-/// How a reply tells what became of an entry.
+/// The reply for an entry.
 fn code(removal: Removal) -> i64 {
     match removal {
         Removal::Removed => 1,

@@ -183,7 +183,7 @@ fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What XSETID makes a stream believe of its past.
+/// The history that XSETID gives a stream.
 struct StreamPast {
     last_id: StreamId,
     entries_added: Option<u64>,
@@ -252,7 +252,7 @@ fn limits(ctx: &Ctx<'_>) -> StreamLimits {
     }
 }
 
-/// Trims, and gives how many entries went.
+/// Trims the stream; returns the number of entries removed.
 fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Effects) -> usize {
     let trimmed = stream.trim(trim.keep, trim.effort, trim.references);
     if let Some(leftovers) = trimmed.leftovers {

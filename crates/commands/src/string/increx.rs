@@ -253,8 +253,8 @@ struct StoredSum<'s> {
     text: &'s [u8],
 }
 
-/// Stores a sum with the expiry that follows from the request and from what is there. A time that
-/// is over deletes the key.
+/// Stores a sum with the expiry that follows from the request and from what is there. A time in the
+/// past deletes the key.
 fn apply(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &Request<'_>, expiry: Expiry, sum: StoredSum<'_>) {
     let key = args.key(1);
     let expires = ctx.db.expiry_ms(key).flatten().is_some();

@@ -1,7 +1,7 @@
-//! MONITOR: clients that are told every command that runs, on whatever thread.
+//! MONITOR: clients that receive every command that runs, on all threads.
 //!
-//! A command on keys is told under the locks of its shards, so commands on the same key are told in the order
-//! in which they ran; all monitors hear the same order. A line goes to the inbox of each monitor's thread
+//! A command on keys is sent under the locks of its shards, so commands on the same key are sent in
+//! the order in which they ran; all monitors get the same order. A line goes to the inbox of each monitor's thread
 //! (`crate::push`), whose limit and the output limit of the class `replica` bound what a monitor that does not
 //! read makes the server hold. While there is none, threads look once a turn.
 
@@ -35,7 +35,7 @@ impl Monitors {
         self.count.load(Relaxed) > 0
     }
 
-    /// Tells a client all commands from now on.
+    /// Adds a monitor.
     pub fn add(&self, client: &Arc<ClientInfo>) {
         client.state.monitoring.store(true, Relaxed);
         let mut clients = self.clients.lock();
@@ -43,7 +43,7 @@ impl Monitors {
         self.count.store(clients.len(), Relaxed);
     }
 
-    /// Tells a client no more.
+    /// Removes a monitor.
     pub fn remove(&self, client: &ClientInfo) {
         client.state.monitoring.store(false, Relaxed);
         let mut clients = self.clients.lock();

@@ -32,7 +32,7 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// What the option's letters say. Letters that are none were refused before.
+    /// Parses the option's letters. Invalid letters were rejected by the caller.
     pub fn parse(letters: &[u8]) -> Self {
         let class = |letter: &u8| match letter {
             b'g' => EventClass::GENERIC,
@@ -48,7 +48,7 @@ impl Notifications {
             b'n' => EventClass::NEW,
             // Misses and new keys have to be asked for by their letters.
             b'A' => EventClass::all() - EventClass::MISSED - EventClass::NEW,
-            // `d` is the class of modules, which there are none of; K and E are no classes.
+            // `d` is the class of module events, which do not exist; K and E are not classes.
             _ => EventClass::empty(),
         };
         Self {
@@ -64,7 +64,7 @@ impl Notifications {
     }
 }
 
-/// The events that somebody may be there to hear: none while nobody is subscribed to anything.
+/// The event classes to raise: none while there are no subscriptions.
 #[inline]
 pub fn wanted(notifications: Notifications, subscribers: usize) -> EventClass {
     if subscribers == 0 { EventClass::empty() } else { notifications.wanted() }

@@ -43,7 +43,7 @@ use super::Outputs;
 use super::push::{Push, SHARED_BYTES_MIN};
 use crate::client::ClientInfo;
 
-/// Bytes of messages in a thread's inbox from which on publishers are held back.
+/// Bytes of messages in a thread's inbox at which publishers must wait.
 pub const INBOX_BYTES_MAX: usize = 1 << 20;
 
 /// Locks of a directory.
@@ -143,7 +143,7 @@ struct Subscriber {
 /// Subscribers of one thread, by what they subscribed to and by client.
 type Table = HashMap<Box<[u8]>, BTreeMap<u64, Subscriber>>;
 
-/// What a thread hears, and who listens there.
+/// Messages for a thread's subscribers, and its tables of subscribers.
 #[derive(Default)]
 struct Inbox {
     messages: Lock<Messages>,
@@ -173,7 +173,7 @@ impl Inbox {
     }
 }
 
-/// Where a message went.
+/// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
     /// How many subscribers get it; a client gets it once for its channel and once for each pattern.
@@ -465,8 +465,8 @@ impl PubSub {
         table.entry(name.into()).or_default().insert(client.id, subscriber);
     }
 
-    /// Keeps for a client what it is about to lose with its subscriptions to these names: messages that wait in its
-    /// thread's inbox, from commands of the transaction that ends them. O(waiting messages × log names).
+    /// Keeps the messages of a transaction that wait in the thread's inbox for a client that is
+    /// about to unsubscribe from these names. O(waiting messages × log names).
     pub(crate) fn keep(&self, kind: Kind, names: &BTreeSet<&[u8]>, client: &Arc<ClientInfo>) {
         let inbox = &self.inboxes[client.thread];
         let table = inbox.tables[kind as usize].lock();
@@ -491,8 +491,8 @@ impl PubSub {
         pushes.sort_by_key(|(number, _)| *number);
     }
 
-    /// Lets publishers count a client for this name no more: what enters the inbox from now on is not for it. On
-    /// its own thread.
+    /// Removes the client from the channel's subscriber count: later messages in the inbox are not
+    /// for it. On its own thread.
     pub(crate) fn retire(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let thread = client.thread;
         let is_last = |counts: &mut Counts| {
@@ -514,8 +514,8 @@ impl PubSub {
         }
     }
 
-    /// Writes out what waits for a client in its thread's inbox: messages of its subscriptions and others, in
-    /// their order. On its own thread. O(messages that wait there).
+    /// Delivers the messages for a client in its thread's inbox, in order. On its own thread.
+    /// O(messages that wait there).
     pub(crate) fn catch_up(
         &self,
         client: &ClientInfo,
@@ -549,7 +549,7 @@ impl PubSub {
             }
         }
         pushes.for_each(|(_, push)| inbox.write_push(push, reply));
-        // The other subscribers of the thread are told when the inbox is emptied, this one not again.
+        // The other subscribers of the thread get it when the inbox is emptied, this one not again.
         for message in told {
             let mut table = inbox.tables[message.kind as usize].lock();
             let subscribers = table.get_mut(message.subscribed());

@@ -1,7 +1,7 @@
 //! Messages for connections that did not ask for them just now: invalidations of cached keys, lines of
 //! MONITOR, replies to subscribers that waited for a key. Any thread hands them to the thread of the
 //! connection, which appends them in the order in which they came: they go through the same inbox as
-//! published messages (`crate::pubsub`), so that a client hears of a change before it hears what was
+//! published messages (`pubsub.rs`), so that a client gets an invalidation before what was
 //! published after it.
 //!
 //! What waits in an inbox is counted per client; a client that lets more than [`WAITING_BYTES_MAX`] wait
@@ -71,7 +71,7 @@ impl Push {
         true
     }
 
-    /// Writes it in front of what is replied to its client next, and counted with that.
+    /// Writes it before the client's next reply, and counts it with that reply.
     pub fn write(self, reply: &mut Reply<'_>) {
         self.client.held.waiting_push_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
         reply.raw(&self.bytes);

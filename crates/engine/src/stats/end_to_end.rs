@@ -84,7 +84,7 @@ impl TurnClock {
         of_command[usize::from(self.is_late)] += calls as u32;
     }
 
-    /// The turn is over and its replies are on their way.
+    /// The turn has ended and its replies were sent.
     #[inline]
     pub fn end(&mut self, now: Instant, stats: &ThreadStats) {
         self.ended = now;

@@ -192,12 +192,12 @@ impl ThreadStats {
     }
 }
 
-/// What makes a command notable: values from which on it is noted, `u64::MAX` for never.
+/// Thresholds at which a command is logged; `u64::MAX` for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Nanoseconds, requests' bytes and replies' bytes, by [`Kind`](command_log::Kind).
     pub from: [u64; 3],
-    /// Milliseconds from which on the latency monitor notes an event; 0 for never.
+    /// Milliseconds at which the latency monitor records an event; 0 for never.
     pub latency_ms: u64,
     /// The nanoseconds from which on either the log of slow commands or the latency monitor notes a command.
     pub noted_nanos: u64,

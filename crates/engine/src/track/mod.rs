@@ -1,12 +1,12 @@
-//! Client-side caching: who has read which key, and how it hears that the key changed.
+//! Client-side caching: the keys that tracking clients have read, and their invalidations.
 //!
 //! **Default mode.** Keys that a tracking client reads are remembered in tables beside the keyspace, one per
 //! shard (`readers`), under the lock of that shard and after the handler ran; so a change is before the read
-//! or finds the reader in the table. The shard counts a follower for each remembered key, which makes writers
-//! look. A change takes the key out of the table and tells its readers once. Keys are remembered by name: those
+//! or finds the reader in the table. The shard counts a follower for each remembered key, which makes
+//! writers look. A change takes the key out of the table and notifies its readers once. Keys are remembered by name: those
 //! of the same name in other databases count as the same, as in Redis. Remembering is O(1).
 //!
-//! **Departure.** A client that goes or stops tracking leaves the tables: the first few items at once, the rest
+//! **Departure.** A client that disconnects or stops tracking leaves the tables: the first few items at once, the rest
 //! in locked steps by the housekeeper. It marks its [`Reader`] as departed first, under the lock that a first
 //! read in a shard takes to note that shard; so a late read, made for it by whoever served it, is refused or is
 //! in a shard that is still to be visited.
@@ -16,13 +16,13 @@
 //! clients whose keys are still there, the next one's own thread removes them. A client's prefixes count as its
 //! memory.
 //!
-//! **Broadcasting mode.** A client names prefixes and hears of all changes below them; while there is one, all
+//! **Broadcasting mode.** A client names prefixes and is notified of all changes below them; while there is one, all
 //! shards are followed. A change is looked up by the lengths that prefixes have. Changed keys are collected by
-//! the thread that changes them, per prefix and once per key, and told at the end of the turn in which they
+//! the thread that changes them, per prefix and once per key, and sent at the end of the turn in which they
 //! changed, before its replies leave: a transaction's together, and behind its events; only more than
-//! `CHANGED_BYTES_MAX` are told earlier.
+//! `CHANGED_BYTES_MAX` are sent earlier.
 //!
-//! A client hears of its own change behind the reply of the command that made it, others through the inbox of
+//! A client is notified of its own change after the reply of the command that made it, others through the inbox of
 //! their thread (`crate::push`).
 //!
 //! Locks: the count of broadcast clients comes before shards' locks. A table's is a leaf below its shard's lock,
@@ -106,7 +106,7 @@ impl OwnMessages {
     }
 }
 
-/// Where news of a client's own FLUSHALL stands beside the reply.
+/// Whether the invalidation of a client's own FLUSHALL is sent before or after the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Ahead of it: with one that waits until all is freed, in Redis.
@@ -115,7 +115,7 @@ pub enum Place {
     Behind,
 }
 
-/// Who makes a change, and where what it must hear itself is put.
+/// The client that makes a change, and the queue for its own messages.
 pub struct Writer<'a> {
     /// The client; 0 for none, as with eviction.
     pub client: u64,
@@ -128,7 +128,7 @@ pub struct Reader {
     client: Arc<ClientInfo>,
     /// Never used twice in the life of the process.
     id: u64,
-    /// It tracks no more. Set under the lock of `shards`.
+    /// It no longer tracks. Set under the lock of `shards`.
     departed: AtomicBool,
     /// Shards in whose tables it may stand, a bit each.
     shards: Lock<[u64; SHARD_COUNT / 64]>,
@@ -169,7 +169,7 @@ struct Departing {
 pub struct Wish<'a> {
     /// In which ways.
     pub mode: Mode,
-    /// Whom it redirects to; 0 for nobody.
+    /// The client that it redirects to, 0 for none.
     pub redirect: u64,
     /// The prefixes that it names; none for all keys.
     pub prefixes: Vec<&'a [u8]>,
@@ -252,7 +252,7 @@ impl Default for Tracking {
     }
 }
 
-/// Items that a client's own thread removes when it goes; shards visited count as well.
+/// Items that a client's own thread removes when it disconnects; visited shards count as well.
 const DEPARTED_AT_ONCE: usize = 64;
 
 /// As many that one step of the housekeeper removes.
@@ -264,7 +264,8 @@ const REMOVED_PER_LOCK: usize = 64;
 /// Departed clients that wait for the housekeeper; beyond, their own threads remove what they have read.
 const DEPARTING_MAX: usize = 1024;
 
-/// Changed keys of one thread, in bytes, that wait for the end of its turn; beyond, they are told at once.
+/// Bytes of changed keys of one thread that wait for the end of its turn; beyond that,
+/// invalidations are sent at once.
 const CHANGED_BYTES_MAX: usize = 1 << 20;
 
 /// What a changed key takes, beside its name.
@@ -289,12 +290,12 @@ impl Tracking {
         self.items.load(Relaxed)
     }
 
-    /// Prefixes that somebody names.
+    /// Prefixes with at least one client.
     pub fn prefix_count(&self) -> usize {
         self.prefix_count.load(Relaxed)
     }
 
-    /// Whether any change may have to be told.
+    /// Whether there may be tracking clients.
     #[inline]
     pub fn is_used(&self) -> bool {
         self.keys.load(Relaxed) > 0 || self.prefix_count.load(Relaxed) > 0
@@ -639,7 +640,7 @@ fn prefix_bytes(name: &[u8]) -> u64 {
     (OVERHEAD + 2 * name.len()) as u64
 }
 
-/// The channel in whose name a RESP2 client hears of changes that another redirects to it.
+/// The channel on which a RESP2 client gets redirected invalidations.
 const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// Places looked at in one turn for keys to forget.

@@ -33,7 +33,7 @@ struct Link {
     next: u32,
 }
 
-/// A key that somebody remembers.
+/// A tracked key.
 struct KeySlot {
     hash: KeyHash,
     name: Box<[u8]>,
@@ -74,12 +74,12 @@ impl<R> Default for Readers<R> {
 pub struct Removed {
     /// Items that were removed.
     pub items: usize,
-    /// Keys that nobody remembers any more.
+    /// Keys that no client tracks any more.
     pub keys: usize,
 }
 
 impl<R> Readers<R> {
-    /// Keys that somebody remembers.
+    /// Tracked keys.
     pub fn key_count(&self) -> usize {
         self.keys.len()
     }
@@ -99,7 +99,7 @@ impl<R> Readers<R> {
         self.find_key(key).is_some_and(|key| self.find_item(key, id).is_some())
     }
 
-    /// Adds a pair that is not there; whether nobody remembered the key before. O(1) amortised.
+    /// Adds a new pair; returns whether no client tracked the key before. O(1) amortised.
     pub fn add(&mut self, key: Key<'_>, id: u64, reader: R) -> bool {
         let found = self.find_key(key);
         let at = found.unwrap_or_else(|| {

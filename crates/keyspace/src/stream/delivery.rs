@@ -565,7 +565,7 @@ mod tests {
                 prop_assert_eq!(pending.collect::<BTreeMap<_, _>>(), twin.pending.clone());
                 prop_assert_eq!(group.last_delivered().ms, twin.delivered_to);
                 let lag = twin.entries.iter().filter(|&&ms| ms > twin.delivered_to).count() as i64;
-                // What is told is right, and as long as nothing was deleted it is told.
+                // A lag that is shown is exact; it is shown unless entries were deleted.
                 let told = stream.lag(group);
                 prop_assert!(told.is_none() && !is_counted || told == Some(lag), "{:?} {}", told, lag);
             }

@@ -47,7 +47,7 @@ fn theme_section(page: &mut String, theme: &Theme) {
     if !accepted.is_empty() {
         page.push_str("\nWithout effect so far:\n\n");
         page.push_str(
-            "| option | default | values | what it is for | why it does nothing |\n|---|---|---|---|---|\n",
+            "| option | default | values | what it is for | why it has no effect |\n|---|---|---|---|---|\n",
         );
     }
     for (option, why) in accepted {

@@ -99,7 +99,7 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     prepare(ctx.shared, &options, &changed).map_err(|(name, reason)| refused(name.as_bytes(), &reason))?;
     for option in &options {
         if let Some(why) = option.idle_reason() {
-            tracing::warn!("Option '{}' was set and does nothing: {why}", option.name);
+            tracing::warn!("Option '{}' was set but has no effect: {why}", option.name);
         }
     }
     ctx.shared.engine.settings.set(apply::settings(&changed));
@@ -212,7 +212,7 @@ fn fit_open_files(shared: &Shared, wanted: u64) -> Result<(), Refusal> {
 /// Listens where the options say. An error is `refusal`, and its cause in the log.
 fn listen_as_configured(shared: &Shared, config: &ConfigStore, refusal: &'static str) -> Result<(), Refusal> {
     try_listen(shared, config).map_err(|reason| {
-        tracing::warn!("Listening elsewhere failed: {reason}");
+        tracing::warn!("Could not listen on the new addresses: {reason}");
         refusal.into()
     })
 }

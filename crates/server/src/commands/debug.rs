@@ -184,7 +184,7 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
                 &["Taken for the sake of tests: no client owns a reply buffer here."],
             ),
             ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
-            ("SET-ACTIVE-EXPIRE <0|1>", &["Whether expired keys are removed before somebody asks for them."]),
+            ("SET-ACTIVE-EXPIRE <0|1>", &["Whether active expiry removes expired keys."]),
             ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
             (
                 "STRINGMATCH-LEN <len> <pattern>",

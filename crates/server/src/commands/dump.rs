@@ -71,8 +71,8 @@ static RESTORE: Command<Runner> = Command {
     run: Runner::Data(restore),
     ..Command::DEFAULT
 };
-/// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds | FREQ frequency]: OK. A key whose time is
-/// over already is not created; what REPLACE would have replaced goes all the same.
+/// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds | FREQ frequency]: OK. A key with a
+/// time in the past is not created; REPLACE still removes the old key.
 fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let options = Options::parse(args)?;
     let key = args.key(1);

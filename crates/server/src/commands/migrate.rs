@@ -182,7 +182,7 @@ impl<'a> Order<'a> {
 const KEY_BESIDE_KEYS: &str =
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
 
-/// A key as it was written out.
+/// A serialised key.
 struct Parcel<'a> {
     key: Key<'a>,
     payload: Vec<u8>,
@@ -212,7 +212,7 @@ impl<'a> Parcel<'a> {
         entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), Compression::Lzf) == self.payload
     }
 
-    /// Removes the key if it still holds what was written out; whether it did.
+    /// Removes the key if its value is still the serialised one; returns whether it was.
     fn leave(&self, data: &mut DataAccess<'_, '_>, db: usize) -> bool {
         data.with_key(db, self.key, |view, effects| {
             if !view.peek(self.key).is_some_and(|entry| self.is_of(&entry)) {
@@ -275,7 +275,7 @@ fn settle(
     delivery.failure
 }
 
-/// What came of sending keys.
+/// The result of sending keys.
 struct Delivery {
     /// For each request, whether the target did it.
     taken: Vec<bool>,
@@ -283,7 +283,7 @@ struct Delivery {
     failure: Option<Failure>,
 }
 
-/// Why keys did not all arrive.
+/// Why not all keys arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Failure {
     Connecting,

@@ -76,7 +76,7 @@ impl From<ConfigError> for LoadError {
     }
 }
 
-/// The port that somebody may have meant who has named a file of digits.
+/// The port that was probably meant by a file name of digits.
 fn port_in(path: &Path) -> Option<u16> {
     path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }

@@ -13,10 +13,10 @@ pub enum Change {
     Protected,
 }
 
-/// Whether an option does something.
+/// Whether an option has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acts {
-    /// It does what it says.
+    /// It has an effect.
     Now,
     /// It is checked, stored and shown, so that existing configurations work; nothing reads it. The
     /// text says why.

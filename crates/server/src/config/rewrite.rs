@@ -51,7 +51,7 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
         fs::rename(&temporary, path)
     })();
     if written.is_err() {
-        // The error that is told is the first one; a leftover file harms nobody.
+        // The first error is reported; a leftover file is harmless.
         let _ = fs::remove_file(&temporary);
     }
     written?;

@@ -17,8 +17,8 @@ use super::value::{Kind, Value};
 #[derive(Clone, Debug)]
 pub struct ConfigStore {
     values: Vec<Value>,
-    /// What the options would be had nobody said anything: their records' defaults, and what is
-    /// taken from the machine.
+    /// The default values of all options: those of their records, and those that depend on the
+    /// machine.
     defaults: Vec<Value>,
     /// Options that were read from the configuration already: further lines add to these.
     begun: HashSet<OptId>,
@@ -44,7 +44,7 @@ pub enum SetError {
     },
 }
 
-/// Whether protected options may be changed by whoever asks.
+/// Whether the caller may change protected options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// They may.
@@ -78,7 +78,7 @@ impl ConfigStore {
         &self.values[id.index()]
     }
 
-    /// What the option would be had nobody said anything.
+    /// The option's default value.
     pub fn default_of(&self, id: OptId) -> &Value {
         &self.defaults[id.index()]
     }

@@ -98,7 +98,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends the waits whose time is over.
+    /// Ends the waits whose timeout has passed.
     pub(super) fn end_waits(&mut self) {
         self.take_inbound();
         if !self.timeouts.is_empty() {
@@ -122,8 +122,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Lets a waiting client go on, with a reply that took this long to make and of which so many bytes went ahead.
-    /// Nobody serves it any more.
+    /// Resumes a blocked client with a reply that took this long and of which this many bytes were
+    /// sent before. It is not served again.
     fn end_wait(
         &mut self,
         conn: ConnId,

@@ -26,7 +26,7 @@ impl Worker<'_> {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
             shared.rejected_connections.fetch_add(1, Relaxed);
-            // The client may be gone already; there is nobody else to tell.
+            // The client may have disconnected already; nothing else needs the error.
             let _ = socket.send_once(refusal);
             return;
         }

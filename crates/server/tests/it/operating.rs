@@ -50,7 +50,7 @@ fn a_rotated_log_goes_on_under_its_name() {
     fs::rename(&log, server.dir().join("d.log.2")).expect("rotated");
     signal(&server, Signal::HUP);
     until("the file is opened by the signal", || {
-        text(&log).contains("Received SIGHUP: the log file is opened")
+        text(&log).contains("Received SIGHUP: log file reopened")
     });
     assert_eq!(text(&old), before);
 }
@@ -231,7 +231,7 @@ fn a_start_says_that_data_is_in_memory_only() {
     };
     check(&[], "* Data is in memory only");
     check(&["--save", "60", "1", "--appendonly", "yes"], "# Data is in memory only");
-    check(&["--save", "60", "1", "--appendonly", "yes"], "are set and do nothing: save, appendonly\n");
+    check(&["--save", "60", "1", "--appendonly", "yes"], "are set but have no effect: save, appendonly\n");
 }
 
 #[test]

@@ -27,8 +27,7 @@ mod windows;
 
 pub use windows::{Rate, Sampling, Windows};
 
-/// Counters per thread and metric for each key that is to be shown: so many times more than are shown make
-/// errors small.
+/// Counters per thread and metric for each key shown; more counters make errors smaller.
 const COUNTERS_PER_SHOWN: usize = 32;
 
 /// What HOTKEYS START asks for.
@@ -149,7 +148,7 @@ impl HotKeys {
         self.session.lock().expect("nothing panics while the session is locked")
     }
 
-    /// Starts a session; what the one before counted is gone.
+    /// Starts a session; what the one before counted is dropped.
     ///
     /// # Errors
     /// If one is in progress.
@@ -199,7 +198,7 @@ impl HotKeys {
         let session = guard.as_mut()?;
         let active = self.is_active(now_ms);
         if !active && session.stopped.is_none() {
-            // Its time was over by itself: this is the first look since.
+            // The session's time has ended; this is the first access since.
             let end_ms = session.started_ms + session.wish.duration_ms.unwrap_or(0);
             session.stopped = Some((end_ms, totals));
         }

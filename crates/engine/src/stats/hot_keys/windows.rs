@@ -54,7 +54,7 @@ pub struct Rate {
     pub per_second: u64,
 }
 
-/// A window that is over.
+/// A complete window.
 #[derive(Debug, Default)]
 struct Finished {
     rates: Vec<Rate>,
@@ -143,7 +143,7 @@ impl Windows {
         }
     }
 
-    /// Ends the window that is being counted if its time is over.
+    /// Ends the current window if its time has passed.
     pub fn turn(&self, now: Instant) {
         let mut state = self.state();
         let (took, window) = (now.saturating_duration_since(state.since), state.sampling.window);

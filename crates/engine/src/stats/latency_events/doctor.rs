@@ -40,7 +40,7 @@ fn advice(event: &str) -> &'static [&'static str] {
     match event {
         "command" => &[
             "SLOWLOG GET shows which commands took long. Those that walk a whole collection (KEYS, SMEMBERS, \
-             LRANGE 0 -1) take as long as it is: SCAN and its kin, and smaller ranges, do the work in steps.",
+             LRANGE 0 -1) take as long as it is: Use SCAN, HSCAN, SSCAN and ZSCAN, or smaller ranges, to work in steps.",
         ],
         "fast-command" => {
             &["A command with little to do was held up. Its thread may have had no core: compare \
@@ -48,8 +48,7 @@ fn advice(event: &str) -> &'static [&'static str] {
              for a shard's lock behind a slow command on a key of the same shard: see SLOWLOG GET."]
         }
         "command-unblocking" => &[
-            "Clients that waited for a key were served slowly: the command they wait with had much to do, or \
-             many of them waited for the same key.",
+            "Blocked clients were served slowly: their command had much to do, or many clients were blocked on the same key.",
         ],
         "expire-cycle" => &[
             "A step of active expiry kept a shard locked. It is a few tens of microseconds of work, so its thread \
@@ -60,7 +59,7 @@ fn advice(event: &str) -> &'static [&'static str] {
              a lower maxmemory-eviction-tenacity makes the single wait shorter.",
         ],
         "gate-wait" => &[
-            "Threads waited while one command owned the whole keyspace. KEYS, FLUSHALL SYNC, SWAPDB, SORT with \
+            "Threads waited while one command had the whole keyspace locked. KEYS, FLUSHALL SYNC, SWAPDB, SORT with \
              patterns and transactions that contain such commands do: see SLOWLOG GET and INFO commandstats.",
         ],
         _ => &[],
@@ -74,7 +73,7 @@ pub fn report(all: &[Series], at: Circumstances) -> String {
             .to_owned();
     }
     if all.is_empty() {
-        return format!("Nothing took {} ms or more since the monitor began: no spikes.\n", at.threshold_ms);
+        return format!("No latency spikes: nothing took {} ms or more since the start or the last LATENCY RESET.\n", at.threshold_ms);
     }
     let mut text = String::from("Latency spikes:\n\n");
     // Writing to a String cannot fail, here and below.
@@ -143,6 +142,6 @@ mod tests {
     fn without_spikes_it_says_whether_anybody_looked() {
         let at = Circumstances { unix_s: 0, threshold_ms: 0, slowlog_usec: None };
         assert!(report(&[], at).contains("is off"));
-        assert!(report(&[], Circumstances { threshold_ms: 9, ..at }).contains("no spikes"));
+        assert!(report(&[], Circumstances { threshold_ms: 9, ..at }).contains("No latency spikes"));
     }
 }

@@ -69,7 +69,7 @@ pub struct Series {
     pub name: &'static str,
     /// The newest samples.
     pub samples: VecDeque<Sample>,
-    /// The longest spike, of samples that are gone as well.
+    /// The longest event, including removed samples.
     pub max_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! CLIENT TRACKING and its kin: how the connection hears of changes to what it caches.
+//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR.
 
 use std::collections::BTreeSet;
 

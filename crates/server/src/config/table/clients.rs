@@ -75,7 +75,6 @@ pub static TRACKING_TABLE_MAX_KEYS: Handle<usize> = Opt::integer(
     "tracking-table-max-keys",
     "1000000",
     ANY,
-    "Keys remembered for clients' caches; 0 for any number. Beyond it clients are told that some of them \
-         changed.",
+    "Maximum number of tracked keys; 0 for no limit. Beyond it keys leave the table and their clients get invalidations.",
 )
 .typed();

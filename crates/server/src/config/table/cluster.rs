@@ -76,7 +76,7 @@ pub static OPTIONS: &[&Opt] = &[
         "cluster-config-save-behavior",
         "sync",
         &["sync", "best-effort"],
-        "Whether a node goes on that cannot write the cluster's configuration.",
+        "Whether a node continues if it cannot write the cluster's configuration.",
     )
     .accepted(NO_CLUSTER),
     &Opt::integer("cluster-databases", "1", POSITIVE_INT, "Number of databases of a node.")
@@ -93,7 +93,7 @@ pub static OPTIONS: &[&Opt] = &[
         "slot-migration-max-failover-repl-bytes",
         "0",
         BYTES,
-        "Unsent changes with which a slot may change its node.",
+        "Maximum bytes of unsent changes at which a slot may be handed over.",
     )
     .accepted(NO_CLUSTER),
     &Opt::integer("cluster-announce-bus-port", "0", PORT, "The bus port a node gives itself.")
@@ -116,14 +116,14 @@ pub static OPTIONS: &[&Opt] = &[
         "cluster-announce-client-ipv4",
         Kind::Checked(words::ipv4_address),
         "",
-        "The IPv4 address that clients are told.",
+        "The IPv4 address announced to clients.",
     )
     .accepted(NO_CLUSTER),
     &Opt::new(
         "cluster-announce-client-ipv6",
         Kind::Checked(words::ipv6_address),
         "",
-        "The IPv6 address that clients are told.",
+        "The IPv6 address announced to clients.",
     )
     .accepted(NO_CLUSTER),
     &Opt::choice(

@@ -21,7 +21,7 @@ pub static OPTIONS: &[&Opt] = &[
         "busy-reply-threshold",
         "5000",
         ANY,
-        "Milliseconds from which on a script is reported as busy.",
+        "Milliseconds after which a script is reported as busy.",
     )
     .also(&["lua-time-limit"])
     .accepted(NO_SCRIPTS),
@@ -97,14 +97,14 @@ pub static SLOWLOG_LOG_SLOWER_THAN: Handle<i64> = Opt::integer(
     "slowlog-log-slower-than",
     "10000",
     OFF_OR_ANY,
-    "Microseconds from which on a command is noted.",
+    "Commands that take at least this many microseconds are logged.",
 )
 .also(&["commandlog-execution-slower-than"])
 .typed();
 
 /// Slow commands remembered at most.
 pub static SLOWLOG_MAX_LEN: Handle<usize> =
-    Opt::integer("slowlog-max-len", "128", ANY, "Slow commands that are remembered.")
+    Opt::integer("slowlog-max-len", "128", ANY, "Maximum number of entries in the slow log.")
         .also(&["commandlog-slow-execution-max-len"])
         .typed();
 
@@ -113,13 +113,13 @@ pub static COMMANDLOG_REQUEST_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-request-larger-than",
     "1048576",
     OFF_OR_ANY,
-    "Bytes from which on a request is noted.",
+    "Requests of at least this many bytes are logged.",
 )
 .typed();
 
 /// Large requests remembered at most.
 pub static COMMANDLOG_LARGE_REQUEST_MAX_LEN: Handle<usize> =
-    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Large requests that are remembered.")
+    Opt::integer("commandlog-large-request-max-len", "128", ANY, "Maximum number of logged large requests.")
         .typed();
 
 /// Bytes from which on a reply is noted; negative for none.
@@ -127,20 +127,20 @@ pub static COMMANDLOG_REPLY_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-reply-larger-than",
     "1048576",
     OFF_OR_ANY,
-    "Bytes from which on a reply is noted.",
+    "Replies of at least this many bytes are logged.",
 )
 .typed();
 
 /// Large replies remembered at most.
 pub static COMMANDLOG_LARGE_REPLY_MAX_LEN: Handle<usize> =
-    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Large replies that are remembered.").typed();
+    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Maximum number of logged large replies.").typed();
 
 /// Milliseconds from which on a latency event is noted; 0 for none.
 pub static LATENCY_MONITOR_THRESHOLD: Handle<u64> = Opt::integer(
     "latency-monitor-threshold",
     "0",
     ANY,
-    "Milliseconds from which on an event is noted; 0 for off.",
+    "Events of at least this many milliseconds are recorded; 0 turns the latency monitor off.",
 )
 .typed();
 

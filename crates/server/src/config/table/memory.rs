@@ -64,7 +64,7 @@ pub static MAXMEMORY: Handle<u64> = Opt::memory(
     "maxmemory",
     "0",
     (0, u64::MAX),
-    "Memory from which on keys are evicted, or where none may be, writes refused; 0 for no limit.",
+    "Memory limit: keys are evicted or, if the policy permits none, writes are rejected; 0 for no limit.",
 )
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();

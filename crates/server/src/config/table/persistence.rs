@@ -67,9 +67,9 @@ pub static OPTIONS: &[&Opt] = &[
     .awaits_persistence(),
 &Opt::flag("no-appendfsync-on-rewrite", "no", "Do not sync while the file is rewritten.")
         .awaits_persistence(),
-&Opt::integer("auto-aof-rewrite-percentage", "100", INT, "Growth from which on the file is rewritten.")
+&Opt::integer("auto-aof-rewrite-percentage", "100", INT, "Growth in percent at which the file is rewritten.")
         .awaits_persistence(),
-&Opt::memory("auto-aof-rewrite-min-size", "67108864", BYTES, "Size from which on the file is rewritten.")
+&Opt::memory("auto-aof-rewrite-min-size", "67108864", BYTES, "Minimum size at which the file is rewritten.")
         .awaits_persistence(),
 &Opt::flag("aof-load-truncated", "yes", "Load a file whose end is missing.").awaits_persistence(),
 &Opt::flag("aof-use-rdb-preamble", "yes", "Begin a rewritten file with a snapshot.").awaits_persistence(),

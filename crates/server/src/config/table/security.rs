@@ -15,7 +15,7 @@ pub static OPTIONS: &[&Opt] = &[
         .at_start()
         .accepted("there are no modules"),
     &Opt::file("aclfile", "", "The file of users.").at_start().accepted(NO_ACL),
-    &Opt::integer("acllog-max-len", "128", ANY, "Refusals that ACL LOG remembers.").accepted(NO_ACL),
+    &Opt::integer("acllog-max-len", "128", ANY, "Maximum number of entries in ACL LOG.").accepted(NO_ACL),
     &Opt::choice(
         "acl-pubsub-default",
         "resetchannels",
