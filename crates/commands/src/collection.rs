@@ -54,14 +54,14 @@ pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
 
 /// The keyspace events of a command that stores a collection.
 #[derive(Clone, Copy)]
-pub(crate) struct StoredAs {
+pub(crate) struct StoreEvents {
     pub(crate) class: EventClass,
     pub(crate) event: &'static str,
     /// What the server's count of changes grows by.
     pub(crate) changes: u64,
 }
 
-impl StoredAs {
+impl StoreEvents {
     /// One change, whatever is stored.
     pub(crate) fn one(class: EventClass, event: &'static str) -> Self {
         Self { class, event, changes: 1 }
@@ -70,13 +70,13 @@ impl StoredAs {
 
 /// Puts a collection where `key` is, whatever was there, or removes the key if the collection is empty;
 /// replies with its length. The end of all commands that store a result.
-pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, stored: StoredAs) {
+pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, stored: StoreEvents) {
     let len = collection.element_count();
     ctx.reply.integer(len as i64);
     if len > 0 {
         ctx.db.set_object(key, collection, Expiry::Clear);
         ctx.changed_by(stored.changes, stored.class, stored.event, key);
-    } else if let Some(entry) = ctx.db.remove_due_too(key) {
+    } else if let Some(entry) = ctx.db.remove_even_expired(key) {
         ctx.effects.discard(entry);
         ctx.changed(EventClass::GENERIC, "del", key);
     }

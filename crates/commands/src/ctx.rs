@@ -1,7 +1,7 @@
 //! What a data command may touch: its locked keys, its reply, its effects. Nothing else.
 
 use bitflags::bitflags;
-use keyspace::view::{Noticed, Tally};
+use keyspace::view::{AccessEvent, AccessResults};
 use keyspace::{Key, KeyHash, ListLimits, View};
 use resp::Reply;
 use structures::table::Table;
@@ -9,7 +9,7 @@ use structures::table::Table;
 use crate::args::Args;
 use crate::error::CommandError;
 use crate::record::{ChangeRecord, RecordWriter};
-use crate::wait::{Patience, Wait};
+use crate::wait::{OnEmpty, Wait};
 
 /// The function that runs a data command. It parses, calls one method of the type, replies.
 pub type Handler = fn(&mut Ctx<'_>, &Args<'_>) -> Result<(), CommandError>;
@@ -21,13 +21,13 @@ pub struct Ctx<'a> {
     /// Where the reply goes.
     pub reply: Reply<'a>,
     /// What the command did to the data, for those who follow it.
-    pub effects: &'a mut Effects,
+    pub effects: &'a mut Changes,
     /// Random numbers: seeded once per thread, so tests are repeatable.
     pub rng: &'a mut fastrand::Rng,
     /// Limits from the configuration that shape values.
     pub limits: &'a ValueLimits,
     /// Whether its client may wait: see [`Ctx::nothing_yet`].
-    pub patience: Patience,
+    pub on_empty: OnEmpty,
 }
 
 impl Ctx<'_> {
@@ -49,7 +49,7 @@ impl Ctx<'_> {
     pub fn changed_without_event(&mut self, changes: u64, key: Key<'_>) {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
-            self.effects.absorb(self.db.tally());
+            self.effects.absorb(self.db.access_results());
         }
         if self.db.is_followed(key) {
             self.effects.touch(self.db.index(), key);
@@ -61,16 +61,17 @@ impl Ctx<'_> {
     pub fn changed_groups(&mut self, event: &'static str, key: Key<'_>) {
         self.effects.changes += 1;
         if !self.effects.wanted_events.is_empty() {
-            self.effects.absorb(self.db.tally());
+            self.effects.absorb(self.db.access_results());
             self.effects.raise(EventClass::STREAM, event, self.db.index(), key.bytes);
         }
     }
 
     /// Makes `key` a ready key, although it has not changed: blocked clients are served again.
-    pub fn wake_waiting(&mut self, key: Key<'_>) {
+    pub fn mark_ready(&mut self, key: Key<'_>) {
         if self.db.is_followed(key) {
             self.effects.touch(self.db.index(), key);
-            self.effects.touched.last_mut().expect("it was put there").told = Told::Waiting;
+            self.effects.changed_keys.last_mut().expect("it was put there").audience =
+                Audience::BlockedClients;
         }
     }
 
@@ -81,7 +82,7 @@ impl Ctx<'_> {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
             // Events of the accesses come first.
-            self.effects.absorb(self.db.tally());
+            self.effects.absorb(self.db.access_results());
         }
         if self.db.is_followed(key) {
             self.effects.touch(self.db.index(), key);
@@ -102,22 +103,26 @@ impl Ctx<'_> {
     /// Sends the invalidation of the last changed key after the events raised so far, where Redis
     /// publishes the events first.
     #[inline]
-    pub fn tell_caches_last(&mut self, key: Key<'_>) {
-        if !self.effects.wanted_events.is_empty() && !self.effects.touched.is_empty() {
-            self.effects.absorb(self.db.tally());
+    pub fn invalidate_after_events(&mut self, key: Key<'_>) {
+        if !self.effects.wanted_events.is_empty() && !self.effects.changed_keys.is_empty() {
+            self.effects.absorb(self.db.access_results());
             let events = self.effects.events.len();
-            let of_key =
-                self.effects.touched.iter_mut().rev().take_while(|touched| *touched.key == *key.bytes);
-            of_key.for_each(|touched| touched.events_before = events);
+            let of_key = self
+                .effects
+                .changed_keys
+                .iter_mut()
+                .rev()
+                .take_while(|changed_keys| *changed_keys.key == *key.bytes);
+            of_key.for_each(|changed_keys| changed_keys.events_before = events);
         }
     }
 
     /// Sends the invalidations of all changed keys where the first one would be sent, where Redis
     /// publishes the events of several keys after that.
     #[inline]
-    pub fn tell_caches_together(&mut self) {
-        if let [first, others @ ..] = &mut self.effects.touched[..] {
-            others.iter_mut().for_each(|touched| touched.events_before = first.events_before);
+    pub fn invalidate_together(&mut self) {
+        if let [first, others @ ..] = &mut self.effects.changed_keys[..] {
+            others.iter_mut().for_each(|changed_keys| changed_keys.events_before = first.events_before);
         }
     }
 }
@@ -167,7 +172,7 @@ pub struct KeyEvent {
 /// What commands did to the data: changed keys, events, values to free. Applied before the locks
 /// are released. Thread: one per I/O thread.
 #[derive(Default)]
-pub struct Effects {
+pub struct Changes {
     /// Changes so far: what `rdb_changes_since_last_save` counts.
     pub changes: u64,
     /// The canonical record of the command that runs.
@@ -177,16 +182,16 @@ pub struct Effects {
     /// Those that happened.
     pub events: Vec<KeyEvent>,
     /// Changed keys in shards with watchers, blocked clients or tracked keys.
-    pub touched: Vec<Touched>,
+    pub changed_keys: Vec<ChangedKey>,
     /// Ready keys: keys that changed while clients may be blocked on them, and those removed with
     /// their database.
-    pub gone: Vec<Touched>,
+    pub gone: Vec<ChangedKey>,
     /// Databases that changed as a whole.
     pub db_changes: Vec<DbChange>,
     /// What the command waits for instead of replying.
     pub wait: Option<Wait>,
     /// What is on its way out and too big to free here: a background thread drops it.
-    pub discarded: Vec<Discarded>,
+    pub lazy_freed: Vec<LazyFreed>,
     /// The command's reply is delayed until the values removed so far are freed (FLUSHALL SYNC).
     pub freed_before_reply: bool,
 }
@@ -211,19 +216,19 @@ pub enum DbChange {
 
 /// Who is notified that a key changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Audience {
     /// Those who wait for it, cache it or watch it.
     All,
     /// All except watchers: the key had expired, which EXEC checks itself, and which counted as
     /// missing when WATCH came later.
-    NotWatching,
+    ExceptWatchers,
     /// Only blocked clients.
-    Waiting,
+    BlockedClients,
 }
 
 /// A key that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touched {
+pub struct ChangedKey {
     /// Its database.
     pub db: usize,
     /// Its hash.
@@ -231,13 +236,13 @@ pub struct Touched {
     /// The key.
     pub key: Box<[u8]>,
     /// Who is notified.
-    pub told: Told,
-    /// How many of [`Effects::events`] are published before the invalidation of this change.
+    pub audience: Audience,
+    /// How many of [`Changes::events`] are published before the invalidation of this change.
     pub events_before: usize,
 }
 
 /// A removed value that a background thread frees.
-pub enum Discarded {
+pub enum LazyFreed {
     /// A key with its value.
     Entry(keyspace::KeyEntry),
     /// A part of a value.
@@ -249,53 +254,54 @@ pub enum Discarded {
 /// Elements from which freeing a value is left to a background thread.
 const LAZY_FREE_ELEMENTS_MIN: usize = 64;
 
-impl Effects {
+impl Changes {
     /// Lets go of a removed value: here when it is small, on a background thread when it is not. O(1).
     #[inline]
     pub fn discard(&mut self, entry: keyspace::KeyEntry) {
         use structures::entry::View;
         match entry.view() {
             View::Object(object) if object.element_count() >= LAZY_FREE_ELEMENTS_MIN => {
-                self.discarded.push(Discarded::Entry(entry));
+                self.lazy_freed.push(LazyFreed::Entry(entry));
             }
             _ => drop(entry),
         }
     }
 
-    /// Lets go of a part of a value as [`Effects::discard`] does of a whole one. O(1).
-    pub fn discard_object(&mut self, object: keyspace::Object) {
+    /// Lets go of a part of a value as [`Changes::discard`] does of a whole one. O(1).
+    pub fn lazy_free_object(&mut self, object: keyspace::Object) {
         if object.element_count() >= LAZY_FREE_ELEMENTS_MIN {
-            self.discarded.push(Discarded::Object(object));
+            self.lazy_freed.push(LazyFreed::Object(object));
         }
     }
 
     /// Takes over what happened to keys while commands looked for them: events and followers' news, a place
     /// to be freed for what left the keyspace. O(entries).
-    pub fn absorb(&mut self, tally: &mut Tally) {
-        for noticed in tally.noticed.drain(..) {
-            match noticed {
-                Noticed::Expired(expired) => {
+    pub fn absorb(&mut self, access_results: &mut AccessResults) {
+        for access_events in access_results.access_events.drain(..) {
+            match access_events {
+                AccessEvent::Expired(expired) => {
                     let key = expired.entry.key();
                     self.record.key_expired(expired.db, key);
                     self.raise(EventClass::EXPIRED, "expired", expired.db, key);
                     if expired.followed {
                         self.touch(expired.db, Key { bytes: key, hash: expired.hash });
-                        self.touched.last_mut().expect("it was put there").told = Told::NotWatching;
+                        self.changed_keys.last_mut().expect("it was put there").audience =
+                            Audience::ExceptWatchers;
                     }
                     self.discard(expired.entry);
                 }
-                Noticed::Missed(missed) => {
+                AccessEvent::Missed(missed) => {
                     self.raise(EventClass::MISSED, "keymiss", missed.db, &missed.key);
                 }
-                Noticed::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
+                AccessEvent::Created(created) => self.raise(EventClass::NEW, "new", created.db, &created.key),
             }
         }
-        self.absorb_displaced(tally);
+        self.absorb_displaced(access_results);
     }
 
-    /// The part of [`Effects::absorb`] that gives values up. O(values).
-    pub fn absorb_displaced(&mut self, tally: &mut Tally) {
-        for entry in tally.displaced.drain(..) {
+    /// The part of [`Changes::absorb`] that gives values up. O(values).
+    pub fn absorb_displaced(&mut self, access_results: &mut AccessResults) {
+        for entry in access_results.displaced.drain(..) {
             self.discard(entry);
         }
     }
@@ -304,7 +310,7 @@ impl Effects {
     #[cold]
     pub fn touch(&mut self, db: usize, key: Key<'_>) {
         let (key, hash, events_before) = (key.bytes.into(), key.hash, self.events.len());
-        self.touched.push(Touched { db, hash, key, told: Told::All, events_before });
+        self.changed_keys.push(ChangedKey { db, hash, key, audience: Audience::All, events_before });
     }
 
     /// Records a keyspace event if its class is published.

@@ -198,11 +198,11 @@ mod tests {
         let mut db = Harness::new();
         db.line("SET a 1");
         db.line("DEL b");
-        assert_eq!((db.tally.hits, db.tally.misses), (0, 0));
+        assert_eq!((db.access_results.hits, db.access_results.misses), (0, 0));
         for line in ["GET a", "EXISTS a b", "TYPE b", "TTL a", "TOUCH b", "OBJECT ENCODING a"] {
             db.line(line);
         }
-        assert_eq!((db.tally.hits, db.tally.misses), (4, 3));
+        assert_eq!((db.access_results.hits, db.access_results.misses), (4, 3));
     }
 
     #[test]

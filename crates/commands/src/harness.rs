@@ -9,8 +9,8 @@
 //! ```
 
 use keyspace::key::SHARD_COUNT;
-use keyspace::view::{Moment, Overdue, Tally};
-use keyspace::{Access, KeyEntry, Keyspace, SweepPoint, Swept, View};
+use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
+use keyspace::{Access, KeyEntry, Keyspace, SweepPoint, SweepResult, View};
 use resp::{Protocol, Reply, Span};
 use stdx::ByteQueue;
 use structures::table::SweepBudget;
@@ -18,7 +18,7 @@ use structures::table::SweepBudget;
 use crate::keys::for_each_key;
 use crate::record::RecordedCommand;
 use crate::{
-    Args, Command, Ctx, Effects, EventClass, KeyEvent, Patience, ValueLimits, WalkCtx, Walked, Walker,
+    Args, Changes, Command, Ctx, EventClass, KeyEvent, OnEmpty, ValueLimits, WalkCtx, Walked, Walker,
 };
 
 /// The Unix time, in milliseconds, at which every harness starts.
@@ -35,11 +35,11 @@ pub(crate) struct Harness {
     pub(crate) db: usize,
     pub(crate) now_ms: i64,
     pub(crate) access: Access,
-    pub(crate) overdue: Overdue,
+    pub(crate) expired_access: ExpiredAccess,
     pub(crate) limits: ValueLimits,
     /// All events are wanted but `new`, which every first write raises, and `keymiss`.
-    pub(crate) effects: Effects,
-    pub(crate) tally: Tally,
+    pub(crate) effects: Changes,
+    pub(crate) access_results: AccessResults,
     rng: fastrand::Rng,
 }
 
@@ -73,13 +73,13 @@ impl Harness {
             db: 0,
             now_ms: START_MS,
             access: Access::Lru { clock_s: 0 },
-            overdue: Overdue::Removed,
+            expired_access: ExpiredAccess::Remove,
             limits: ValueLimits::default(),
-            effects: Effects {
+            effects: Changes {
                 wanted_events: EventClass::all() - EventClass::NEW - EventClass::MISSED,
-                ..Effects::default()
+                ..Changes::default()
             },
-            tally: Tally::default(),
+            access_results: AccessResults::default(),
             rng: fastrand::Rng::with_seed(7),
         }
     }
@@ -120,16 +120,21 @@ impl Harness {
                 Reply::new(&mut out, self.protocol).error(&line);
             }
         }
-        self.effects.absorb(&mut self.tally);
+        self.effects.absorb(&mut self.access_results);
         bytes_of(&out)
     }
 
-    fn moment(&self) -> Moment {
-        Moment { now_ms: self.now_ms, touch: true, access: self.access, overdue: self.overdue }
+    fn access_context(&self) -> AccessContext {
+        AccessContext {
+            now_ms: self.now_ms,
+            touch: true,
+            access: self.access,
+            expired_access: self.expired_access,
+        }
     }
 
     fn run_on_keys(&mut self, command: &Command, args: &Args<'_>, out: &mut ByteQueue) {
-        let moment = self.moment();
+        let access_context = self.access_context();
         let reply = Reply::new(out, self.protocol);
         let mut hashes = Vec::new();
         let mut locked = if command.runs_alone(args) {
@@ -141,12 +146,12 @@ impl Harness {
         let mark = reply.mark();
         self.effects.record.begin(self.effects.changes);
         let mut ctx = Ctx {
-            db: View::new(&self.keyspace, &mut locked, self.db, moment, &mut self.tally),
+            db: View::new(&self.keyspace, &mut locked, self.db, access_context, &mut self.access_results),
             reply,
             effects: &mut self.effects,
             rng: &mut self.rng,
             limits: &self.limits,
-            patience: Patience::None,
+            on_empty: OnEmpty::Reply,
         };
         let result = (command.run)(&mut ctx, args);
         let words = || args.from(0).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
@@ -158,14 +163,14 @@ impl Harness {
     }
 
     fn walk(&mut self, command: &Command<Walker>, args: &Args<'_>, out: &mut ByteQueue) {
-        let moment = self.moment();
+        let access_context = self.access_context();
         let before = out.len_bytes();
         self.effects.record.begin(self.effects.changes);
         for calls_before in 0.. {
             let mut ctx = WalkCtx {
                 keyspace: &self.keyspace,
                 db: self.db,
-                moment,
+                access_context,
                 reply: Reply::new(out, self.protocol),
                 effects: &mut self.effects,
                 rng: &mut self.rng,
@@ -176,7 +181,8 @@ impl Harness {
             for key in ctx.due {
                 let key = self.keyspace.hasher().key(&key);
                 let mut locked = self.keyspace.lock_one(key.hash);
-                let mut view = View::new(&self.keyspace, &mut locked, self.db, moment, &mut self.tally);
+                let mut view =
+                    View::new(&self.keyspace, &mut locked, self.db, access_context, &mut self.access_results);
                 view.remove_due(key);
             }
             match result {
@@ -211,7 +217,7 @@ impl Harness {
     /// recorded of it.
     pub(crate) fn sweep(&mut self) -> Recorded {
         let mut commands = Vec::new();
-        let mut swept = Swept::at(self.now_ms).naming_fields();
+        let mut swept = SweepResult::at(self.now_ms).naming_fields();
         for shard in 0..SHARD_COUNT {
             let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
             while let Some(at) = next {
@@ -311,7 +317,7 @@ fn all_records_are_found_by_their_name() {
     let mut db = Harness::new();
     assert_eq!(db.run(&["GET"]), "-ERR wrong number of arguments for 'GET'|");
     db.effects.wanted_events |= EventClass::NEW | EventClass::MISSED;
-    (db.tally.wants_created, db.tally.wants_missed) = (true, true);
+    (db.access_results.wants_created, db.access_results.wants_missed) = (true, true);
     assert_eq!(db.run(&["GET", "b"]), "$-1|");
     assert_eq!(db.events(), "keymiss b@0");
     assert_eq!(db.run(&["SET", "a", "\0"]), "+OK|");

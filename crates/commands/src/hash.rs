@@ -309,7 +309,7 @@ impl FieldsCommand<'_> {
 /// Notes that `count` fields were removed because they were due.
 fn fields_expired(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) {
     if count > 0 {
-        ctx.db.tally().expired_fields += count as u64;
+        ctx.db.access_results().expired_fields += count as u64;
         ctx.changed_by(count as u64, EventClass::HASH, "hexpired", key);
     }
 }

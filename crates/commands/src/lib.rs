@@ -28,11 +28,11 @@ pub mod walk;
 pub mod zset;
 
 pub use args::Args;
-pub use ctx::{Ctx, Discarded, Effects, EventClass, Handler, KeyEvent, ValueLimits};
+pub use ctx::{Changes, Ctx, EventClass, Handler, KeyEvent, LazyFreed, ValueLimits};
 pub use error::CommandError;
 pub use record::{ChangeRecord, RecordWriter, RecordedCommand};
 pub use table::Command;
-pub use wait::{Awaited, AwaitedKey, EmptyReply, Patience, Wait, WaitFor};
+pub use wait::{Awaited, BlockFor, BlockingKey, EmptyReply, OnEmpty, Wait};
 pub use walk::{WalkCtx, Walked, Walker};
 
 /// The data commands on keys.

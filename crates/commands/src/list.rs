@@ -94,7 +94,7 @@ fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
 fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
     ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
     remove_if_empty(ctx, key);
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
 }
 
 static LPUSH: Command = Command {
@@ -227,7 +227,7 @@ fn pop(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandEr
     if emptied {
         remove_if_empty(ctx, key);
     }
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
     Ok(())
 }
 

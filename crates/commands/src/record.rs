@@ -18,7 +18,7 @@
 //! it.
 //!
 //! Who applies records must not remove what has expired by itself: a DEL or HDEL will come. In this
-//! crate that is [`keyspace::view::Overdue::Shown`].
+//! crate that is [`keyspace::view::ExpiredAccess::Show`].
 //!
 //! Where a form of Redis 8.0.2 would lead to other data, or only a replica could apply it, ours
 //! differs:
@@ -125,7 +125,7 @@ pub struct ChangeRecord {
     /// Whether somebody reads records. Otherwise nothing is collected.
     pub is_wanted: bool,
     request: RequestForm,
-    /// What [`crate::Effects::changes`] was before the command.
+    /// What [`crate::Changes::changes`] was before the command.
     changes_before: u64,
     /// Changes that are no reason to record the request: fields that the command found expired.
     fields_expired: u64,

@@ -142,7 +142,7 @@ fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if emptied {
         remove_emptied(ctx, key);
     }
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
     Ok(())
 }
 
@@ -184,7 +184,7 @@ fn spop_many(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) -> Result<(), Comman
         remove_emptied(ctx, key);
         record_del(ctx, key);
     }
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
     Ok(())
 }
 
@@ -233,7 +233,7 @@ fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         remove_emptied(ctx, source);
     }
     ctx.db.write_or_insert::<Set>(destination)?;
-    ctx.tell_caches_last(source);
+    ctx.invalidate_after_events(source);
     let set = ctx.db.write_or_insert::<Set>(destination)?;
     if set.is_empty() {
         set.expect(1, member, &limits, hasher);

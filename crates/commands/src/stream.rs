@@ -61,7 +61,7 @@ const ID_LEN_BYTES_MAX: usize = 127;
 
 /// An ID as written by a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum WrittenId {
+enum IdArgument {
     /// `ms` alone.
     Ms(u64),
     /// `ms-seq`
@@ -70,7 +70,7 @@ enum WrittenId {
     AutoSeq(u64),
 }
 
-impl WrittenId {
+impl IdArgument {
     fn parse(text: &[u8]) -> Result<Self, CommandError> {
         if text.len() > ID_LEN_BYTES_MAX {
             return Err(INVALID_ID);
@@ -88,10 +88,10 @@ impl WrittenId {
 
 /// An ID; `-` and `+` are invalid. `seq_missing` replaces a missing sequence number.
 fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
-    match WrittenId::parse(text)? {
-        WrittenId::Ms(ms) => Ok(StreamId { ms, seq: seq_missing }),
-        WrittenId::Full(id) => Ok(id),
-        WrittenId::AutoSeq(_) => Err(INVALID_ID),
+    match IdArgument::parse(text)? {
+        IdArgument::Ms(ms) => Ok(StreamId { ms, seq: seq_missing }),
+        IdArgument::Full(id) => Ok(id),
+        IdArgument::AutoSeq(_) => Err(INVALID_ID),
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
         ] {
             assert_eq!(parse_id(text.as_bytes(), 9).ok(), expected, "{text:?}");
         }
-        assert_eq!(WrittenId::parse(b"7-*"), Ok(WrittenId::AutoSeq(7)));
+        assert_eq!(IdArgument::parse(b"7-*"), Ok(IdArgument::AutoSeq(7)));
         assert!(parse_id(&[b'0'; ID_LEN_BYTES_MAX], 0).is_ok());
         assert!(parse_id(&[b'0'; ID_LEN_BYTES_MAX + 1], 0).is_err());
     }

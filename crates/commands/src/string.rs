@@ -19,7 +19,7 @@ mod options;
 mod range;
 
 use compare::condition_holds;
-use options::{Condition, Lifetime, Options, Takes};
+use options::{AllowedOptions, Condition, Lifetime, Options};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[
@@ -160,7 +160,7 @@ fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.reply.ok();
         return Ok(());
     }
-    let options = Options::parse(args, 3, Takes::Set)?;
+    let options = Options::parse(args, 3, AllowedOptions::Set)?;
     let expiry = options.expiry("set", ctx.db.now_ms())?;
     if options.get {
         reply_value(ctx, key)?;
@@ -306,7 +306,7 @@ static GETEX: Command = Command {
 /// A time in the past deletes the key.
 fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
-    let options = Options::parse(args, 2, Takes::Getex)?;
+    let options = Options::parse(args, 2, AllowedOptions::Getex)?;
     if !reply_value(ctx, key)? {
         return Ok(());
     }
@@ -524,7 +524,7 @@ fn msetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if end > args.len() {
         return Err(CommandError::Line("ERR wrong number of key-value pairs"));
     }
-    let options = Options::parse(args, end, Takes::Msetex)?;
+    let options = Options::parse(args, end, AllowedOptions::Msetex)?;
     let expiry = options.expiry("msetex", ctx.db.now_ms())?;
     let mut keys = (2..end).step_by(2).map(|index| args.key(index));
     let stores = match options.condition {
@@ -712,7 +712,7 @@ mod tests {
     fn big_values_that_go_are_freed_elsewhere() {
         let (elements, long) = ("x ".repeat(100), "x".repeat(1 << 20));
         let mut db = Harness::new();
-        for (gone, discarded) in [("SET k 1", 1), ("GETSET k 1", 0), ("DEL k", 1), ("GET k", 1)] {
+        for (gone, lazy_freed) in [("SET k 1", 1), ("GETSET k 1", 0), ("DEL k", 1), ("GET k", 1)] {
             for value in [format!("RPUSH k {elements}"), format!("SET k {long}")] {
                 db.line("DEL k");
                 db.line(&value);
@@ -720,12 +720,12 @@ mod tests {
                 if gone == "GET k" {
                     db.now_ms += 5;
                 }
-                db.effects.discarded.clear();
+                db.effects.lazy_freed.clear();
                 db.line(gone);
                 // GETSET refuses a list.
                 let expected =
-                    if gone.starts_with("GETSET") && value.starts_with("SET") { 1 } else { discarded };
-                assert_eq!(db.effects.discarded.len(), expected, "{gone}");
+                    if gone.starts_with("GETSET") && value.starts_with("SET") { 1 } else { lazy_freed };
+                assert_eq!(db.effects.lazy_freed.len(), expected, "{gone}");
             }
         }
     }

@@ -15,14 +15,14 @@ use crate::error::CommandError;
 
 /// What a command does if it finds no data to reply with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Patience {
+pub enum OnEmpty {
     /// It replies so.
     #[default]
-    None,
+    Reply,
     /// Its client waits.
-    Waits,
+    Block,
     /// Its client is blocked already and remains blocked.
-    StillWaits,
+    StayBlocked,
 }
 
 /// The reply after the timeout.
@@ -80,7 +80,7 @@ impl Awaited {
 
     /// Whether a request that waits for this is to run now that the key holds `object` (`None`: no
     /// object).
-    pub fn is_met_by(self, object: Option<&Object>) -> bool {
+    pub fn is_satisfied_by(self, object: Option<&Object>) -> bool {
         match (self, object) {
             (Awaited::List, Some(Object::List(_)))
             | (Awaited::Zset, Some(Object::Zset(_)))
@@ -93,14 +93,14 @@ impl Awaited {
 
 /// One key that a client is blocked on.
 #[derive(Debug)]
-pub struct AwaitedKey {
+pub struct BlockingKey {
     /// The key.
     pub key: Box<[u8]>,
     /// What must be there.
     pub awaited: Awaited,
 }
 
-impl AwaitedKey {
+impl BlockingKey {
     /// A key with what must be there.
     pub fn new(key: Key<'_>, awaited: Awaited) -> Self {
         Self { key: key.bytes.into(), awaited }
@@ -109,15 +109,15 @@ impl AwaitedKey {
 
 /// What ends a wait, and what runs then.
 #[derive(Debug, Default)]
-pub struct WaitFor {
+pub struct BlockFor {
     /// Any of these.
-    pub keys: Vec<AwaitedKey>,
+    pub keys: Vec<BlockingKey>,
     /// The words of the request that runs then; `None` for those that the client sent.
     pub request: Option<Vec<Box<[u8]>>>,
 }
 
-impl From<Vec<AwaitedKey>> for WaitFor {
-    fn from(keys: Vec<AwaitedKey>) -> Self {
+impl From<Vec<BlockingKey>> for BlockFor {
+    fn from(keys: Vec<BlockingKey>) -> Self {
         Self { keys, request: None }
     }
 }
@@ -130,7 +130,7 @@ pub struct Wait {
     /// The reply then.
     pub empty: EmptyReply,
     /// What ends it before.
-    pub wait_for: WaitFor,
+    pub wait_for: BlockFor,
 }
 
 /// A timeout in seconds, with fractions, in milliseconds; `None` for 0, which is for ever.

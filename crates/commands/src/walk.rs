@@ -11,11 +11,11 @@
 //! [`WalkCtx::expired`], and the engine removes it when the walker has returned.
 
 use keyspace::Keyspace;
-use keyspace::view::Moment;
+use keyspace::view::AccessContext;
 use resp::Reply;
 
 use crate::args::Args;
-use crate::ctx::Effects;
+use crate::ctx::Changes;
 use crate::error::CommandError;
 
 /// The function that runs a walker.
@@ -40,11 +40,11 @@ pub struct WalkCtx<'a> {
     /// The number of the selected database.
     pub db: usize,
     /// The time, and what becomes of expired keys.
-    pub moment: Moment,
+    pub access_context: AccessContext,
     /// Where the reply goes.
     pub reply: Reply<'a>,
     /// What the command did to the data: to whole databases, not to single keys.
-    pub effects: &'a mut Effects,
+    pub effects: &'a mut Changes,
     /// Random numbers: seeded once per thread, so tests are repeatable.
     pub rng: &'a mut fastrand::Rng,
     /// How often the walker was called for this request before.
@@ -55,9 +55,9 @@ pub struct WalkCtx<'a> {
 
 impl WalkCtx<'_> {
     /// Has the engine remove a key of the selected database that the walker found expired, unless expired keys stay
-    /// ([`Moment::removes_due`]).
+    /// ([`AccessContext::removes_due`]).
     pub fn expired(&mut self, key: Box<[u8]>) {
-        if self.moment.removes_due() {
+        if self.access_context.removes_due() {
             self.due.push(key);
         }
     }

@@ -263,7 +263,7 @@ fn zrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if emptied {
         remove_emptied(ctx, key);
     }
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
     ctx.reply.integer(removed as i64);
     Ok(())
 }

@@ -42,9 +42,9 @@ pub struct ParsedRequest {
     /// What to do.
     pub work: Work,
     /// Its key, if it has exactly one.
-    key: Option<Sought<KeyHash>>,
+    key: Option<LookupKey<KeyHash>>,
     /// The member of its key that it looks for, if it does.
-    member: Option<Sought<u64>>,
+    member: Option<LookupKey<u64>>,
     /// The database selected when it was parsed: where to fetch ahead.
     db: usize,
     /// First byte within the connection's input.
@@ -56,7 +56,7 @@ pub struct ParsedRequest {
 
 /// A key or member that a request looks for, with the hash that those have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Sought<H> {
+struct LookupKey<H> {
     hash: H,
     len_bytes: usize,
 }
@@ -208,10 +208,10 @@ impl<V> Batch<V> {
             let bytes = args.get(*at);
             let hash = hasher.hash_key(bytes);
             shared.keyspace.prefetch_shard(hash);
-            key = Some(Sought { hash, len_bytes: bytes.len() });
+            key = Some(LookupKey { hash, len_bytes: bytes.len() });
             member = member_plan.place(args.len()).map(|at| {
                 let bytes = args.get(at);
-                Sought { hash: hasher.hash_member(bytes), len_bytes: bytes.len() }
+                LookupKey { hash: hasher.hash_member(bytes), len_bytes: bytes.len() }
             });
             self.has_members |= member.is_some();
         }
@@ -257,7 +257,7 @@ impl<V> Batch<V> {
     /// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard is
     /// locked by another thread is passed over.
     #[inline]
-    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, Sought<KeyHash>, &[ParsedRequest])) {
+    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, LookupKey<KeyHash>, &[ParsedRequest])) {
         for requests in self.requests.chunk_by(|a, b| a.key == b.key && a.db == b.db) {
             if let Some(key) = requests[0].key
                 && let Some(shard) = keyspace.try_lock(shard_of(key.hash))
@@ -269,7 +269,7 @@ impl<V> Batch<V> {
     }
 
     /// Calls `fetch` with each member that a request looks for.
-    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, Sought<u64>)) {
+    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, LookupKey<u64>)) {
         self.each_key(keyspace, |db, key, requests| {
             db.with_likely_object(key.hash, |object| {
                 requests.iter().filter_map(|request| request.member).for_each(|member| fetch(object, member));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use commands::{Args, CommandError, Effects};
+use commands::{Args, Changes, CommandError};
 use keyspace::gate::SharedPass;
-use keyspace::view::Moment;
+use keyspace::view::AccessContext;
 use keyspace::{Key, View};
 use resp::Reply;
 
@@ -47,7 +47,7 @@ pub struct DataAccess<'a, 's> {
     /// Where changes end.
     pub commit: &'a mut Commit<'s>,
     /// Settings that are the same for all commands of a turn.
-    pub moment: Moment,
+    pub access_context: AccessContext,
     /// The client that asks.
     pub client: u64,
 }
@@ -59,11 +59,12 @@ impl DataAccess<'_, '_> {
         &mut self,
         db: usize,
         key: Key<'_>,
-        work: impl FnOnce(&mut View<'_>, &mut Effects) -> T,
+        work: impl FnOnce(&mut View<'_>, &mut Changes) -> T,
     ) -> T {
         let keyspace = &self.commit.shared.keyspace;
         let mut locked = keyspace.lock_one(key.hash);
-        let mut view = View::new(keyspace, &mut locked, db, self.moment, &mut self.commit.tally);
+        let mut view =
+            View::new(keyspace, &mut locked, db, self.access_context, &mut self.commit.access_results);
         let done = work(&mut view, &mut self.commit.effects);
         drop(view);
         self.commit.collect(&mut Held::Locked(&mut locked), self.client);
@@ -73,6 +74,6 @@ impl DataAccess<'_, '_> {
 
     /// Now, in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
-        self.moment.now_ms
+        self.access_context.now_ms
     }
 }

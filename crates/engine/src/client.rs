@@ -81,7 +81,7 @@ pub struct HeldBytes {
     /// Bytes of its transaction's queue.
     pub queued_bytes: AtomicU64,
     /// Bytes of what it names for later: watched keys, channels, prefixes of its cache.
-    pub named_bytes: AtomicU64,
+    pub watched_and_subscribed_bytes: AtomicU64,
     /// Bytes of what it waits with, its places in the queues of its keys included; 0 while it does not.
     pub blocked_bytes: AtomicU64,
     /// Bytes of the words of the request that it waits with.
@@ -295,7 +295,7 @@ impl ClientInfo {
             + self.held.pending_output_bytes.load(Relaxed)
             + self.held.waiting_push_bytes.load(Relaxed)
             + self.held.queued_bytes.load(Relaxed)
-            + self.held.named_bytes.load(Relaxed)
+            + self.held.watched_and_subscribed_bytes.load(Relaxed)
             + self.held.blocked_bytes.load(Relaxed)
     }
 

@@ -17,18 +17,18 @@
 
 use std::sync::Arc;
 
-use commands::ctx::{DbChange, Flush, Told, Touched};
-use commands::{Effects, EventClass, KeyEvent};
+use commands::ctx::{Audience, ChangedKey, DbChange, Flush};
+use commands::{Changes, EventClass, KeyEvent};
 use keyspace::key::KeyHash;
 use keyspace::key::shard_of;
-use keyspace::view::Tally;
+use keyspace::view::AccessResults;
 use keyspace::{Key, Keyspace, Locked, Shard};
 
 use crate::publish::notify::{self, Notifications};
 use crate::publish::send::Sender;
 use crate::shared::Shared;
 use crate::threads::Outbox;
-use crate::track::{Changed, OwnMessages, Place, Reader, Writer};
+use crate::track::{Changed, OwnMessages, Place, TrackingClient, Writer};
 
 /// The shards that are locked while changes are collected.
 pub enum Held<'a, 'k> {
@@ -57,7 +57,7 @@ enum Notice {
     /// A keyspace event.
     Event(KeyEvent),
     /// These clients cache a key that changed.
-    Invalidation { key: Box<[u8]>, readers: Vec<Arc<Reader>> },
+    Invalidation { key: Box<[u8]>, readers: Vec<Arc<TrackingClient>> },
     /// Databases were emptied: whoever caches anything drops all of it.
     Flushed(Place),
 }
@@ -87,9 +87,9 @@ pub struct Commit<'s> {
     /// The I/O thread, if it is one.
     pub thread: Option<usize>,
     /// What commands did to the data.
-    pub effects: Effects,
+    pub effects: Changes,
     /// What access to keys has counted and found.
-    pub tally: Tally,
+    pub access_results: AccessResults,
     /// Messages for the client whose command runs.
     pub own: OwnMessages,
     /// Threads to wake when no shard is locked.
@@ -111,8 +111,8 @@ impl<'s> Commit<'s> {
         Self {
             shared,
             thread,
-            effects: Effects::default(),
-            tally: Tally::of_thread(&shared.keyspace, seed),
+            effects: Changes::default(),
+            access_results: AccessResults::of_thread(&shared.keyspace, seed),
             own: OwnMessages::default(),
             outbox: Outbox::default(),
             now_ms: 0,
@@ -129,8 +129,8 @@ impl<'s> Commit<'s> {
         self.notifications = notifications;
         let wanted = notify::wanted(notifications, self.shared.pubsub.client_count());
         self.effects.wanted_events = wanted;
-        self.tally.wants_missed = wanted.contains(EventClass::MISSED);
-        self.tally.wants_created = wanted.contains(EventClass::NEW);
+        self.access_results.wants_missed = wanted.contains(EventClass::MISSED);
+        self.access_results.wants_created = wanted.contains(EventClass::NEW);
     }
 
     /// What sends this thread's messages.
@@ -143,8 +143,8 @@ impl<'s> Commit<'s> {
     #[inline]
     pub fn has_changes(&self) -> bool {
         // One branch for all of it.
-        let Effects { touched, events, db_changes, .. } = &self.effects;
-        (touched.len() | events.len() | db_changes.len() | self.tally.noticed.len()) != 0
+        let Changes { changed_keys, events, db_changes, .. } = &self.effects;
+        (changed_keys.len() | events.len() | db_changes.len() | self.access_results.access_events.len()) != 0
     }
 
     /// Whether something was collected that [`Commit::release`] and serving are for. Changed keys
@@ -158,37 +158,37 @@ impl<'s> Commit<'s> {
     /// the changes, 0 for none. O(changed keys).
     #[cold]
     pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
-        self.effects.absorb(&mut self.tally);
+        self.effects.absorb(&mut self.access_results);
         if !self.effects.db_changes.is_empty() {
             self.collect_db_changes();
         }
         let mut events = std::mem::take(&mut self.effects.events);
-        let mut touched = std::mem::take(&mut self.effects.touched);
+        let mut changed_keys = std::mem::take(&mut self.effects.changed_keys);
         let mut left = events.drain(..);
-        let mut noticed = 0;
-        for one in touched.drain(..) {
-            let ahead = one.events_before.saturating_sub(noticed);
+        let mut access_events = 0;
+        for one in changed_keys.drain(..) {
+            let ahead = one.events_before.saturating_sub(access_events);
             self.notices.extend(left.by_ref().take(ahead).map(Notice::Event));
-            noticed = noticed.max(one.events_before);
+            access_events = access_events.max(one.events_before);
             self.collect_key(held, one, client);
         }
         self.notices.extend(left.map(Notice::Event));
         // Their memory is used again.
-        (self.effects.events, self.effects.touched) = (events, touched);
+        (self.effects.events, self.effects.changed_keys) = (events, changed_keys);
     }
 
     /// Finds who watches, caches or waits for a changed key.
-    fn collect_key(&mut self, held: &mut Held<'_, '_>, touched: Touched, client: u64) {
-        let Touched { db, hash, key, told, .. } = touched;
+    fn collect_key(&mut self, held: &mut Held<'_, '_>, changed_keys: ChangedKey, client: u64) {
+        let ChangedKey { db, hash, key, audience, .. } = changed_keys;
         let named = Key { bytes: &key, hash };
         let shared = self.shared;
-        let (has_waiters, readers) = held.with_shard(&shared.keyspace, hash, |shard| {
-            if told == Told::All {
+        let (has_blocked_clients, readers) = held.with_shard(&shared.keyspace, hash, |shard| {
+            if audience == Audience::All {
                 shared.watchers.mark(shard, (db, named));
             }
-            let has_waiters = shared.blocked.has_waiters(shard, (db, named));
-            let is_cached = told != Told::Waiting && shared.tracking.is_used();
-            (has_waiters, is_cached.then(|| shared.tracking.take_readers(shard, named)))
+            let has_blocked_clients = shared.blocked.has_blocked_clients(shard, (db, named));
+            let is_cached = audience != Audience::BlockedClients && shared.tracking.is_used();
+            (has_blocked_clients, is_cached.then(|| shared.tracking.take_readers(shard, named)))
         });
         if let Some(readers) = readers {
             shared.tracking.collect_for_prefixes(&key, client, &mut self.changed);
@@ -197,7 +197,7 @@ impl<'s> Commit<'s> {
             }
         }
         // A key may be listed twice: the second time its queue has no client to serve.
-        if has_waiters && self.ready.last().is_none_or(|last| last.db != db || last.key != key) {
+        if has_blocked_clients && self.ready.last().is_none_or(|last| last.db != db || last.key != key) {
             self.ready.push(ReadyKey { db, hash, key });
         }
     }

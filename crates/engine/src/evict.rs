@@ -40,11 +40,11 @@ const HELP_PIECES: usize = 256;
 
 /// What enforcing the limit led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LimitState {
     /// There is room.
     Fits,
     /// There will be: this turn's time for evicting is used up.
-    Working,
+    InProgress,
     /// There is none, and nothing to evict.
     Short,
 }
@@ -58,7 +58,7 @@ pub struct MemoryLimit {
     /// What the thread may allocate from there before it sums again.
     allowance_bytes: i64,
     /// Nothing could be evicted in this turn: not tried again before the next.
-    stuck: bool,
+    nothing_evictable: bool,
 }
 
 impl MemoryLimit {
@@ -70,7 +70,7 @@ impl MemoryLimit {
 
     /// Sums memory at the start of a turn. O(threads).
     pub fn begin_turn(&mut self, limit: u64, threads: usize) {
-        self.stuck = false;
+        self.nothing_evictable = false;
         self.sum(limit, threads);
     }
 
@@ -90,34 +90,34 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Whether memory permits a command with these arguments; evicts for it. The caller holds no shard's lock.
     pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
         let len_bytes = args.from(0).map(<[u8]>::len).sum();
-        memory.allows(len_bytes) || self.make_room(memory, len_bytes as u64) != Verdict::Short
+        memory.allows(len_bytes) || self.make_room(memory, len_bytes as u64) != LimitState::Short
     }
 
     /// Makes room for `reserve_bytes` more: frees what waits to be freed, evicts keys by the policy. The
     /// caller holds no shard's lock. Takes at most as long as `maxmemory-eviction-tenacity` permits where
     /// memory is far over its limit (it was lowered); a command that needs room waits for it.
     #[cold]
-    pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> Verdict {
-        self.commit.effects.absorb(&mut self.commit.tally);
+    pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
+        self.commit.effects.absorb(&mut self.commit.access_results);
         let verdict = self.timed(Event::EvictionCycle, |it| it.evict(memory, reserve_bytes));
         let uptime = self.shared().uptime(self.clock.now());
         match verdict {
-            Verdict::Fits => self.shared().over_limit.note_within(uptime),
-            Verdict::Working | Verdict::Short => self.shared().over_limit.note_over(uptime),
+            LimitState::Fits => self.shared().over_limit.note_within(uptime),
+            LimitState::InProgress | LimitState::Short => self.shared().over_limit.note_over(uptime),
         }
         self.end_unlocked(0);
         verdict
     }
 
-    fn evict(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> Verdict {
+    fn evict(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
         let shared = self.shared();
         let (limit, threads) = (self.settings.maxmemory_bytes, shared.threads.len());
         let slack = slack(limit);
         let mut started: Option<Instant> = None;
         let mut evicted = 0;
         loop {
-            if !self.commit.effects.discarded.is_empty() {
-                shared.freeing.push(std::mem::take(&mut self.commit.effects.discarded));
+            if !self.commit.effects.lazy_freed.is_empty() {
+                shared.freeing.push(std::mem::take(&mut self.commit.effects.lazy_freed));
             }
             let mut used = memory.sum(limit, threads);
             let pending = shared.freeing.pending_bytes();
@@ -130,13 +130,14 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             let pushes = shared.pubsub.push_bytes().load(Relaxed);
             let held = used.saturating_sub(pending).saturating_sub(pushes);
             if held + reserve_bytes <= limit {
-                return Verdict::Fits;
+                return LimitState::Fits;
             }
             let without_room =
-                if held > limit || reserve_bytes > slack { Verdict::Short } else { Verdict::Fits };
+                if held > limit || reserve_bytes > slack { LimitState::Short } else { LimitState::Fits };
             let Some(policy) = self.settings.eviction else { return without_room };
-            if memory.stuck || !self.timed(Event::EvictionDel, |it| it.evict_one(memory, policy)) {
-                memory.stuck = true;
+            if memory.nothing_evictable || !self.timed(Event::EvictionDel, |it| it.evict_one(memory, policy))
+            {
+                memory.nothing_evictable = true;
                 return without_room;
             }
             evicted += 1;
@@ -145,7 +146,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
                 let now = self.clock.now();
                 let since = *started.get_or_insert(now);
                 if self.settings.eviction_time.is_some_and(|time| now - since > time) {
-                    return Verdict::Working;
+                    return LimitState::InProgress;
                 }
             }
         }

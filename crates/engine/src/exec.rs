@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use commands::{Args, CommandError, Patience};
+use commands::{Args, CommandError, OnEmpty};
 use keyspace::gate::SharedPass;
 use keyspace::key::KeyHash;
 use keyspace::{Key, Locked};
@@ -17,7 +17,7 @@ use stdx::ByteQueue;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::request::Request;
-use crate::run::{Executor, lock_reach, served_max_of};
+use crate::run::{Executor, lock_blocked_clients_keys, served_max_of};
 use crate::session::{Flow, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::stats::Ran;
@@ -228,7 +228,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             let line = "EXECABORT Transaction discarded because of previous errors.";
             return Err(CommandError::Line(line));
         }
-        let ran = if transaction.names_its_keys(keyspace.hasher()) {
+        let ran = if transaction.has_declared_keys(keyspace.hasher()) {
             self.exec_locked(session, &transaction, out, pass)
         } else {
             pass.alone(|pass| self.exec_alone(session, &transaction, out, pass))
@@ -256,10 +256,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut locked = shared.keyspace.lock_all_of(hashes.into_iter());
         if locked.is_followed() {
             let keys: Vec<Key<'_>> = requests.iter().flat_map(Request::named_keys).collect();
-            locked = lock_reach(shared, locked, &keys, requests.iter().map(served_max_of).sum());
+            locked =
+                lock_blocked_clients_keys(shared, locked, &keys, requests.iter().map(served_max_of).sum());
         }
         let due_ms = self.due_ms(&session.info);
-        if session.watch.as_ref().is_some_and(|watch| watch.is_stale(&mut locked, due_ms)) {
+        if session.watch.as_ref().is_some_and(|watch| watch.has_changed_key(&mut locked, due_ms)) {
             return false;
         }
         Reply::new(out, session.protocol).array(requests.len());
@@ -281,7 +282,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let shared = self.shared();
         if let Some(watch) = &session.watch {
             let mut locked = shared.keyspace.lock_all_of(watch.keys.iter().map(|key| key.hash));
-            if watch.is_stale(&mut locked, self.due_ms(&session.info)) {
+            if watch.has_changed_key(&mut locked, self.due_ms(&session.info)) {
                 return false;
             }
         }
@@ -302,7 +303,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
         }
         session.in_exec = false;
-        self.silenced_itself = session.reply_mode != ReplyMode::On;
+        self.exec_filtered_replies = session.reply_mode != ReplyMode::On;
         self.end_transaction(shared.keyspace.lock_none(), session);
         true
     }
@@ -329,10 +330,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let (since, replied) = (self.clock.now(), out.len_bytes());
         let registered = request.registered;
         self.counters(registered).calls.add(1);
-        let discarded_before = self.commit.effects.discarded.len();
+        let discarded_before = self.commit.effects.lazy_freed.len();
         let succeeded = match registered.command.run {
             Runner::Data(handler) => {
-                let caller = self.caller(session, registered, Patience::None);
+                let caller = self.caller(session, registered, OnEmpty::Reply);
                 match locked {
                     Some(locked) => self.run_one(locked, &caller, handler, request, out),
                     None => {
@@ -360,7 +361,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         if std::mem::take(&mut self.commit.effects.freed_before_reply) {
             // A transaction's reply is not held back: FLUSHALL SYNC frees here, as in Redis.
-            self.commit.effects.discarded.truncate(discarded_before);
+            self.commit.effects.lazy_freed.truncate(discarded_before);
         }
         self.free_queued(since);
         let bytes = [request.text_bytes(), out.len_bytes().saturating_sub(replied)];

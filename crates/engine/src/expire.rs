@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use commands::EventClass;
-use commands::ctx::Told;
+use commands::ctx::Audience;
 use keyspace::key::SHARD_COUNT;
-use keyspace::{Shard, SweepPoint, Swept};
+use keyspace::{Shard, SweepPoint, SweepResult};
 use structures::table::SweepBudget;
 
 use crate::call::Host;
@@ -173,7 +173,7 @@ impl ActiveExpiry {
         let shared = executor.shared();
         let deadline = executor.clock.now() + self.share.slice();
         let wanted = executor.commit.effects.wanted_events;
-        let swept = Swept::at(executor.now.unix_ms);
+        let swept = SweepResult::at(executor.now.unix_ms);
         let mut swept = if wanted.contains(EventClass::HASH) { swept.naming_shrunk() } else { swept };
         let mut keeps_up = true;
         while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
@@ -188,7 +188,7 @@ impl ActiveExpiry {
                 self.shards_left -= 1;
                 SweepPoint { shard: (self.at.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 }
             });
-            keeps_up = wanted.is_empty() || !shared.pubsub.is_crowded();
+            keeps_up = wanted.is_empty() || !shared.pubsub.are_subscribers_full();
         }
         self.expiring += swept.expiring;
         found.looked_at = swept.looked_at;
@@ -200,7 +200,7 @@ impl ActiveExpiry {
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,
-        swept: &mut Swept,
+        swept: &mut SweepResult,
     ) -> Option<SweepPoint> {
         let shared = executor.shared();
         let _pass = shared.enter_gate(GateSlot::Housekeeper);
@@ -231,21 +231,21 @@ impl ActiveExpiry {
 
 /// Notes what a step removed, as a command would.
 #[cold]
-fn note_swept(commit: &mut Commit<'_>, swept: &Swept, shard: &Shard) {
+fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
     let (effects, hasher) = (&mut commit.effects, commit.shared.keyspace.hasher());
     let db = swept.db;
     for key in &swept.shrunk {
         effects.raise(EventClass::HASH, "hexpired", db, key);
     }
-    let emptied = swept.emptied.iter().map(|entry| (entry, EventClass::GENERIC, "del", Told::All));
+    let emptied = swept.emptied.iter().map(|entry| (entry, EventClass::GENERIC, "del", Audience::All));
     // Watchers see for themselves that a key has expired.
     let expired =
-        swept.expired.iter().map(|entry| (entry, EventClass::EXPIRED, "expired", Told::NotWatching));
-    for (entry, class, event, told) in emptied.chain(expired) {
+        swept.expired.iter().map(|entry| (entry, EventClass::EXPIRED, "expired", Audience::ExceptWatchers));
+    for (entry, class, event, audience) in emptied.chain(expired) {
         effects.raise(class, event, db, entry.key());
         if shard.is_followed() {
             effects.touch(db, hasher.key(entry.key()));
-            effects.touched.last_mut().expect("it was put there").told = told;
+            effects.changed_keys.last_mut().expect("it was put there").audience = audience;
         }
     }
 }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use commands::Discarded;
+use commands::LazyFreed;
 use keyspace::freeing::{self, Pieces};
 use structures::alloc;
 
@@ -94,20 +94,20 @@ impl FreeQueue {
 
     /// Takes in what commands displaced; how many bytes of work the caller owes for it, for
     /// [`FreeQueue::help`]. O(values); where too many wait, with work for each.
-    pub fn push(&self, discarded: Vec<Discarded>) -> u64 {
+    pub fn push(&self, lazy_freed: Vec<LazyFreed>) -> u64 {
         let is_full = self.pending_bytes() > PENDING_BYTES_MAX;
         let mut pushed_bytes = 0;
-        for one in discarded {
+        for one in lazy_freed {
             let (pieces, bytes, objects) = match one {
-                Discarded::Entry(entry) => {
+                LazyFreed::Entry(entry) => {
                     let bytes = freeing::memory_of(&entry);
                     (freeing::pieces_of_entry(entry), bytes, 1)
                 }
-                Discarded::Object(object) => {
+                LazyFreed::Object(object) => {
                     let bytes = object.memory_usage();
                     (freeing::pieces_of(object), bytes, 1)
                 }
-                Discarded::Keys(table) => {
+                LazyFreed::Keys(table) => {
                     let (bytes, objects) = (freeing::memory_of_keys(&table), table.len());
                     (freeing::pieces_of_keys(table), bytes, objects)
                 }
@@ -133,14 +133,14 @@ impl FreeQueue {
     /// Frees part of a thread's share, for at most this long by `clock`; returns the rest, 0 if
     /// others have freed enough.
     #[cold]
-    pub fn help(&self, clock: &impl Clock, mut owed_bytes: u64, time: Duration) -> u64 {
+    pub fn help(&self, clock: &impl Clock, mut unfreed_bytes: u64, time: Duration) -> u64 {
         let since = clock.now();
-        while owed_bytes > 0 && self.pending_bytes() > PENDING_BYTES_MAX {
+        while unfreed_bytes > 0 && self.pending_bytes() > PENDING_BYTES_MAX {
             // Where there is nothing to take up, others are freeing all of it.
             let Some(freed_bytes) = self.free_one(HELP_PIECES) else { break };
-            owed_bytes = owed_bytes.saturating_sub(freed_bytes);
+            unfreed_bytes = unfreed_bytes.saturating_sub(freed_bytes);
             if clock.now() - since >= time {
-                return owed_bytes;
+                return unfreed_bytes;
             }
         }
         0
@@ -260,7 +260,7 @@ mod tests {
     use structures::entry::{Entry, NewValue};
     use structures::table::Table;
 
-    fn keys(count: usize) -> Discarded {
+    fn keys(count: usize) -> LazyFreed {
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         let mut table = Table::new();
@@ -269,7 +269,7 @@ mod tests {
             let entry = Entry::new(key.as_bytes(), NewValue::Bytes(b"v"), None, 0);
             table.insert(position(key.as_bytes()), entry, &position);
         }
-        Discarded::Keys(table)
+        LazyFreed::Keys(table)
     }
 
     #[test]
@@ -287,9 +287,9 @@ mod tests {
                 let entry = Entry::new(key.as_bytes(), value, None, 0);
                 table.insert(position(key.as_bytes()), entry, &position);
             }
-            let owed_bytes = queue.push(vec![Discarded::Keys(table)]);
-            assert_eq!(owed_bytes > 0, round >= 16, "four MiB each");
-            assert_eq!(queue.help(&clock, owed_bytes, Duration::MAX), 0);
+            let unfreed_bytes = queue.push(vec![LazyFreed::Keys(table)]);
+            assert_eq!(unfreed_bytes > 0, round >= 16, "four MiB each");
+            assert_eq!(queue.help(&clock, unfreed_bytes, Duration::MAX), 0);
             most_bytes = most_bytes.max(queue.pending_bytes());
         }
         assert!(most_bytes < PENDING_BYTES_MAX + (9 << 20), "{most_bytes}");

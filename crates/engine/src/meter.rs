@@ -12,9 +12,9 @@ pub struct Meter {
     /// Whether the last request ran a command, rather than being refused or queued.
     pub called: bool,
     /// Whether commands are counted for HOTKEYS in this turn, with their time.
-    pub times_keys: bool,
+    pub samples_hot_keys: bool,
     /// Commands that ran beyond one for each request, in transactions; below zero for requests that ran none.
-    pub calls_beyond: i64,
+    pub extra_calls: i64,
     /// Commands up to the next whose keys are counted, itself included.
     sample_in: u64,
 }
@@ -25,8 +25,8 @@ impl Meter {
         Self {
             turn: TurnClock::new(command_count, now),
             called: false,
-            times_keys: false,
-            calls_beyond: 0,
+            samples_hot_keys: false,
+            extra_calls: 0,
             sample_in: u64::MAX,
         }
     }

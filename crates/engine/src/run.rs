@@ -7,7 +7,7 @@
 //! **Serving** runs a blocked client's request by its command's own handler, as a unit of its own, with the reply going
 //! to the client's thread, before the writer's own reply leaves. What that needs beyond the writer's keys (BLPOP's
 //! other keys, BLMOVE's destination and those of clients that wait for it) is found and locked before the writer
-//! runs ([`lock_reach`]), for as many clients as the command brings elements, so that a write and what it leads
+//! runs ([`lock_blocked_clients_keys`]), for as many clients as the command brings elements, so that a write and what it leads
 //! to are one step for all others. Where more is needed, the locks are given up, those of the key and of what
 //! is missing are taken in ascending order, and the queue is looked at from there on: when a key is removed by
 //! expiry or eviction; where a command brings more than it has arguments (RENAME); where
@@ -20,11 +20,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use commands::table::{Command, Flags};
-use commands::{Args, Awaited, AwaitedKey, CommandError, Ctx, Patience, Wait};
+use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Wait};
 use keyspace::gate::SharedPass;
 use keyspace::key::KeyHash;
 use keyspace::key::shard_of;
-use keyspace::view::{Access, Moment, Overdue, View};
+use keyspace::view::{Access, AccessContext, ExpiredAccess, View};
 use keyspace::{Hasher, Key, Locked};
 use resp::{Protocol, Reply};
 use smallvec::SmallVec;
@@ -46,15 +46,15 @@ use crate::stats::latency_events::Event;
 use crate::stats::{CommandCounters, ThreadStats};
 use crate::table::{HostCommand, Registered, Runner};
 use crate::threads::Delivery;
-use crate::track::Reader;
-use crate::wait::{BlockedClient, FilledKey, WaitedKey};
+use crate::track::TrackingClient;
+use crate::wait::{BlockedClient, BlockedKey, DestinationKey};
 
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
 /// How often a writer looks for what the clients need that it may serve before it runs; what is missing then is
 /// locked later.
-const REACH_ATTEMPTS_MAX: usize = 4;
+const LOCK_ATTEMPTS_MAX: usize = 4;
 
 /// What runs commands on one thread: all that a request needs but the connection.
 pub struct Executor<'s, C, H> {
@@ -76,9 +76,9 @@ pub struct Executor<'s, C, H> {
     /// This thread's counters: found once, for they are needed in each turn and for each request.
     stats: &'s ThreadStats,
     /// The last request was an EXEC that has left out the replies that its client does not want.
-    pub silenced_itself: bool,
+    pub exec_filtered_replies: bool,
     /// What this thread is to free of what commands displaced, in bytes.
-    pub owed_bytes: u64,
+    pub unfreed_bytes: u64,
 }
 
 /// Settings that are the same for all requests of a turn.
@@ -108,51 +108,51 @@ pub struct Caller<'a> {
     /// Whether reads note accesses.
     pub touch: bool,
     /// What becomes of expired keys.
-    pub overdue: Overdue,
+    pub expired_access: ExpiredAccess,
     /// Whether it may block.
-    pub patience: Patience,
+    pub on_empty: OnEmpty,
     /// As whom it is remembered for its cache, if it is.
-    pub reader: Option<&'a Arc<Reader>>,
+    pub reader: Option<&'a Arc<TrackingClient>>,
 }
 
 /// While data is imported, only what writes without being the import itself removes what has expired.
 #[cold]
-fn overdue_while_importing(command: &Command<Runner>) -> Overdue {
-    if command.flags.contains(Flags::WRITE) { Overdue::RemovedWhenFound } else { Overdue::Hidden }
+fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
+    if command.flags.contains(Flags::WRITE) { ExpiredAccess::RemoveOnAccess } else { ExpiredAccess::Hide }
 }
 
 /// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of `keys` may touch,
 /// the keys of a command that has not run yet. O(keys + clients looked at).
 #[cold]
-pub fn lock_reach<'k>(
+pub fn lock_blocked_clients_keys<'k>(
     shared: &'k Shared,
     mut locked: Locked<'k>,
     keys: &[Key<'_>],
     served_max: usize,
 ) -> Locked<'k> {
     let Shared { keyspace, blocked, .. } = shared;
-    if blocked.waiting_clients().load(Relaxed) == 0 {
+    if blocked.blocked_clients().load(Relaxed) == 0 {
         return locked;
     }
-    for _ in 0..REACH_ATTEMPTS_MAX {
-        let hashes = blocked.reach(keys.iter().copied(), served_max);
+    for _ in 0..LOCK_ATTEMPTS_MAX {
+        let hashes = blocked.keys_to_lock(keys.iter().copied(), served_max);
         if locked.holds(hashes.iter().copied()) {
             break;
         }
         // Other clients may become blocked meanwhile, so it is looked again.
-        locked = keyspace.lock_anew(locked, hashes.into_iter());
+        locked = keyspace.relock(locked, hashes.into_iter());
     }
     locked
 }
 
-/// [`lock_reach`] for one command, if it writes.
+/// [`lock_blocked_clients_keys`] for one command, if it writes.
 #[cold]
-fn lock_reach_of<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Locked<'k> {
+fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Locked<'k> {
     if !request.registered.command.flags.contains(Flags::WRITE) {
         return locked;
     }
     let keys: SmallVec<[Key<'_>; 4]> = request.named_keys().collect();
-    lock_reach(shared, locked, &keys, served_max_of(request))
+    lock_blocked_clients_keys(shared, locked, &keys, served_max_of(request))
 }
 
 /// How many blocked clients a command with these arguments may serve by one of its keys: an element for each further
@@ -164,7 +164,7 @@ pub fn served_max_of(request: &Request<'_>) -> usize {
 
 /// As whom the client of this command is to be remembered for its cache, if it is.
 #[inline]
-fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Arc<Reader>> {
+fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Arc<TrackingClient>> {
     let tracker = session.tracking.as_deref()?;
     if !registered.command.flags.contains(Flags::READONLY) {
         return None;
@@ -178,21 +178,24 @@ fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Ar
 /// What a request waits for, each key once, and the other keys that it names. O(keys).
 fn keys_of_wait(
     request: &Request<'_>,
-    awaited: Vec<AwaitedKey>,
+    awaited: Vec<BlockingKey>,
     hasher: &Hasher,
-) -> (Vec<WaitedKey>, Vec<FilledKey>) {
+) -> (Vec<BlockedKey>, Vec<DestinationKey>) {
     let mut named: HashSet<&[u8]> = HashSet::with_capacity(awaited.len());
     let is_first: Vec<bool> = awaited.iter().map(|awaited| named.insert(&awaited.key)).collect();
-    let mut filled = Vec::new();
+    let mut destinations = Vec::new();
     for Key { bytes, hash } in request.named_keys() {
         if named.insert(bytes) {
-            filled.push(FilledKey { hash, key: bytes.into() });
+            destinations.push(DestinationKey { hash, key: bytes.into() });
         }
     }
     let first = awaited.into_iter().zip(is_first).filter(|(_, is_first)| *is_first);
-    let keys =
-        first.map(|(AwaitedKey { key, awaited }, _)| WaitedKey { hash: hasher.hash_key(&key), key, awaited });
-    (keys.collect(), filled)
+    let keys = first.map(|(BlockingKey { key, awaited }, _)| BlockedKey {
+        hash: hasher.hash_key(&key),
+        key,
+        awaited,
+    });
+    (keys.collect(), destinations)
 }
 
 /// A ready key whose queue is being served.
@@ -216,8 +219,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),
             stats: shared.threads.stats(thread),
-            silenced_itself: false,
-            owed_bytes: 0,
+            exec_filtered_replies: false,
+            unfreed_bytes: 0,
             clock,
         }
     }
@@ -248,13 +251,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// What becomes of expired keys when this command of this client finds them.
     #[inline]
-    pub fn overdue(&self, client: &ClientInfo, command: &Command<Runner>) -> Overdue {
+    pub fn expired_access(&self, client: &ClientInfo, command: &Command<Runner>) -> ExpiredAccess {
         if !self.settings.import_mode {
-            Overdue::Removed
+            ExpiredAccess::Remove
         } else if client.choices.import_source.load(Relaxed) {
-            Overdue::Shown
+            ExpiredAccess::Show
         } else {
-            overdue_while_importing(command)
+            expired_access_while_importing(command)
         }
     }
 
@@ -270,31 +273,26 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// A client's command.
     #[inline]
-    pub fn caller<'a>(
-        &self,
-        session: &'a Session,
-        registered: &Registered,
-        patience: Patience,
-    ) -> Caller<'a> {
+    pub fn caller<'a>(&self, session: &'a Session, registered: &Registered, on_empty: OnEmpty) -> Caller<'a> {
         Caller {
             client: session.id,
             shown: self.now.is_monitored.then_some(&*session.info),
             db: session.db,
             protocol: session.protocol,
             touch: !session.no_touch,
-            overdue: self.overdue(&session.info, &registered.command),
-            patience,
+            expired_access: self.expired_access(&session.info, &registered.command),
+            on_empty,
             reader: reader_of(session, registered),
         }
     }
 
     /// What views of this turn need to know.
-    pub(crate) fn moment(&self, caller: &Caller<'_>) -> Moment {
-        Moment {
+    pub(crate) fn access_context(&self, caller: &Caller<'_>) -> AccessContext {
+        AccessContext {
             now_ms: self.now.unix_ms,
             touch: caller.touch,
             access: self.now.access,
-            overdue: caller.overdue,
+            expired_access: caller.expired_access,
         }
     }
 
@@ -312,7 +310,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> bool {
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
-        let moment = self.moment(caller);
+        let access_context = self.access_context(caller);
         // A scope rather than a drop, which would move the context to its end.
         let (result, missed_lock) = {
             let mut ctx = Ctx {
@@ -320,14 +318,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                     &self.commit.shared.keyspace,
                     locked,
                     caller.db,
-                    moment,
-                    &mut self.commit.tally,
+                    access_context,
+                    &mut self.commit.access_results,
                 ),
                 reply,
                 effects: &mut self.commit.effects,
                 rng: &mut self.rng,
                 limits: &self.settings.limits,
-                patience: caller.patience,
+                on_empty: caller.on_empty,
             };
             let result = handler(&mut ctx, &request.args);
             let missed_lock = ctx.db.has_missed_lock();
@@ -339,7 +337,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if self.commit.has_changes() || caller.reader.is_some() || caller.shown.is_some() {
             self.collect(locked, caller, request);
         }
-        let result = if missed_lock { Err(self.note_undeclared(&request.args)) } else { result };
+        let result = if missed_lock { Err(self.count_undeclared_key(&request.args)) } else { result };
         match result {
             Ok(()) => true,
             Err(error) => {
@@ -373,7 +371,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Counts a request whose handler used a key that its record does not declare, and logs ever fewer of them.
     #[cold]
-    fn note_undeclared(&mut self, args: &Args<'_>) -> CommandError {
+    fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
         let count = &self.stats().undeclared_keys;
         count.add(1);
@@ -392,11 +390,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
         // What a blocked client's request finds expired while it runs in vain is nobody's change.
-        let runs_in_vain = caller.patience == Patience::StillWaits && self.commit.effects.wait.is_some();
+        let runs_in_vain = caller.on_empty == OnEmpty::StayBlocked && self.commit.effects.wait.is_some();
         let client = if runs_in_vain { 0 } else { caller.client };
         self.commit.collect(&mut Held::Locked(locked), client);
         if let Some(reader) = caller.reader {
-            self.remember_reads(locked, reader, request);
+            self.track_reads(locked, reader, request);
         }
         if let Some(client) = caller.shown {
             // A client hears of a command's events ahead of its line, as in Redis.
@@ -413,7 +411,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Remembers which keys a command read for its client's cache.
-    fn remember_reads(&mut self, locked: &mut Locked<'_>, reader: &Arc<Reader>, request: &Request<'_>) {
+    fn track_reads(&mut self, locked: &mut Locked<'_>, reader: &Arc<TrackingClient>, request: &Request<'_>) {
         let tracking = &self.shared().tracking;
         for key in request.named_keys() {
             if let Some(shard) = locked.shard_of_mut(key.hash) {
@@ -441,7 +439,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         let mut locked = request.keys.lock(&shared.keyspace);
         if locked.is_followed() {
-            locked = lock_reach_of(shared, locked, request);
+            locked = lock_for_command(shared, locked, request);
         }
         self.run_unit(locked, session, handler, request, out)
     }
@@ -471,7 +469,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         request: &Request<'_>,
         out: &mut ByteQueue,
     ) -> bool {
-        let caller = self.caller(session, request.registered, Patience::Waits);
+        let caller = self.caller(session, request.registered, OnEmpty::Block);
         let done = self.run_one(&mut locked, &caller, handler, request, out);
         if self.commit.is_pending() || self.commit.effects.wait.is_some() {
             self.end_unit(locked, session, request);
@@ -501,8 +499,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> bool {
         let protocol = session.protocol;
         let before = out.len_bytes();
-        let caller = self.caller(session, request.registered, Patience::None);
-        let moment = self.moment(&caller);
+        let caller = self.caller(session, request.registered, OnEmpty::Reply);
+        let access_context = self.access_context(&caller);
         let (client, thread) = (session.id, self.thread());
         let call = Call {
             settings: &self.settings,
@@ -512,7 +510,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             thread,
             pass,
             rng: &mut self.rng,
-            data: DataAccess { commit: &mut self.commit, moment, client },
+            data: DataAccess { commit: &mut self.commit, access_context, client },
         };
         let result = self.host.run(command, call, &request.args);
         if result.is_err() {
@@ -551,7 +549,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     fn block(&mut self, locked: &mut Locked<'_>, session: &mut Session, request: &Request<'_>, wait: Wait) {
         let Shared { blocked: all, keyspace, .. } = self.shared();
         let registered = request.registered;
-        let (keys, filled) = keys_of_wait(request, wait.wait_for.keys, keyspace.hasher());
+        let (keys, destinations) = keys_of_wait(request, wait.wait_for.keys, keyspace.hasher());
         let other_request =
             wait.wait_for.request.map(|words| OwnedArgs::new(words.iter().map(|word| &**word)));
         let args = OwnedArgs::new(request.args.from(0));
@@ -572,21 +570,24 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.now.uptime_ms.saturating_add(timeout_ms)),
             held_bytes: args.len_bytes()
                 + other_request.as_ref().map_or(0, OwnedArgs::len_bytes)
-                + keys.iter().map(WaitedKey::held_bytes).sum::<usize>(),
+                + keys.iter().map(BlockedKey::held_bytes).sum::<usize>(),
             args,
             request: other_request,
             reader: reader_of(session, registered).cloned(),
             listener: (has_messages && !session.is_silenced()).then(|| Arc::clone(&session.info)),
-            near_keys: keys.iter().take_while(|key| shard_of(key.hash) == shard_of(keys[0].hash)).count(),
+            first_shard_keys: keys
+                .iter()
+                .take_while(|key| shard_of(key.hash) == shard_of(keys[0].hash))
+                .count(),
             keys,
-            filled,
+            destinations,
             over: Claim::default(),
         });
         for (index, key) in blocked.keys.iter().enumerate() {
             let shard = locked.shard_of_mut(key.hash).expect("a command waits for keys that it declares");
-            all.add_waiter(shard, &blocked, index);
+            all.add_blocked(shard, &blocked, index);
         }
-        session.flow = crate::session::Flow::Waiting;
+        session.flow = crate::session::Flow::Blocked;
         all.block(&session.info, blocked);
     }
 
@@ -630,51 +631,56 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         loop {
             // Looked at first: what cannot be served must not ask for locks, or two of them in the queue would
             // have it begun anew for ever. One that is run in vain goes behind `up_to`.
-            let met = self.met_by(locked, key);
+            let met = self.available_types(locked, key);
             let met = |awaited| met[awaited as usize];
             let shard = locked.shard_of_mut(key.hash).expect("it is locked: looked at above");
-            let (place, blocked, index) = all.next_waiter(shard, (key.db, key.key()), *from..=*up_to, met)?;
+            let (place, blocked, index) =
+                all.next_blocked(shard, (key.db, key.key()), *from..=*up_to, met)?;
             *from = place;
-            if !blocked.over.is_over() && !locked.holds(blocked.reached(index)) {
-                return Some(blocked.reached(index).collect());
+            if !blocked.over.is_over() && !locked.holds(blocked.keys_when_served(index)) {
+                return Some(blocked.keys_when_served(index).collect());
             }
             *from += 1;
             // One that was over has not been taken out by its thread yet.
             let is_over = all.end_if(&blocked, || self.reply_for(locked, &blocked)) || blocked.over.is_over();
             if is_over && let Some(shard) = locked.shard_of_mut(key.hash) {
-                all.remove_waiter(shard, &blocked, index);
+                all.remove_blocked(shard, &blocked, index);
             }
         }
     }
 
     /// What the key holds of what clients wait for, by [`Awaited::ALL`]. Its shard is locked.
-    fn met_by(&mut self, locked: &mut Locked<'_>, key: &ReadyKey) -> [bool; Awaited::ALL.len()] {
-        let moment = Moment {
+    fn available_types(&mut self, locked: &mut Locked<'_>, key: &ReadyKey) -> [bool; Awaited::ALL.len()] {
+        let access_context = AccessContext {
             now_ms: self.now.unix_ms,
             touch: false,
             access: self.now.access,
             // While data is imported, the client's own request decides.
-            overdue: if self.settings.import_mode { Overdue::Shown } else { Overdue::Removed },
+            expired_access: if self.settings.import_mode {
+                ExpiredAccess::Show
+            } else {
+                ExpiredAccess::Remove
+            },
         };
         let keyspace = &self.shared().keyspace;
-        let mut view = View::new(keyspace, locked, key.db, moment, &mut self.commit.tally);
+        let mut view = View::new(keyspace, locked, key.db, access_context, &mut self.commit.access_results);
         let entry = view.peek(key.key());
         let object = entry.as_ref().and_then(|entry| match entry.view() {
             EntryView::Object(object) => Some(object),
             EntryView::Bytes(_) | EntryView::Int(_) => None,
         });
-        Awaited::ALL.map(|awaited| awaited.is_met_by(object))
+        Awaited::ALL.map(|awaited| awaited.is_satisfied_by(object))
     }
 
     /// Runs a blocked client's request, as if it had come now; whether that gave it its reply.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
-        let overdue = if !self.settings.import_mode {
-            Overdue::Removed
+        let expired_access = if !self.settings.import_mode {
+            ExpiredAccess::Remove
         } else if blocked.is_import_source {
-            Overdue::Shown
+            ExpiredAccess::Show
         } else {
-            overdue_while_importing(&blocked.registered.command)
+            expired_access_while_importing(&blocked.registered.command)
         };
         let caller = Caller {
             client: blocked.client,
@@ -682,8 +688,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             db: blocked.db,
             protocol: blocked.protocol,
             touch: blocked.touch,
-            overdue,
-            patience: Patience::StillWaits,
+            expired_access,
+            on_empty: OnEmpty::StayBlocked,
             reader: blocked.reader.as_ref(),
         };
         let since = self.clock.now();
@@ -745,21 +751,21 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Frees what this thread owes, for as long at most as went by since then. The caller is outside the gate, or in a
     /// transaction.
     #[inline]
-    pub fn free_owed(&mut self, since: Instant) {
-        if self.owed_bytes > 0 {
+    pub fn free_displaced_values(&mut self, since: Instant) {
+        if self.unfreed_bytes > 0 {
             let time = self.clock.now() - since;
-            self.owed_bytes = self.shared().freeing.help(&self.clock, self.owed_bytes, time);
+            self.unfreed_bytes = self.shared().freeing.help(&self.clock, self.unfreed_bytes, time);
         }
     }
 
     /// Hands over what a command of a transaction displaced that began then. What is owed for it is freed as part
     /// of the transaction, which may have any number of such commands.
     pub fn free_queued(&mut self, since: Instant) {
-        self.commit.effects.absorb_displaced(&mut self.commit.tally);
-        if !self.commit.effects.discarded.is_empty() {
-            let discarded = std::mem::take(&mut self.commit.effects.discarded);
-            self.owed_bytes += self.shared().freeing.push(discarded);
-            self.free_owed(since);
+        self.commit.effects.absorb_displaced(&mut self.commit.access_results);
+        if !self.commit.effects.lazy_freed.is_empty() {
+            let lazy_freed = std::mem::take(&mut self.commit.effects.lazy_freed);
+            self.unfreed_bytes += self.shared().freeing.push(lazy_freed);
+            self.free_displaced_values(since);
         }
     }
 
@@ -792,27 +798,27 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.now.is_monitored = self.shared().monitors.any();
         self.commit.now_ms = now_ms;
         self.commit.take_notifications(self.settings.notifications);
-        self.meter.times_keys = self.shared().hot_keys.is_active(now_ms);
+        self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
     }
 
     /// Hands the turn's counts and effects to those who read them.
     pub fn end_turn(&mut self) {
         let stats = self.stats();
-        let Commit { effects, tally, .. } = &mut self.commit;
-        effects.absorb(tally);
-        let tally = tally.take();
-        stats.hits.add(tally.hits);
-        stats.misses.add(tally.misses);
-        stats.expired_keys.add(tally.expired_keys);
-        stats.expired_fields.add(tally.expired_fields);
+        let Commit { effects, access_results, .. } = &mut self.commit;
+        effects.absorb(access_results);
+        let access_results = access_results.take();
+        stats.hits.add(access_results.hits);
+        stats.misses.add(access_results.misses);
+        stats.expired_keys.add(access_results.expired_keys);
+        stats.expired_fields.add(access_results.expired_fields);
         stats.changes.add(std::mem::take(&mut effects.changes));
         debug_assert!(
             !self.commit.has_changes() && !self.commit.is_pending(),
             "each unit ends under its locks"
         );
-        if !self.commit.effects.discarded.is_empty() {
-            let discarded = std::mem::take(&mut self.commit.effects.discarded);
-            self.owed_bytes += self.shared().freeing.push(discarded);
+        if !self.commit.effects.lazy_freed.is_empty() {
+            let lazy_freed = std::mem::take(&mut self.commit.effects.lazy_freed);
+            self.unfreed_bytes += self.shared().freeing.push(lazy_freed);
         }
     }
 }

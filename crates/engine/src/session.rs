@@ -36,14 +36,14 @@ pub enum Flow {
     /// Held back while clients are paused (CLIENT PAUSE); its input waits.
     Postponed,
     /// Paused until the client has read its replies; its input waits.
-    Stalled,
+    AwaitingReader,
     /// Blocked until a key has data for it (BLPOP); its input waits.
-    Waiting,
+    Blocked,
     /// Paused until threads have taken the published messages; its input waits.
-    Crowded,
+    AwaitingSubscribers,
     /// Paused until the values that its request removed are freed (FLUSHALL SYNC); its reply and
     /// input wait.
-    Freeing,
+    AwaitingFree,
     /// No more: the connection closes once its replies are sent.
     Closing,
 }

@@ -20,7 +20,7 @@ impl Session {
             pubsub.count_client();
         }
         pubsub.add(kind, name, &self.info);
-        self.info.held.named_bytes.fetch_add(subscription_bytes(name), Relaxed);
+        self.info.held.watched_and_subscribed_bytes.fetch_add(subscription_bytes(name), Relaxed);
         self.show_subscriptions();
     }
 
@@ -38,7 +38,7 @@ impl Session {
             self.subscriptions.as_ref().is_some_and(|all| all.names[kind as usize].contains(name))
         };
         let ending: BTreeSet<&[u8]> = names.iter().map(|name| &**name).filter(|name| has(name)).collect();
-        ending.iter().for_each(|name| pubsub.retire(kind, name, &self.info));
+        ending.iter().for_each(|name| pubsub.stop_counting(kind, name, &self.info));
         self.catch_up_outside_exec(pubsub, reply);
         if self.in_exec {
             pubsub.keep(kind, &ending, &self.info);
@@ -73,7 +73,7 @@ impl Session {
             pubsub.uncount_client();
         }
         pubsub.remove(kind, name, &self.info);
-        self.info.held.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
+        self.info.held.watched_and_subscribed_bytes.fetch_sub(subscription_bytes(name), Relaxed);
         self.show_subscriptions();
     }
 
@@ -82,7 +82,7 @@ impl Session {
         let Some(subscriptions) = &self.subscriptions else { return };
         const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
         for kind in KINDS {
-            subscriptions.names(kind).for_each(|name| pubsub.retire(kind, name, &self.info));
+            subscriptions.names(kind).for_each(|name| pubsub.stop_counting(kind, name, &self.info));
         }
         if let Some(reply) = reply {
             self.catch_up_outside_exec(pubsub, reply);
@@ -92,7 +92,7 @@ impl Session {
         for kind in KINDS {
             for name in subscriptions.names(kind) {
                 pubsub.remove(kind, name, &self.info);
-                self.info.held.named_bytes.fetch_sub(subscription_bytes(name), Relaxed);
+                self.info.held.watched_and_subscribed_bytes.fetch_sub(subscription_bytes(name), Relaxed);
             }
         }
         self.show_subscriptions();

@@ -170,7 +170,7 @@ impl Threads {
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let first = !client.state.kill_requested.swap(true, Relaxed);
         if first {
-            self.unlist(clients, client);
+            self.remove_from_list(clients, client);
             let killed = Killed { conn: client.conn, client: client.id };
             if self[client.thread].inbox.leave(|inbound| inbound.kills.push(killed)) {
                 outbox.wake(client.thread);
@@ -180,7 +180,7 @@ impl Threads {
     }
 
     /// Takes a client off the list of clients, if it is on it: it does not count as connected any more.
-    pub fn unlist(&self, clients: &Clients, client: &ClientInfo) {
+    pub fn remove_from_list(&self, clients: &Clients, client: &ClientInfo) {
         if clients.remove(client.id) {
             self[client.thread].load.fetch_sub(1, Relaxed);
         }

@@ -54,7 +54,7 @@ impl Timing {
     #[inline]
     fn look<C: Clock, H: Host>(&mut self, engine: &Executor<'_, C, H>) {
         self.from = engine.settings.thresholds.from;
-        self.together = !engine.meter.times_keys && self.from[0] >= SINGLY_BELOW_NANOS;
+        self.together = !engine.meter.samples_hot_keys && self.from[0] >= SINGLY_BELOW_NANOS;
     }
 
     /// The last reading of the clock: the end of what was timed last.
@@ -86,11 +86,11 @@ impl Timing {
     ) {
         let Some(registered) = request.registered else { return };
         let called = std::mem::take(&mut engine.meter.called);
-        if session.flow == Flow::Waiting {
+        if session.flow == Flow::Blocked {
             if engine.meter.samples_keys() {
                 engine.sample_keys(session.db, Some(registered), &request.args);
             }
-            return self.begins_to_wait(engine, registered, u64::from(called));
+            return self.blocked(engine, registered, u64::from(called));
         }
         self.calls += u64::from(called);
         let goes_on = registered.is_short
@@ -114,7 +114,7 @@ impl Timing {
         }
         let registered = registered.called_by(&request.args);
         engine.note_time(registered, took, calls);
-        if engine.meter.times_keys && called {
+        if engine.meter.samples_hot_keys && called {
             engine.note_keys(&Ran { registered, args: &request.args, bytes, calls }, took);
         }
         if engine.settings.thresholds.histograms {
@@ -129,7 +129,7 @@ impl Timing {
 impl Timing {
     /// Notes a command that has found nothing and waits, if it was `called`, once. It is counted when it is answered, as in Redis.
     #[cold]
-    fn begins_to_wait<C: Clock, H: Host>(
+    fn blocked<C: Clock, H: Host>(
         &mut self,
         engine: &mut Executor<'_, C, H>,
         registered: &'static Registered,
@@ -146,7 +146,7 @@ impl Timing {
         }
         self.since = now;
         engine.counters(registered).calls.sub(called);
-        engine.meter.calls_beyond -= 1;
+        engine.meter.extra_calls -= 1;
     }
 }
 
@@ -165,12 +165,12 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Notes a command of a transaction that began at `since`.
     pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Instant) {
         let took = self.clock.now() - since;
-        self.meter.calls_beyond += 1;
+        self.meter.extra_calls += 1;
         self.note_time(ran.registered, took, 1);
         if self.meter.samples_keys() {
             self.sample_keys(session.db, Some(ran.registered), ran.args);
         }
-        if self.meter.times_keys {
+        if self.meter.samples_hot_keys {
             self.note_keys(ran, took);
         }
         let Thresholds { from, noted_nanos, .. } = self.settings.thresholds;
@@ -199,7 +199,13 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Notes a command that waited for a key and is answered now. As in Redis, its time is that of its work.
-    pub fn note_waited(&self, session: &Session, waiter: &BlockedClient, took: Duration, reply_bytes: usize) {
+    pub fn record_unblocked(
+        &self,
+        session: &Session,
+        waiter: &BlockedClient,
+        took: Duration,
+        reply_bytes: usize,
+    ) {
         let args = &waiter.args.args(self.shared().keyspace.hasher());
         let request_bytes = args.from(0).map(<[u8]>::len).sum();
         self.counters(waiter.registered).calls.add(1);

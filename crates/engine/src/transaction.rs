@@ -70,7 +70,7 @@ impl Transaction {
     }
 
     /// Whether all of it names its keys and can run under their locks.
-    pub(crate) fn names_its_keys(&self, hasher: &Hasher) -> bool {
+    pub(crate) fn has_declared_keys(&self, hasher: &Hasher) -> bool {
         self.queue.iter().all(|queued| {
             let command = &queued.registered.command;
             matches!(command.run, Runner::Data(_))
@@ -130,7 +130,7 @@ impl Watch {
         watchers.add(&mut shard, (db, key), &self.client);
         drop(shard);
         let watched = WatchedKey { db, key: key.bytes.into(), hash: key.hash, existed };
-        self.client.held.named_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
+        self.client.held.watched_and_subscribed_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
         self.insert(watched);
     }
 
@@ -139,8 +139,8 @@ impl Watch {
         let Self { client, keys, .. } = self;
         watchers.clients().fetch_sub(1, Relaxed);
         client.watched.store(0, Relaxed);
-        let named_bytes: usize = keys.iter().map(WatchedKey::len_bytes).sum();
-        client.held.named_bytes.fetch_sub(named_bytes as u64, Relaxed);
+        let watched_and_subscribed_bytes: usize = keys.iter().map(WatchedKey::len_bytes).sum();
+        client.held.watched_and_subscribed_bytes.fetch_sub(watched_and_subscribed_bytes as u64, Relaxed);
         for watched in &keys {
             let key = Key { bytes: &watched.key, hash: watched.hash };
             watchers.remove(&mut keyspace.lock(key.shard()), (watched.db, key), client.id);
@@ -156,7 +156,7 @@ impl Watch {
     }
 
     /// Whether a watched key changed. Their shards are locked.
-    pub(crate) fn is_stale(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
+    pub(crate) fn has_changed_key(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         // Relaxed: set under the locks that are held here.
         self.client.watch_dirty.load(Relaxed)
             || self.keys.iter().any(|key| key.existed && !key.exists(locked, due_ms))

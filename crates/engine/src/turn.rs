@@ -20,7 +20,7 @@ use crate::check::{
 };
 use crate::client::Mode;
 use crate::clock::Clock;
-use crate::evict::{MemoryLimit, Verdict};
+use crate::evict::{LimitState, MemoryLimit};
 use crate::freeing::Ticket;
 use crate::publish::Outputs;
 use crate::request::Request;
@@ -39,11 +39,11 @@ pub struct Engine<'s, C, H> {
     /// Whether CLIENT PAUSE may hold something back in this turn.
     is_paused: bool,
     /// Replies that wait until something is freed.
-    held: Vec<HeldReply>,
+    delayed_replies: Vec<DelayedReply>,
 }
 
 /// A reply that waits until what its request discarded is freed.
-pub struct HeldReply {
+pub struct DelayedReply {
     /// The connection.
     pub conn: ConnId,
     /// Its client.
@@ -65,7 +65,7 @@ pub enum Outcome {
 impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     /// An engine for I/O thread `thread`.
     pub fn new(executor: Executor<'s, C, H>) -> Self {
-        Self { executor, memory: MemoryLimit::default(), is_paused: false, held: Vec::new() }
+        Self { executor, memory: MemoryLimit::default(), is_paused: false, delayed_replies: Vec::new() }
     }
 
     /// What all threads share.
@@ -88,9 +88,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. What the
     /// owner set (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
     #[cold]
-    pub fn step_aside(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
+    pub fn yield_to_owner(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();
-        pass.step_aside();
+        pass.yield_to_owner();
         let now = self.executor.clock.now();
         self.executor.note_latency(Event::GateWait, now - since);
         timed.skip_to(now);
@@ -104,7 +104,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let evicts = executor.settings.maxmemory_bytes > 0
             && executor.settings.eviction.is_some()
             && !self.memory.allows(0);
-        let goes_on = evicts && executor.make_room(&mut self.memory, 0) == Verdict::Working;
+        let goes_on = evicts && executor.make_room(&mut self.memory, 0) == LimitState::InProgress;
         let keys_max = executor.settings.tracking_keys_max;
         let Shared { tracking, keyspace, .. } = executor.shared();
         if tracking.keys() > keys_max {
@@ -128,7 +128,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let limit_bytes = self.executor.settings.notable_output_bytes();
         let delivered = pubsub.deliver(thread, outputs, limit_bytes, over);
         self.executor.stats().output_bytes.add(delivered.len_bytes);
-        delivered.was_crowded
+        delivered.were_subscribers_full
     }
 
     /// Runs one request and appends its reply to `out`.
@@ -144,21 +144,21 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let outcome = self.run_checked(session, incoming, out, pass);
         if session.reply_mode != ReplyMode::On {
             let confirms = session.transaction.is_none() && session.user.is_some() && confirms(incoming);
-            let keeps = std::mem::take(&mut self.executor.silenced_itself) || confirms;
+            let keeps = std::mem::take(&mut self.executor.exec_filtered_replies) || confirms;
             silence(session, out, (!keeps).then_some(reply_from));
         }
         if session.tracking.is_some() {
-            self.push_to_itself(session, incoming, out, reply_from);
+            self.push_own_invalidations(session, incoming, out, reply_from);
         }
         if self.executor.commit.effects.freed_before_reply {
-            self.hold_reply(session, out, reply_from);
+            self.delay_reply(session, out, reply_from);
         }
         outcome
     }
 
     /// Sends a client with a cache what its own command changed, and ends what CLIENT CACHING gave for it.
     #[cold]
-    fn push_to_itself(
+    fn push_own_invalidations(
         &mut self,
         session: &Session,
         incoming: &Incoming<'_>,
@@ -220,17 +220,17 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             return Outcome::Done;
         }
         session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
-        if self.is_paused && self.holds_back(session, registered) {
+        if self.is_paused && self.is_paused(session, registered) {
             session.flow = Flow::Postponed;
             return Outcome::Postponed;
         }
         if session.transaction.is_some() && is_queued(registered) {
-            self.executor.meter.calls_beyond -= 1;
+            self.executor.meter.extra_calls -= 1;
             self.executor.queue(session, registered, args, out);
             return Outcome::Done;
         }
         if self.executor.now.is_monitored && session.monitoring && uses_keys(registered) {
-            self.executor.meter.calls_beyond -= 1;
+            self.executor.meter.extra_calls -= 1;
             self.executor.counters(registered).rejected.add(1);
             let error = CommandError::Line("ERR Replica can't interact with the keyspace");
             self.executor.refuse(session.protocol, error, out);
@@ -249,10 +249,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Host(_) | Runner::Transaction(_) => self.run_other(session, &request, out, pass),
         }
         if !self.executor.commit.effects.wanted_events.is_empty()
-            && self.shared().pubsub.is_crowded()
+            && self.shared().pubsub.are_subscribers_full()
             && session.flow == Flow::Running
         {
-            session.flow = Flow::Crowded;
+            session.flow = Flow::AwaitingSubscribers;
         }
         Outcome::Done
     }
@@ -288,7 +288,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     #[cold]
     fn refuse_unknown(&mut self, session: &mut Session, incoming: &Incoming<'_>, out: &mut ByteQueue) {
         let executor = &mut self.executor;
-        executor.meter.calls_beyond -= 1;
+        executor.meter.extra_calls -= 1;
         session.info.traffic.last_command.store(0, Relaxed);
         executor.stats().unknown_commands.add(1);
         if is_http(incoming.args.get(0)) {
@@ -306,7 +306,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let Refused { registered, error } = refused;
         let executor = &mut self.executor;
         session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
-        executor.meter.calls_beyond -= 1;
+        executor.meter.extra_calls -= 1;
         executor.counters(registered).rejected.add(1);
         let error = executor.note_refusal(session, Some(registered.command.run), error);
         executor.refuse(session.protocol, error, out);
@@ -314,36 +314,41 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
 
     /// Whether CLIENT PAUSE holds this command back: all commands, CLIENT UNPAUSE included, or those that write.
     #[cold]
-    fn holds_back(&self, session: &Session, registered: &Registered) -> bool {
+    fn is_paused(&self, session: &Session, registered: &Registered) -> bool {
         self.shared().pause.all.load(Relaxed) || writes(session, registered)
     }
 
     /// Takes a request's reply back until what the request discarded is freed.
     #[cold]
-    fn hold_reply(&mut self, session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
+    fn delay_reply(&mut self, session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
         let freeing = &self.shared().freeing;
         let commit = &mut self.executor.commit;
         commit.effects.freed_before_reply = false;
-        commit.effects.absorb(&mut commit.tally);
-        freeing.push(std::mem::take(&mut commit.effects.discarded));
+        commit.effects.absorb(&mut commit.access_results);
+        freeing.push(std::mem::take(&mut commit.effects.lazy_freed));
         let ticket = freeing.ticket();
         freeing.await_ticket(ticket);
         if session.flow == Flow::Running && !freeing.is_done(ticket) {
-            session.flow = Flow::Freeing;
+            session.flow = Flow::AwaitingFree;
             let reply = out.split_off(reply_from);
-            self.held.push(HeldReply { conn: session.conn, client: session.id, ticket, reply });
+            self.delayed_replies.push(DelayedReply { conn: session.conn, client: session.id, ticket, reply });
         }
     }
 
     /// Takes the replies out that wait for nothing any more.
-    pub fn freed_replies(&mut self) -> Vec<HeldReply> {
-        let Some(first) = self.held.iter().map(|held| held.ticket).min() else { return Vec::new() };
+    pub fn freed_replies(&mut self) -> Vec<DelayedReply> {
+        let Some(first) = self.delayed_replies.iter().map(|delayed_replies| delayed_replies.ticket).min()
+        else {
+            return Vec::new();
+        };
         let freeing = &self.executor.commit.shared.freeing;
         if freeing.is_awaited(first) {
             return Vec::new();
         }
         freeing.await_ticket(first);
-        self.held.extract_if(.., |held| freeing.is_done(held.ticket)).collect()
+        self.delayed_replies
+            .extract_if(.., |delayed_replies| freeing.is_done(delayed_replies.ticket))
+            .collect()
     }
 }
 
@@ -361,7 +366,7 @@ fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: Option<usize>
         ReplyMode::On => {}
         ReplyMode::Off | ReplyMode::Skip => {
             // Who waits has its reply, which is the one to skip, still before it.
-            if session.reply_mode == ReplyMode::Skip && session.flow != Flow::Waiting {
+            if session.reply_mode == ReplyMode::Skip && session.flow != Flow::Blocked {
                 session.reply_mode = ReplyMode::On;
             }
         }

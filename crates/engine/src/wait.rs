@@ -10,13 +10,13 @@
 //! over (`structures::claim`, with a model of all of it).
 //! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
 //! **Queues** are ordered by place: numbers drawn under the shard's lock, so that the client that waited
-//! for a key first is served first, on whatever thread it lives. A client whose request ran and found nothing goes to
+//! for a key first is served first, on whatever thread it lives. A client a client whose request found nothing goes to
 //! the end of all its queues, as in Redis. A key has a queue for each type that is awaited, so that a value
 //! of another type finds nobody to look at. Whoever finds a client over takes it out of the queue it stands in;
 //! its own thread takes it out of the others.
 //! **Reach.** Serving a client runs its whole request, which may need other shards than the key's
-//! ([`BlockedClient::reached`]), and may fill a key that others wait for (BLMOVE). Who is about to write a key asks
-//! [`BlockedClients::reach`] for the keys of the first clients, as many as the command can bring elements for, and
+//! ([`BlockedClient::keys_when_served`]), and may fill a key that others wait for (BLMOVE). Who is about to write a key asks
+//! [`BlockedClients::keys_to_lock`] for the keys of the first clients, as many as the command can bring elements for, and
 //! locks them before it writes, so that nobody comes between a write and the serving it leads to. The cost does not
 //! depend on how many are blocked.
 
@@ -38,7 +38,7 @@ use structures::lock::Lock;
 use crate::client::ClientInfo;
 use crate::owned_args::OwnedArgs;
 use crate::table::Registered;
-use crate::track::Reader;
+use crate::track::TrackingClient;
 
 /// A blocked client.
 pub struct BlockedClient {
@@ -72,16 +72,16 @@ pub struct BlockedClient {
     /// What runs for it, where that is something else.
     pub request: Option<OwnedArgs>,
     /// The client, if what it reads is remembered for its cache.
-    pub reader: Option<Arc<Reader>>,
+    pub reader: Option<Arc<TrackingClient>>,
     /// The client, if it has subscriptions or caches keys, and wants its reply: that takes its place among the
     /// messages for the client.
     pub listener: Option<Arc<ClientInfo>>,
     /// What it waits for, each key once.
-    pub keys: Vec<WaitedKey>,
+    pub keys: Vec<BlockedKey>,
     /// How many of these, from the first one on, are in the shard of the first.
-    pub near_keys: usize,
+    pub first_shard_keys: usize,
     /// The other keys of its request: it may fill them.
-    pub filled: Vec<FilledKey>,
+    pub destinations: Vec<DestinationKey>,
     /// What all of this makes the server hold, in bytes, its places in the queues included.
     pub held_bytes: usize,
     /// It was served or its wait has ended: it is not served again. Set by [`BlockedClients::end`]
@@ -92,7 +92,7 @@ pub struct BlockedClient {
 impl BlockedClient {
     /// How many of its keys, from the first one on, its request looks at that is served from key number `index`: it
     /// takes from the first list or sorted set that there is, but reads all streams.
-    fn looked_at(&self, index: usize) -> usize {
+    fn examined_keys(&self, index: usize) -> usize {
         match self.keys[index].awaited {
             Awaited::List | Awaited::Zset => index + 1,
             Awaited::Stream | Awaited::Group => self.keys.len(),
@@ -100,14 +100,14 @@ impl BlockedClient {
     }
 
     /// The hashes of the keys that serving it from its key number `index` may touch, that key among them.
-    pub fn reached(&self, index: usize) -> impl Iterator<Item = KeyHash> {
-        let looked_at = self.keys[..self.looked_at(index)].iter().map(|key| key.hash);
-        looked_at.chain(self.filled.iter().map(|key| key.hash))
+    pub fn keys_when_served(&self, index: usize) -> impl Iterator<Item = KeyHash> {
+        let examined_keys = self.keys[..self.examined_keys(index)].iter().map(|key| key.hash);
+        examined_keys.chain(self.destinations.iter().map(|key| key.hash))
     }
 
     /// Whether serving it from its key number `index` may take more than that key's shard. O(1).
-    fn is_far_from(&self, index: usize) -> bool {
-        !self.filled.is_empty() || self.looked_at(index) > self.near_keys
+    fn needs_other_shards(&self, index: usize) -> bool {
+        !self.destinations.is_empty() || self.examined_keys(index) > self.first_shard_keys
     }
 
     /// What runs when one of the keys has something.
@@ -128,7 +128,7 @@ impl fmt::Debug for BlockedClient {
 }
 
 /// One key that a client is blocked on.
-pub struct WaitedKey {
+pub struct BlockedKey {
     /// The key.
     pub key: Box<[u8]>,
     /// Its hash.
@@ -138,35 +138,36 @@ pub struct WaitedKey {
 }
 
 /// What a key takes here and in the table of blocked clients, beside its name in both.
-const WAITED_KEY_BYTES: usize = size_of::<WaitedKey>() + size_of::<Queues>() + 320;
+const BLOCKED_KEY_BYTES: usize = size_of::<BlockedKey>() + size_of::<Queues>() + 320;
 
-impl WaitedKey {
+impl BlockedKey {
     /// What it takes at most, in bytes, here and in the table of the key's queues.
     pub fn held_bytes(&self) -> usize {
-        WAITED_KEY_BYTES + 2 * self.key.len()
+        BLOCKED_KEY_BYTES + 2 * self.key.len()
     }
 }
 
 /// A key that a blocked client's request may write to (BLMOVE's destination).
 #[derive(Clone, PartialEq, Eq)]
-pub struct FilledKey {
+pub struct DestinationKey {
     /// Its hash.
     pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,
 }
 
-/// Waiters that one [`BlockedClients::reach`] looks at. What those behind need is locked when they are served.
-const REACH_LOOKED_MAX: usize = 256;
+/// Blocked clients that one [`BlockedClients::keys_to_lock`] examines. What those behind them need
+/// is locked when they are served.
+const EXAMINED_CLIENTS_MAX: usize = 256;
 
 /// One hash for each shard that is reached for.
-struct Reached {
+struct ShardsToLock {
     hashes: SmallVec<[KeyHash; 16]>,
     /// A bit for each shard among them.
     shards: [u64; SHARD_COUNT / 64],
 }
 
-impl Reached {
+impl ShardsToLock {
     /// Adds the shards of these keys. O(hashes), until it has all shards.
     fn add(&mut self, mut hashes: impl Iterator<Item = KeyHash>) {
         while self.hashes.len() < SHARD_COUNT
@@ -191,11 +192,11 @@ struct Queues {
     /// By what is awaited, in the order of [`Awaited::ALL`].
     queues: [Queue; Awaited::ALL.len()],
     /// How many of the clients may need more than this key's shard.
-    far_waiters: usize,
+    multi_shard_clients: usize,
 }
 
 impl Queues {
-    fn has_waiters(&self) -> bool {
+    fn has_blocked_clients(&self) -> bool {
         self.queues.iter().any(|queue| !queue.is_empty())
     }
 }
@@ -212,8 +213,8 @@ pub struct BlockedClients {
     by_thread: Box<[Lock<OfThread>]>,
     tables: Box<[Lock<Option<Box<Table>>>]>,
     tickets: AtomicU64,
-    waiting_clients: AtomicUsize,
-    waited_keys: AtomicUsize,
+    blocked_clients: AtomicUsize,
+    blocking_keys: AtomicUsize,
     group_keys: AtomicUsize,
 }
 
@@ -225,8 +226,8 @@ impl BlockedClients {
             by_thread: (0..threads).map(|_| table()).collect(),
             tables: (0..SHARD_COUNT).map(|_| Lock::new(None)).collect(),
             tickets: AtomicU64::new(0),
-            waiting_clients: AtomicUsize::new(0),
-            waited_keys: AtomicUsize::new(0),
+            blocked_clients: AtomicUsize::new(0),
+            blocking_keys: AtomicUsize::new(0),
             group_keys: AtomicUsize::new(0),
         }
     }
@@ -234,7 +235,7 @@ impl BlockedClients {
     /// Notes that a client is blocked. It stands in the queues of its keys already, and its thread lets it go by
     /// [`BlockedClients::unblock`].
     pub fn block(&self, client: &ClientInfo, blocked: Arc<BlockedClient>) {
-        self.waiting_clients.fetch_add(1, Relaxed);
+        self.blocked_clients.fetch_add(1, Relaxed);
         client.held.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
         client.held.blocked_text_bytes.store(blocked.args.text_bytes() as u64, Relaxed);
         self.by_thread[client.thread].lock().insert(client.id, Arc::clone(&blocked));
@@ -259,7 +260,7 @@ impl BlockedClients {
         client.held.blocked_text_bytes.store(0, Relaxed);
         self.end(&blocked);
         for (index, key) in blocked.keys.iter().enumerate() {
-            self.remove_waiter(&mut keyspace.lock(shard_of(key.hash)), &blocked, index);
+            self.remove_blocked(&mut keyspace.lock(shard_of(key.hash)), &blocked, index);
         }
     }
 
@@ -277,13 +278,13 @@ impl BlockedClients {
     }
 
     /// Clients that wait.
-    pub fn waiting_clients(&self) -> &AtomicUsize {
-        &self.waiting_clients
+    pub fn blocked_clients(&self) -> &AtomicUsize {
+        &self.blocked_clients
     }
 
     /// Keys that clients wait for.
-    pub fn waited_keys(&self) -> usize {
-        self.waited_keys.load(Relaxed)
+    pub fn blocking_keys(&self) -> usize {
+        self.blocking_keys.load(Relaxed)
     }
 
     /// Those whose removal ends a wait as well: streams read in groups.
@@ -305,17 +306,17 @@ impl BlockedClients {
     /// Returns whether this call did it. Nobody else unblocks it meanwhile.
     pub fn end_if(&self, waiter: &BlockedClient, serve: impl FnOnce() -> bool) -> bool {
         let ended = waiter.over.end_if(serve);
-        self.waiting_clients.fetch_sub(usize::from(ended), Relaxed);
+        self.blocked_clients.fetch_sub(usize::from(ended), Relaxed);
         ended
     }
 
     /// Puts a waiter into the queue of its key number `index`, which is one of this shard.
-    pub fn add_waiter(&self, shard: &mut Shard, waiter: &Arc<BlockedClient>, index: usize) {
+    pub fn add_blocked(&self, shard: &mut Shard, waiter: &Arc<BlockedClient>, index: usize) {
         shard.add_follower();
         let key = &waiter.keys[index];
         self.with(waiter.db, &key.key, key.hash, |queues| {
-            self.waited_keys.fetch_add(usize::from(!queues.has_waiters()), Relaxed);
-            queues.far_waiters += usize::from(waiter.is_far_from(index));
+            self.blocking_keys.fetch_add(usize::from(!queues.has_blocked_clients()), Relaxed);
+            queues.multi_shard_clients += usize::from(waiter.needs_other_shards(index));
             let queue = &mut queues.queues[key.awaited as usize];
             let is_first_in_group = key.awaited == Awaited::Group && queue.is_empty();
             self.group_keys.fetch_add(usize::from(is_first_in_group), Relaxed);
@@ -324,7 +325,7 @@ impl BlockedClients {
     }
 
     /// Takes a client out of the queue of its key number `index`, which is one of this shard; whether it was there.
-    pub fn remove_waiter(&self, shard: &mut Shard, waiter: &BlockedClient, index: usize) -> bool {
+    pub fn remove_blocked(&self, shard: &mut Shard, waiter: &BlockedClient, index: usize) -> bool {
         let key = &waiter.keys[index];
         let mut removed = false;
         self.with(waiter.db, &key.key, key.hash, |queues| {
@@ -332,8 +333,8 @@ impl BlockedClients {
             removed = queue.remove(&waiter.place.load(Relaxed)).is_some();
             let was_last_in_group = removed && key.awaited == Awaited::Group && queue.is_empty();
             self.group_keys.fetch_sub(usize::from(was_last_in_group), Relaxed);
-            queues.far_waiters -= usize::from(removed && waiter.is_far_from(index));
-            self.waited_keys.fetch_sub(usize::from(removed && !queues.has_waiters()), Relaxed);
+            queues.multi_shard_clients -= usize::from(removed && waiter.needs_other_shards(index));
+            self.blocking_keys.fetch_sub(usize::from(removed && !queues.has_blocked_clients()), Relaxed);
         });
         if removed {
             shard.remove_follower();
@@ -352,68 +353,70 @@ impl BlockedClients {
         let mut stays: SmallVec<[bool; 4]> = SmallVec::new();
         for (index, key) in waiter.keys.iter().enumerate() {
             let shard = locked.shard_of_mut(key.hash).expect("it was looked for above");
-            stays.push(self.remove_waiter(shard, waiter, index));
+            stays.push(self.remove_blocked(shard, waiter, index));
         }
         waiter.place.store(self.next_ticket(locked), Relaxed);
         for (index, key) in waiter.keys.iter().enumerate().filter(|(index, _)| stays[*index]) {
             let shard = locked.shard_of_mut(key.hash).expect("it was looked for above");
-            self.add_waiter(shard, waiter, index);
+            self.add_blocked(shard, waiter, index);
         }
     }
 
     /// Whether clients wait for a key of this shard. O(1).
-    pub fn has_waiters(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) -> bool {
-        let mut has_waiters = false;
+    pub fn has_blocked_clients(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) -> bool {
+        let mut has_blocked_clients = false;
         // Relaxed: clients blocked on this key raised the count under its shard's lock, which the
         // caller holds.
-        if self.waited_keys.load(Relaxed) > 0 {
-            self.with_existing(db, key.bytes, key.hash, |queues| has_waiters = queues.has_waiters());
+        if self.blocking_keys.load(Relaxed) > 0 {
+            self.with_existing(db, key.bytes, key.hash, |queues| {
+                has_blocked_clients = queues.has_blocked_clients()
+            });
         }
-        has_waiters
+        has_blocked_clients
     }
 
     /// What may be touched by serving the first `served_max` clients blocked on each of `keys` (in whatever database), and
     /// of the keys that those fill in turn. Exact for keys whose shards the caller has locked, if it has locked all
     /// that this gives and none of them was unblocked. One hash for each shard. O(keys + clients examined), of which there
-    /// are `REACH_LOOKED_MAX` at most.
-    pub fn reach<'k>(
+    /// are `EXAMINED_CLIENTS_MAX` at most.
+    pub fn keys_to_lock<'k>(
         &self,
         keys: impl Iterator<Item = Key<'k>>,
         served_max: usize,
     ) -> SmallVec<[KeyHash; 16]> {
-        let mut reached = Reached { hashes: SmallVec::new(), shards: [0; SHARD_COUNT / 64] };
-        let mut filled: Vec<FilledKey> = Vec::new();
-        let mut left = REACH_LOOKED_MAX;
-        let mut visit = |key: &[u8], hash: KeyHash, filled: &mut Vec<FilledKey>| {
+        let mut keys_when_served = ShardsToLock { hashes: SmallVec::new(), shards: [0; SHARD_COUNT / 64] };
+        let mut destinations: Vec<DestinationKey> = Vec::new();
+        let mut left = EXAMINED_CLIENTS_MAX;
+        let mut visit = |key: &[u8], hash: KeyHash, destinations: &mut Vec<DestinationKey>| {
             let table = self.tables[shard_of(hash)].lock();
             let of_key = table.as_ref().and_then(|table| table.get(key));
-            let far = of_key.into_iter().flatten().filter(|queues| queues.far_waiters > 0);
+            let far = of_key.into_iter().flatten().filter(|queues| queues.multi_shard_clients > 0);
             for queue in far.flat_map(|queues| &queues.queues) {
                 for (waiter, index) in queue.values().take(served_max.min(left)) {
                     left -= 1;
-                    reached.add(waiter.reached(*index));
-                    for key in &waiter.filled {
-                        if !filled.contains(key) {
-                            filled.push(key.clone());
+                    keys_when_served.add(waiter.keys_when_served(*index));
+                    for key in &waiter.destinations {
+                        if !destinations.contains(key) {
+                            destinations.push(key.clone());
                         }
                     }
                 }
             }
         };
         for key in keys {
-            visit(key.bytes, key.hash, &mut filled);
+            visit(key.bytes, key.hash, &mut destinations);
         }
         let mut next = 0;
-        while let Some(FilledKey { hash, key }) = filled.get(next).cloned() {
-            visit(&key, hash, &mut filled);
+        while let Some(DestinationKey { hash, key }) = destinations.get(next).cloned() {
+            visit(&key, hash, &mut destinations);
             next += 1;
         }
-        reached.hashes
+        keys_when_served.hashes
     }
 
     /// The first waiter for a key of this shard whose place is in `places`, with that place, and which of its keys
     /// that is: among those who await one of what is `met`.
-    pub fn next_waiter(
+    pub fn next_blocked(
         &self,
         _shard: &Shard,
         (db, key): (usize, Key<'_>),
@@ -461,7 +464,7 @@ impl BlockedClients {
             of_key.len() - 1
         });
         act(&mut of_key[at]);
-        if !of_key[at].has_waiters() {
+        if !of_key[at].has_blocked_clients() {
             of_key.swap_remove(at);
         }
         if of_key.is_empty() {
@@ -501,7 +504,7 @@ mod tests {
         (blocked_clients, keyspace): &(BlockedClients, Keyspace),
         awaited: Awaited,
         shards: &[usize],
-        filled: &[usize],
+        destinations: &[usize],
     ) -> Arc<BlockedClient> {
         static TABLE: std::sync::OnceLock<CommandTable> = std::sync::OnceLock::new();
         let registered = TABLE
@@ -510,7 +513,7 @@ mod tests {
             .expect("it is a command");
         let ticket = blocked_clients.next_ticket(&keyspace.lock_none());
         let keys = shards.iter().map(|&shard| key(shard));
-        let filled = filled.iter().map(|&shard| key(shard));
+        let destinations = destinations.iter().map(|&shard| key(shard));
         let waiter = Arc::new(BlockedClient {
             ticket,
             place: ticket.into(),
@@ -528,20 +531,20 @@ mod tests {
             request: None,
             reader: None,
             listener: None,
-            keys: keys.map(|(key, hash)| WaitedKey { key, hash, awaited }).collect(),
-            near_keys: 1,
-            filled: filled.map(|(key, hash)| FilledKey { hash, key }).collect(),
+            keys: keys.map(|(key, hash)| BlockedKey { key, hash, awaited }).collect(),
+            first_shard_keys: 1,
+            destinations: destinations.map(|(key, hash)| DestinationKey { hash, key }).collect(),
             held_bytes: 0,
             over: Claim::default(),
         });
         for (index, shard) in shards.iter().enumerate() {
-            blocked_clients.add_waiter(&mut keyspace.lock(*shard), &waiter, index);
+            blocked_clients.add_blocked(&mut keyspace.lock(*shard), &waiter, index);
         }
         waiter
     }
 
     /// The shards that a command locks which may serve so many clients that wait for the key in `shard`.
-    fn reach(
+    fn keys_to_lock(
         (blocked_clients, _): &(BlockedClients, Keyspace),
         shard: usize,
         served_max: usize,
@@ -549,7 +552,7 @@ mod tests {
         let (bytes, hash) = key(shard);
         let keys = std::iter::once(Key { bytes: &bytes, hash });
         let mut shards: Vec<usize> =
-            blocked_clients.reach(keys, served_max).into_iter().map(shard_of).collect();
+            blocked_clients.keys_to_lock(keys, served_max).into_iter().map(shard_of).collect();
         shards.sort_unstable();
         shards.dedup();
         shards
@@ -559,30 +562,30 @@ mod tests {
     fn a_push_reaches_for_what_those_need_that_it_serves() {
         let blocked = new();
         (0..WAITERS).for_each(|_| drop(wait(&blocked, Awaited::List, &[1, 2, 3], &[])));
-        assert_eq!(reach(&blocked, 1, 1), [], "the first key is taken from first");
-        assert_eq!(reach(&blocked, 2, 1), [1, 2]);
-        assert_eq!(reach(&blocked, 3, WAITERS), [1, 2, 3]);
-        assert_eq!(reach(&blocked, 4, 1), []);
+        assert_eq!(keys_to_lock(&blocked, 1, 1), [], "the first key is taken from first");
+        assert_eq!(keys_to_lock(&blocked, 2, 1), [1, 2]);
+        assert_eq!(keys_to_lock(&blocked, 3, WAITERS), [1, 2, 3]);
+        assert_eq!(keys_to_lock(&blocked, 4, 1), []);
 
         let blocked = new();
         (0..WAITERS).for_each(|i| drop(wait(&blocked, Awaited::List, &[10 + i % 1000, 1], &[])));
-        assert_eq!(reach(&blocked, 1, 1), [1, 10], "each has a key of its own");
-        assert_eq!(reach(&blocked, 1, 3), [1, 10, 11, 12]);
-        assert_eq!(reach(&blocked, 1, WAITERS).len(), REACH_LOOKED_MAX + 1);
+        assert_eq!(keys_to_lock(&blocked, 1, 1), [1, 10], "each has a key of its own");
+        assert_eq!(keys_to_lock(&blocked, 1, 3), [1, 10, 11, 12]);
+        assert_eq!(keys_to_lock(&blocked, 1, WAITERS).len(), EXAMINED_CLIENTS_MAX + 1);
 
         let blocked = new();
         (0..WAITERS).for_each(|_| drop(wait(&blocked, Awaited::Stream, &[1, 2, 3], &[])));
-        assert_eq!(reach(&blocked, 1, 1), [1, 2, 3], "a reader reads all its streams");
+        assert_eq!(keys_to_lock(&blocked, 1, 1), [1, 2, 3], "a reader reads all its streams");
     }
 
     #[test]
     fn a_push_reaches_for_what_is_filled_by_those_that_it_serves() {
         let blocked = new();
         (0..WAITERS).for_each(|i| drop(wait(&blocked, Awaited::List, &[1], &[10 + i % 1000])));
-        assert_eq!(reach(&blocked, 1, 1), [1, 10], "a list of work in progress for each worker");
+        assert_eq!(keys_to_lock(&blocked, 1, 1), [1, 10], "a list of work in progress for each worker");
         wait(&blocked, Awaited::List, &[10], &[2]);
         wait(&blocked, Awaited::List, &[2], &[1]);
-        assert_eq!(reach(&blocked, 1, 1), [1, 2, 10], "and round again");
+        assert_eq!(keys_to_lock(&blocked, 1, 1), [1, 2, 10], "and round again");
     }
 
     #[test]
@@ -594,7 +597,7 @@ mod tests {
             .into();
         let (name, hash) = key(1);
         let next = |from: u64, met: &[Awaited]| {
-            let found = blocked_clients.next_waiter(
+            let found = blocked_clients.next_blocked(
                 &keyspace.lock(1),
                 (0, Key { bytes: &name, hash }),
                 from..=blocked_clients.last_ticket(),
@@ -607,16 +610,16 @@ mod tests {
         assert_eq!(next(4, &[Awaited::List, Awaited::Group]), Some(4));
         assert_eq!(next(0, &[Awaited::Stream]), None);
         assert_eq!(next(5, &Awaited::ALL), None);
-        let remove = |waiter| blocked_clients.remove_waiter(&mut keyspace.lock(1), waiter, 0);
+        let remove = |waiter| blocked_clients.remove_blocked(&mut keyspace.lock(1), waiter, 0);
         assert!(remove(&waiters[2]) && !remove(&waiters[2]));
         assert!(keyspace.lock(1).is_followed());
         assert_eq!(next(0, &[Awaited::List]), Some(4));
-        assert_eq!((blocked_clients.waited_keys(), blocked_clients.group_keys()), (1, 1));
+        assert_eq!((blocked_clients.blocking_keys(), blocked_clients.group_keys()), (1, 1));
         for waiter in &waiters {
             remove(waiter);
         }
         assert!(!keyspace.lock(1).is_followed(), "who was not there any more is not counted out twice");
-        assert_eq!((blocked_clients.waited_keys(), blocked_clients.group_keys()), (0, 0));
+        assert_eq!((blocked_clients.blocking_keys(), blocked_clients.group_keys()), (0, 0));
     }
     #[test]
     fn who_is_run_in_vain_goes_behind_the_others_where_all_its_keys_are_locked() {
@@ -627,7 +630,7 @@ mod tests {
             let (name, hash) = key(1);
             let key = Key { bytes: &name, hash };
             let places = 0..=blocked_clients.last_ticket();
-            let found = blocked_clients.next_waiter(&keyspace.lock(1), (0, key), places, |_| true);
+            let found = blocked_clients.next_blocked(&keyspace.lock(1), (0, key), places, |_| true);
             found.map(|(_, waiter, _)| waiter.ticket)
         };
         blocked_clients.requeue(&mut keyspace.lock_shard(1), &first);
@@ -635,8 +638,8 @@ mod tests {
         blocked_clients.requeue(&mut keyspace.lock_all(), &first);
         assert_eq!(next(), Some(second.ticket));
         for (waiter, shard) in [(&first, 2), (&second, 3)] {
-            assert!(blocked_clients.remove_waiter(&mut keyspace.lock(1), waiter, 0));
-            assert!(blocked_clients.remove_waiter(&mut keyspace.lock(shard), waiter, 1));
+            assert!(blocked_clients.remove_blocked(&mut keyspace.lock(1), waiter, 0));
+            assert!(blocked_clients.remove_blocked(&mut keyspace.lock(shard), waiter, 1));
         }
         assert!((0..SHARD_COUNT).all(|shard| !keyspace.lock(shard).is_followed()));
     }

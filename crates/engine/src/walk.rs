@@ -9,7 +9,7 @@
 //! it is the exclusive owner of the keyspace until then.
 
 use commands::table::Flags;
-use commands::{CommandError, Patience, WalkCtx, Walked, Walker};
+use commands::{CommandError, OnEmpty, WalkCtx, Walked, Walker};
 use keyspace::gate::SharedPass;
 use keyspace::view::View;
 use resp::Reply;
@@ -62,7 +62,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         out: &mut ByteQueue,
         unit: Unit,
     ) -> bool {
-        let caller = self.caller(session, request.registered, Patience::None);
+        let caller = self.caller(session, request.registered, OnEmpty::Reply);
         let before = out.len_bytes();
         let mut calls_before = 0;
         let result = loop {
@@ -97,7 +97,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let mut ctx = WalkCtx {
             keyspace: &self.commit.shared.keyspace,
             db: caller.db,
-            moment: self.moment(caller),
+            access_context: self.access_context(caller),
             reply: Reply::new(out, caller.protocol),
             effects: &mut self.commit.effects,
             rng: &mut self.rng,
@@ -123,10 +123,11 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     #[cold]
     fn remove_due(&mut self, caller: &Caller<'_>, key: &[u8], unit: Unit) {
         let keyspace = &self.shared().keyspace;
-        let moment = self.moment(caller);
+        let access_context = self.access_context(caller);
         let key = keyspace.hasher().key(key);
         let mut locked = keyspace.lock_one(key.hash);
-        View::new(keyspace, &mut locked, caller.db, moment, &mut self.commit.tally).remove_due(key);
+        View::new(keyspace, &mut locked, caller.db, access_context, &mut self.commit.access_results)
+            .remove_due(key);
         if self.commit.has_changes() {
             self.commit.collect(&mut Held::Locked(&mut locked), caller.client);
         }

@@ -145,7 +145,7 @@ impl Keyspace {
 mod tests {
     use super::*;
     use crate::object::KeyEntry;
-    use crate::view::{Access, Expiry, Moment, Tally, View};
+    use crate::view::{Access, AccessContext, AccessResults, Expiry, View};
     use crate::{Hash, Stream, StreamId, StreamLimits};
     use crate::{List, ListEnd, ListLimits, PackLimits, Set, SetLimits, Zset};
 
@@ -154,15 +154,15 @@ mod tests {
     /// Random work on keys of two databases.
     struct Work {
         keyspace: Keyspace,
-        tally: Tally,
+        access_results: AccessResults,
         rng: fastrand::Rng,
     }
 
     impl Work {
         fn new(seed: u64) -> Self {
             let keyspace = Keyspace::new(2, [1, 2, 3, seed]);
-            let tally = Tally::of_thread(&keyspace, seed);
-            Self { keyspace, tally, rng: fastrand::Rng::with_seed(seed) }
+            let access_results = AccessResults::of_thread(&keyspace, seed);
+            Self { keyspace, access_results, rng: fastrand::Rng::with_seed(seed) }
         }
 
         /// Lets `work` see both keys in a database.
@@ -174,13 +174,14 @@ mod tests {
         ) {
             let keys = names.map(|name| self.keyspace.hasher().key(name.as_bytes()).hash);
             let mut locked = self.keyspace.lock_all_of(keys.into_iter());
-            let moment = Moment {
+            let access_context = AccessContext {
                 now_ms: 0,
                 touch: true,
                 access: Access::Lru { clock_s: 0 },
-                overdue: crate::view::Overdue::Removed,
+                expired_access: crate::view::ExpiredAccess::Remove,
             };
-            let mut view = View::new(&self.keyspace, &mut locked, db, moment, &mut self.tally);
+            let mut view =
+                View::new(&self.keyspace, &mut locked, db, access_context, &mut self.access_results);
             work(&mut view, &mut self.rng);
         }
 
@@ -353,6 +354,6 @@ mod tests {
         let found = work.keyspace.big_keys(Measure::Bytes, None, 10, 0);
         assert!(!found.exact && found.keys.len() == 10 && found.known == CUT_CLASS_MAX + 2_000);
         assert!(found.keys.iter().all(|big| big.size.bytes * 5 / 4 >= 9191));
-        work.tally.hits = 0;
+        work.access_results.hits = 0;
     }
 }

@@ -52,12 +52,12 @@ impl Db {
 pub struct Shard {
     first: Db,
     /// What most shards do without, made when it is first needed.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareState>>,
 }
 
 /// What only some shards have.
 #[derive(Default)]
-struct Rare {
+struct RareState {
     /// Databases 1 and up.
     others: Vec<Db>,
     /// The big keys of each database, as far as one was big.

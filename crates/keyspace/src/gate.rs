@@ -55,7 +55,7 @@ pub struct Gate {
     /// Read by all at every turn, written only by exclusive owners: alone on its line.
     closed: CachePadded<FutexWord>,
     left: CachePadded<FutexWord>,
-    kept_out: CachePadded<FutexWord>,
+    rejected: CachePadded<FutexWord>,
     /// Guards the right to write `closed`.
     turn: CachePadded<Lock<()>>,
 }
@@ -90,7 +90,7 @@ impl Gate {
             inside: (0..threads_max).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
             closed: CachePadded::new(FutexWord::new(OPEN)),
             left: CachePadded::new(FutexWord::new(0)),
-            kept_out: CachePadded::new(FutexWord::new(0)),
+            rejected: CachePadded::new(FutexWord::new(0)),
             turn: CachePadded::new(Lock::new(())),
         }
     }
@@ -133,10 +133,10 @@ impl Gate {
     #[cold]
     fn enter_when_open(&self, thread_index: usize) {
         // Relaxed, here and below: a count that owners wait for; the flags and fences are what excludes.
-        self.kept_out.fetch_add(1, Relaxed);
+        self.rejected.fetch_add(1, Relaxed);
         self.wait_for_opening(thread_index);
-        if self.kept_out.fetch_sub(1, Relaxed) == 1 {
-            self.kept_out.wake_one(); // Only the one owner to be sleeps on it.
+        if self.rejected.fetch_sub(1, Relaxed) == 1 {
+            self.rejected.wake_one(); // Only the one owner to be sleeps on it.
         }
     }
 
@@ -187,7 +187,7 @@ impl Gate {
     /// Closes the gate and waits until all are out.
     fn own(&self) -> Ownership<'_> {
         let turn = self.turn.lock();
-        self.let_in_who_waits();
+        self.admit_waiting_threads();
         self.closed.store(CLOSED, Relaxed);
         // From here the drop opens the gate again, whatever happens.
         let ownership = Ownership { gate: self, _turn: turn };
@@ -214,15 +214,15 @@ impl Gate {
 
 impl Gate {
     /// Waits until those are in who waited for the last owner. The gate is open, and they need nothing else.
-    fn let_in_who_waits(&self) {
+    fn admit_waiting_threads(&self) {
         let mut spins_left = spins_max();
         loop {
-            let kept_out = self.kept_out.load(Relaxed);
-            if kept_out == 0 {
+            let rejected = self.rejected.load(Relaxed);
+            if rejected == 0 {
                 return;
             }
             if spins_left == 0 {
-                self.kept_out.wait(kept_out);
+                self.rejected.wait(rejected);
             } else {
                 spins_left -= 1;
                 std::hint::spin_loop();
@@ -247,7 +247,7 @@ impl SharedPass<'_> {
         }
         self.gate.leave(self.thread_index);
         // Comes back in last, also when `work` panics: the pass still exists and must be true.
-        let _back_inside = ComeBack { gate: self.gate, thread_index: self.thread_index };
+        let _back_inside = ReenterGuard { gate: self.gate, thread_index: self.thread_index };
         let _ownership = self.gate.own();
         let owner = Owner(self);
         owner.0.owning = true;
@@ -263,7 +263,7 @@ impl SharedPass<'_> {
             return work();
         }
         self.gate.leave(self.thread_index);
-        let _back_inside = ComeBack { gate: self.gate, thread_index: self.thread_index };
+        let _back_inside = ReenterGuard { gate: self.gate, thread_index: self.thread_index };
         work()
     }
 
@@ -271,14 +271,14 @@ impl SharedPass<'_> {
     /// line that is written by owners only.
     #[inline]
     pub fn is_wanted(&self) -> bool {
-        // Relaxed: a hint; `step_aside` is what orders.
+        // Relaxed: a hint; `yield_to_owner` is what orders.
         !self.owning && self.gate.closed.load(Relaxed) != OPEN
     }
 
     /// Leaves the gate for a waiting exclusive owner and enters again when it is done. As with
     /// `exclusive`, the caller must hold no shard's lock and nothing that it read before.
     #[cold]
-    pub fn step_aside(&mut self) {
+    pub fn yield_to_owner(&mut self) {
         self.outside(|| ());
     }
 
@@ -294,12 +294,12 @@ impl SharedPass<'_> {
 }
 
 /// Enters for an existing pass when dropped.
-struct ComeBack<'g> {
+struct ReenterGuard<'g> {
     gate: &'g Gate,
     thread_index: usize,
 }
 
-impl Drop for ComeBack<'_> {
+impl Drop for ReenterGuard<'_> {
     fn drop(&mut self) {
         self.gate.enter(self.thread_index);
     }
@@ -380,7 +380,7 @@ mod tests {
                         let _pass = gate.shared(0);
                         entered.fetch_add(1, Relaxed);
                     });
-                    while gate.kept_out.load(Relaxed) == 0 {
+                    while gate.rejected.load(Relaxed) == 0 {
                         std::thread::yield_now();
                     }
                 });

@@ -91,7 +91,7 @@ impl Keyspace {
 
     /// Puts every key of a locked shard's database through `again`, which gives it back as it shall be or
     /// leaves it out. O(keys).
-    pub fn remake_keys(
+    pub fn map_keys(
         &self,
         shard: &mut Shard,
         db: usize,
@@ -165,7 +165,7 @@ impl Keyspace {
 
     /// Gives locked shards up and locks them anew together with those of all these hashes: in between, others may
     /// lock them. O(n log n).
-    pub fn lock_anew<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = KeyHash>) -> Locked<'k> {
+    pub fn relock<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = KeyHash>) -> Locked<'k> {
         let shards =
             locked.0.as_slice().iter().map(|(shard, _)| *shard).chain(hashes.map(shard_of)).collect();
         drop(locked);
@@ -226,7 +226,7 @@ impl Keyspace {
         shard: &mut Shard,
         at: SweepPoint,
         budget: SweepBudget,
-        swept: &mut Swept,
+        swept: &mut SweepResult,
     ) -> Option<SweepPoint> {
         let expires = |db: &Db| db.table.deadline_count() + db.table.part_deadline_count() > 0;
         let expiring = shard.dbs().skip(at.db).position(expires)?;
@@ -251,7 +251,7 @@ impl Keyspace {
 const SWEPT_FIELDS_MAX: usize = 32;
 
 /// Expired keys and fields that sweeps removed.
-pub struct Swept {
+pub struct SweepResult {
     now_ms: i64,
     /// The database that the last step was about.
     pub db: usize,
@@ -274,7 +274,7 @@ pub struct Swept {
     pub looked_at: u64,
 }
 
-impl Swept {
+impl SweepResult {
     /// Nothing yet, of what is due at this time.
     pub fn at(now_ms: i64) -> Self {
         Self {
@@ -331,7 +331,7 @@ pub struct SweptFields {
 struct CountedSweep<'a> {
     hasher: &'a Hasher,
     db: usize,
-    swept: &'a mut Swept,
+    swept: &'a mut SweepResult,
     resized: Vec<Resize>,
 }
 
@@ -521,7 +521,7 @@ mod tests {
             keyspace.lock(key.shard()).db_mut(1).insert(key.hash, entry, keyspace.hasher());
         }
         let sweep = |now_ms| {
-            let mut swept = Swept::at(now_ms).naming_fields();
+            let mut swept = SweepResult::at(now_ms).naming_fields();
             for shard in 0..SHARD_COUNT {
                 let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
                 while let Some(at) = next {

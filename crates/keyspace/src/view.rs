@@ -107,7 +107,7 @@ impl Access {
 /// rather than dropped: freeing a big value takes time, and the shard is locked. The commands' effects
 /// take it over when the command is done.
 #[derive(Default)]
-pub struct Tally {
+pub struct AccessResults {
     /// Reads that found their key.
     pub hits: u64,
     /// Reads that did not.
@@ -117,7 +117,7 @@ pub struct Tally {
     /// Expired hash fields that were removed.
     pub expired_fields: u64,
     /// What happened to keys on the way, in order.
-    pub noticed: Vec<Noticed>,
+    pub access_events: Vec<AccessEvent>,
     /// Whether reads that find no key are noticed.
     pub wants_missed: bool,
     /// Whether the creation of keys is recorded.
@@ -131,7 +131,7 @@ pub struct Tally {
 }
 
 /// What happened to a key while commands looked for it.
-pub enum Noticed {
+pub enum AccessEvent {
     /// It had expired and was removed.
     Expired(Expired),
     /// It was to be read and is not there.
@@ -162,21 +162,21 @@ pub struct Expired {
 
 /// What happens to expired keys and hash fields on access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overdue {
+pub enum ExpiredAccess {
     /// They are removed on access; a key that gets a time in the past is removed at once.
-    Removed,
+    Remove,
     /// They are removed on access, but a time in the past is stored like any other: for writes
     /// while data is imported (`import-mode`).
-    RemovedWhenFound,
+    RemoveOnAccess,
     /// They count as missing and are kept: for reads while data is imported.
-    Hidden,
+    Hide,
     /// They are visible: for the importing client.
-    Shown,
+    Show,
 }
 
 /// Settings that are the same for all commands of a turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct AccessContext {
     /// Unix time in milliseconds.
     pub now_ms: i64,
     /// Whether reads set the access clocks of keys: they do not under CLIENT NO-TOUCH.
@@ -184,20 +184,20 @@ pub struct Moment {
     /// The access clock.
     pub access: Access,
     /// What becomes of what is past its time.
-    pub overdue: Overdue,
+    pub expired_access: ExpiredAccess,
 }
 
-impl Moment {
+impl AccessContext {
     /// What has a time up to this one counts as absent: now, for a client that imports data no time at all.
     #[inline]
     pub fn due_ms(&self) -> i64 {
-        if self.overdue == Overdue::Shown { i64::MIN } else { self.now_ms }
+        if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms }
     }
 
     /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
     #[inline]
     pub fn removes_due(&self) -> bool {
-        matches!(self.overdue, Overdue::Removed | Overdue::RemovedWhenFound)
+        matches!(self.expired_access, ExpiredAccess::Remove | ExpiredAccess::RemoveOnAccess)
     }
 
     /// The access clock of a key whose value is replaced: LFU goes on counting, LRU starts afresh.
@@ -217,8 +217,8 @@ pub struct View<'k> {
     keyspace: &'k Keyspace,
     locked: ShardsMut<'k>,
     index: usize,
-    moment: Moment,
-    tally: &'k mut Tally,
+    access_context: AccessContext,
+    access_results: &'k mut AccessResults,
     /// The value that was handed out last to be changed, until its size is counted anew.
     opened: Option<Opened>,
     /// A key was asked for that is not locked.
@@ -240,15 +240,15 @@ impl<'k> View<'k> {
         keyspace: &'k Keyspace,
         locked: &'k mut Locked<'_>,
         index: usize,
-        moment: Moment,
-        tally: &'k mut Tally,
+        access_context: AccessContext,
+        access_results: &'k mut AccessResults,
     ) -> Self {
         Self {
             keyspace,
             locked: locked.shards_mut(),
             index,
-            moment,
-            tally,
+            access_context,
+            access_results,
             opened: None,
             missed_lock: MissedLock::default(),
         }
@@ -283,7 +283,7 @@ impl<'k> View<'k> {
     }
 
     /// Removes a key of the selected database if its time is over and expired keys are removed when they are found. It
-    /// counts as noticed ([`Tally::noticed`]). O(1).
+    /// counts as noticed ([`AccessResults::access_events`]). O(1).
     pub fn remove_due(&mut self, key: Key<'_>) {
         self.found(key, Count::No);
     }
@@ -291,25 +291,29 @@ impl<'k> View<'k> {
     /// Now, in Unix milliseconds: the same for all of a turn's commands.
     #[inline]
     pub fn now_ms(&self) -> i64 {
-        self.moment.now_ms
+        self.access_context.now_ms
     }
 
     /// What has a time up to this one counts as absent: now, for a client that imports data no time at all.
     #[inline]
     pub fn due_ms(&self) -> i64 {
-        self.moment.due_ms()
+        self.access_context.due_ms()
     }
 
     /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
     #[inline]
     pub fn removes_due(&self) -> bool {
-        self.moment.removes_due()
+        self.access_context.removes_due()
     }
 
     /// What gets a time up to this one is removed at once: now, while data is imported no time at all.
     #[inline]
     pub fn past_ms(&self) -> i64 {
-        if self.moment.overdue == Overdue::Removed { self.moment.now_ms } else { i64::MIN }
+        if self.access_context.expired_access == ExpiredAccess::Remove {
+            self.access_context.now_ms
+        } else {
+            i64::MIN
+        }
     }
 
     /// Whether a key or field that gets this time is removed at once.
@@ -319,13 +323,13 @@ impl<'k> View<'k> {
     }
 
     /// What was counted and collected so far.
-    pub fn tally(&mut self) -> &mut Tally {
-        self.tally
+    pub fn access_results(&mut self) -> &mut AccessResults {
+        self.access_results
     }
 
     /// How accesses are noted.
     pub fn access(&self) -> Access {
-        self.moment.access
+        self.access_context.access
     }
 
     /// Counts a key of the selected database whose size went from one mark to another. O(1).
@@ -340,7 +344,7 @@ impl<'k> View<'k> {
     fn count_resized(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         let resize = Resize { db: self.index, hash, old, new };
         let Some(shard) = self.locked.get_mut(shard_of(hash)) else { return };
-        self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
+        self.keyspace.resized(self.access_results.lane.as_deref(), shard, resize);
     }
 
     /// Counts the opened value's size anew, if there is one.
@@ -359,11 +363,11 @@ impl<'k> View<'k> {
         let new = ValueSize::of_entry(&shard.db_mut(db).table.at(place));
         if !old.is_marked_alike(new) {
             let resize = Resize { db, hash, old: old.mark(), new: new.mark() };
-            self.keyspace.resized(self.tally.lane.as_deref(), shard, resize);
+            self.keyspace.resized(self.access_results.lane.as_deref(), shard, resize);
         }
     }
 
-    /// Finds a key that is not expired; what becomes of an expired one, [`Overdue`] says.
+    /// Finds a key that is not expired; what becomes of an expired one, [`ExpiredAccess`] says.
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
@@ -371,26 +375,33 @@ impl<'k> View<'k> {
             return Err(self.missed_lock.note());
         };
         let table = &mut shard.db_mut(self.index).table;
-        let now_ms = self.moment.now_ms;
+        let now_ms = self.access_context.now_ms;
         let is_expired = |entry: &KeyEntry| entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms);
         let Some((place, expired)) = table.find_and(key.position(), key.bytes, is_expired) else {
-            self.tally.miss(self.index, key, count);
+            self.access_results.miss(self.index, key, count);
             return Ok(None);
         };
-        if expired && self.moment.overdue != Overdue::Shown {
-            if self.moment.overdue != Overdue::Hidden {
+        if expired && self.access_context.expired_access != ExpiredAccess::Show {
+            if self.access_context.expired_access != ExpiredAccess::Hide {
                 let entry = table.remove(place);
                 let expired =
                     Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
-                self.tally.note_expired(self.keyspace, shard, expired);
+                self.access_results.note_expired(self.keyspace, shard, expired);
             }
-            self.tally.miss(self.index, key, count);
+            self.access_results.miss(self.index, key, count);
             return Ok(None);
         }
         let occupied = shard.db_mut(self.index).table.occupied(place);
-        self.tally.hits += count.as_number();
+        self.access_results.hits += count.as_number();
         let (db, opened) = (self.index, &mut self.opened);
-        Ok(Some(Found { occupied, db, hash: key.hash, moment: &self.moment, tally: self.tally, opened }))
+        Ok(Some(Found {
+            occupied,
+            db,
+            hash: key.hash,
+            access_context: &self.access_context,
+            access_results: self.access_results,
+            opened,
+        }))
     }
 
     /// As [`View::find`], where a key that is not locked counts as absent.
@@ -463,7 +474,7 @@ impl<'k> View<'k> {
 
     /// Notes an access without reading (TOUCH), for clients as well whose reads note none; whether the key exists.
     pub fn touch(&mut self, key: Key<'_>) -> bool {
-        self.found(key, Count::Yes).map(Found::touched_by_wish).is_some()
+        self.found(key, Count::Yes).map(Found::touched_always).is_some()
     }
 
     /// The string at `key`, counted as a read.
@@ -486,7 +497,7 @@ impl<'k> View<'k> {
 
     /// The string at `key` as an earlier [`View::string`] found it, without counting or noting anything: so
     /// strings of several keys can be looked at together, each after a `string` of its own.
-    pub fn string_again(&self, key: Key<'_>) -> Option<Str<'_>> {
+    pub fn reread_string(&self, key: Key<'_>) -> Option<Str<'_>> {
         Str::of(self.live_entry(key)?)
     }
 
@@ -504,14 +515,14 @@ impl<'k> View<'k> {
 
     /// The object of type `T` at `key` as an earlier [`View::read`] found it, without counting or noting
     /// anything: so objects of several keys can be looked at together, each after a `read` of its own.
-    pub fn read_again<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
+    pub fn reread<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
         match self.live_entry(key)? {
             EntryView::Object(object) => T::of(object),
             EntryView::Bytes(_) | EntryView::Int(_) => None,
         }
     }
 
-    /// The value at `key`, unless it has expired: an earlier look need not have removed it ([`Overdue::Hidden`]).
+    /// The value at `key`, unless it has expired: an earlier look need not have removed it ([`ExpiredAccess::Hide`]).
     #[inline]
     fn live_entry(&self, key: Key<'_>) -> Option<EntryView<'_, Object>> {
         let table = &self.locked.get(key.shard())?.db(self.index)?.table;
@@ -545,7 +556,7 @@ impl<'k> View<'k> {
             Some(found) => Some(found.touched().occupied.place()),
             None => {
                 let object = NewValue::Object(T::default().into_object());
-                self.insert_new(key, Entry::new(key.bytes, object, None, self.moment.access.fresh()))
+                self.insert_new(key, Entry::new(key.bytes, object, None, self.access_context.access.fresh()))
             }
         };
         let shard = self.locked.get_mut(key.shard());
@@ -582,8 +593,8 @@ impl<'k> View<'k> {
         if empty {
             drop(self.remove(key));
             // Created by the same command, which found nothing to put into it.
-            let never_seen = |noticed: &mut Noticed| matches!(noticed, Noticed::Created(created) if *created.key == *key.bytes);
-            self.tally.noticed.pop_if(never_seen);
+            let never_seen = |access_events: &mut AccessEvent| matches!(access_events, AccessEvent::Created(created) if *created.key == *key.bytes);
+            self.access_results.access_events.pop_if(never_seen);
         }
         empty
     }
@@ -620,10 +631,10 @@ impl<'k> View<'k> {
         let Ok(found) = self.find(key, Count::No) else { return };
         let Some(found) = found else {
             let expiry_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
-            self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.moment.access.fresh()));
+            self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.access_context.access.fresh()));
             return;
         };
-        let Found { mut occupied, moment, tally, .. } = found;
+        let Found { mut occupied, access_context, access_results, .. } = found;
         let entry = occupied.get();
         let old = SizeMark::of(&entry);
         let (had, old_access) = (entry.expiry_ms(), entry.access());
@@ -632,7 +643,7 @@ impl<'k> View<'k> {
             Expiry::Keep => had,
             Expiry::At(at_ms) => Some(at_ms),
         };
-        let access = moment.overwritten(old_access, || tally.draw());
+        let access = access_context.overwritten(old_access, || access_results.draw());
         let new = SizeMark::of_new(&value);
         if had == expiry_ms && occupied.set_in_place(&value) {
             // Most writes of a key that is there: nothing but its bytes changes.
@@ -642,7 +653,7 @@ impl<'k> View<'k> {
         let mut entry = occupied.into_mut();
         if entry.object_mut().is_some() {
             let new = Entry::new(key.bytes, value, expiry_ms, access);
-            tally.displaced.push(std::mem::replace(&mut *entry, new));
+            access_results.displaced.push(std::mem::replace(&mut *entry, new));
         } else if had.is_some() == expiry_ms.is_some() {
             entry.set(value);
             entry.set_expiry_ms(expiry_ms);
@@ -665,18 +676,18 @@ impl<'k> View<'k> {
                 let new_mark = SizeMark::of(&entry);
                 let old = std::mem::replace(&mut *found.occupied.into_mut(), entry);
                 let old_mark = SizeMark::of(&old);
-                found.tally.displaced.push(old);
+                found.access_results.displaced.push(old);
                 self.resized(key.hash, old_mark, new_mark);
-                self.notice_created(key);
+                self.record_created(key);
             }
         }
     }
 
     /// Lets a key count as created that a command puts in the place of another.
     #[inline]
-    pub fn notice_created(&mut self, key: Key<'_>) {
-        if self.tally.wants_created {
-            self.tally.notice_created(self.index, key);
+    pub fn record_created(&mut self, key: Key<'_>) {
+        if self.access_results.wants_created {
+            self.access_results.record_created(self.index, key);
         }
     }
 
@@ -700,7 +711,7 @@ impl<'k> View<'k> {
             return None;
         }
         self.resized(key.hash, SizeMark::NONE, SizeMark::of(&entry));
-        self.notice_created(key);
+        self.record_created(key);
         let hasher = self.keyspace.hasher();
         let shard = self.locked.get_mut(key.shard())?;
         Some(shard.db_mut(self.index).insert(key.hash, entry, hasher))
@@ -716,7 +727,7 @@ impl<'k> View<'k> {
 
     /// As [`View::remove`], but removes an expired key like any other: storing an empty result deletes the
     /// destination, expired or not. O(1).
-    pub fn remove_due_too(&mut self, key: Key<'_>) -> Option<KeyEntry> {
+    pub fn remove_even_expired(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {
             self.missed_lock.note();
@@ -729,7 +740,7 @@ impl<'k> View<'k> {
     }
 
     /// As [`View::peek`], but also finds expired keys and does not remove them. O(1).
-    pub fn peek_due_too(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
+    pub fn peek_even_expired(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.settle();
         self.locked.get(key.shard())?.db(self.index)?.table.get(key.position(), key.bytes)
     }
@@ -790,8 +801,8 @@ struct Found<'a> {
     occupied: Occupied<'a, KeyEntry>,
     db: usize,
     hash: KeyHash,
-    moment: &'a Moment,
-    tally: &'a mut Tally,
+    access_context: &'a AccessContext,
+    access_results: &'a mut AccessResults,
     opened: &'a mut Option<Opened>,
 }
 
@@ -799,14 +810,14 @@ impl<'a> Found<'a> {
     /// The same after noting the access.
     #[inline(always)]
     fn touched(self) -> Self {
-        if self.moment.touch { self.touched_by_wish() } else { self }
+        if self.access_context.touch { self.touched_always() } else { self }
     }
 
     /// The same, whatever the client's reads note.
     #[inline(always)]
-    fn touched_by_wish(mut self) -> Self {
+    fn touched_always(mut self) -> Self {
         let old = self.occupied.get().access();
-        let new = self.moment.access.touched(old, || self.tally.draw());
+        let new = self.access_context.access.touched(old, || self.access_results.draw());
         if new != old {
             self.occupied.set_access(new);
         }
@@ -828,7 +839,7 @@ impl<'a> Found<'a> {
     }
 }
 
-impl Tally {
+impl AccessResults {
     /// The empty tally of a thread that runs commands on a keyspace; its random numbers depend on `seed`.
     pub fn of_thread(keyspace: &Keyspace, seed: u64) -> Self {
         Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
@@ -848,7 +859,7 @@ impl Tally {
         let resize = Resize { db: expired.db, hash: expired.hash, old, new };
         keyspace.resized(self.lane.as_deref(), shard, resize);
         self.expired_keys += 1;
-        self.noticed.push(Noticed::Expired(expired));
+        self.access_events.push(AccessEvent::Expired(expired));
     }
 
     /// Counts a key that is not there.
@@ -856,18 +867,18 @@ impl Tally {
     fn miss(&mut self, db: usize, key: Key<'_>, count: Count) {
         self.misses += count.as_number();
         if self.wants_missed && matches!(count, Count::Yes) {
-            self.notice_missed(db, key);
+            self.record_missed(db, key);
         }
     }
 
     #[cold]
-    fn notice_missed(&mut self, db: usize, key: Key<'_>) {
-        self.noticed.push(Noticed::Missed(DbKey { db, key: key.bytes.into() }));
+    fn record_missed(&mut self, db: usize, key: Key<'_>) {
+        self.access_events.push(AccessEvent::Missed(DbKey { db, key: key.bytes.into() }));
     }
 
     #[cold]
-    fn notice_created(&mut self, db: usize, key: Key<'_>) {
-        self.noticed.push(Noticed::Created(DbKey { db, key: key.bytes.into() }));
+    fn record_created(&mut self, db: usize, key: Key<'_>) {
+        self.access_events.push(AccessEvent::Created(DbKey { db, key: key.bytes.into() }));
     }
 
     /// A uniform random number (SplitMix64, one step): what LFU's odds are compared with.
@@ -886,13 +897,22 @@ mod tests {
     #[test]
     fn a_key_that_is_not_locked_is_refused_and_left_as_it_is() {
         let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
-        let (mut tally, moment) = (
-            Tally::default(),
-            Moment { now_ms: 0, touch: true, access: Access::Lru { clock_s: 0 }, overdue: Overdue::Removed },
+        let (mut access_results, access_context) = (
+            AccessResults::default(),
+            AccessContext {
+                now_ms: 0,
+                touch: true,
+                access: Access::Lru { clock_s: 0 },
+                expired_access: ExpiredAccess::Remove,
+            },
         );
         let [key, other] = [&b"key"[..], b"other"].map(|name| keyspace.hasher().key(name));
         let mut all = keyspace.lock_all_of([key.hash, other.hash].into_iter());
-        View::new(&keyspace, &mut all, 0, moment, &mut tally).set_string(other, b"v", Expiry::Clear);
+        View::new(&keyspace, &mut all, 0, access_context, &mut access_results).set_string(
+            other,
+            b"v",
+            Expiry::Clear,
+        );
         drop(all);
         type Use = fn(&mut View<'_>, Key<'_>) -> bool;
         let uses: &[Use] = &[
@@ -904,23 +924,23 @@ mod tests {
             |view, key| view.get(key).is_none(),
             |view, key| view.entry_mut(key).is_none(),
             |view, key| view.remove(key).is_none(),
-            |view, key| view.remove_due_too(key).is_none(),
+            |view, key| view.remove_even_expired(key).is_none(),
             |view, key| !view.contains(key) && !view.set_expiry_ms(key, Some(1)),
             |view, key| {
                 view.set_string(key, b"w", Expiry::Clear);
                 view.replace(key, Entry::new(key.bytes, NewValue::Int(1), None, 0));
-                view.string_again(key).is_none()
+                view.reread_string(key).is_none()
             },
         ];
         for (index, used) in uses.iter().enumerate() {
             let mut locked = keyspace.lock_one(key.hash);
-            let mut view = View::new(&keyspace, &mut locked, 0, moment, &mut tally);
+            let mut view = View::new(&keyspace, &mut locked, 0, access_context, &mut access_results);
             assert!(!view.has_missed_lock() && view.get(key).is_none());
             assert!(!view.has_missed_lock(), "a key that is locked and absent");
             assert!(used(&mut view, other) && view.has_missed_lock(), "use {index}");
         }
         let mut locked = keyspace.lock_one(other.hash);
-        let mut view = View::new(&keyspace, &mut locked, 0, moment, &mut tally);
+        let mut view = View::new(&keyspace, &mut locked, 0, access_context, &mut access_results);
         assert_eq!(view.string(other).ok().flatten().map(|string| string.len()), Some(1));
         drop(view);
         drop(locked);

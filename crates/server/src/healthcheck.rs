@@ -124,8 +124,8 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
             None => {}
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let patience = if to_ask.len() > 0 { left.min(NEXT_AFTER) } else { left };
-        match answers.recv_timeout(patience) {
+        let on_empty = if to_ask.len() > 0 { left.min(NEXT_AFTER) } else { left };
+        match answers.recv_timeout(on_empty) {
             Ok((_, Ok(()))) => return Ok(()),
             Ok((place, Err(problem))) => {
                 problems.push(format!("{place}: {problem}"));

@@ -46,7 +46,7 @@ pub fn run(host: &ServerHost, seed: u64) {
             next_round = Instant::now() + ROUND;
         }
         let next_slice = if is_paused { None } else { keeper.expire(shared, &mut executor) };
-        if !(forget_departed(&shared.engine) | shared.engine.freeing.free_some(FREED_PIECES_PER_STEP)) {
+        if !(remove_departed(&shared.engine) | shared.engine.freeing.free_some(FREED_PIECES_PER_STEP)) {
             let next = next_slice.map_or(next_round, |next_slice| next_slice.min(next_round));
             shared.engine.freeing.wait(next.saturating_duration_since(Instant::now()));
         }
@@ -57,9 +57,9 @@ pub fn run(host: &ServerHost, seed: u64) {
 type HousekeeperExecutor<'s> = Executor<'s, SystemClock, ServerHost>;
 
 /// Takes departed clients out of the tables of caches, for a step; whether there was one.
-fn forget_departed(engine: &engine::Shared) -> bool {
+fn remove_departed(engine: &engine::Shared) -> bool {
     let gate_index = engine.gate_index(GateSlot::Housekeeper);
-    engine.tracking.forget_departed(&engine.keyspace, &engine.gate, gate_index)
+    engine.tracking.remove_departed(&engine.keyspace, &engine.gate, gate_index)
 }
 
 struct Housekeeper {

@@ -328,7 +328,7 @@ fn push_quoted(line: &mut String, text: &str) {
 }
 
 /// A moment in the calendar, in UTC.
-struct Moment {
+struct UtcTime {
     year: u64,
     /// From 1.
     month: u64,
@@ -341,7 +341,7 @@ struct Moment {
 
 /// The days are counted from 1 March 0000, so that a leap day is a year's last day (Howard Hinnant,
 /// "chrono-compatible low-level date algorithms").
-fn moment(unix_ms: u64) -> Moment {
+fn moment(unix_ms: u64) -> UtcTime {
     const DAYS_TO_1970: u64 = 719_468;
     let (days, ms) = (unix_ms / 86_400_000 + DAYS_TO_1970, unix_ms % 86_400_000);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -349,7 +349,7 @@ fn moment(unix_ms: u64) -> Moment {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let months_since_march = (5 * day_of_year + 2) / 153;
     let (seconds, ms) = (ms / 1000, ms % 1000);
-    Moment {
+    UtcTime {
         year: era * 400 + year_of_era + u64::from(months_since_march >= 10),
         month: (months_since_march + 2) % 12 + 1,
         day: day_of_year - (153 * months_since_march + 2) / 5 + 1,
@@ -364,14 +364,14 @@ fn moment(unix_ms: u64) -> Moment {
 fn time_text(unix_ms: u64) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let Moment { year, month, day, hour, minute, second, ms } = moment(unix_ms);
+    let UtcTime { year, month, day, hour, minute, second, ms } = moment(unix_ms);
     let month = MONTHS[month as usize - 1];
     format!("{day:02} {month} {year} {hour:02}:{minute:02}:{second:02}.{ms:03}")
 }
 
 /// `2026-11-21T01:07:06.209+00:00`.
 fn iso_time(unix_ms: u64) -> String {
-    let Moment { year, month, day, hour, minute, second, ms } = moment(unix_ms);
+    let UtcTime { year, month, day, hour, minute, second, ms } = moment(unix_ms);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}+00:00")
 }
 

@@ -27,23 +27,23 @@ pub struct Visit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
     Fresh,
-    Carried,
+    Deferred,
 }
 
 /// See the module. All operations are O(1).
 #[derive(Debug, Default)]
 pub struct RunQueue {
     fresh: VecDeque<ConnId>,
-    carried: VecDeque<ConnId>,
+    deferred: VecDeque<ConnId>,
     /// Some connection was carried into this turn, and none of those was visited yet.
-    owes_a_visit: bool,
+    has_unvisited_deferred: bool,
 }
 
 impl RunQueue {
     /// Begins a turn; how many connections are ready.
     pub fn begin_turn(&mut self) -> usize {
-        self.owes_a_visit = !self.carried.is_empty();
-        self.fresh.len() + self.carried.len()
+        self.has_unvisited_deferred = !self.deferred.is_empty();
+        self.fresh.len() + self.deferred.len()
     }
 
     /// Adds a connection that became ready and is in no queue.
@@ -55,13 +55,13 @@ impl RunQueue {
     /// Whether no connection is ready.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.carried.is_empty()
+        self.fresh.is_empty() && self.deferred.is_empty()
     }
 
     /// Whether a turn without time must go on all the same.
     #[inline]
-    pub fn owes_a_visit(&self) -> bool {
-        self.owes_a_visit
+    pub fn has_unvisited_deferred(&self) -> bool {
+        self.has_unvisited_deferred
     }
 
     /// The next connection of a turn that has time left.
@@ -76,29 +76,29 @@ impl RunQueue {
     /// The connection that a turn without time still owes a visit, once.
     #[cold]
     pub fn next_owed(&mut self) -> Option<Visit> {
-        if self.owes_a_visit { self.next_carried() } else { None }
+        if self.has_unvisited_deferred { self.next_carried() } else { None }
     }
 
     fn next_carried(&mut self) -> Option<Visit> {
-        self.owes_a_visit = false;
-        self.carried.pop_front().map(|conn| Visit { conn, queue: Queue::Carried })
+        self.has_unvisited_deferred = false;
+        self.deferred.pop_front().map(|conn| Visit { conn, queue: Queue::Deferred })
     }
 
     /// Adds a connection that was visited and has more to run.
-    pub fn carry(&mut self, conn: ConnId) {
-        self.carried.push_back(conn);
+    pub fn defer(&mut self, conn: ConnId) {
+        self.deferred.push_back(conn);
     }
 
     /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Of several, the last comes first.
     pub fn put_back(&mut self, visit: Visit) {
         match visit.queue {
             Queue::Fresh => self.fresh.push_front(visit.conn),
-            Queue::Carried => self.carried.push_front(visit.conn),
+            Queue::Deferred => self.deferred.push_front(visit.conn),
         }
     }
 
     /// The connections that are left, in order.
     pub fn left(&self) -> impl Iterator<Item = ConnId> {
-        self.fresh.iter().chain(&self.carried).copied()
+        self.fresh.iter().chain(&self.deferred).copied()
     }
 }

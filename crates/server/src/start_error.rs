@@ -29,7 +29,7 @@ pub enum StartError {
         reason: String,
     },
     /// A word of `bind` or `metrics-bind` is neither an address nor a known host name.
-    NoAddress {
+    InvalidAddress {
         /// The option.
         option: &'static str,
         /// The word.
@@ -70,7 +70,7 @@ impl fmt::Display for StartError {
             StartError::EventLoop(error) => write!(f, "cannot set up an event loop: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Option { name, reason } => write!(f, "option '{name}': {reason}"),
-            StartError::NoAddress { option, address } => write!(
+            StartError::InvalidAddress { option, address } => write!(
                 f,
                 "cannot listen on {address} (option '{option}'): neither an address nor a known host name. Correct \
                  --{option}."
@@ -157,7 +157,7 @@ mod tests {
         check(Place::UnixSocket, ErrorKind::AddrInUse, &["A running process", "--unixsocket"]);
         check(Place::UnixSocket, ErrorKind::AlreadyExists, &["is no socket"]);
         let no_address =
-            StartError::NoAddress { option: "metrics-bind", address: "x".to_owned() }.to_string();
+            StartError::InvalidAddress { option: "metrics-bind", address: "x".to_owned() }.to_string();
         assert!(no_address.contains("listen on x (option 'metrics-bind')"), "{no_address}");
     }
 }

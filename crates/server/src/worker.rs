@@ -53,7 +53,7 @@ use crate::shared::{Message, Shared};
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
 /// How long a thread sleeps at most while there are such clients: their soft limits are over some time.
-const BEHIND_SLEEP: Duration = Duration::from_millis(100);
+const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
 /// A client of this thread: its session, and what its connection needs besides.
 struct Client {
@@ -64,7 +64,7 @@ struct Client {
     /// Its connection is in the [`RunQueue`].
     is_queued: bool,
     /// It has pending output, which is checked after each flush.
-    is_behind: bool,
+    has_pending_output: bool,
 }
 
 /// The output queues of this thread's connections, for the engine.
@@ -94,11 +94,11 @@ pub struct Worker<'s> {
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
     /// Sessions held back because they publish faster than threads take it.
-    crowded: Vec<ConnId>,
+    subscribers_full: Vec<ConnId>,
     /// Subscribers whose output may be over a limit.
     slow_subscribers: Vec<ConnId>,
     /// Clients with output that did not or may not fit their sockets: looked at after a flush.
-    behind: VecDeque<ConnId>,
+    pending_output: VecDeque<ConnId>,
     /// What this thread accepts from: thread 0 does for all.
     listeners: Vec<(ListenerId, Address)>,
 }
@@ -118,9 +118,9 @@ impl<'s> Worker<'s> {
             run_queue: RunQueue::default(),
             timeouts: Timeouts::default(),
             postponed: Vec::new(),
-            crowded: Vec::new(),
+            subscribers_full: Vec::new(),
             slow_subscribers: Vec::new(),
-            behind: VecDeque::new(),
+            pending_output: VecDeque::new(),
             listeners: Vec::new(),
         }
     }
@@ -206,8 +206,8 @@ impl<'s> Worker<'s> {
         let executor = &mut self.engine.executor;
         executor.stats().writes.add(self.net.flush() as u64);
         executor.meter.turn.end(Instant::now(), executor.stats());
-        executor.free_owed(began);
-        self.look_behind();
+        executor.free_displaced_values(began);
+        self.check_pending_output();
         // Clients that were evicted for what they have not read, on whatever thread.
         self.wake_others();
         self.shared.engine.pubsub.note_sent(self.thread);
@@ -232,8 +232,8 @@ impl<'s> Worker<'s> {
         let wait = self.timeouts.first_ms().map(|deadline_ms| {
             Duration::from_millis(deadline_ms).saturating_sub(self.shared.engine.started.elapsed())
         });
-        let behind = (!self.behind.is_empty()).then_some(BEHIND_SLEEP);
-        pause.into_iter().chain(wait).chain(behind).min()
+        let pending_output = (!self.pending_output.is_empty()).then_some(PENDING_OUTPUT_SLEEP);
+        pause.into_iter().chain(wait).chain(pending_output).min()
     }
 
     fn take_messages(&mut self) {
@@ -263,7 +263,7 @@ impl<'s> Worker<'s> {
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
             self.shared.broadcast(|| Message::Resume);
         }
-        if !self.slow_subscribers.is_empty() || !self.crowded.is_empty() {
+        if !self.slow_subscribers.is_empty() || !self.subscribers_full.is_empty() {
             self.follow_publications();
         }
     }
@@ -275,9 +275,9 @@ impl<'s> Worker<'s> {
                 self.close(conn);
             }
         }
-        if !self.crowded.is_empty() && !self.shared.engine.pubsub.is_crowded() {
-            for conn in std::mem::take(&mut self.crowded) {
-                self.resume(conn, Flow::Crowded);
+        if !self.subscribers_full.is_empty() && !self.shared.engine.pubsub.are_subscribers_full() {
+            for conn in std::mem::take(&mut self.subscribers_full) {
+                self.resume(conn, Flow::AwaitingSubscribers);
             }
         }
     }
@@ -289,7 +289,7 @@ impl<'s> Worker<'s> {
             if let Some(info) = client.map(|session| Arc::clone(&session.info)) {
                 note_output(&self.engine, &info, held.reply.len_bytes());
                 self.net.output(held.conn).append(held.reply);
-                self.resume(held.conn, Flow::Freeing);
+                self.resume(held.conn, Flow::AwaitingFree);
             }
         }
     }
@@ -314,7 +314,7 @@ impl<'s> Worker<'s> {
         if let Some(client) = client.filter(|client| client.session.conn == conn) {
             note_unsent(&client.session, self.net.split().1);
         }
-        self.resume(conn, Flow::Stalled);
+        self.resume(conn, Flow::AwaitingReader);
     }
 }
 

@@ -52,7 +52,7 @@ fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     let mut texts: Vec<IntText> = sources.clone().map(|_| IntText::new()).collect();
     let strings = sources.zip(&mut texts).map(|(at, text)| {
-        let string = ctx.db.string_again(args.key(at));
+        let string = ctx.db.reread_string(args.key(at));
         string.map_or(&b""[..], |string| string.bytes(text))
     });
     let result = logic.apply(&strings.collect::<Vec<_>>());
@@ -60,7 +60,7 @@ fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if len > 0 {
         ctx.db.set_raw_string(destination, result, Expiry::Clear);
         ctx.changed(EventClass::STRING, "set", destination);
-    } else if let Some(entry) = ctx.db.remove_due_too(destination) {
+    } else if let Some(entry) = ctx.db.remove_even_expired(destination) {
         ctx.effects.discard(entry);
         ctx.changed(EventClass::GENERIC, "del", destination);
     }

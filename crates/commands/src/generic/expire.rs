@@ -354,6 +354,6 @@ mod tests {
         ]);
         db.now_ms += 5;
         db.check_events(&[("EXISTS a", ":0|", "expired a@0")]);
-        assert_eq!(db.tally.expired_keys, 1);
+        assert_eq!(db.access_results.expired_keys, 1);
     }
 }

@@ -2,7 +2,7 @@
 //! background.
 
 use crate::args::Args;
-use crate::ctx::{DbChange, Discarded, Flush};
+use crate::ctx::{DbChange, Flush, LazyFreed};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use crate::walk::{WalkCtx, Walked, Walker};
@@ -68,7 +68,7 @@ fn flush(
     };
     ctx.keyspace.empty_dbs(dbs.clone(), |keys| {
         ctx.effects.changes += keys.len() as u64;
-        ctx.effects.discarded.push(Discarded::Keys(keys));
+        ctx.effects.lazy_freed.push(LazyFreed::Keys(keys));
     });
     ctx.effects.db_changes.extend(dbs.map(|db| DbChange::Emptied(db, flush)));
     // As in Redis, even where there was nothing.
@@ -133,7 +133,7 @@ mod tests {
     fn flushing_one_database_leaves_the_others() {
         let mut db = three_keys();
         assert_eq!(db.line("FLUSHDB"), "+OK|");
-        assert_eq!((db.effects.changes, db.effects.discarded.len()), (2, 2));
+        assert_eq!((db.effects.changes, db.effects.lazy_freed.len()), (2, 2));
         assert_eq!(sizes(&mut db), [":0|", ":1|"]);
         assert_eq!(db.line("FLUSHDB ASYNC"), "+OK|");
         assert_eq!(sizes(&mut db), [":0|", ":0|"]);

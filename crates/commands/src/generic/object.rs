@@ -208,7 +208,7 @@ fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
             return Err(CommandError::Syntax);
         }
     }
-    let bytes = ctx.db.peek_due_too(args.key(2)).map(|entry| memory_of(&entry) as i64);
+    let bytes = ctx.db.peek_even_expired(args.key(2)).map(|entry| memory_of(&entry) as i64);
     reply_number(ctx, bytes);
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
-use crate::wait::{EmptyReply, WaitFor, timeout_ms};
+use crate::wait::{BlockFor, EmptyReply, timeout_ms};
 
 pub(super) static WAIT: Command = Command {
     name: "WAIT",
@@ -28,7 +28,7 @@ fn wait(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if replicas <= 0 {
         EmptyReply::Zero.write_at_once(&mut ctx.reply);
     } else {
-        ctx.nothing_yet(timeout_ms, EmptyReply::Zero, WaitFor::default);
+        ctx.nothing_yet(timeout_ms, EmptyReply::Zero, BlockFor::default);
     }
     Ok(())
 }
@@ -65,7 +65,7 @@ fn waitaof(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if replicas == 0 {
         EmptyReply::TwoZeros.write_at_once(&mut ctx.reply);
     } else {
-        ctx.nothing_yet(timeout_ms, EmptyReply::TwoZeros, WaitFor::default);
+        ctx.nothing_yet(timeout_ms, EmptyReply::TwoZeros, BlockFor::default);
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ pub(super) static SCAN: Command<Walker> = Command {
 /// return a few more than `count`. Expired keys that match the pattern are removed.
 fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let number = args.cursor(1)?;
-    let filter = Filter::parse(args, ctx.moment.due_ms())?;
+    let filter = Filter::parse(args, ctx.access_context.due_ms())?;
     let (keyspace, db) = (ctx.keyspace, ctx.db);
     let mut cursor = ScanCursor::from_number(number);
     let mut keys: Vec<Box<[u8]>> = Vec::new();
@@ -131,7 +131,7 @@ pub(super) static KEYS: Command<Walker> = Command {
 };
 /// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for keyspaces of any size.
 fn list_keys(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
-    let due_ms = ctx.moment.due_ms();
+    let due_ms = ctx.access_context.due_ms();
     let filter = Filter { due_ms, pattern: Some(args.get(1)), type_name: None, count: 0 };
     let begun = ctx.reply.begin_array();
     let mut count = 0;
@@ -163,7 +163,7 @@ pub(super) static RANDOMKEY: Command<Walker> = Command {
 /// RANDOMKEY: a key, null when there is none. An expired key that is drawn is removed before the next draw, so that a
 /// database of few other keys ends the search.
 fn randomkey(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
-    let due_ms = ctx.moment.due_ms();
+    let due_ms = ctx.access_context.due_ms();
     for _ in ctx.calls_before..RANDOM_DRAWS_MAX {
         let rng = &mut *ctx.rng;
         let drawn = ctx.keyspace.random_key(ctx.db, &mut || rng.u64(..), |entry| {
@@ -174,7 +174,7 @@ fn randomkey(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandE
             ctx.reply.bulk(&key);
             return Ok(Walked::Done);
         }
-        if ctx.moment.removes_due() {
+        if ctx.access_context.removes_due() {
             ctx.expired(key);
             return Ok(Walked::Again);
         }
@@ -360,7 +360,7 @@ mod tests {
             db.now_ms += 1;
             db.line(&format!("SCAN 0 {options}"));
             assert_eq!(db.line("DBSIZE"), left, "{options}");
-            assert_eq!(format!(":{}|", 3 - db.tally.expired_keys), left, "{options}");
+            assert_eq!(format!(":{}|", 3 - db.access_results.expired_keys), left, "{options}");
         }
     }
 
@@ -376,6 +376,6 @@ mod tests {
             assert_eq!(db.line("RANDOMKEY"), "$1|c|");
         }
         assert_eq!(db.line("DBSIZE"), ":1|");
-        assert_eq!(db.tally.expired_keys, 2);
+        assert_eq!(db.access_results.expired_keys, 2);
     }
 }

@@ -15,7 +15,7 @@ use structures::entry::View as EntryView;
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::{Args, lenient_float};
-use crate::collection::{StoredAs, store_result};
+use crate::collection::{StoreEvents, store_result};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::{CommandError, quotable};
 use crate::list;
@@ -173,7 +173,7 @@ const RECORDED_ELEMENTS_MAX: usize = 1024;
 
 /// Records that the elements are what is at `key` now.
 fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
-    let replaced = ctx.db.peek_due_too(key).is_some();
+    let replaced = ctx.db.peek_even_expired(key).is_some();
     ctx.record(|record| {
         if replaced {
             record.command("DEL").word(key.bytes);
@@ -368,7 +368,7 @@ fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(),
         record_stored(ctx, args.key(store_at), &sorted);
     }
     let changes = sorted.len() as u64;
-    let stored = StoredAs { class: EventClass::LIST, event: "sortstore", changes };
+    let stored = StoreEvents { class: EventClass::LIST, event: "sortstore", changes };
     store_result(ctx, args.key(store_at), Object::List(sorted), stored);
     Ok(())
 }

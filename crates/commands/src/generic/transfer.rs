@@ -74,7 +74,7 @@ fn move_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>) {
     ctx.db.replace(to, entry.renamed(to.bytes));
     ctx.changed(EventClass::GENERIC, "rename_from", from);
     ctx.changed_by(0, EventClass::GENERIC, "rename_to", to);
-    ctx.tell_caches_together();
+    ctx.invalidate_together();
 }
 
 pub(super) static COPY: Command = Command {

@@ -17,7 +17,7 @@ use super::cell::{Cell, Point, to_i64};
 use super::shape::{Outline, Shape, centroid};
 use super::{UNIT, place, point, reply_distance, reply_point, unit_m};
 use crate::args::{Args, Upper};
-use crate::collection::{StoredAs, bulk, store_result, zset_limits};
+use crate::collection::{StoreEvents, bulk, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -373,7 +373,7 @@ fn search(ctx: &mut Ctx<'_>, args: &Args<'_>, form: Form) -> Result<(), CommandE
         ctx,
         destination,
         Object::Zset(stored),
-        StoredAs { class: EventClass::ZSET, event, changes },
+        StoreEvents { class: EventClass::ZSET, event, changes },
     );
     Ok(())
 }

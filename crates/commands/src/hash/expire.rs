@@ -221,7 +221,7 @@ fn set_deadlines(ctx: &mut Ctx<'_>, args: &Args<'_>, time: Time) -> Result<(), C
         record_of_fields(ctx, key, words, recorded.iter().copied());
     }
     if removed > 0 {
-        ctx.db.tally().expired_fields += removed;
+        ctx.db.access_results().expired_fields += removed;
         ctx.changed_by(removed, EventClass::HASH, "hdel", key);
         record_hdels(ctx, key, recorded);
     }
@@ -366,7 +366,7 @@ fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         if passed_due {
             record_of_fields(ctx, key, FieldsCommand::setting(Expiry::Clear), recorded.into_iter());
         }
-        ctx.tell_caches_last(key);
+        ctx.invalidate_after_events(key);
     }
     Ok(())
 }
@@ -455,7 +455,7 @@ mod tests {
             ("HEXISTS h c", ":0|", "hexpired h@0,del h@0"),
         ]);
         // Those given a time that has passed count, too.
-        assert_eq!(db.tally.expired_fields, 3);
+        assert_eq!(db.access_results.expired_fields, 3);
     }
 
     #[test]

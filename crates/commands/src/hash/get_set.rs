@@ -91,7 +91,7 @@ fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.db.note_field_deadlines(key);
         let event = match expiry {
             Expiry::At(_) if is_past => {
-                ctx.db.tally().expired_fields += changed;
+                ctx.db.access_results().expired_fields += changed;
                 "hdel"
             }
             Expiry::At(_) => "hexpire",
@@ -242,7 +242,7 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.changed_by(0, EventClass::HASH, "hexpire", key);
     }
     if removed > 0 {
-        ctx.db.tally().expired_fields += removed;
+        ctx.db.access_results().expired_fields += removed;
         ctx.changed_by(0, EventClass::HASH, "hdel", key);
         record_hdels(ctx, key, fields);
     } else {
@@ -464,12 +464,12 @@ mod tests {
     fn fields_whose_time_has_passed_count_as_expired() {
         let mut db = Harness::new();
         db.line("HSETEX h PXAT 1 FIELDS 2 a 1 b 2");
-        assert_eq!(db.tally.expired_fields, 2);
+        assert_eq!(db.access_results.expired_fields, 2);
         db.line("HSET h a 1 b 2");
         db.line("HGETEX h PXAT 1 FIELDS 2 a nope");
-        assert_eq!(db.tally.expired_fields, 3);
+        assert_eq!(db.access_results.expired_fields, 3);
         db.line("HGETEX h PX 100 FIELDS 1 b");
-        assert_eq!(db.tally.expired_fields, 3);
+        assert_eq!(db.access_results.expired_fields, 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::collection::bulk;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
+use crate::wait::{Awaited, BlockingKey, EmptyReply, timeout_seconds};
 
 pub(super) static BLPOP: Command = Command {
     name: "BLPOP",
@@ -58,7 +58,7 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), C
         return Ok(());
     }
     ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
-        (1..timeout_at).map(|index| AwaitedKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
+        (1..timeout_at).map(|index| BlockingKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
     });
     Ok(())
 }
@@ -138,7 +138,7 @@ fn move_or_wait(
     let timeout_ms = timeout_seconds(args, args.len() - 1)?;
     let moved = move_one(ctx, args, from, to)?;
     if !moved {
-        ctx.nothing_yet(timeout_ms, empty, || vec![AwaitedKey::new(args.key(1), Awaited::List)]);
+        ctx.nothing_yet(timeout_ms, empty, || vec![BlockingKey::new(args.key(1), Awaited::List)]);
     }
     Ok(moved)
 }
@@ -170,7 +170,7 @@ fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let timeout_ms = timeout_seconds(args, 1)?;
     if !request.pop(ctx, args)? {
         ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
-            request.keys().map(|index| AwaitedKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
+            request.keys().map(|index| BlockingKey::new(args.key(index), Awaited::List)).collect::<Vec<_>>()
         });
     }
     Ok(())

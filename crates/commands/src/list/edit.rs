@@ -78,7 +78,7 @@ fn lrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if removed > 0 {
         ctx.changed_by(removed as u64, EventClass::LIST, "lrem", key);
         remove_if_empty(ctx, key);
-        ctx.tell_caches_last(key);
+        ctx.invalidate_after_events(key);
     }
     Ok(())
 }
@@ -135,15 +135,15 @@ fn ltrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         ctx.effects.discard(entry);
         ctx.changed_by(removed as u64, EventClass::LIST, "ltrim", key);
         ctx.changed_by(0, EventClass::GENERIC, "del", key);
-        ctx.tell_caches_last(key);
+        ctx.invalidate_after_events(key);
         return Ok(());
     }
     let trimmed = list.trim(start, stop, limits);
     if let Some(leftovers) = trimmed.leftovers {
-        ctx.effects.discard_object(leftovers.into_object());
+        ctx.effects.lazy_free_object(leftovers.into_object());
     }
     ctx.changed_by(trimmed.removed as u64, EventClass::LIST, "ltrim", key);
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
     Ok(())
 }
 
@@ -245,8 +245,8 @@ mod tests {
             db.run_bytes(&[b"RPUSH", b"l", &element]);
         }
         assert_eq!(db.run(&["LTRIM", "l", "-3", "-1"]), "+OK|");
-        assert_eq!((db.run(&["LLEN", "l"]).as_str(), db.effects.discarded.len()), (":3|", 1));
+        assert_eq!((db.run(&["LLEN", "l"]).as_str(), db.effects.lazy_freed.len()), (":3|", 1));
         assert_eq!(db.run(&["LTRIM", "l", "0", "1"]), "+OK|");
-        assert_eq!((db.run(&["LLEN", "l"]).as_str(), db.effects.discarded.len()), (":2|", 1));
+        assert_eq!((db.run(&["LLEN", "l"]).as_str(), db.effects.lazy_freed.len()), (":2|", 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use keyspace::view::Overdue;
+use keyspace::view::ExpiredAccess;
 use resp::Value;
 
 use crate::Command;
@@ -29,7 +29,7 @@ impl Twins {
         source.limits.hash_max_listpack_entries = 5;
         source.limits.set_max_listpack_entries = 5;
         source.limits.zset_max_listpack_entries = 5;
-        replica.overdue = Overdue::Shown;
+        replica.expired_access = ExpiredAccess::Show;
         Self { source, replica }
     }
 
@@ -100,7 +100,7 @@ fn decoded(reply: &[u8]) -> Value {
 /// All keys of all databases, each with its type, expiry and value, and what is due as well as what
 /// is not.
 fn contents(db: &mut Harness) -> Vec<String> {
-    let (selected, overdue) = (db.db, std::mem::replace(&mut db.overdue, Overdue::Shown));
+    let (selected, expired_access) = (db.db, std::mem::replace(&mut db.expired_access, ExpiredAccess::Show));
     let mut keys = Vec::new();
     for number in 0..16 {
         db.db = number;
@@ -108,7 +108,7 @@ fn contents(db: &mut Harness) -> Vec<String> {
         let names: BTreeSet<Vec<u8>> = names.into_iter().collect();
         keys.extend(names.iter().map(|name| format!("@{number} {}", content(db, name))));
     }
-    (db.db, db.overdue) = (selected, overdue);
+    (db.db, db.expired_access) = (selected, expired_access);
     keys
 }
 

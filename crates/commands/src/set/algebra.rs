@@ -8,7 +8,7 @@ use keyspace::{Key, Object, Set, SetLimits, SetView};
 use structures::listpack::element::{Element, IntText};
 
 use crate::args::Args;
-use crate::collection::{StoredAs, bulk, set_limits, store_result};
+use crate::collection::{StoreEvents, bulk, set_limits, store_result};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -60,7 +60,7 @@ fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
 fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let limits = set_limits(ctx);
     let mut union = Set::new();
-    for set in keys.filter_map(|key| ctx.db.read_again::<Set>(key)) {
+    for set in keys.filter_map(|key| ctx.db.reread::<Set>(key)) {
         if union.is_empty() {
             union = rebuilt(set, &limits, args);
             continue;
@@ -75,7 +75,7 @@ fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>
 /// The members of the first set that are in none of the others.
 fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let (limits, hasher) = (set_limits(ctx), args.hasher());
-    let sets: Vec<Option<&Set>> = keys.map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let sets: Vec<Option<&Set>> = keys.map(|key| ctx.db.reread::<Set>(key)).collect();
     let Some((Some(first), others)) = sets.split_first() else { return Set::new() };
     let mut others: Vec<&Set> = others.iter().copied().flatten().collect();
     if others.iter().any(|other| std::ptr::eq(*other, *first)) {
@@ -111,7 +111,7 @@ fn reply_with(ctx: &mut Ctx<'_>, set: &Set) {
 
 /// Stores a set and replies with its length.
 fn store(ctx: &mut Ctx<'_>, key: Key<'_>, set: Set, event: &'static str) {
-    store_result(ctx, key, Object::Set(set), StoredAs::one(EventClass::SET, event));
+    store_result(ctx, key, Object::Set(set), StoreEvents::one(EventClass::SET, event));
 }
 
 pub(super) static SINTER: Command = Command {
@@ -132,7 +132,7 @@ pub(super) static SINTER: Command = Command {
 /// SINTER key [key ...]: a set.
 fn sinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 1, args.len()))?;
-    let mut sets: Vec<_> = keys(args, 1, args.len()).map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let mut sets: Vec<_> = keys(args, 1, args.len()).map(|key| ctx.db.reread::<Set>(key)).collect();
     let (begun, mut len) = (ctx.reply.begin_set(), 0);
     intersect(&mut sets, args, |member| {
         bulk(&mut ctx.reply, member);
@@ -180,7 +180,7 @@ fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         at += 2;
     }
     check_keys(ctx, keys(args, 2, end))?;
-    let mut sets: Vec<_> = keys(args, 2, end).map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let mut sets: Vec<_> = keys(args, 2, end).map(|key| ctx.db.reread::<Set>(key)).collect();
     let mut len = 0;
     intersect(&mut sets, args, |_| {
         len += 1;
@@ -211,7 +211,7 @@ pub(super) static SINTERSTORE: Command = Command {
 fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let limits = set_limits(ctx);
-    let mut sets: Vec<_> = keys(args, 2, args.len()).map(|key| ctx.db.read_again::<Set>(key)).collect();
+    let mut sets: Vec<_> = keys(args, 2, args.len()).map(|key| ctx.db.reread::<Set>(key)).collect();
     // As in Redis, the result begins as an intset only if the smallest set is one. Otherwise it becomes one
     // at the end, if it may.
     let smallest = sets.iter().flatten().min_by_key(|set| set.len());

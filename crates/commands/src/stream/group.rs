@@ -142,10 +142,10 @@ fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
     let removed = stream.remove_group(args.get(3));
     ctx.reply.integer(removed.is_some().into());
     if let Some(removed) = removed {
-        ctx.effects.discard_object(removed.into_object());
+        ctx.effects.lazy_free_object(removed.into_object());
         ctx.changed_groups("xgroup-destroy", key);
         // Clients blocked on that group get an error.
-        ctx.wake_waiting(key);
+        ctx.mark_ready(key);
     }
     Ok(())
 }

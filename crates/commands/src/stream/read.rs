@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use crate::wait::{Awaited, AwaitedKey, EmptyReply, WaitFor, timeout_ms};
+use crate::wait::{Awaited, BlockFor, BlockingKey, EmptyReply, timeout_ms};
 
 pub(super) static XLEN: Command = Command {
     name: "XLEN",
@@ -179,7 +179,7 @@ fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         for ((_, id_at), after) in request.streams().zip(&after) {
             words[id_at] = after.text(&mut IdText::new()).into();
         }
-        WaitFor { keys: request.awaited(args, Awaited::Stream), request: Some(words) }
+        BlockFor { keys: request.awaited(args, Awaited::Stream), request: Some(words) }
     });
     Ok(())
 }
@@ -206,7 +206,7 @@ impl ServedStreams {
     }
 
     /// Ends the reply. Where there is no stream in it, a request with BLOCK waits for what `awaited` says.
-    fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> WaitFor) {
+    fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> BlockFor) {
         let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {
             (0, _) => {
@@ -481,8 +481,8 @@ impl<'a> ReadRequest<'a> {
     }
 
     /// The keys, each with what must be there.
-    fn awaited(&self, args: &Args<'_>, awaited: Awaited) -> Vec<AwaitedKey> {
-        self.streams().map(|(key_at, _)| AwaitedKey::new(args.key(key_at), awaited)).collect()
+    fn awaited(&self, args: &Args<'_>, awaited: Awaited) -> Vec<BlockingKey> {
+        self.streams().map(|(key_at, _)| BlockingKey::new(args.key(key_at), awaited)).collect()
     }
 }
 

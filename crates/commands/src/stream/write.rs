@@ -3,9 +3,9 @@
 use keyspace::{Keep, NewId, ObjectType, References, Stream, StreamId, StreamLimits, TrimEffort};
 
 use super::remove::references_word;
-use super::{WrittenId, parse_id, reply_id};
+use super::{IdArgument, parse_id, reply_id};
 use crate::args::Args;
-use crate::ctx::{Ctx, Effects, EventClass};
+use crate::ctx::{Changes, Ctx, EventClass};
 use crate::error::CommandError;
 use crate::record::RecordWriter;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -78,7 +78,7 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if trimmed > 0 {
         ctx.changed_by(0, EventClass::STREAM, "xtrim", key);
     }
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
     Ok(())
 }
 
@@ -148,7 +148,7 @@ fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(removed as i64);
     if removed > 0 {
         ctx.changed_by(removed as u64, EventClass::STREAM, "xtrim", key);
-        ctx.tell_caches_last(key);
+        ctx.invalidate_after_events(key);
     }
     Ok(())
 }
@@ -174,7 +174,7 @@ pub(super) static XSETID: Command = Command {
 };
 /// XSETID key last-id \[ENTRIESADDED count\] \[MAXDELETEDID id\].
 fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let past = StreamPast::parse(args)?;
+    let past = StreamHistory::parse(args)?;
     let key = args.key(1);
     let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::NoSuchKey)?;
     past.apply(stream)?;
@@ -184,14 +184,14 @@ fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 }
 
 /// The history that XSETID gives a stream.
-struct StreamPast {
+struct StreamHistory {
     last_id: StreamId,
     entries_added: Option<u64>,
     /// `0-0` leaves it as it is.
     max_deleted_id: StreamId,
 }
 
-impl StreamPast {
+impl StreamHistory {
     fn parse(args: &Args<'_>) -> Result<Self, CommandError> {
         let last_id = parse_id(args.get(2), 0)?;
         let mut past = Self { last_id, entries_added: None, max_deleted_id: StreamId::MIN };
@@ -253,10 +253,10 @@ fn limits(ctx: &Ctx<'_>) -> StreamLimits {
 }
 
 /// Trims the stream; returns the number of entries removed.
-fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Effects) -> usize {
+fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> usize {
     let trimmed = stream.trim(trim.keep, trim.effort, trim.references);
     if let Some(leftovers) = trimmed.leftovers {
-        effects.discard_object(leftovers.into_object());
+        effects.lazy_free_object(leftovers.into_object());
     }
     trimmed.removed
 }
@@ -303,10 +303,10 @@ impl AddRequest {
                 no_create = true;
                 at += 1;
             } else {
-                id = Some(match WrittenId::parse(args.get(at))? {
-                    WrittenId::Ms(ms) => NewId::Given(StreamId { ms, seq: 0 }),
-                    WrittenId::Full(id) => NewId::Given(id),
-                    WrittenId::AutoSeq(ms) => NewId::AutoSeq(ms),
+                id = Some(match IdArgument::parse(args.get(at))? {
+                    IdArgument::Ms(ms) => NewId::Given(StreamId { ms, seq: 0 }),
+                    IdArgument::Full(id) => NewId::Given(id),
+                    IdArgument::AutoSeq(ms) => NewId::AutoSeq(ms),
                 });
                 at += 1;
             }

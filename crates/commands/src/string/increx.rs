@@ -8,7 +8,7 @@ use stdx::number;
 use structures::entry::NewValue;
 
 use super::delete;
-use super::options::{Lifetime, Takes};
+use super::options::{AllowedOptions, Lifetime};
 use crate::args::{Args, Upper};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
@@ -47,7 +47,7 @@ impl<'a> Request<'a> {
                 b"UBOUND" => once(&mut request.upper, words.next())?,
                 b"SATURATE" => once(&mut request.saturates, Some(()))?,
                 b"ENX" => once(&mut request.only_new, Some(()))?,
-                _ => once(&mut request.lifetime, Lifetime::parse(word, &mut words, Takes::Getex))?,
+                _ => once(&mut request.lifetime, Lifetime::parse(word, &mut words, AllowedOptions::Getex))?,
             }
         }
         match request.lifetime {

@@ -54,7 +54,7 @@ pub(super) enum Lifetime<'a> {
 
 /// Which command's options are parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum AllowedOptions {
     /// All but PERSIST.
     Set,
     /// NX, XX, times and KEEPTTL: MSETEX.
@@ -65,18 +65,18 @@ pub(super) enum Takes {
 
 impl<'a> Options<'a> {
     /// The options from argument `first` on.
-    pub(super) fn parse(args: &Args<'a>, first: usize, takes: Takes) -> Result<Self, CommandError> {
+    pub(super) fn parse(args: &Args<'a>, first: usize, takes: AllowedOptions) -> Result<Self, CommandError> {
         let mut options = Options { condition: Condition::None, lifetime: Lifetime::Default, get: false };
         let mut words = args.from(first);
         while let Some(word) = words.next() {
-            if takes == Takes::Set && word.eq_ignore_ascii_case(b"GET") {
+            if takes == AllowedOptions::Set && word.eq_ignore_ascii_case(b"GET") {
                 options.get = true;
-            } else if takes != Takes::Getex
+            } else if takes != AllowedOptions::Getex
                 && let Some(condition) = Condition::parse(word, &mut words)
             {
                 let compares = !matches!(condition, Condition::Absent | Condition::Present);
                 let conflicts = options.condition != Condition::None && options.condition != condition;
-                if conflicts || (compares && takes != Takes::Set) {
+                if conflicts || (compares && takes != AllowedOptions::Set) {
                     return Err(CommandError::Syntax);
                 }
                 options.condition = condition;
@@ -122,11 +122,11 @@ impl<'a> Lifetime<'a> {
     pub(super) fn parse(
         word: &[u8],
         rest: &mut impl Iterator<Item = &'a [u8]>,
-        takes: Takes,
+        takes: AllowedOptions,
     ) -> Option<Self> {
         Some(match (&*Upper::of(word), takes) {
-            (b"KEEPTTL", Takes::Set | Takes::Msetex) => Lifetime::Keep,
-            (b"PERSIST", Takes::Getex) => Lifetime::Persist,
+            (b"KEEPTTL", AllowedOptions::Set | AllowedOptions::Msetex) => Lifetime::Keep,
+            (b"PERSIST", AllowedOptions::Getex) => Lifetime::Persist,
             (b"EX", _) => Lifetime::Seconds(rest.next()?),
             (b"PX", _) => Lifetime::Milliseconds(rest.next()?),
             (b"EXAT", _) => Lifetime::UnixSeconds(rest.next()?),

@@ -138,7 +138,7 @@ struct Request {
 
 /// Which options a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum AllowedOptions {
     Members,
     Stored,
     Count,
@@ -150,9 +150,9 @@ impl Request {
         ctx: &mut Ctx<'_>,
         args: &Args<'_>,
         operation: Operation,
-        answer: Answer,
+        answer: AllowedOptions,
     ) -> Result<Self, CommandError> {
-        let count_at = if answer == Answer::Stored { 2 } else { 1 };
+        let count_at = if answer == AllowedOptions::Stored { 2 } else { 1 };
         let key_count = args.integer(count_at)?;
         if key_count < 1 {
             let command = String::from_utf8_lossy(args.get(0)).to_ascii_lowercase();
@@ -182,8 +182,8 @@ impl Request {
         Ok(request)
     }
 
-    fn parse_options(&mut self, args: &Args<'_>, answer: Answer) -> Result<(), CommandError> {
-        let scored = answer != Answer::Count && self.operation != Operation::Diff;
+    fn parse_options(&mut self, args: &Args<'_>, answer: AllowedOptions) -> Result<(), CommandError> {
+        let scored = answer != AllowedOptions::Count && self.operation != Operation::Diff;
         let mut at = self.count_at + 1 + self.key_count;
         while at < args.len() {
             let left = args.len() - at;
@@ -203,10 +203,10 @@ impl Request {
                     () => return Err(CommandError::Syntax),
                 };
                 at += 2;
-            } else if answer == Answer::Members && args.is(at, "WITHSCORES") {
+            } else if answer == AllowedOptions::Members && args.is(at, "WITHSCORES") {
                 self.scores = Scores::Shown;
                 at += 1;
-            } else if answer == Answer::Count && left >= 2 && args.is(at, "LIMIT") {
+            } else if answer == AllowedOptions::Count && left >= 2 && args.is(at, "LIMIT") {
                 let limit =
                     stdx::number::parse_i64(args.get(at + 1)).and_then(|limit| usize::try_from(limit).ok());
                 self.limit = limit.ok_or(CommandError::Line("ERR LIMIT can't be negative"))?;
@@ -225,7 +225,7 @@ impl Request {
 
     /// The inputs as the keys hold them now, with their weights.
     fn inputs<'c>(&self, db: &'c View<'_>, args: &Args<'_>) -> Vec<Input<'c>> {
-        let source = |key| match (db.read_again::<Zset>(key), db.read_again::<Set>(key)) {
+        let source = |key| match (db.reread::<Zset>(key), db.reread::<Set>(key)) {
             (Some(zset), _) => Source::Zset(zset),
             (None, Some(set)) => Source::Set(set),
             (None, None) => Source::Absent,
@@ -326,7 +326,7 @@ fn subtract<'c>(inputs: &[Input<'c>], args: &Args<'_>) -> Vec<Scored<'c>> {
 
 /// Replies with a result.
 fn reply_with(ctx: &mut Ctx<'_>, args: &Args<'_>, operation: Operation) -> Result<(), CommandError> {
-    let request = Request::parse(ctx, args, operation, Answer::Members)?;
+    let request = Request::parse(ctx, args, operation, AllowedOptions::Members)?;
     let result = request.compute(&ctx.db, args);
     begin_members(&mut ctx.reply, result.len(), request.scores);
     for scored in &result {
@@ -343,7 +343,7 @@ fn store_result(
     operation: Operation,
     event: &'static str,
 ) -> Result<(), CommandError> {
-    let request = Request::parse(ctx, args, operation, Answer::Stored)?;
+    let request = Request::parse(ctx, args, operation, AllowedOptions::Stored)?;
     let limits = zset_limits(ctx);
     let result = request.compute(&ctx.db, args);
     let mut zset = Zset::new();
@@ -468,7 +468,7 @@ pub(super) static ZINTERCARD: Command = Command {
 };
 /// ZINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or limit if there are more.
 fn zintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let request = Request::parse(ctx, args, Operation::Inter, Answer::Count)?;
+    let request = Request::parse(ctx, args, Operation::Inter, AllowedOptions::Count)?;
     let mut inputs = request.inputs(&ctx.db, args);
     inputs.sort_by_key(|input| input.source.len());
     let mut count = 0;

@@ -5,7 +5,7 @@ use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use crate::wait::{Awaited, AwaitedKey, EmptyReply, timeout_seconds};
+use crate::wait::{Awaited, BlockingKey, EmptyReply, timeout_seconds};
 
 pub(super) static BZPOPMIN: Command = Command {
     name: "BZPOPMIN",
@@ -52,7 +52,7 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, args: &Args<'_>, end: End) -> Result<(), Comma
         }
     }
     ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
-        (1..timeout_at).map(|index| AwaitedKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
+        (1..timeout_at).map(|index| BlockingKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
     });
     Ok(())
 }
@@ -86,7 +86,7 @@ fn bzmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !request.pop(ctx, args)? {
         ctx.nothing_yet(timeout_ms, EmptyReply::NullArray, || {
             let keys = request.keys.clone();
-            keys.map(|index| AwaitedKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
+            keys.map(|index| BlockingKey::new(args.key(index), Awaited::Zset)).collect::<Vec<_>>()
         });
     }
     Ok(())

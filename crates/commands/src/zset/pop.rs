@@ -85,7 +85,7 @@ pub(super) fn pop(
     if emptied {
         remove_emptied(ctx, key);
     }
-    ctx.tell_caches_last(key);
+    ctx.invalidate_after_events(key);
     Ok(popped)
 }
 

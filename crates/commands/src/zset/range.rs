@@ -10,7 +10,7 @@ use structures::listpack::element::IntText;
 
 use super::{Scores, begin_members, write_member};
 use crate::args::{Args, lenient_float};
-use crate::collection::{StoredAs, remove_emptied, store_result, zset_limits};
+use crate::collection::{StoreEvents, remove_emptied, store_result, zset_limits};
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::record::RecordWriter;
@@ -419,7 +419,7 @@ fn record_ranks(command: &mut RecordWriter<'_>, ranks: &Range<usize>) {
 
 /// Stores a sorted set and replies with its length.
 pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, zset: Zset, event: &'static str) {
-    store_result(ctx, key, Object::Zset(zset), StoredAs::one(EventClass::ZSET, event));
+    store_result(ctx, key, Object::Zset(zset), StoreEvents::one(EventClass::ZSET, event));
 }
 
 pub(super) static ZCOUNT: Command = Command {

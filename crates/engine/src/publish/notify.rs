@@ -5,7 +5,7 @@
 //!   __keyevent@<db>__:<event>    message: the key       letter E, published second
 //! ```
 //! `notify-keyspace-events` names the two kinds of channels and the classes of events; without K and E nothing
-//! is published. A thread looks once a turn which events are wanted (`Effects::wanted_events`), and wants none
+//! is published. A thread looks once a turn which events are wanted (`Changes::wanted_events`), and wants none
 //! while nobody is subscribed to anything, so a write pays one branch. A subscription counts from the turn
 //! after its confirmation left, and requests sent after that are in such a turn.
 //!

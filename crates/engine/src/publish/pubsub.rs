@@ -15,7 +15,7 @@
 //! is written out; the end is confirmed. So PUBLISH's reply is true, and nothing comes behind the confirmation.
 //!
 //! **Bounds.** An inbox that holds more than [`INBOX_BYTES_MAX`] is crowded: who adds to it is held back
-//! (`Flow::Crowded`) until it was emptied, which its thread does every turn, whether subscribers read or not.
+//! (`Flow::AwaitingSubscribers`) until it was emptied, which its thread does every turn, whether subscribers read or not.
 //! A subscriber that does not read is closed by its output limit.
 //!
 //! **Cost.** PUBLISH is one lock and one look-up, plus one push for each listening thread and, while there
@@ -179,7 +179,7 @@ pub struct Published {
     /// How many subscribers get it; a client gets it once for its channel and once for each pattern.
     pub receivers: u64,
     /// Whether an inbox is crowded: the publisher must wait.
-    pub crowded: bool,
+    pub subscribers_full: bool,
 }
 
 /// All subscriptions of all threads.
@@ -190,7 +190,7 @@ pub struct PubSub {
     pattern_count: AtomicUsize,
     clients: AtomicUsize,
     inboxes: Box<[CachePadded<Inbox>]>,
-    crowded: AtomicUsize,
+    subscribers_full: AtomicUsize,
     /// Bytes of messages for single clients between a thread's inbox and the network.
     push_bytes: AtomicU64,
     hasher: ahash::RandomState,
@@ -202,7 +202,7 @@ pub struct Delivered {
     /// Bytes that were appended to outputs.
     pub len_bytes: u64,
     /// The inbox was crowded: those who wait to publish may go on.
-    pub was_crowded: bool,
+    pub were_subscribers_full: bool,
 }
 
 impl PubSub {
@@ -215,7 +215,7 @@ impl PubSub {
             pattern_count: AtomicUsize::new(0),
             clients: AtomicUsize::new(0),
             inboxes: (0..threads).map(|_| CachePadded::new(Inbox::default())).collect(),
-            crowded: AtomicUsize::new(0),
+            subscribers_full: AtomicUsize::new(0),
             push_bytes: AtomicU64::new(0),
             hasher: ahash::RandomState::with_seeds(seed[0], seed[1], seed[2], seed[3]),
         }
@@ -261,8 +261,8 @@ impl PubSub {
     }
 
     /// Whether publishers must wait.
-    pub fn is_crowded(&self) -> bool {
-        self.crowded.load(Relaxed) > 0
+    pub fn are_subscribers_full(&self) -> bool {
+        self.subscribers_full.load(Relaxed) > 0
     }
 
     /// The channels with subscribers that match `pattern`. O(channels).
@@ -289,7 +289,7 @@ impl PubSub {
         channel: &[u8],
         payload: &[u8],
     ) -> (Published, SmallVec<[usize; 8]>) {
-        let mut published = Published { receivers: 0, crowded: false };
+        let mut published = Published { receivers: 0, subscribers_full: false };
         let patterns = kind == Kind::Channel && self.pattern_count() > 0;
         let mut wake: SmallVec<[usize; 8]> = SmallVec::new();
         if self.channel_count(kind) == 0 && !patterns {
@@ -309,8 +309,8 @@ impl PubSub {
                 });
                 published.receivers += total(counts);
                 for (thread, _) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-                    let (is_first, is_crowded) = self.push(thread, Arc::clone(&publication));
-                    published.crowded |= is_crowded;
+                    let (is_first, are_subscribers_full) = self.push(thread, Arc::clone(&publication));
+                    published.subscribers_full |= are_subscribers_full;
                     if is_first {
                         wake.push(thread);
                     }
@@ -341,7 +341,7 @@ impl PubSub {
         // Under the inbox's lock, as all changes of it; so the count of crowded inboxes is exact.
         let before = inbox.bytes.fetch_add(len_bytes, Relaxed);
         if before <= INBOX_BYTES_MAX && before + len_bytes > INBOX_BYTES_MAX {
-            self.crowded.fetch_add(1, Relaxed);
+            self.subscribers_full.fetch_add(1, Relaxed);
         }
         drop(messages);
         let is_first = !inbox.has_messages.swap(true, SeqCst);
@@ -390,14 +390,14 @@ impl PubSub {
         if !inbox.has_messages.swap(false, SeqCst) {
             return Delivered::default();
         }
-        let (messages, pushes, was_crowded) = {
+        let (messages, pushes, were_subscribers_full) = {
             let mut messages = inbox.messages.lock();
             let bytes = inbox.bytes.swap(0, Relaxed);
             let pushes = std::mem::take(&mut messages.pushes);
             (std::mem::take(&mut messages.waiting), pushes, bytes > INBOX_BYTES_MAX)
         };
-        if was_crowded {
-            self.crowded.fetch_sub(1, Relaxed);
+        if were_subscribers_full {
+            self.subscribers_full.fetch_sub(1, Relaxed);
         }
         let mut pushes = pushes.into_iter().peekable();
         let mut bytes = 0;
@@ -438,7 +438,7 @@ impl PubSub {
         }
         over.sort_unstable_by_key(|conn| conn.to_u64());
         over.dedup();
-        Delivered { len_bytes: bytes, was_crowded }
+        Delivered { len_bytes: bytes, were_subscribers_full }
     }
 
     /// Adds a subscriber on its own thread.
@@ -493,7 +493,7 @@ impl PubSub {
 
     /// Removes the client from the channel's subscriber count: later messages in the inbox are not
     /// for it. On its own thread.
-    pub(crate) fn retire(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
+    pub(crate) fn stop_counting(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let thread = client.thread;
         let is_last = |counts: &mut Counts| {
             counts[thread] -= 1;
@@ -535,7 +535,7 @@ impl PubSub {
             (waiting.cloned().collect::<Vec<_>>(), pushes, messages.next)
         };
         let mut pushes = pushes.into_iter().peekable();
-        let mut told = Vec::new();
+        let mut audience = Vec::new();
         for (number, message) in messages {
             while let Some((_, push)) = pushes.next_if(|(at, _)| *at < number) {
                 inbox.write_push(push, reply);
@@ -545,12 +545,12 @@ impl PubSub {
             let subscriber = subscribers.and_then(|subscribers| subscribers.get_mut(&client.id));
             if subscriber.expect("a subscription stands in its thread's table").since <= number {
                 message.encode(reply);
-                told.push(message);
+                audience.push(message);
             }
         }
         pushes.for_each(|(_, push)| inbox.write_push(push, reply));
         // The other subscribers of the thread get it when the inbox is emptied, this one not again.
-        for message in told {
+        for message in audience {
             let mut table = inbox.tables[message.kind as usize].lock();
             let subscribers = table.get_mut(message.subscribed());
             if let Some(it) = subscribers.and_then(|subscribers| subscribers.get_mut(&client.id)) {

@@ -7,7 +7,7 @@
 //! of the same name in other databases count as the same, as in Redis. Remembering is O(1).
 //!
 //! **Departure.** A client that disconnects or stops tracking leaves the tables: the first few items at once, the rest
-//! in locked steps by the housekeeper. It marks its [`Reader`] as departed first, under the lock that a first
+//! in locked steps by the housekeeper. It marks its [`TrackingClient`] as departed first, under the lock that a first
 //! read in a shard takes to note that shard; so a late read, made for it by whoever served it, is refused or is
 //! in a shard that is still to be visited.
 //!
@@ -42,7 +42,7 @@ use smallvec::SmallVec;
 use stdx::ByteQueue;
 use structures::lock::Lock;
 
-use self::readers::{Readers, Removed};
+use self::readers::{Removed, TrackingTable};
 use crate::client::{ClientInfo, Mode};
 use crate::publish::send::Sender;
 
@@ -124,7 +124,7 @@ pub struct Writer<'a> {
 }
 
 /// A client that tracks, from CLIENT TRACKING ON to OFF, for the tables to name.
-pub struct Reader {
+pub struct TrackingClient {
     client: Arc<ClientInfo>,
     /// Never used twice in the life of the process.
     id: u64,
@@ -134,7 +134,7 @@ pub struct Reader {
     shards: Lock<[u64; SHARD_COUNT / 64]>,
 }
 
-impl Reader {
+impl TrackingClient {
     /// Notes that it stands in a shard's table from now on; whether it may.
     fn enter(&self, shard: usize) -> bool {
         let mut shards = self.shards.lock();
@@ -146,7 +146,7 @@ impl Reader {
 /// What a session keeps of its tracking. Thread: the client's.
 pub struct Tracker {
     /// As what it stands in the tables.
-    pub reader: Arc<Reader>,
+    pub reader: Arc<TrackingClient>,
     prefixes: BTreeSet<Box<[u8]>>,
 }
 
@@ -158,15 +158,15 @@ impl Tracker {
 }
 
 /// A reader that has departed and still stands in tables.
-struct Departing {
-    reader: Arc<Reader>,
+struct DepartingClient {
+    reader: Arc<TrackingClient>,
     shards: [u64; SHARD_COUNT / 64],
     /// Where to go on.
     shard: usize,
 }
 
 /// How a client wants to track.
-pub struct Wish<'a> {
+pub struct TrackingOptions<'a> {
     /// In which ways.
     pub mode: Mode,
     /// The client that it redirects to, 0 for none.
@@ -175,7 +175,7 @@ pub struct Wish<'a> {
     pub prefixes: Vec<&'a [u8]>,
 }
 
-type Table = Readers<Arc<Reader>>;
+type Table = TrackingTable<Arc<TrackingClient>>;
 
 /// Who broadcasts are for.
 #[derive(Default)]
@@ -225,7 +225,7 @@ pub struct Tracking {
     prefixes: Lock<Prefixes>,
     /// Clients in broadcasting mode. While there are any, each shard counts a follower.
     broadcast_clients: Mutex<usize>,
-    departing: Lock<VecDeque<Departing>>,
+    departing: Lock<VecDeque<DepartingClient>>,
     /// Tables that a flush has emptied: to be dropped.
     emptied: Lock<Vec<Table>>,
     last_reader: AtomicU64,
@@ -309,14 +309,15 @@ impl Tracking {
         keyspace: &Keyspace,
         tracker: &mut Option<Box<Tracker>>,
         client: &Arc<ClientInfo>,
-        wish: &Wish<'_>,
+        wish: &TrackingOptions<'_>,
     ) {
         let before = client.tracking.mode();
         let tracker = tracker.get_or_insert_with(|| {
             self.clients.fetch_add(1, Relaxed);
             let id = self.last_reader.fetch_add(1, Relaxed) + 1;
             let shards = Lock::new([0; SHARD_COUNT / 64]);
-            let reader = Reader { client: Arc::clone(client), id, departed: AtomicBool::new(false), shards };
+            let reader =
+                TrackingClient { client: Arc::clone(client), id, departed: AtomicBool::new(false), shards };
             Box::new(Tracker { reader: Arc::new(reader), prefixes: BTreeSet::new() })
         });
         client.tracking.redirect.store(wish.redirect, Relaxed);
@@ -335,7 +336,7 @@ impl Tracking {
             let mut all = self.prefixes.lock();
             for prefix in some.iter().filter(|prefix| tracker.prefixes.insert((**prefix).into())) {
                 all.add(prefix, client);
-                client.held.named_bytes.fetch_add(prefix_bytes(prefix), Relaxed);
+                client.held.watched_and_subscribed_bytes.fetch_add(prefix_bytes(prefix), Relaxed);
             }
             self.prefix_count.store(all.by_name.len(), Relaxed);
         }
@@ -356,7 +357,7 @@ impl Tracking {
                 let mut all = self.prefixes.lock();
                 for prefix in prefixes.by_ref().take(PREFIXES_PER_LOCK) {
                     all.remove(&prefix, client.id);
-                    client.held.named_bytes.fetch_sub(prefix_bytes(&prefix), Relaxed);
+                    client.held.watched_and_subscribed_bytes.fetch_sub(prefix_bytes(&prefix), Relaxed);
                 }
                 self.prefix_count.store(all.by_name.len(), Relaxed);
             }
@@ -384,13 +385,13 @@ impl Tracking {
     }
 
     /// Takes a reader out of the tables: at once as far as that is little, else it is left to the housekeeper.
-    fn depart(&self, keyspace: &Keyspace, reader: Arc<Reader>) {
+    fn depart(&self, keyspace: &Keyspace, reader: Arc<TrackingClient>) {
         let shards = {
             let shards = reader.shards.lock();
             reader.departed.store(true, Relaxed);
             *shards
         };
-        let mut departing = Departing { reader, shards, shard: 0 };
+        let mut departing = DepartingClient { reader, shards, shard: 0 };
         if self.leave(keyspace, &mut departing, DEPARTED_AT_ONCE) {
             return;
         }
@@ -404,7 +405,7 @@ impl Tracking {
     }
 
     /// Takes a departed reader out of tables, for so many items and shards; whether it was everywhere.
-    fn leave(&self, keyspace: &Keyspace, departing: &mut Departing, budget: usize) -> bool {
+    fn leave(&self, keyspace: &Keyspace, departing: &mut DepartingClient, budget: usize) -> bool {
         let mut left = budget;
         while departing.shard < SHARD_COUNT {
             let (word, bit) = (departing.shard / 64, departing.shard % 64);
@@ -428,7 +429,13 @@ impl Tracking {
     }
 
     /// Removes at most `items_max` items of a reader from a shard's table.
-    fn leave_shard(&self, keyspace: &Keyspace, shard: usize, reader: &Reader, items_max: usize) -> Removed {
+    fn leave_shard(
+        &self,
+        keyspace: &Keyspace,
+        shard: usize,
+        reader: &TrackingClient,
+        items_max: usize,
+    ) -> Removed {
         let mut locked = keyspace.lock(shard);
         let mut table = self.tables[shard].lock();
         let Some(readers) = table.as_mut() else { return Removed::default() };
@@ -444,7 +451,7 @@ impl Tracking {
 
     /// Goes on taking departed readers out of the tables, and dropping emptied ones, for one step; whether there
     /// was any. For the housekeeper, which is outside the gate and enters it by `gate_slot`.
-    pub fn forget_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
+    pub fn remove_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
         let emptied = self.emptied.lock().pop();
         let departing = self.departing.lock().pop_front();
         let found = emptied.is_some() || departing.is_some();
@@ -461,7 +468,7 @@ impl Tracking {
     }
 
     /// Remembers that a client read a key of a locked shard. O(1).
-    pub fn remember(&self, shard: &mut Shard, key: Key<'_>, reader: &Arc<Reader>) {
+    pub fn remember(&self, shard: &mut Shard, key: Key<'_>, reader: &Arc<TrackingClient>) {
         let mut table = self.tables[key.shard()].lock();
         let readers = table.get_or_insert_default();
         if readers.contains(key, reader.id) || (!readers.has_reader(reader.id) && !reader.enter(key.shard()))
@@ -476,7 +483,7 @@ impl Tracking {
     }
 
     /// Takes a key out of its shard's table because it changed: the readers to notify. The shard is locked. O(readers).
-    pub fn take_readers(&self, shard: &mut Shard, key: Key<'_>) -> Vec<Arc<Reader>> {
+    pub fn take_readers(&self, shard: &mut Shard, key: Key<'_>) -> Vec<Arc<TrackingClient>> {
         if self.keys.load(Relaxed) == 0 {
             return Vec::new();
         }
@@ -496,7 +503,7 @@ impl Tracking {
         &self,
         sender: Sender<'_>,
         key: &[u8],
-        readers: &[Arc<Reader>],
+        readers: &[Arc<TrackingClient>],
         writer: &mut Writer<'_>,
     ) {
         let keys = [key];
@@ -610,7 +617,7 @@ impl Tracking {
         mut draw: impl FnMut() -> u64,
     ) {
         let mut shard = draw() as usize % SHARD_COUNT;
-        for _ in 0..FORGOTTEN_PER_TURN {
+        for _ in 0..REMOVED_PER_TURN {
             if self.keys() <= keys_max {
                 return;
             }
@@ -644,7 +651,7 @@ fn prefix_bytes(name: &[u8]) -> u64 {
 const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// Places looked at in one turn for keys to forget.
-const FORGOTTEN_PER_TURN: usize = 2 * SHARD_COUNT;
+const REMOVED_PER_TURN: usize = 2 * SHARD_COUNT;
 
 /// A message about changed keys, written once for all who get it in the same form.
 struct Invalidation<'a> {

@@ -49,7 +49,7 @@ struct Item<R> {
 }
 
 /// Pairs of keys of one shard and their readers.
-pub struct Readers<R> {
+pub struct TrackingTable<R> {
     keys: Slab<KeySlot>,
     items: Slab<Item<R>>,
     by_name: HashTable<u32>,
@@ -57,7 +57,7 @@ pub struct Readers<R> {
     by_reader: HashMap<u64, u32, RandomState>,
 }
 
-impl<R> Default for Readers<R> {
+impl<R> Default for TrackingTable<R> {
     fn default() -> Self {
         Self {
             keys: Slab::default(),
@@ -78,7 +78,7 @@ pub struct Removed {
     pub keys: usize,
 }
 
-impl<R> Readers<R> {
+impl<R> TrackingTable<R> {
     /// Tracked keys.
     pub fn key_count(&self) -> usize {
         self.keys.len()
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     /// The pairs, by both lists of each item.
-    fn pairs(readers: &Readers<u64>) -> [BTreeSet<(Box<[u8]>, u64)>; 2] {
+    fn pairs(readers: &TrackingTable<u64>) -> [BTreeSet<(Box<[u8]>, u64)>; 2] {
         let walk = |list: usize, first: u32| {
             let mut item = first;
             std::iter::from_fn(move || {
@@ -327,7 +327,7 @@ mod tests {
     fn pairs_are_those_of_a_set() {
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
         let mut rng = fastrand::Rng::with_seed(7);
-        let (mut readers, mut model) = (Readers::default(), BTreeSet::<(Box<[u8]>, u64)>::new());
+        let (mut readers, mut model) = (TrackingTable::default(), BTreeSet::<(Box<[u8]>, u64)>::new());
         for step in 0..40_000 {
             let name = format!("key{}", rng.u32(0..60)).into_bytes();
             let (key, id) = (hasher.key(&name), rng.u64(1..40));
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn what_was_removed_takes_no_memory() {
         let hasher = Hasher::with_seed([1, 2, 3, 4]);
-        let mut readers = Readers::default();
+        let mut readers = TrackingTable::default();
         for id in 0..10_000_u64 {
             readers.add(hasher.key(b"hot"), id, id);
             readers.add(hasher.key(&id.to_le_bytes()), id, id);

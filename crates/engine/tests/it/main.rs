@@ -20,7 +20,7 @@ fn a_write_serves_a_blocked_client_of_another_thread_and_names_the_thread_to_wak
     let [mut one, mut two] = [0, 1].map(|index| Thread::new(&shared, &clock, index));
     let (reader, writer) = (one.connect(), two.connect());
     assert_eq!(one.run(reader, "BLPOP jobs 0"), (String::new(), vec![]));
-    assert_eq!(one.session(reader).flow, Flow::Waiting);
+    assert_eq!(one.session(reader).flow, Flow::Blocked);
     assert_eq!(two.run(writer, "RPUSH jobs a b"), (":2|".to_owned(), vec![0]));
     assert_eq!(one.deliveries(), [(reader, "*2|$4|jobs|$1|a|".to_owned())]);
     assert_eq!(two.run(writer, "LRANGE jobs 0 -1").0, "*1|$1|b|");
@@ -62,7 +62,7 @@ fn active_expiry_serves_who_waits_for_the_end_of_a_stream() {
     thread.run(writer, "XGROUP CREATE s g $ MKSTREAM");
     thread.run(writer, "PEXPIRE s 100");
     thread.run(reader, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
-    assert_eq!(thread.session(reader).flow, Flow::Waiting);
+    assert_eq!(thread.session(reader).flow, Flow::Blocked);
     clock.advance(Duration::from_millis(99));
     assert_eq!(expire_round(&shared, &clock), []);
     clock.advance(Duration::from_millis(1));

@@ -219,7 +219,7 @@ fn listen_as_configured(shared: &Shared, config: &ConfigStore, refusal: &'static
 
 fn try_listen(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
     let start = apply::start_options(config, PortZero::NoTcp).map_err(|error| match error {
-        StartError::NoAddress { address, .. } => format!("{address} is no address"),
+        StartError::InvalidAddress { address, .. } => format!("{address} is no address"),
         other => other.to_string(),
     })?;
     listen::listen_elsewhere(shared, &start.addresses, start.port, start.tcp_backlog)

@@ -103,7 +103,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     } else {
         if ctx.db.contains(key) {
             // Replaced: as if it had been deleted before.
-            ctx.db.notice_created(key);
+            ctx.db.record_created(key);
         }
         store(ctx, key, value, expiry_ms);
         if let Some(access) = options.access(ctx.db.access())
@@ -222,7 +222,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use engine::owned_args::OwnedArgs;
-    use keyspace::view::{Moment, Overdue, Tally};
+    use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
     use keyspace::{Keyspace, View};
     use resp::{Protocol, Reply};
     use stdx::ByteQueue;
@@ -232,7 +232,7 @@ mod tests {
     /// What RESTORE of a string records, with these words behind the payload.
     fn recorded(ttl: &str, options: &[&str]) -> (Vec<String>, bool) {
         let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
-        let (mut effects, mut tally) = (::commands::Effects::default(), Tally::default());
+        let (mut effects, mut access_results) = (::commands::Changes::default(), AccessResults::default());
         effects.record.is_wanted = true;
         let object = keyspace::Object::Blob(b"value".to_vec().into());
         let entry = structures::entry::Entry::new(b"k", structures::entry::NewValue::Object(object), None, 0);
@@ -241,21 +241,21 @@ mod tests {
         let words = words.into_iter().chain(options.iter().map(|word| word.as_bytes()));
         let owned = OwnedArgs::new(words);
         let args = owned.args(keyspace.hasher());
-        let moment = Moment {
+        let access_context = AccessContext {
             now_ms: 1_000,
             touch: true,
             access: Access::Lru { clock_s: 1 },
-            overdue: Overdue::Removed,
+            expired_access: ExpiredAccess::Remove,
         };
         let mut locked = keyspace.lock_one(args.key(1).hash);
         let (mut out, limits) = (ByteQueue::new(), ValueLimits::default());
         let mut ctx = Ctx {
-            db: View::new(&keyspace, &mut locked, 0, moment, &mut tally),
+            db: View::new(&keyspace, &mut locked, 0, access_context, &mut access_results),
             reply: Reply::new(&mut out, Protocol::Resp2),
             effects: &mut effects,
             rng: &mut fastrand::Rng::with_seed(1),
             limits: &limits,
-            patience: ::commands::Patience::None,
+            on_empty: ::commands::OnEmpty::Reply,
         };
         assert!(restore(&mut ctx, &args).is_ok());
         drop(ctx);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
-use engine::stats::hot_keys::{InProgress, Rate, Report, Totals, Wish};
+use engine::stats::hot_keys::{InProgress, Rate, Report, SessionOptions, Totals};
 use stdx::heavy_hitters::Hitter;
 
 use crate::context::Runner;
@@ -85,16 +85,16 @@ fn write_rates(ctx: &mut ServerCtx<'_, '_, '_>, rates: &[Rate]) {
 }
 
 fn write_session(ctx: &mut ServerCtx<'_, '_, '_>, report: &Report) {
-    let wish = report.wish;
+    let options = report.options;
     let reply = &mut ctx.reply;
     reply.array(1);
-    reply.map(7 + if wish.cpu { 3 } else { 0 } + if wish.net { 2 } else { 0 });
+    reply.map(7 + if options.cpu { 3 } else { 0 } + if options.net { 2 } else { 0 });
     let mut field = |name: &str, value: i64| {
         reply.bulk(name.as_bytes());
         reply.integer(value);
     };
     field("tracking-active", i64::from(report.active));
-    field("sample-ratio", i64::from(wish.sample));
+    field("sample-ratio", i64::from(options.sample));
     reply.bulk(b"selected-slots");
     reply.array(1);
     reply.array(2);
@@ -108,12 +108,12 @@ fn write_session(ctx: &mut ServerCtx<'_, '_, '_>, report: &Report) {
     field("net-bytes-all-commands-all-slots", report.all_bytes as i64);
     field("collection-start-time-unix-ms", report.started_ms);
     field("collection-duration-ms", report.duration_ms);
-    if wish.cpu {
+    if options.cpu {
         let [user, system] = report.process_time;
         field("total-cpu-time-user-ms", user.as_millis() as i64);
         field("total-cpu-time-sys-ms", system.as_millis() as i64);
     }
-    if wish.net {
+    if options.net {
         field("total-net-bytes", report.net_bytes as i64);
     }
     let mut keys = |name: &str, keys: &[Hitter], per_unit: u64| {
@@ -124,10 +124,10 @@ fn write_session(ctx: &mut ServerCtx<'_, '_, '_>, report: &Report) {
             reply.integer((hitter.certain / per_unit) as i64);
         }
     };
-    if wish.cpu {
+    if options.cpu {
         keys("by-cpu-time-us", &report.by_nanos, 1000);
     }
-    if wish.net {
+    if options.net {
         keys("by-net-bytes", &report.by_bytes, 1);
     }
 }
@@ -224,18 +224,18 @@ fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(),
     if ctx.shared.engine.hot_keys.is_active(ctx.now_ms) {
         return Err(in_progress);
     }
-    let wish = wish(args)?;
+    let options = options(args)?;
     ctx.shared
         .engine
         .hot_keys
-        .start(totals(ctx.shared), wish, ctx.now_ms)
+        .start(totals(ctx.shared), options, ctx.now_ms)
         .map_err(|InProgress| in_progress)?;
     ctx.reply.ok();
     Ok(())
 }
 
 /// The arguments of HOTKEYS START.
-fn wish(args: &Args<'_>) -> Result<Wish, CommandError> {
+fn options(args: &Args<'_>) -> Result<SessionOptions, CommandError> {
     let number = |at: usize, range: std::ops::RangeInclusive<i64>, line: &'static str| {
         let number = args.integer(at).ok().filter(|number| range.contains(number));
         number.ok_or(CommandError::Line(line))
@@ -244,16 +244,16 @@ fn wish(args: &Args<'_>) -> Result<Wish, CommandError> {
         return Err(CommandError::Line("ERR METRICS parameter is required"));
     }
     let metrics = number(3, 1..=2, "ERR METRICS count must be > 0 and <= 2")? as usize;
-    let mut wish = Wish { cpu: false, net: false, count: SHOWN, duration_ms: None, sample: 1 };
+    let mut options = SessionOptions { cpu: false, net: false, count: SHOWN, duration_ms: None, sample: 1 };
     if args.len() < 4 + metrics {
         let line = "ERR METRICS count does not match number of metric types provided";
         return Err(CommandError::Line(line));
     }
     for at in 4..4 + metrics {
         let (asked, twice) = if args.is(at, "CPU") {
-            (&mut wish.cpu, "ERR METRICS CPU defined more than once!")
+            (&mut options.cpu, "ERR METRICS CPU defined more than once!")
         } else if args.is(at, "NET") {
-            (&mut wish.net, "ERR METRICS NET defined more than once!")
+            (&mut options.net, "ERR METRICS NET defined more than once!")
         } else {
             // A metric of a later version.
             continue;
@@ -262,7 +262,7 @@ fn wish(args: &Args<'_>) -> Result<Wish, CommandError> {
             return Err(CommandError::Line(twice));
         }
     }
-    if !wish.cpu && !wish.net {
+    if !options.cpu && !options.net {
         return Err(CommandError::Line("ERR METRICS no valid metrics passed. Supported: CPU|NET"));
     }
     let mut at = 4 + metrics;
@@ -271,13 +271,13 @@ fn wish(args: &Args<'_>) -> Result<Wish, CommandError> {
             return Err(CommandError::Syntax);
         }
         if args.is(at, "COUNT") {
-            wish.count = number(at + 1, 1..=64, "ERR COUNT must be between 1 and 64")? as usize;
+            options.count = number(at + 1, 1..=64, "ERR COUNT must be between 1 and 64")? as usize;
         } else if args.is(at, "DURATION") {
             let line = "ERR DURATION must be between 1 and 1000000";
-            wish.duration_ms = Some(number(at + 1, 1..=1_000_000, line)? * 1000);
+            options.duration_ms = Some(number(at + 1, 1..=1_000_000, line)? * 1000);
         } else if args.is(at, "SAMPLE") {
             let line = "ERR SAMPLE ratio must be positive";
-            wish.sample = number(at + 1, 1..=i64::from(i32::MAX), line)? as u32;
+            options.sample = number(at + 1, 1..=i64::from(i32::MAX), line)? as u32;
         } else if args.is(at, "SLOTS") {
             return Err(CommandError::Line("ERR SLOTS parameter cannot be used in non-cluster mode"));
         } else {
@@ -285,7 +285,7 @@ fn wish(args: &Args<'_>) -> Result<Wish, CommandError> {
         }
         at += 2;
     }
-    Ok(wish)
+    Ok(options)
 }
 
 static HOTKEYS_STOP: Command<Runner> = Command {

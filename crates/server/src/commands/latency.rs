@@ -4,7 +4,7 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::stats::command_log::Kind;
 use engine::stats::histogram::Times;
-use engine::stats::latency_events::{self, Circumstances};
+use engine::stats::latency_events::{self, ReportInput};
 use engine::table::Registered;
 use engine::threads::Threads;
 
@@ -165,7 +165,7 @@ static LATENCY_DOCTOR: Command<Runner> = Command {
 /// LATENCY DOCTOR.
 fn latency_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let thresholds = &ctx.settings.thresholds;
-    let at = Circumstances {
+    let at = ReportInput {
         unix_s: ctx.now_ms / 1000,
         threshold_ms: thresholds.latency_ms,
         slowlog_usec: Some(thresholds.from[Kind::Slow as usize])
@@ -261,10 +261,10 @@ static LATENCY_RESET: Command<Runner> = Command {
 };
 /// LATENCY RESET [event ...]: how many of them had samples.
 fn latency_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let spikes = &ctx.shared.engine.latency_events;
+    let latency_events = &ctx.shared.engine.latency_events;
     let count = match args.len() {
-        2 => spikes.reset_all(),
-        _ => args.from(2).filter(|name| spikes.reset(name)).count(),
+        2 => latency_events.reset_all(),
+        _ => args.from(2).filter(|name| latency_events.reset(name)).count(),
     };
     ctx.reply.integer(count as i64);
     Ok(())

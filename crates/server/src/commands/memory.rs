@@ -6,11 +6,11 @@ use resp::Reply;
 
 use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::info::{Beyond, MemoryFigures, ratio};
+use crate::info::{Excess, MemoryFigures, ratio};
 
 mod doctor;
 
-use doctor::Surroundings;
+use doctor::DoctorInput;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&MEMORY];
@@ -54,7 +54,7 @@ static MEMORY_DOCTOR: Command<Runner> = Command {
 };
 /// MEMORY DOCTOR.
 fn memory_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let around = Surroundings {
+    let around = DoctorInput {
         clients: ctx.shared.engine.threads.sum(|stats| &stats.clients),
         pending_bytes: ctx.shared.engine.freeing.pending_bytes(),
         limit_bytes: ctx.settings.maxmemory_bytes,
@@ -191,7 +191,7 @@ fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     integer(reply, "allocator.active", figures.active);
     integer(reply, "allocator.resident", figures.heap_rss);
     integer(reply, "allocator.muzzy", 0);
-    for Beyond { stats: [ratio_name, bytes_name], more, less, .. } in beyond {
+    for Excess { stats: [ratio_name, bytes_name], more, less, .. } in beyond {
         double(reply, ratio_name, ratio(more, less));
         reply.bulk(bytes_name.as_bytes());
         reply.integer(more as i64 - less as i64);

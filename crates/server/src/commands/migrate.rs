@@ -83,17 +83,17 @@ static MIGRATE: Command<Runner> = Command {
 /// OK, or NOKEY when none of the keys is there. After an error those keys are gone that the target took.
 fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let source = network::BIND_SOURCE_ADDR.of(&ctx.shared.config()).to_vec();
-    let order = Order::parse(args, source)?;
+    let order = MigrateRequest::parse(args, source)?;
     let (shared, db) = (ctx.shared, ctx.session.db);
-    let mut parcels: Vec<Parcel<'_>> =
-        order.keys.clone().filter_map(|at| Parcel::pack(&mut ctx.data, db, args.key(at))).collect();
+    let mut parcels: Vec<SerializedKey<'_>> =
+        order.keys.clone().filter_map(|at| SerializedKey::pack(&mut ctx.data, db, args.key(at))).collect();
     if parcels.is_empty() {
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
     // Only a client that imports data finds expired keys. They stay here, as in Valkey.
     let now_ms = ctx.data.now_ms();
-    parcels.retain(|parcel| !parcel.has_expired(now_ms));
+    parcels.retain(|parcel| !parcel.is_expired(now_ms));
     // The target may take its time: who hears of keys that were found expired does not wait for it.
     shared.wake(&ctx.data.commit.outbox);
     let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
@@ -115,7 +115,7 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
 }
 
 /// What the command asks for.
-struct Order<'a> {
+struct MigrateRequest<'a> {
     target: Target,
     db: i64,
     timeout: Duration,
@@ -131,7 +131,7 @@ struct Order<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Existing {
     /// It stays, and the target refuses the new one.
-    Kept,
+    IdleConnection,
     /// REPLACE.
     Replaced,
 }
@@ -139,10 +139,11 @@ enum Existing {
 /// Where no timeout is given that makes sense.
 const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
-impl<'a> Order<'a> {
+impl<'a> MigrateRequest<'a> {
     /// Reads the arguments; connections will come from `source`.
     fn parse(args: &Args<'a>, source: Vec<u8>) -> Result<Self, CommandError> {
-        let (mut copy, mut existing, mut credentials, mut keys) = (false, Existing::Kept, None, 3..4);
+        let (mut copy, mut existing, mut credentials, mut keys) =
+            (false, Existing::IdleConnection, None, 3..4);
         let mut at = 6;
         while at < args.len() {
             let left = args.len() - at - 1;
@@ -183,13 +184,13 @@ const KEY_BESIDE_KEYS: &str =
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
 
 /// A serialised key.
-struct Parcel<'a> {
+struct SerializedKey<'a> {
     key: Key<'a>,
     payload: Vec<u8>,
     expiry_ms: Option<i64>,
 }
 
-impl<'a> Parcel<'a> {
+impl<'a> SerializedKey<'a> {
     /// Writes the value of `key` out, if it is there.
     fn pack(data: &mut DataAccess<'_, '_>, db: usize, key: Key<'a>) -> Option<Self> {
         data.with_key(db, key, |view, _| {
@@ -203,7 +204,7 @@ impl<'a> Parcel<'a> {
     }
 
     /// Whether the key had expired at this time.
-    fn has_expired(&self, now_ms: i64) -> bool {
+    fn is_expired(&self, now_ms: i64) -> bool {
         self.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }
 
@@ -245,15 +246,15 @@ impl<'a> Parcel<'a> {
 fn settle(
     data: &mut DataAccess<'_, '_>,
     db: usize,
-    changed: &[Parcel<'_>],
-    order: &Order<'_>,
+    changed: &[SerializedKey<'_>],
+    order: &MigrateRequest<'_>,
     pool: &ConnectionPool,
 ) -> Option<Failure> {
     let mut gone = Vec::new();
     let mut again = Vec::new();
     for parcel in changed {
-        match Parcel::pack(data, db, parcel.key) {
-            Some(parcel) if !parcel.has_expired(data.now_ms()) => again.push(parcel),
+        match SerializedKey::pack(data, db, parcel.key) {
+            Some(parcel) if !parcel.is_expired(data.now_ms()) => again.push(parcel),
             Some(_) | None => gone.push(parcel.key.bytes),
         }
     }
@@ -276,7 +277,7 @@ fn settle(
 }
 
 /// The result of sending keys.
-struct Delivery {
+struct SendResult {
     /// For each request, whether the target did it.
     taken: Vec<bool>,
     /// The first thing that went wrong.
@@ -307,12 +308,12 @@ impl From<Failure> for CommandError {
 }
 
 /// Sends all parcels. A connection that was kept open and turns out to be dead is opened again, once.
-fn deliver(pool: &ConnectionPool, order: &Order<'_>, parcels: &[Parcel<'_>]) -> Delivery {
+fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[SerializedKey<'_>]) -> SendResult {
     let now_ms = crate::context::unix_ms();
     loop {
         let mut link = match Link::open(pool, order) {
             Ok(link) => link,
-            Err(failure) => return Delivery { taken: vec![false; parcels.len()], failure: Some(failure) },
+            Err(failure) => return SendResult { taken: vec![false; parcels.len()], failure: Some(failure) },
         };
         let mut ttl_texts = vec![String::new(); parcels.len()];
         let requests = parcels.iter().zip(&mut ttl_texts);
@@ -342,7 +343,7 @@ const ANSWER_LEN_BYTES_MAX: u64 = 64 * 1024;
 
 impl Link {
     /// A connection that was kept, or a new one.
-    fn open(pool: &ConnectionPool, order: &Order<'_>) -> Result<Self, Failure> {
+    fn open(pool: &ConnectionPool, order: &MigrateRequest<'_>) -> Result<Self, Failure> {
         let target = order.target.clone();
         let link = match pool.take(&target) {
             Some((stream, db)) => {
@@ -366,9 +367,9 @@ impl Link {
     }
 
     /// Authenticates, selects, sends `requests` at once and reads all answers.
-    fn exchange(&mut self, requests: Vec<Vec<&[u8]>>, order: &Order<'_>) -> Delivery {
+    fn exchange(&mut self, requests: Vec<Vec<&[u8]>>, order: &MigrateRequest<'_>) -> SendResult {
         let count = requests.len();
-        let mut delivery = Delivery { taken: vec![false; count], failure: None };
+        let mut delivery = SendResult { taken: vec![false; count], failure: None };
         let db = order.db.to_string();
         let mut preparations = Vec::new();
         if let Some(credentials) = &order.credentials {
@@ -430,7 +431,7 @@ impl Link {
     }
 
     /// Keeps the connection for the next command, unless its answers are out of step.
-    fn close(self, pool: &ConnectionPool, delivery: &Delivery) {
+    fn close(self, pool: &ConnectionPool, delivery: &SendResult) {
         if !matches!(delivery.failure, Some(Failure::Writing | Failure::Reading)) {
             pool.keep(self.target, self.stream.into_inner(), self.db);
         }

@@ -53,10 +53,10 @@ pub struct BindAddress {
 
 /// A word of `bind` or `metrics-bind` that names no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoAddress(pub String);
+pub struct InvalidAddress(pub String);
 
 /// The addresses that `bind` names. Host names are resolved.
-pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, NoAddress> {
+pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, InvalidAddress> {
     let mut addresses = Vec::new();
     for word in words {
         let word = String::from_utf8_lossy(word);
@@ -72,7 +72,7 @@ pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, NoAddress> 
         match ip {
             Some(ip) => addresses.push(BindAddress { ip, optional }),
             None if optional => {}
-            None => return Err(NoAddress(host.to_owned())),
+            None => return Err(InvalidAddress(host.to_owned())),
         }
     }
     Ok(addresses)
@@ -91,7 +91,8 @@ pub enum PortZero {
 /// What a server starts with.
 pub fn start_options(store: &ConfigStore, port_zero: PortZero) -> Result<StartOptions, StartError> {
     let addresses = |option: &'static Handle<[Vec<u8>]>| {
-        let failed = |NoAddress(address)| StartError::NoAddress { option: option.opt.name, address };
+        let failed =
+            |InvalidAddress(address)| StartError::InvalidAddress { option: option.opt.name, address };
         bind_addresses(option.of(store)).map_err(failed)
     };
     let port = Some(network::PORT.of(store));

@@ -67,8 +67,8 @@ impl MemoryFigures {
     }
 
     /// From what was handed out to what is resident, step by step, and as a whole.
-    pub fn beyond(&self) -> [Beyond; 4] {
-        let step = |info, stats, more, less| Beyond { info, stats, more, less };
+    pub fn beyond(&self) -> [Excess; 4] {
+        let step = |info, stats, more, less| Excess { info, stats, more, less };
         [
             step(
                 "allocator_frag",
@@ -90,7 +90,7 @@ impl MemoryFigures {
 
 /// How far one figure is beyond another.
 #[derive(Clone, Copy, Debug)]
-pub struct Beyond {
+pub struct Excess {
     /// The name in INFO, before `_ratio` and `_bytes`.
     pub info: &'static str,
     /// The names of both in MEMORY STATS.
@@ -137,7 +137,7 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.size("used_memory_scripts", 0);
     fields.size("maxmemory", settings.maxmemory_bytes);
     fields.add("maxmemory_policy", settings.maxmemory_policy);
-    for Beyond { info, more, less, .. } in figures.beyond() {
+    for Excess { info, more, less, .. } in figures.beyond() {
         fields.add(&format!("{info}_ratio"), format_args!("{:.2}", ratio(more, less)));
         fields.add(&format!("{info}_bytes"), more as i64 - less as i64);
     }

@@ -13,7 +13,7 @@ mod memory;
 mod server;
 mod stats;
 
-pub use memory::{Beyond, MemoryFigures, ratio};
+pub use memory::{Excess, MemoryFigures, ratio};
 
 /// A section: its name in a request, its heading, whether a plain INFO shows it, and its writer.
 pub struct Section {

@@ -92,7 +92,7 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     fields.add("client_recent_max_output_buffer", output);
     let postponed = clients.iter().filter(|client| client.state.postponed.load(Relaxed)).count();
     let blocked = &shared.engine.blocked;
-    fields.add("blocked_clients", postponed + blocked.waiting_clients().load(Relaxed));
+    fields.add("blocked_clients", postponed + blocked.blocked_clients().load(Relaxed));
     fields.add("tracking_clients", shared.engine.tracking.clients());
     fields.add("pubsub_clients", shared.engine.pubsub.client_count());
     fields.add("watching_clients", shared.engine.watchers.clients().load(Relaxed));
@@ -100,7 +100,7 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     fields.add("clients_in_timeout_table", clients.iter().filter(timed).count());
     let watched: u64 = clients.iter().map(|client| client.watched.load(Relaxed)).sum();
     fields.add("total_watched_keys", watched);
-    fields.add("total_blocking_keys", blocked.waited_keys());
+    fields.add("total_blocking_keys", blocked.blocking_keys());
     fields.add("total_blocking_keys_on_nokey", blocked.group_keys());
     let paused_ms = shared.engine.pause.until_ms.load(Relaxed).saturating_sub(unix_ms()).max(0);
     let actions = match shared.engine.pause.all.load(Relaxed) {

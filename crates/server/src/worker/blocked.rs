@@ -57,7 +57,7 @@ impl Timeouts {
 
 impl Worker<'_> {
     /// A client has begun to wait for a key: notes for how long.
-    pub(super) fn settle_waiting(&mut self, conn: ConnId) {
+    pub(super) fn settle_blocked(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
             self.timeouts.add(blocked.deadline_ms, blocked.ticket, conn);
@@ -150,8 +150,8 @@ impl Worker<'_> {
             self.timeouts.remove(waiter.deadline_ms, waiter.ticket);
             let session = session_of(&self.clients, conn).expect("it was looked at above");
             note_output(&self.engine, &session.info, reply_bytes);
-            self.engine.executor.note_waited(session, &waiter, took, ahead_bytes + reply_bytes);
+            self.engine.executor.record_unblocked(session, &waiter, took, ahead_bytes + reply_bytes);
         }
-        self.resume(conn, Flow::Waiting);
+        self.resume(conn, Flow::Blocked);
     }
 }

@@ -90,7 +90,7 @@ impl Worker<'_> {
             progress: Progress::default(),
             over_soft_limit: OverSoftLimit::default(),
             is_queued: false,
-            is_behind: false,
+            has_pending_output: false,
         };
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, || None);
@@ -135,7 +135,7 @@ impl Worker<'_> {
         session.info.state.gone.store(true, Relaxed);
         self.engine.executor.stats().clients.sub(1);
         client_eviction::uncount(&self.shared.engine, &session.info);
-        threads.unlist(clients, &session.info);
+        threads.remove_from_list(clients, &session.info);
     }
 
     /// Lets a session that was held back for `reason` go on with its waiting input.

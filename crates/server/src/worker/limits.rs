@@ -12,7 +12,7 @@ use super::figures::{note_unread, note_unsent};
 use super::{Worker, session_of};
 
 /// Clients with unsent output that are looked at after one flush; more of them take turns.
-const LOOKED_BEHIND_MAX: usize = 64;
+const PENDING_OUTPUT_CHECKED_MAX: usize = 64;
 
 /// Up to so much unsent counts as nothing for the output limits, as what fits into Redis' fixed buffer of a
 /// client does: the smallest limit leaves a client that reads alone.
@@ -51,7 +51,7 @@ impl Worker<'_> {
         note_unread(session, self.net.inputs());
         let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.query_bytes());
         let unread = self.net.inputs().len_bytes(conn) + queued;
-        if unread as u64 > query_max && matches!(session.flow, Flow::Running | Flow::Waiting) {
+        if unread as u64 > query_max && matches!(session.flow, Flow::Running | Flow::Blocked) {
             self.engine.executor.note_long_query(session.id, unread);
             self.close(conn);
             return false;
@@ -74,9 +74,9 @@ impl Worker<'_> {
         } else {
             settings.clients.output_limit
         };
-        if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut client.is_behind, true) {
+        if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut client.has_pending_output, true) {
             // What is less leaves at the end of this turn.
-            self.behind.push_back(conn);
+            self.pending_output.push_back(conn);
         }
         let exceeds = client.over_soft_limit.exceeds(&limit, unsent, now);
         if exceeds {
@@ -91,30 +91,30 @@ impl Worker<'_> {
     /// Looks, after a flush, at clients that were not or may not have been sent all of their output: writes
     /// down how much is left, and enforces the limits on it.
     #[inline]
-    pub(super) fn look_behind(&mut self) {
+    pub(super) fn check_pending_output(&mut self) {
         for conn in self.net.split().1.take_behind() {
-            self.note_behind(conn);
+            self.add_pending_output(conn);
         }
-        for _ in 0..self.behind.len().min(LOOKED_BEHIND_MAX) {
-            let Some(conn) = self.behind.pop_front() else { break };
-            self.look_behind_one(conn);
+        for _ in 0..self.pending_output.len().min(PENDING_OUTPUT_CHECKED_MAX) {
+            let Some(conn) = self.pending_output.pop_front() else { break };
+            self.check_pending_output_of(conn);
         }
     }
 
     /// Has a client looked at after each flush until all of its output is sent.
     #[cold]
-    fn note_behind(&mut self, conn: ConnId) {
+    fn add_pending_output(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
-            && !std::mem::replace(&mut client.is_behind, true)
+            && !std::mem::replace(&mut client.has_pending_output, true)
         {
-            self.behind.push_back(conn);
+            self.pending_output.push_back(conn);
         }
     }
 
     #[cold]
-    fn look_behind_one(&mut self, conn: ConnId) {
+    fn check_pending_output_of(&mut self, conn: ConnId) {
         let Some(client) = self.client(conn) else { return };
-        client.is_behind = false;
+        client.has_pending_output = false;
         let Some(session) = session_of(&self.clients, conn) else { return };
         note_unsent(session, self.net.split().1);
         if self.exceeds_output_limit(conn) {
@@ -127,7 +127,7 @@ impl Worker<'_> {
             return;
         }
         if self.net.split().1.len_bytes(conn) > 0 {
-            self.note_behind(conn);
+            self.add_pending_output(conn);
         }
     }
 
@@ -174,7 +174,7 @@ impl Worker<'_> {
             .flatten()
             .map(|client| &client.session)
             .filter(|session| !session.monitoring && session.subscriptions.is_none())
-            .filter(|session| !matches!(session.flow, Flow::Waiting | Flow::Postponed))
+            .filter(|session| !matches!(session.flow, Flow::Blocked | Flow::Postponed))
             .filter(|session| {
                 now.saturating_sub(session.info.traffic.last_active_ms.load(Relaxed)) > timeout_ms
             });

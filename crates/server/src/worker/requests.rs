@@ -41,7 +41,7 @@ impl Worker<'_> {
         let mut now = began;
         loop {
             let late = now >= end;
-            if self.run_queue.is_empty() || (late && !self.run_queue.owes_a_visit()) {
+            if self.run_queue.is_empty() || (late && !self.run_queue.has_unvisited_deferred()) {
                 break;
             }
             self.batch.clear();
@@ -74,12 +74,12 @@ impl Worker<'_> {
     }
 
     /// Puts a connection that has more to run behind the others.
-    fn carry(&mut self, conn: ConnId) {
+    fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
             && !std::mem::replace(&mut client.is_queued, true)
         {
-            self.run_queue.carry(conn);
+            self.run_queue.defer(conn);
         }
     }
 
@@ -88,7 +88,7 @@ impl Worker<'_> {
         let (conn, limits) = (visit.conn, self.engine.executor.settings.parse_limits());
         let Some(session) = self.session(conn) else { return };
         if session.flow != Flow::Running {
-            if session.flow == Flow::Waiting {
+            if session.flow == Flow::Blocked {
                 // It is listened to all the same, so that its end is noticed.
                 self.keep_input(conn);
             }
@@ -172,7 +172,7 @@ impl Worker<'_> {
             let replied = out.len_bytes();
             // A pass through the gate that became exclusive must hold no lock: none is held here.
             if pass.is_wanted() {
-                self.engine.step_aside(pass, &mut run.timed);
+                self.engine.yield_to_owner(pass, &mut run.timed);
             }
             if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
                 break;
@@ -186,7 +186,7 @@ impl Worker<'_> {
             done_bytes = parsed.start + parsed.len_bytes;
             ran += 1;
             if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
-                session.flow = Flow::Stalled;
+                session.flow = Flow::AwaitingReader;
             }
         }
         if ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
@@ -195,12 +195,12 @@ impl Worker<'_> {
         }
         let replied = out.len_bytes() - pending_before;
         let ran =
-            u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.calls_beyond)).unwrap_or(0);
+            u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.extra_calls)).unwrap_or(0);
         note_activity(&self.engine, session, ran, done_bytes, replied);
         self.net.consume(conn, done_bytes);
         self.settle(conn);
         if has_more {
-            self.carry(conn);
+            self.defer(conn);
         }
     }
 
@@ -215,15 +215,15 @@ impl Worker<'_> {
         let Some(session) = session_mut(&mut self.clients, conn) else { return };
         match session.flow {
             Flow::Running => {}
-            Flow::Waiting => self.settle_waiting(conn),
+            Flow::Blocked => self.settle_blocked(conn),
             Flow::Closing => {
                 // Known to others before the last reply leaves: who redirects to it, say.
                 session.info.state.closing.store(true, Relaxed);
                 self.net.close_after_flush(conn);
             }
-            Flow::Stalled | Flow::Freeing => self.net.pause_input(conn),
-            Flow::Crowded => {
-                self.crowded.push(conn);
+            Flow::AwaitingReader | Flow::AwaitingFree => self.net.pause_input(conn),
+            Flow::AwaitingSubscribers => {
+                self.subscribers_full.push(conn);
                 self.net.pause_input(conn);
             }
             Flow::Postponed => {

@@ -49,9 +49,7 @@ fn a_rotated_log_goes_on_under_its_name() {
     assert!(text(&log).contains(REFUSED_SAVE));
     fs::rename(&log, server.dir().join("d.log.2")).expect("rotated");
     signal(&server, Signal::HUP);
-    until("the file is opened by the signal", || {
-        text(&log).contains("Received SIGHUP: log file reopened")
-    });
+    until("the file is opened by the signal", || text(&log).contains("Received SIGHUP: log file reopened"));
     assert_eq!(text(&old), before);
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use keyspace::view::Overdue;
+use keyspace::view::ExpiredAccess;
 
 use super::{Twins, contents, name_of, writers};
 
@@ -55,7 +55,7 @@ fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
     let (mut rng, mut twins, templates) = (fastrand::Rng::with_seed(seed), Twins::new(), templates());
     let mut recorded = BTreeSet::new();
     if seed.is_multiple_of(4) {
-        twins.source.overdue = Overdue::RemovedWhenFound;
+        twins.source.expired_access = ExpiredAccess::RemoveOnAccess;
     }
     if seed.is_multiple_of(3) {
         std::mem::swap(&mut twins.source.limits, &mut twins.replica.limits);

@@ -32,7 +32,7 @@ const COUNTERS_PER_SHOWN: usize = 32;
 
 /// What HOTKEYS START asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct SessionOptions {
     /// Time per key is counted.
     pub cpu: bool,
     /// Bytes per key are counted.
@@ -48,7 +48,7 @@ pub struct Wish {
 /// A session's frame: what is known without looking at the threads.
 #[derive(Clone, Debug)]
 struct Session {
-    wish: Wish,
+    options: SessionOptions,
     started_ms: i64,
     /// Process time, user and system, and bytes over the network, when it started.
     began: Totals,
@@ -79,7 +79,7 @@ impl Totals {
 
 /// What one thread counted.
 struct Part {
-    wish: Wish,
+    options: SessionOptions,
     cpu_nanos: HeavyHitters,
     net_bytes: HeavyHitters,
     all_nanos: u64,
@@ -101,7 +101,7 @@ pub struct HotKeys {
 #[derive(Debug)]
 pub struct Report {
     /// What was asked for.
-    pub wish: Wish,
+    pub options: SessionOptions,
     /// Whether commands are being counted.
     pub active: bool,
     /// When it started, Unix milliseconds.
@@ -152,18 +152,19 @@ impl HotKeys {
     ///
     /// # Errors
     /// If one is in progress.
-    pub fn start(&self, totals: Totals, wish: Wish, now_ms: i64) -> Result<(), InProgress> {
+    pub fn start(&self, totals: Totals, options: SessionOptions, now_ms: i64) -> Result<(), InProgress> {
         let mut session = self.session();
         if self.is_active(now_ms) {
             return Err(InProgress);
         }
-        *session = Some(Session { wish, started_ms: now_ms, began: totals, stopped: None });
+        *session = Some(Session { options, started_ms: now_ms, began: totals, stopped: None });
         for part in &self.parts {
-            let counters = || HeavyHitters::new(wish.count * COUNTERS_PER_SHOWN);
-            let new = Part { wish, cpu_nanos: counters(), net_bytes: counters(), all_nanos: 0, all_bytes: 0 };
+            let counters = || HeavyHitters::new(options.count * COUNTERS_PER_SHOWN);
+            let new =
+                Part { options, cpu_nanos: counters(), net_bytes: counters(), all_nanos: 0, all_bytes: 0 };
             *part.lock() = Some(new);
         }
-        self.until_ms.store(wish.duration_ms.map_or(i64::MAX, |ms| now_ms + ms), Relaxed);
+        self.until_ms.store(options.duration_ms.map_or(i64::MAX, |ms| now_ms + ms), Relaxed);
         Ok(())
     }
 
@@ -199,16 +200,16 @@ impl HotKeys {
         let active = self.is_active(now_ms);
         if !active && session.stopped.is_none() {
             // The session's time has ended; this is the first access since.
-            let end_ms = session.started_ms + session.wish.duration_ms.unwrap_or(0);
+            let end_ms = session.started_ms + session.options.duration_ms.unwrap_or(0);
             session.stopped = Some((end_ms, totals));
         }
         let (end_ms, totals) = session.stopped.unwrap_or((now_ms, totals));
         let totals = totals.since(session.began);
         let locked: Vec<_> = self.parts.iter().map(Lock::lock).collect();
         let parts = || locked.iter().filter_map(|part| part.as_ref());
-        let count = session.wish.count;
+        let count = session.options.count;
         Some(Report {
-            wish: session.wish,
+            options: session.options,
             active,
             started_ms: session.started_ms,
             duration_ms: end_ms - session.started_ms,
@@ -254,16 +255,16 @@ impl HotKeys {
         let (nanos, bytes) = (took.as_nanos() as u64, ran.bytes.iter().sum::<usize>() as u64);
         part.all_nanos += nanos;
         part.all_bytes += bytes;
-        if part.wish.sample > 1 && draw(part.wish.sample) != 0 {
+        if part.options.sample > 1 && draw(part.options.sample) != 0 {
             return;
         }
         let shares = keys.len() as u64;
         for at in keys {
             let key = ran.args.get(at);
-            if part.wish.cpu {
+            if part.options.cpu {
                 part.cpu_nanos.add(key, nanos / shares);
             }
-            if part.wish.net {
+            if part.options.net {
                 part.net_bytes.add(key, bytes / shares);
             }
         }

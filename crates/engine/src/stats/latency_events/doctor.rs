@@ -6,7 +6,7 @@ use super::{Sample, Series};
 
 /// What the report depends on besides the spikes.
 #[derive(Clone, Copy, Debug)]
-pub struct Circumstances {
+pub struct ReportInput {
     /// Now, Unix seconds.
     pub unix_s: i64,
     /// `latency-monitor-threshold`; 0 for off.
@@ -67,13 +67,16 @@ fn advice(event: &str) -> &'static [&'static str] {
 }
 
 /// The report.
-pub fn report(all: &[Series], at: Circumstances) -> String {
+pub fn report(all: &[Series], at: ReportInput) -> String {
     if at.threshold_ms == 0 && all.is_empty() {
         return "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on.\n"
             .to_owned();
     }
     if all.is_empty() {
-        return format!("No latency spikes: nothing took {} ms or more since the start or the last LATENCY RESET.\n", at.threshold_ms);
+        return format!(
+            "No latency spikes: nothing took {} ms or more since the start or the last LATENCY RESET.\n",
+            at.threshold_ms
+        );
     }
     let mut text = String::from("Latency spikes:\n\n");
     // Writing to a String cannot fail, here and below.
@@ -127,21 +130,21 @@ mod tests {
             series("eviction-cycle", &[(120, 7)]),
             series("eviction-del", &[(120, 7)]),
         ];
-        let at = Circumstances { unix_s: 130, threshold_ms: 5, slowlog_usec: Some(10_000) };
+        let at = ReportInput { unix_s: 130, threshold_ms: 5, slowlog_usec: Some(10_000) };
         let text = report(&all, at);
         let figures = "1. command: 3 latency spikes (average 20ms, mean deviation 6ms, period 10.00 sec). \
              Worst all time event 30ms.";
         assert!(text.contains(figures), "{text}");
         assert_eq!(text.matches("- ").count(), 3, "{text}");
         assert!(text.contains("slowlog-log-slower-than 5000"), "{text}");
-        let noted = Circumstances { slowlog_usec: Some(5000), ..at };
+        let noted = ReportInput { slowlog_usec: Some(5000), ..at };
         assert!(!report(&all, noted).contains("slowlog-log-slower-than"));
     }
 
     #[test]
     fn without_spikes_it_says_whether_anybody_looked() {
-        let at = Circumstances { unix_s: 0, threshold_ms: 0, slowlog_usec: None };
+        let at = ReportInput { unix_s: 0, threshold_ms: 0, slowlog_usec: None };
         assert!(report(&[], at).contains("is off"));
-        assert!(report(&[], Circumstances { threshold_ms: 9, ..at }).contains("No latency spikes"));
+        assert!(report(&[], ReportInput { threshold_ms: 9, ..at }).contains("No latency spikes"));
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 mod doctor;
 mod graph;
 
-pub use doctor::{Circumstances, report};
+pub use doctor::{ReportInput, report};
 pub use graph::graph;
 
 /// Samples that a series keeps.
@@ -138,44 +138,48 @@ impl LatencyEvents {
 mod tests {
     use super::*;
 
-    fn add(spikes: &LatencyEvents, event: Event, samples: &[(i64, u64)]) {
-        samples.iter().for_each(|&(unix_s, ms)| spikes.add(event, Sample { unix_s, ms }));
+    fn add(latency_events: &LatencyEvents, event: Event, samples: &[(i64, u64)]) {
+        samples.iter().for_each(|&(unix_s, ms)| latency_events.add(event, Sample { unix_s, ms }));
     }
 
     #[test]
     fn spikes_of_one_second_are_one_sample() {
-        let spikes = LatencyEvents::default();
-        add(&spikes, Event::Command, &[(1, 5), (1, 9), (1, 7), (2, 3)]);
-        let series = spikes.series_of(b"command").expect("it has samples");
+        let latency_events = LatencyEvents::default();
+        add(&latency_events, Event::Command, &[(1, 5), (1, 9), (1, 7), (2, 3)]);
+        let series = latency_events.series_of(b"command").expect("it has samples");
         let samples: Vec<_> = series.samples.iter().map(|sample| (sample.unix_s, sample.ms)).collect();
         assert_eq!((samples, series.max_ms), (vec![(1, 9), (2, 3)], 9));
     }
 
     #[test]
     fn the_newest_samples_and_the_longest_of_all_are_kept() {
-        let spikes = LatencyEvents::default();
-        add(&spikes, Event::GateWait, &[(0, 1000)]);
-        (1..=SAMPLES_MAX as i64).for_each(|at| add(&spikes, Event::GateWait, &[(at, at as u64)]));
-        let series = spikes.series_of(b"gate-wait").expect("it has samples");
+        let latency_events = LatencyEvents::default();
+        add(&latency_events, Event::GateWait, &[(0, 1000)]);
+        (1..=SAMPLES_MAX as i64).for_each(|at| add(&latency_events, Event::GateWait, &[(at, at as u64)]));
+        let series = latency_events.series_of(b"gate-wait").expect("it has samples");
         assert_eq!((series.samples.len(), series.samples[0].unix_s, series.max_ms), (SAMPLES_MAX, 1, 1000));
     }
 
     #[test]
     fn only_what_reaches_the_threshold_is_noted() {
-        let spikes = LatencyEvents::default();
-        spikes.note(0, Event::Command, Duration::from_secs(9), || 0);
-        spikes.note(10, Event::Command, Duration::from_micros(9999), || 0);
-        assert!(spikes.series().is_empty());
-        spikes.note(10, Event::FastCommand, Duration::from_micros(10_000), || 0);
-        assert_eq!(spikes.series()[0].max_ms, 10);
+        let latency_events = LatencyEvents::default();
+        latency_events.note(0, Event::Command, Duration::from_secs(9), || 0);
+        latency_events.note(10, Event::Command, Duration::from_micros(9999), || 0);
+        assert!(latency_events.series().is_empty());
+        latency_events.note(10, Event::FastCommand, Duration::from_micros(10_000), || 0);
+        assert_eq!(latency_events.series()[0].max_ms, 10);
     }
 
     #[test]
     fn a_reset_tells_what_there_was() {
-        let spikes = LatencyEvents::default();
-        add(&spikes, Event::Command, &[(1, 5)]);
-        add(&spikes, Event::ExpireCycle, &[(1, 5)]);
-        assert!(!spikes.reset(b"fast-command") && spikes.reset(b"command") && !spikes.reset(b"command"));
-        assert_eq!((spikes.reset_all(), spikes.reset_all()), (1, 0));
+        let latency_events = LatencyEvents::default();
+        add(&latency_events, Event::Command, &[(1, 5)]);
+        add(&latency_events, Event::ExpireCycle, &[(1, 5)]);
+        assert!(
+            !latency_events.reset(b"fast-command")
+                && latency_events.reset(b"command")
+                && !latency_events.reset(b"command")
+        );
+        assert_eq!((latency_events.reset_all(), latency_events.reset_all()), (1, 0));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::client::Mode;
-use engine::track::Wish;
+use engine::track::TrackingOptions;
 
 use crate::context::Runner;
 use crate::context::ServerCtx;
@@ -53,8 +53,8 @@ fn client_tracking(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
 }
 
 /// What CLIENT TRACKING asks for.
-fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Wish<'a>, CommandError> {
-    let mut wish = Wish { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
+fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<TrackingOptions<'a>, CommandError> {
+    let mut wish = TrackingOptions { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
     let mut at = 3;
     while at < args.len() {
         let more = at + 1 < args.len();
@@ -88,7 +88,7 @@ fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Wish<'a>, C
 }
 
 /// Whether it fits together, and to how the client tracks already.
-fn check(wish: &Wish<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
+fn check(wish: &TrackingOptions<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let now = ctx.session.info.tracking.mode();
     let refuse = |line| Err(CommandError::Line(line));
     if !wish.mode.contains(Mode::BCAST) && !wish.prefixes.is_empty() {

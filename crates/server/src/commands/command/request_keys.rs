@@ -48,8 +48,10 @@ fn keys_by_specs(
     let mut keys = Vec::new();
     for spec in specs {
         let before = keys.len();
-        let told = KeySpec { found_by: None, ..*spec };
-        for_each_key(&[told], request, |at, spec| keys.push((at, actual_flags(registered, spec, request))));
+        let audience = KeySpec { found_by: None, ..*spec };
+        for_each_key(&[audience], request, |at, spec| {
+            keys.push((at, actual_flags(registered, spec, request)))
+        });
         match (spec.begin, spec.find) {
             (Begin::Index(_), _) if keys.len() == before && !optional => return None,
             // Of a word that may introduce one key the first is the one meant.

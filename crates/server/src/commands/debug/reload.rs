@@ -19,7 +19,7 @@ pub fn reload(keyspace: &Keyspace, rules: &Rules<'_>, now_ms: i64) -> Result<(),
     for shard in 0..SHARD_COUNT {
         let mut guard = keyspace.lock(shard);
         for db in 0..keyspace.db_count() {
-            keyspace.remake_keys(&mut guard, db, |entry| {
+            keyspace.map_keys(&mut guard, db, |entry| {
                 if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
                     return None;
                 }

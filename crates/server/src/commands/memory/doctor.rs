@@ -13,7 +13,7 @@ const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
 /// What is looked at besides the memory itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings {
+pub struct DoctorInput {
     /// Clients connected.
     pub clients: u64,
     /// Bytes that wait to be freed in the background.
@@ -25,7 +25,7 @@ pub struct Surroundings {
 }
 
 /// The report.
-pub fn report(figures: &MemoryFigures, around: Surroundings) -> String {
+pub fn report(figures: &MemoryFigures, around: DoctorInput) -> String {
     if figures.used < WORTH_BYTES_MIN {
         return "This server holds very little data: there is nothing to diagnose yet.\n".to_owned();
     }
@@ -36,7 +36,7 @@ pub fn report(figures: &MemoryFigures, around: Surroundings) -> String {
     findings.iter().map(|finding| format!("* {finding}\n")).collect()
 }
 
-fn findings(figures: &MemoryFigures, around: Surroundings) -> Vec<String> {
+fn findings(figures: &MemoryFigures, around: DoctorInput) -> Vec<String> {
     let mut findings = Vec::new();
     let MemoryFigures { used, peak, rss, heap_rss, active, clients, system, .. } = *figures;
     if peak > used + used / 2 {
@@ -103,10 +103,10 @@ mod tests {
         clients: 1 << 20,
         system: 1 << 30,
     };
-    const CALM: Surroundings = Surroundings { clients: 10, pending_bytes: 0, limit_bytes: 0, evicts: false };
+    const CALM: DoctorInput = DoctorInput { clients: 10, pending_bytes: 0, limit_bytes: 0, evicts: false };
 
     /// The first words of what is found.
-    fn check(figures: MemoryFigures, around: Surroundings, expected: &[&str]) {
+    fn check(figures: MemoryFigures, around: DoctorInput, expected: &[&str]) {
         let found: Vec<String> = findings(&figures, around)
             .iter()
             .map(|text| text.split(':').next().unwrap_or_default().to_owned())
@@ -122,9 +122,9 @@ mod tests {
         check(gaps, CALM, &["Fragmentation"]);
         check(MemoryFigures { rss: 140 << 20, ..GOOD }, CALM, &["Overhead of the process"]);
         check(MemoryFigures { clients: 10 << 20, ..GOOD }, CALM, &["Clients"]);
-        check(MemoryFigures { clients: 10 << 20, ..GOOD }, Surroundings { clients: 1000, ..CALM }, &[]);
-        check(GOOD, Surroundings { pending_bytes: 6 << 20, ..CALM }, &["Freeing"]);
-        check(GOOD, Surroundings { limit_bytes: 101 << 20, ..CALM }, &["Limit"]);
+        check(MemoryFigures { clients: 10 << 20, ..GOOD }, DoctorInput { clients: 1000, ..CALM }, &[]);
+        check(GOOD, DoctorInput { pending_bytes: 6 << 20, ..CALM }, &["Freeing"]);
+        check(GOOD, DoctorInput { limit_bytes: 101 << 20, ..CALM }, &["Limit"]);
         check(MemoryFigures { system: 120 << 20, ..GOOD }, CALM, &["Machine"]);
     }
 

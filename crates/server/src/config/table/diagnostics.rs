@@ -133,7 +133,8 @@ pub static COMMANDLOG_REPLY_LARGER_THAN: Handle<i64> = Opt::integer(
 
 /// Large replies remembered at most.
 pub static COMMANDLOG_LARGE_REPLY_MAX_LEN: Handle<usize> =
-    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Maximum number of logged large replies.").typed();
+    Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Maximum number of logged large replies.")
+        .typed();
 
 /// Milliseconds from which on a latency event is noted; 0 for none.
 pub static LATENCY_MONITOR_THRESHOLD: Handle<u64> = Opt::integer(
