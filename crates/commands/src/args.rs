@@ -1,4 +1,5 @@
-//! A request's arguments: slices of the bytes it arrived in, with the hash of its first key at hand.
+//! A request's arguments: slices of the bytes it arrived in, with the hash of
+//! its first key at hand.
 
 use std::ops::Deref;
 
@@ -10,8 +11,8 @@ use crate::error::{CommandError, quotable};
 /// No option of any command is longer.
 const OPTION_LEN_MAX: usize = 24;
 
-/// A word in upper case, to be matched with byte strings such as `b"NX"` (by `&*`). One that is longer
-/// than every option is empty. Allocates nothing.
+/// A word in upper case, to be matched with byte strings such as `b"NX"` (by `&*`). One that is
+/// longer than every option is empty. Allocates nothing.
 pub struct Upper {
     bytes: [u8; OPTION_LEN_MAX],
     len: usize,
@@ -36,8 +37,8 @@ impl Deref for Upper {
     }
 }
 
-/// A number as Redis reads weights and the bounds of scores: none at all counts as zero, one out of range
-/// as infinite, a NUL ends it. Neither blanks nor hexadecimal digits nor NaN are taken.
+/// A number as Redis reads weights and the bounds of scores: none at all counts as zero, one out of
+/// range as infinite, a NUL ends it. Neither blanks nor hexadecimal digits nor NaN are taken.
 pub fn lenient_float(text: &[u8]) -> Option<f64> {
     let number = match quotable(text) {
         [] => Some(0.0),
@@ -107,7 +108,8 @@ impl<'a> Args<'a> {
         spans.iter().map(move |span| span.of(input))
     }
 
-    /// The arguments from `index` on as a request of their own: what COMMAND GETKEYS is asked about.
+    /// The arguments from `index` on as a request of their own: what COMMAND
+    /// GETKEYS is asked about.
     pub fn tail(&self, index: usize) -> Args<'a> {
         let spans = &self.spans[index.min(self.spans.len())..];
         Args { spans, first_key: NO_KEY, ..*self }
@@ -138,8 +140,9 @@ impl<'a> Args<'a> {
         stdx::number::parse_i64(self.get(index)).ok_or(CommandError::NotAnInteger)
     }
 
-    /// Argument `index` as the cursor of a scan. As Redis does it: written plainly, a negative number is refused;
-    /// written otherwise (blanks or zeros ahead, too large), it is what C's `strtoull` makes of it.
+    /// Argument `index` as the cursor of a scan. As Redis does it: written plainly, a negative
+    /// number is refused; written otherwise (blanks or zeros ahead, too large), it is what C's
+    /// `strtoull` makes of it.
     pub fn cursor(&self, index: usize) -> Result<u64, CommandError> {
         let bytes = self.get(index);
         let refused = CommandError::Line("ERR invalid cursor");

@@ -1,8 +1,8 @@
-//! Commands on strings as arrays of bits: single bits, counting and finding here, logic between strings in
-//! `operation`, integers of any width in `field`. Bit 0 is the highest of byte 0.
+//! Commands on strings as arrays of bits: single bits, counting and finding here, logic between
+//! strings in `operation`, integers of any width in `field`. Bit 0 is the highest of byte 0.
 //!
-//! A change happens in the string where it is: setting a bit of a long string is O(1), unless a reply is
-//! sending the string meanwhile, which costs one copy of it.
+//! A change happens in the string where it is: setting a bit of a long string is O(1), unless a
+//! reply is sending the string meanwhile, which costs one copy of it.
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ struct Changed<R> {
     grown: bool,
 }
 
-/// Changes the string at `key`, made `len_bytes` long by zeros where it is shorter or absent. O(bytes added)
-/// beside the work.
+/// Changes the string at `key`, made `len_bytes` long by zeros where it is shorter or absent.
+/// O(bytes added) beside the work.
 fn change<R>(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -138,8 +138,8 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// The bits that are meant in a string of `len_bytes`. As in Redis an end ahead of the string means
-    /// its first byte or bit.
+    /// The bits that are meant in a string of `len_bytes`. As in Redis an end ahead of the string
+    /// means its first byte or bit.
     fn bits(&self, len_bytes: usize) -> Range<usize> {
         let (len, unit_bits) = match self.unit {
             Unit::Byte => (len_bytes as i64, 8),
@@ -238,8 +238,8 @@ static BITPOS: Command = Command {
     run: bitpos,
     ..Command::DEFAULT
 };
-/// BITPOS key bit [start [end [BYTE | BIT]]]: where the first such bit is, -1 where none is. Without an end
-/// the string counts as continued by zeros.
+/// BITPOS key bit [start [end [BYTE | BIT]]]: where the first such bit is, -1 where none is.
+/// Without an end the string counts as continued by zeros.
 fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wanted = match args.integer(2)? {
         0 => bits::Bit::Zero,

@@ -20,8 +20,8 @@ pub(crate) fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
     }
 }
 
-/// The header of `pairs` pairs that RESP3 clients get as arrays of two, RESP2 clients one after another.
-/// Each pair then begins with [`begin_pair`].
+/// The header of `pairs` pairs that RESP3 clients get as arrays of two, RESP2 clients one after
+/// another. Each pair then begins with [`begin_pair`].
 pub(crate) fn begin_pairs(reply: &mut Reply<'_>, pairs: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(2 * pairs),
@@ -68,8 +68,8 @@ impl StoreEvents {
     }
 }
 
-/// Puts a collection where `key` is, whatever was there, or removes the key if the collection is empty;
-/// replies with its length. The end of all commands that store a result.
+/// Puts a collection where `key` is, whatever was there, or removes the key if the collection is
+/// empty; replies with its length. The end of all commands that store a result.
 pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, stored: StoreEvents) {
     let len = collection.element_count();
     ctx.reply.integer(len as i64);
@@ -171,9 +171,9 @@ impl<'a> ScanRequest<'a> {
         self.pattern.is_none_or(lets_through)
     }
 
-    /// Replies with the next cursor and what the scan finds up to it. `step` visits the elements at a
-    /// cursor, writing those that match if it is given a reply, and gives the next cursor and how many
-    /// elements it visited and wrote. The way is walked twice, because the cursor comes first.
+    /// Replies with the next cursor and what the scan finds up to it. `step` visits the elements at
+    /// a cursor, writing those that match if it is given a reply, and gives the next cursor and how
+    /// many elements it visited and wrote. The way is walked twice, because the cursor comes first.
     pub(crate) fn run(
         &self,
         reply: &mut Reply<'_>,

@@ -31,8 +31,8 @@ pub struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
-    /// Notes that `key` changed and which keyspace event that raises. Call it once per change, before
-    /// returning; a command that changed nothing does not call it.
+    /// Notes that `key` changed and which keyspace event that raises. Call it once per change,
+    /// before returning; a command that changed nothing does not call it.
     #[inline]
     pub fn changed(&mut self, class: EventClass, event: &'static str, key: Key<'_>) {
         self.changed_by(1, class, event, key);
@@ -45,7 +45,8 @@ impl Ctx<'_> {
         self.effects.changes += changes;
     }
 
-    /// Notes a change of `key` that raises no keyspace event, but is one for those who follow the key.
+    /// Notes a change of `key` that raises no keyspace event, but is one for
+    /// those who follow the key.
     pub fn changed_without_event(&mut self, changes: u64, key: Key<'_>) {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
@@ -75,8 +76,9 @@ impl Ctx<'_> {
         }
     }
 
-    /// Like [`Ctx::changed`] for a command that makes several changes at once and raises one event: `RPUSH`
-    /// counts its elements. An event beside one that counted all changes (`del` behind `lpop`) has 0.
+    /// Like [`Ctx::changed`] for a command that makes several changes at once and raises one
+    /// event: `RPUSH` counts its elements. An event beside one that counted all changes
+    /// (`del` behind `lpop`) has 0.
     #[inline]
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
@@ -255,7 +257,8 @@ pub enum LazyFreed {
 const LAZY_FREE_ELEMENTS_MIN: usize = 64;
 
 impl Changes {
-    /// Lets go of a removed value: here when it is small, on a background thread when it is not. O(1).
+    /// Lets go of a removed value: here when it is small, on a background
+    /// thread when it is not. O(1).
     #[inline]
     pub fn discard(&mut self, entry: keyspace::KeyEntry) {
         use structures::entry::View;
@@ -274,8 +277,8 @@ impl Changes {
         }
     }
 
-    /// Takes over what happened to keys while commands looked for them: events and followers' news, a place
-    /// to be freed for what left the keyspace. O(entries).
+    /// Takes over what happened to keys while commands looked for them: events and followers' news,
+    /// a place to be freed for what left the keyspace. O(entries).
     pub fn absorb(&mut self, access_results: &mut AccessResults) {
         for access_events in access_results.access_events.drain(..) {
             match access_events {
@@ -328,10 +331,11 @@ pub struct ValueLimits {
     pub string_len_bytes_max: u64,
     /// `list-max-listpack-size`: entries of a list node, or a size class when negative.
     pub list_max_listpack_size: i64,
-    /// Strings of this length get a list node of their own even where they are not too long for others:
-    /// DEBUG QUICKLIST-PACKED-THRESHOLD, [`u32::MAX`] for none.
+    /// Strings of this length get a list node of their own even where they are not too long for
+    /// others: DEBUG QUICKLIST-PACKED-THRESHOLD, [`u32::MAX`] for none.
     pub list_plain_len_min: u32,
-    /// `list-compress-depth`: nodes at each end of a list that are not compressed; 0 compresses none.
+    /// `list-compress-depth`: nodes at each end of a list that are not
+    /// compressed; 0 compresses none.
     pub list_compress_depth: i64,
     /// `hash-max-listpack-entries`.
     pub hash_max_listpack_entries: usize,
@@ -353,8 +357,8 @@ pub struct ValueLimits {
     pub stream_node_max_entries: usize,
     /// `hll-sparse-max-bytes`: up to here a HyperLogLog stays sparse, its header included.
     pub hll_sparse_max_bytes: usize,
-    /// Whether OBJECT REFCOUNT shows small integers as shared. Redis does not share them where each key needs
-    /// a time or frequency of its own: under `maxmemory` with an LRU or LFU policy.
+    /// Whether OBJECT REFCOUNT shows small integers as shared. Redis does not share them where each
+    /// key needs a time or frequency of its own: under `maxmemory` with an LRU or LFU policy.
     pub shares_integers: bool,
     /// `rdbcompression`: whether strings are compressed in what DUMP writes.
     pub compresses_dumps: bool,

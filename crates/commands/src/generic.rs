@@ -1,6 +1,7 @@
-//! Commands on keys whatever they hold: here what asks and deletes; times in `expire`, other names and
-//! databases in `transfer`, walks over all keys in `scan`, whole databases in `flush`, what a value costs
-//! and how it is stored in `object`, SORT in `sort`, waiting for replicas in `replicas`.
+//! Commands on keys whatever they hold: here what asks and deletes; times in `expire`, other
+//! names and databases in `transfer`, walks over all keys in `scan`, whole databases in
+//! `flush`, what a value costs and how it is stored in `object`, SORT in `sort`, waiting for
+//! replicas in `replicas`.
 
 use keyspace::object::type_name;
 

@@ -1,6 +1,6 @@
-//! Commands on places on earth. A place is a member of a sorted set whose score is the number of the map
-//! cell it lies in ([`cell`]), so all commands on sorted sets work on places too. Searches are in
-//! [`search`], their shapes in [`shape`].
+//! Commands on places on earth. A place is a member of a sorted set whose score is the number of
+//! the map cell it lies in ([`cell`]), so all commands on sorted sets work on places too. Searches
+//! are in [`search`], their shapes in [`shape`].
 
 mod cell;
 mod search;
@@ -96,8 +96,8 @@ static GEOADD: Command = Command {
     run: geoadd,
     ..Command::DEFAULT
 };
-/// GEOADD key \[NX|XX\] \[CH\] longitude latitude member [longitude latitude member ...]: how many members
-/// are new, with CH also how many were moved.
+/// GEOADD key \[NX|XX\] \[CH\] longitude latitude member [longitude latitude member ...]: how many
+/// members are new, with CH also how many were moved.
 fn geoadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut options, mut first) = (AddOptions::default(), 2);
     while first < args.len() {
@@ -145,7 +145,8 @@ static GEODIST: Command = Command {
     run: geodist,
     ..Command::DEFAULT
 };
-/// GEODIST key member1 member2 \[M|KM|FT|MI\]: the distance, null where one of the members is absent.
+/// GEODIST key member1 member2 \[M|KM|FT|MI\]: the distance, null where one of
+/// the members is absent.
 fn geodist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let unit_m = match args.len() {
         4 => 1.0,
@@ -176,7 +177,8 @@ static GEOHASH: Command = Command {
     run: geohash,
     ..Command::DEFAULT
 };
-/// GEOHASH key [member ...]: an array of geohashes of eleven digits, null for a member that is absent.
+/// GEOHASH key [member ...]: an array of geohashes of eleven digits, null for a
+/// member that is absent.
 fn geohash(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     ctx.reply.array(args.len() - 2);

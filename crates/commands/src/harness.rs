@@ -1,6 +1,6 @@
-//! Runs commands in tests: a keyspace in memory, a clock that stands still, random numbers from a fixed
-//! seed. Keys are locked as the commands' records declare them, and a handler that reaches for another
-//! key fails its test. A command takes microseconds.
+//! Runs commands in tests: a keyspace in memory, a clock that stands still, random numbers from a
+//! fixed seed. Keys are locked as the commands' records declare them, and a handler that reaches
+//! for another key fails its test. A command takes microseconds.
 //!
 //! ```text
 //! let mut db = Harness::new();
@@ -44,7 +44,8 @@ pub(crate) struct Harness {
 }
 
 impl Drop for Harness {
-    /// Whatever a test did, the sizes of keys were counted right on the way, and the big ones are known.
+    /// Whatever a test did, the sizes of keys were counted right on the way, and
+    /// the big ones are known.
     fn drop(&mut self) {
         for db in 0..self.keyspace.db_count() {
             let counts = self.keyspace.sizes().counts(db);

@@ -1,7 +1,8 @@
 //! Commands on hashes.
 //!
-//! A field that is due is absent for clients. Commands that read fields by name remove those they meet that
-//! are due, as Redis does; HLEN counts what is not yet removed, HSET and HDEL take it for there.
+//! A field that is due is absent for clients. Commands that read fields by name remove
+//! those they meet that are due, as Redis does; HLEN counts what is not yet removed, HSET
+//! and HDEL take it for there.
 
 use keyspace::{AccessError, Expiry, FieldWrite, Hash, Key, Lookup};
 use resp::Reply;
@@ -162,8 +163,8 @@ fn hget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read_fields(ctx, args, value_or_null)
 }
 
-/// Writes a reply for the value of each field from the second argument on, and removes those fields that
-/// are due.
+/// Writes a reply for the value of each field from the second argument on, and removes
+/// those fields that are due.
 #[inline]
 fn read_fields(
     ctx: &mut Ctx<'_>,
@@ -317,8 +318,8 @@ fn fields_expired(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) {
 /// What most commands say of a number of fields that is none.
 const NOT_POSITIVE: CommandError = CommandError::Line("ERR Number of fields must be a positive integer");
 
-/// The fields behind `FIELDS n` at argument `at`: all that is left of the request. `not_positive` is what is
-/// wrong with a number below 1.
+/// The fields behind `FIELDS n` at argument `at`: all that is left of the request. `not_positive`
+/// is what is wrong with a number below 1.
 fn parse_fields<'a>(
     args: &Args<'a>,
     at: usize,
@@ -463,8 +464,8 @@ static HLEN: Command = Command {
     run: hlen,
     ..Command::DEFAULT
 };
-/// HLEN key: the number of fields, those included that are due and not yet removed; 0 where the key is
-/// absent.
+/// HLEN key: the number of fields, those included that are due and not yet removed; 0
+/// where the key is absent.
 fn hlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let hash = ctx.db.read::<Hash>(args.key(1))?;
     ctx.reply.integer(hash.map_or(0, Hash::len) as i64);
@@ -563,8 +564,8 @@ fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a sum does to the deadline of the field it is stored in, and whether that was due: a live field
-/// keeps its deadline, one that was due is as new.
+/// What a sum does to the deadline of the field it is stored in, and whether that was due: a live
+/// field keeps its deadline, one that was due is as new.
 #[inline]
 fn expiry_of_sum(found: Lookup<'_>) -> (Expiry, bool) {
     match found {
@@ -588,7 +589,8 @@ static HINCRBYFLOAT: Command = Command {
     run: hincrbyfloat,
     ..Command::DEFAULT
 };
-/// HINCRBYFLOAT key field increment: the sum, computed with 64 bits of precision and stored as its text.
+/// HINCRBYFLOAT key field increment: the sum, computed with 64 bits of precision
+/// and stored as its text.
 fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
     let increment = LongDouble::parse(args.get(3)).ok_or(CommandError::NotAFloat)?;
@@ -668,7 +670,8 @@ static HSCAN: Command = Command {
     run: hscan,
     ..Command::DEFAULT
 };
-/// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next cursor, fields and values.
+/// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next
+/// cursor, fields and values.
 fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = args.cursor(2)?;
     let due_ms = ctx.db.due_ms();

@@ -2,7 +2,8 @@
 
 use resp::Reply;
 
-/// Replies with the container's form, for each subcommand its syntax and its lines indented, and HELP.
+/// Replies with the container's form, for each subcommand its syntax and its
+/// lines indented, and HELP.
 pub fn reply_help(reply: &mut Reply<'_>, container: &str, subcommands: &[(&str, &[&str])]) {
     let explained: usize = subcommands.iter().map(|(_, lines)| 1 + lines.len()).sum();
     reply.array(explained + 3);

@@ -1,5 +1,5 @@
-//! Commands that estimate how many different elements were seen. The value is a string in Redis' own
-//! bytes, see [`structures::hll`]; any string may be one, and one that is not answers an error.
+//! Commands that estimate how many different elements were seen. The value is a string in Redis'
+//! own bytes, see [`structures::hll`]; any string may be one, and one that is not answers an error.
 
 use keyspace::string::{Str, bytes_to_change, edit};
 use keyspace::{Expiry, Key, KeyEntry};
@@ -28,7 +28,8 @@ fn hll_in(entry: &KeyEntry) -> Result<Hll<'_>, CommandError> {
     hll_of(Str::of(entry.view()).ok_or(CommandError::WrongType)?)
 }
 
-/// Changes the HyperLogLog of an entry that was found to be one. O(1) when dense, O(bytes) when sparse.
+/// Changes the HyperLogLog of an entry that was found to be one. O(1) when
+/// dense, O(bytes) when sparse.
 fn edit_hll<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut HllMut<'_>) -> R) -> R {
     edit(entry, |bytes| work(&mut HllMut::of(bytes).expect("the caller found a HyperLogLog")))
 }
@@ -116,8 +117,8 @@ static PFCOUNT: Command = Command {
     run: pfcount,
     ..Command::DEFAULT
 };
-/// PFCOUNT key [key ...]: the estimate. That of one key is kept in its value until an element changes it,
-/// which counts as a change, without an event.
+/// PFCOUNT key [key ...]: the estimate. That of one key is kept in its value until an element
+/// changes it, which counts as a change, without an event.
 fn pfcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = if args.len() > 2 { count_union(ctx, args)? } else { count_one(ctx, args.key(1))? };
     ctx.reply.integer(count as i64);
@@ -146,7 +147,8 @@ fn count_union(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<u64, CommandError> 
     Ok(registers.count())
 }
 
-/// Takes the HyperLogLog at `key` into `registers`; how it is stored, `None` where the key is absent.
+/// Takes the HyperLogLog at `key` into `registers`; how it is stored, `None`
+/// where the key is absent.
 fn merge_key(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -175,8 +177,8 @@ static PFMERGE: Command = Command {
     run: pfmerge,
     ..Command::DEFAULT
 };
-/// PFMERGE destkey [sourcekey ...]: OK. The destination counts as a source too, and is made where it is
-/// absent; it becomes dense where one of them is.
+/// PFMERGE destkey [sourcekey ...]: OK. The destination counts as a source too, and is made where
+/// it is absent; it becomes dense where one of them is.
 fn pfmerge(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, sparse_max) = (args.key(1), ctx.limits.hll_sparse_max_bytes);
     let mut registers = Registers::new();
@@ -217,9 +219,10 @@ static PFDEBUG: Command = Command {
     run: pfdebug,
     ..Command::DEFAULT
 };
-/// PFDEBUG GETREG key: all registers, of a dense one from now on. DECODE key: the runs of a sparse one.
-/// ENCODING key: dense or sparse. TODENSE key: 1 where it was sparse. SIMD ON | OFF: taken and without
-/// effect, as there is one way to count.
+/// PFDEBUG GETREG key: all registers, of a dense one from now on. DECODE key:
+/// the runs of a sparse one.
+/// ENCODING key: dense or sparse. TODENSE key: 1 where it was sparse. SIMD ON | OFF: taken and
+/// without effect, as there is one way to count.
 fn pfdebug(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (name, key) = (Upper::of(args.get(1)), args.key(2));
     if &*name == b"SIMD" {

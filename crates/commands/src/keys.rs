@@ -1,15 +1,15 @@
 //! Where the keys of a request are: its record's key specs applied to its arguments.
 //!
-//! Dispatch locks the shards of these keys, and the handler may use no others. Where a spec cannot say which
-//! keys the handler uses, a function beside the handler finds them ([`KeySpec::found_by`]). A spec that does
-//! not fit the arguments names no key: the handler then refuses the request with its own error before it
-//! looks for any.
+//! Dispatch locks the shards of these keys, and the handler may use no others. Where a spec cannot
+//! say which keys the handler uses, a function beside the handler finds them
+//! ([`KeySpec::found_by`]). A spec that does not fit the arguments names no key: the handler then
+//! refuses the request with its own error before it looks for any.
 
 use crate::args::Args;
 use crate::table::{Begin, Find, KeySpec};
 
-/// Calls `visit` with the argument index of every key that `specs` find, and the spec that found it.
-/// O(keys), plus the arguments searched for a keyword.
+/// Calls `visit` with the argument index of every key that `specs` find, and the spec that found
+/// it. O(keys), plus the arguments searched for a keyword.
 #[inline]
 pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(usize, &KeySpec)) {
     for spec in specs {
@@ -67,8 +67,8 @@ fn key_range(spec: &KeySpec, args: &Args<'_>) -> Option<KeyRange> {
     fits.then_some(KeyRange { first, last, step: usize::from(step).max(1) })
 }
 
-/// The indexes behind all `keyword`s from `start` on. A word that introduces one key may stand several
-/// times, and the last one is the one used.
+/// The indexes behind all `keyword`s from `start` on. A word that introduces one key may stand
+/// several times, and the last one is the one used.
 fn behind_each_keyword(keyword: &str, start: usize, args: &Args<'_>) -> impl Iterator<Item = usize> {
     (start + 1..args.len()).filter(move |&at| args.is(at - 1, keyword))
 }

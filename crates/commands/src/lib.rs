@@ -1,5 +1,5 @@
-//! Data commands: one file per group, one paragraph per command (record above handler), pure: data in,
-//! reply and effects out.
+//! Data commands: one file per group, one paragraph per command (record above handler), pure: data
+//! in, reply and effects out.
 #![forbid(unsafe_code)]
 
 pub mod args;

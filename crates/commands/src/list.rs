@@ -90,7 +90,8 @@ fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Notes that `popped` elements were taken off an end of the list at `key`, and removes it when it is empty.
+/// Notes that `popped` elements were taken off an end of the list at `key`, and
+/// removes it when it is empty.
 fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
     ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
     remove_if_empty(ctx, key);

@@ -4,8 +4,8 @@ use crate::ctx::Ctx;
 use crate::wait::{BlockFor, EmptyReply, OnEmpty, Wait};
 
 impl Ctx<'_> {
-    /// There is nothing to reply with: the client waits for what `wait_for` gives, or gets the `empty` reply
-    /// where it may not wait.
+    /// There is nothing to reply with: the client waits for what `wait_for` gives, or gets the
+    /// `empty` reply where it may not wait.
     pub fn nothing_yet<W: Into<BlockFor>>(
         &mut self,
         timeout_ms: Option<u64>,

@@ -22,7 +22,8 @@ pub(crate) trait RandomElements: ObjectType {
     fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
-    /// A copy without what counts as absent at `due_ms`, where something does that [`Self::prepare`] had to leave.
+    /// A copy without what counts as absent at `due_ms`, where something does that
+    /// [`Self::prepare`] had to leave.
     fn without_due(&self, _due_ms: i64) -> Option<Self> {
         None
     }
@@ -84,8 +85,8 @@ enum RandomCount {
     Repeating(usize),
 }
 
-/// The most random elements with repetitions that one request gets: the request names no more than a
-/// number, the reply is all of it.
+/// The most random elements with repetitions that one request gets: the request names no more than
+/// a number, the reply is all of it.
 const REPEATING_MAX: usize = 1 << 24;
 
 impl RandomCount {
@@ -142,9 +143,10 @@ impl Request {
     }
 }
 
-/// Replies to `COMMAND key [count [option]]`: without a count one element, or null; with one an array of
-/// that many different elements, or with repetitions if the count is negative. The option adds what
-/// elements have beside themselves. Repetitions that would take more than `proto-max-bulk-len` bytes are refused.
+/// Replies to `COMMAND key [count [option]]`: without a count one element, or null; with one an
+/// array of that many different elements, or with repetitions if the count is negative. The option
+/// adds what elements have beside themselves. Repetitions that would take more than
+/// `proto-max-bulk-len` bytes are refused.
 pub(crate) fn random_elements<T: RandomElements>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

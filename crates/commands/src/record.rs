@@ -33,7 +33,8 @@
 //! - XCLAIM and XAUTOCLAIM of deleted entries: XACK, one for all, in place of an XCLAIM for each.
 //! - Approximate trims: no LIMIT, which clients may not combine with `=`; with ACKED, where entries
 //!   that groups need stay in front, always the length (MAXLEN).
-//! - XDELEX with DELREF of entries that were deleted before: recorded, it may have acknowledged them.
+//! - XDELEX with DELREF of entries that were deleted before: recorded, it may
+//!   have acknowledged them.
 //! - SORT with STORE, by texts that patterns lead to or from fields of hashes: its result.
 //! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
 //! - HSETEX with NX or XX (Valkey): without.

@@ -1,4 +1,5 @@
-//! Commands on sets: those that work on one set, and SMOVE. The algebra of several sets is [`algebra`].
+//! Commands on sets: those that work on one set, and SMOVE. The algebra of
+//! several sets is [`algebra`].
 
 mod algebra;
 
@@ -353,8 +354,8 @@ static SRANDMEMBER: Command = Command {
     run: srandmember,
     ..Command::DEFAULT
 };
-/// SRANDMEMBER key: a member, or null. With a count: an array of that many different members, or with
-/// repetitions if the count is negative.
+/// SRANDMEMBER key: a member, or null. With a count: an array of that many different members, or
+/// with repetitions if the count is negative.
 fn srandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     random_elements::<Set>(ctx, args)
 }

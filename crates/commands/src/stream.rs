@@ -104,8 +104,8 @@ fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> 
     }
 }
 
-/// A number as C's `strtoull` reads it, which is what Redis does with parts of an ID: space in front, a
-/// sign and leading zeros are fine, and a minus sign counts down from 2^64.
+/// A number as C's `strtoull` reads it, which is what Redis does with parts of an ID: space in
+/// front, a sign and leading zeros are fine, and a minus sign counts down from 2^64.
 fn parse_number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text {

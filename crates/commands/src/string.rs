@@ -1,5 +1,5 @@
-//! Commands on strings: whole values here, parts of them in `range`, numbers in `counter` and `increx`,
-//! comparisons in `compare`, the longest common subsequence in `lcs`.
+//! Commands on strings: whole values here, parts of them in `range`, numbers in `counter` and
+//! `increx`, comparisons in `compare`, the longest common subsequence in `lcs`.
 
 use keyspace::string::IntText;
 use keyspace::{Expiry, Key, Str};
@@ -150,8 +150,9 @@ static SET: Command = Command {
     run: set,
     ..Command::DEFAULT
 };
-/// SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: OK,
-/// or null where the condition does not hold; with GET what was there before, either way.
+/// SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX s | PX
+/// ms | EXAT s | PXAT ms | KEEPTTL]: OK, or null where the condition does not hold; with GET what
+/// was there before, either way.
 fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     if args.len() == 3 {
@@ -514,8 +515,8 @@ static MSETEX: Command = Command {
     run: msetex,
     ..Command::DEFAULT
 };
-/// MSETEX numkeys key value [key value …] [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: 1 when they
-/// were stored, 0 when one of the keys exists (NX) or does not (XX).
+/// MSETEX numkeys key value [key value …] [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: 1
+/// when they were stored, 0 when one of the keys exists (NX) or does not (XX).
 fn msetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = stdx::number::parse_i64(args.get(1)).and_then(|count| i32::try_from(count).ok());
     let count = count.and_then(|count| usize::try_from(count).ok()).filter(|&count| count > 0);

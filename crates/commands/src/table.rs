@@ -1,9 +1,10 @@
-//! What a command is: one record with everything that is known about it, read by dispatch (arity, flags,
-//! keys), by access control (categories), by COMMAND (all of it) and by the documentation.
+//! What a command is: one record with everything that is known about it, read by dispatch (arity,
+//! flags, keys), by access control (categories), by COMMAND (all of it) and by the documentation.
 //!
-//! A record is a `static` above its handler. `H` is the handler's type: commands on keys (this crate) get a
-//! [`crate::Ctx`], those on whole databases are [`crate::Walker`]s; a crate that owns other commands brings its own
-//! handler type. [`Command::map`] joins tables of several types into one.
+//! A record is a `static` above its handler. `H` is the handler's type: commands on keys
+//! (this crate) get a [`crate::Ctx`], those on whole databases are [`crate::Walker`]s; a
+//! crate that owns other commands brings its own handler type. [`Command::map`] joins tables
+//! of several types into one.
 
 use bitflags::bitflags;
 
@@ -72,7 +73,8 @@ impl<H: Run> Command<H> {
 }
 
 impl<H: Copy> Command<H> {
-    /// The same record with another kind of handler, so that tables of several crates can be joined.
+    /// The same record with another kind of handler, so that tables of
+    /// several crates can be joined.
     /// Meant for start-up: the subcommands of the result are leaked.
     pub fn map<T: Copy + 'static>(&self, run: impl Fn(H) -> T + Copy) -> Command<T> {
         let subcommands = self.subcommands.iter().map(|sub| &*Box::leak(Box::new(sub.map(run))));
@@ -93,8 +95,8 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// The same record for the container of another crate, run by that crate's kind of handler. For records
-    /// without subcommands.
+    /// The same record for the container of another crate, run by that crate's kind of handler. For
+    /// records without subcommands.
     pub const fn run_by<T: 'static>(&self, run: T) -> Command<T> {
         assert!(self.subcommands.is_empty());
         Command {
@@ -114,7 +116,8 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Whether a request with these arguments has the keyspace to itself, whatever its command is run by.
+    /// Whether a request with these arguments has the keyspace to itself, whatever
+    /// its command is run by.
     #[inline]
     pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
         self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
@@ -145,8 +148,8 @@ impl<H: Copy> Command<H> {
         self.legacy_keys().1
     }
 
-    /// The legacy range, and whether it misses keys. A single range is told as it is; of several, those
-    /// that follow one another key by key make one range, the others are missed.
+    /// The legacy range, and whether it misses keys. A single range is told as it is; of several,
+    /// those that follow one another key by key make one range, the others are missed.
     fn legacy_keys(&self) -> ((i64, i64, i64), bool) {
         if let [KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, .. }, flags, .. }] =
             self.keys
@@ -174,7 +177,8 @@ impl<H: Copy> Command<H> {
     }
 }
 
-/// Whether a request whose record has [`Flags::PATTERN_KEYS`] may look up keys that no argument names.
+/// Whether a request whose record has [`Flags::PATTERN_KEYS`] may look up keys
+/// that no argument names.
 fn names_keys_by_pattern(args: &crate::Args<'_>) -> bool {
     args.from(2).any(|arg| arg.contains(&b'*'))
 }
@@ -248,11 +252,13 @@ impl History {
     pub const fn since_valkey(version: &'static str) -> Self {
         History { origin: Origin::Valkey, ..Self::since(version) }
     }
-    /// Neither Redis nor Valkey has it. COMMAND DOCS says 8.0.0, the version of Redis that Saker reports.
+    /// Neither Redis nor Valkey has it. COMMAND DOCS says 8.0.0, the version of
+    /// Redis that Saker reports.
     pub const fn only_here() -> Self {
         History { origin: Origin::Saker, ..Self::since("8.0.0") }
     }
-    /// Changed by these versions of Redis. The words follow a pattern: `takes GET`, `takes several keys`, `returns user`.
+    /// Changed by these versions of Redis. The words follow a pattern: `takes GET`,
+    /// `takes several keys`, `returns user`.
     pub const fn changed(self, changes: &'static [Change]) -> Self {
         History { changes, ..self }
     }
@@ -370,8 +376,8 @@ bitflags! {
         const ALLOW_BUSY = 1 << 18;
         /// A walker that runs with the whole keyspace to itself (the gate closed).
         const EXCLUSIVE = 1 << 19;
-        /// Reaches keys that its arguments name by patterns: with patterns it runs with all shards locked, and like
-        /// EXCLUSIVE.
+        /// Reaches keys that its arguments name by patterns: with patterns it runs with all shards
+        /// locked, and like EXCLUSIVE.
         const PATTERN_KEYS = 1 << 20;
         /// For servers among themselves and for tests, which COMMAND DOCS marks as `syscmd`.
         const INTERNAL = 1 << 21;
@@ -383,7 +389,8 @@ bitflags! {
         const UNQUEUED = 1 << 24;
         /// Looks at how a key is kept, which is no use of the key.
         const INSPECTS_KEYS = 1 << 25;
-        /// One call with few arguments cannot take long by itself, though Redis does not call it fast.
+        /// One call with few arguments cannot take long by itself, though Redis
+        /// does not call it fast.
         const SHORT = 1 << 26;
         /// Leaves what CLIENT CACHING gave to the command behind it.
         const KEEPS_CACHING = 1 << 27;
@@ -504,8 +511,8 @@ pub struct KeySpec {
     pub notes: &'static str,
 }
 
-/// Calls the function with the argument index of every key that a handler uses: a part of how the handler reads
-/// its arguments.
+/// Calls the function with the argument index of every key that a handler uses: a part of how the
+/// handler reads its arguments.
 pub type KeyFinder = fn(&crate::Args<'_>, &mut dyn FnMut(usize));
 
 impl KeySpec {
@@ -578,8 +585,8 @@ pub enum Begin {
 /// How keys follow from where the search starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Find {
-    /// From the start to `last` (relative; from the end when negative), every `step`-th, at most one
-    /// `limit`-th of the rest when `limit` is over one.
+    /// From the start to `last` (relative; from the end when negative), every `step`-th, at most
+    /// one `limit`-th of the rest when `limit` is over one.
     Range {
         /// Relative index of the last key.
         last: i8,

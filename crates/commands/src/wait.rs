@@ -1,11 +1,13 @@
-//! Commands that wait for their keys (BLPOP and its kin): what they tell the server when there is nothing
-//! yet.
+//! Commands that wait for their keys (BLPOP and its kin): what they tell the server
+//! when there is nothing yet.
 //!
-//! Such a handler tries once. When it finds nothing it calls [`Ctx::nothing_yet`](crate::Ctx::nothing_yet):
-//! a client that may wait is then put into the queue of each key it named, still under the locks of those
-//! keys; a transaction gets the empty reply at once. When one of the keys is written, the whole request runs again by the same
-//! handler, under the locks of all of its keys: it replies with what there is by then (a transaction may have
-//! filled several keys, or put something of another type into one), or says once more that there is nothing.
+//! Such a handler tries once. When it finds nothing it calls
+//! [`Ctx::nothing_yet`](crate::Ctx::nothing_yet): a client that may wait is then put into the queue
+//! of each key it named, still under the locks of those keys; a transaction gets the empty reply at
+//! once. When one of the keys is written, the whole request runs again by the same handler, under
+//! the locks of all of its keys: it replies with what there is by then (a transaction may have
+//! filled several keys, or put something of another type into one), or says once more that there is
+//! nothing.
 
 use keyspace::{Key, Object};
 use resp::Reply;
@@ -30,7 +32,8 @@ pub enum OnEmpty {
 pub enum EmptyReply {
     /// A null array (which RESP3 writes like any null).
     NullArray,
-    /// A null where the client may not wait, a null array after it waited: BLMOVE, in Redis as well.
+    /// A null where the client may not wait, a null array after it waited:
+    /// BLMOVE, in Redis as well.
     NullUnlessWaited,
     /// The number 0: no replica (WAIT).
     Zero,

@@ -1,5 +1,5 @@
-//! Commands on sorted sets: those that work on members by name. Ranges are in [`range`], pops in [`pop`],
-//! the algebra of several sets in [`algebra`].
+//! Commands on sorted sets: those that work on members by name. Ranges are in [`range`], pops in
+//! [`pop`], the algebra of several sets in [`algebra`].
 
 mod algebra;
 mod blocking;
@@ -153,8 +153,9 @@ static ZADD: Command = Command {
     run: zadd,
     ..Command::DEFAULT
 };
-/// ZADD key \[NX|XX\] \[GT|LT\] \[CH\] \[INCR\] score member [score member ...]: how many members are new, with
-/// CH also how many scores changed; with INCR the new score, or null if the options kept the old.
+/// ZADD key \[NX|XX\] \[GT|LT\] \[CH\] \[INCR\] score member [score member ...]: how many
+/// members are new, with CH also how many scores changed; with INCR the new score, or null if
+/// the options kept the old.
 fn zadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (options, first) = AddOptions::parse(args)?;
     let pair = |index| Ok((args.float(first + 2 * index)?, args.get(first + 2 * index + 1)));
@@ -181,8 +182,9 @@ fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     add_members(ctx, args, options, 1, |_| Ok((args.float(2)?, args.get(3))))
 }
 
-/// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair` gives the score and
-/// the member of an index; it is asked twice, as nothing is added if one of the scores is none.
+/// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair`
+/// gives the score and the member of an index; it is asked twice, as nothing is added if one
+/// of the scores is none.
 pub(crate) fn add_members<'a>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -386,8 +388,8 @@ static ZRANK: Command = Command {
     run: zrank,
     ..Command::DEFAULT
 };
-/// ZRANK key member \[WITHSCORE\]: the rank from 0 on, null where key or member are absent; with WITHSCORE
-/// an array of rank and score.
+/// ZRANK key member \[WITHSCORE\]: the rank from 0 on, null where key or member are absent; with
+/// WITHSCORE an array of rank and score.
 fn zrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     rank(ctx, args, "zrank", |_, rank| rank)
 }
@@ -453,8 +455,8 @@ static ZRANDMEMBER: Command = Command {
     run: zrandmember,
     ..Command::DEFAULT
 };
-/// ZRANDMEMBER key: a member, or null. With a count: an array of that many different members, or with
-/// repetitions if the count is negative; WITHSCORES adds the scores.
+/// ZRANDMEMBER key: a member, or null. With a count: an array of that many different members, or
+/// with repetitions if the count is negative; WITHSCORES adds the scores.
 fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     random_elements::<Zset>(ctx, args)
 }
@@ -480,7 +482,8 @@ static ZSCAN: Command = Command {
     run: zscan,
     ..Command::DEFAULT
 };
-/// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOSCORES\]: the next cursor, members and scores.
+/// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOSCORES\]: the next
+/// cursor, members and scores.
 fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = args.cursor(2)?;
     let Some(zset) = ctx.db.read::<Zset>(args.key(1))? else {

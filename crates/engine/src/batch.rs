@@ -1,10 +1,10 @@
 //! A batch of parsed requests from all ready connections, and the memory they will touch.
 //!
-//! Requests are parsed in place: arguments are spans of the connection's input, which stays where it is
-//! until the batch has run. While one request would wait for memory, the processor fetches for the
-//! others: first the shard headers, then the buckets, then the entries (memory access amortisation). A
-//! command that looks for a member of a big set, hash or sorted set waits twice more, for the bucket of
-//! the collection's own table and for the member; these are fetched too.
+//! Requests are parsed in place: arguments are spans of the connection's input, which stays where
+//! it is until the batch has run. While one request would wait for memory, the processor fetches
+//! for the others: first the shard headers, then the buckets, then the entries (memory access
+//! amortisation). A command that looks for a member of a big set, hash or sorted set waits twice
+//! more, for the bucket of the collection's own table and for the member; these are fetched too.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ use crate::owned_args::OwnedArgs;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered};
 
-/// Requests of one batch; what does not fit runs in the next batch of the same turn. The lines a batch
-/// fetches (two or three a request) fit the first-level cache.
+/// Requests of one batch; what does not fit runs in the next batch of the same turn. The lines a
+/// batch fetches (two or three a request) fit the first-level cache.
 const BATCH_REQUESTS_MAX: usize = 128;
 /// Empty lines that take as long to pass over as a request takes.
 const EMPTY_LINES_PER_REQUEST: usize = 64;
@@ -137,8 +137,8 @@ impl<V> Batch<V> {
         self.requests.len() + self.empty_lines / EMPTY_LINES_PER_REQUEST >= BATCH_REQUESTS_MAX
     }
 
-    /// Parses requests from the start of a connection's input until it ends or the batch is full. What is
-    /// whole becomes one of [`Batch::turns`]; whether something is.
+    /// Parses requests from the start of a connection's input until it ends or the batch is full.
+    /// What is whole becomes one of [`Batch::turns`]; whether something is.
     pub fn collect(&mut self, source: Source<'_, V>, shared: &Shared) -> bool {
         let Source { progress, db, limits, visit, position, input } = source;
         let first = self.requests.len();
@@ -238,7 +238,8 @@ impl<V> Batch<V> {
         shared.table.find(name)
     }
 
-    /// Starts loading what the batch will touch: all buckets, then all entries, then the same of members.
+    /// Starts loading what the batch will touch: all buckets, then all entries,
+    /// then the same of members.
     pub fn prefetch(&self, keyspace: &Keyspace) {
         if self.requests.len() < PREFETCH_REQUESTS_MIN {
             return;
@@ -254,8 +255,8 @@ impl<V> Batch<V> {
         self.each_member(keyspace, |object, member| object.prefetch_member(member.hash, member.len_bytes));
     }
 
-    /// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard is
-    /// locked by another thread is passed over.
+    /// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard
+    /// is locked by another thread is passed over.
     #[inline]
     fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, LookupKey<KeyHash>, &[ParsedRequest])) {
         for requests in self.requests.chunk_by(|a, b| a.key == b.key && a.db == b.db) {
@@ -277,7 +278,8 @@ impl<V> Batch<V> {
         });
     }
 
-    /// A request, ready to run; `None` where its bytes are no request. `input` is what its connection sent.
+    /// A request, ready to run; `None` where its bytes are no request. `input` is
+    /// what its connection sent.
     #[inline]
     pub fn request<'a>(
         &'a self,

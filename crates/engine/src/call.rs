@@ -13,7 +13,8 @@ use crate::session::Session;
 use crate::settings::Settings;
 use crate::table::{HostCommand, Registered};
 
-/// What runs the commands that the engine does not know: CONFIG, INFO, SHUTDOWN. Data commands never come here.
+/// What runs the commands that the engine does not know: CONFIG, INFO, SHUTDOWN. Data
+/// commands never come here.
 pub trait Host {
     /// Runs a command of the host's table.
     ///
@@ -53,8 +54,9 @@ pub struct DataAccess<'a, 's> {
 }
 
 impl DataAccess<'_, '_> {
-    /// Does `work` as a unit with the shard of `key` locked: on that key of database `db`, and without a system
-    /// call. Clients that are blocked on what it changes are served when the command is done.
+    /// Does `work` as a unit with the shard of `key` locked: on that key of database `db`,
+    /// and without a system call. Clients that are blocked on what it changes are served
+    /// when the command is done.
     pub fn with_key<T>(
         &mut self,
         db: usize,

@@ -1,5 +1,5 @@
-//! The checks before a command may run, in Redis' order. Pure: nothing is done here, and that a command needs memory
-//! is an answer.
+//! The checks before a command may run, in Redis' order. Pure: nothing is done here, and that a
+//! command needs memory is an answer.
 
 use commands::error::quotable;
 use commands::table::Flags;
@@ -17,9 +17,9 @@ pub struct Refused {
     pub error: CommandError,
 }
 
-/// Checks a request of a command that exists: subcommand, number of arguments, authentication. The checks of memory
-/// and of the subscriber's mode follow, as [`needs_memory`] and [`subscriber_refusal`] say. Gives the command, or its
-/// subcommand where the request names one.
+/// Checks a request of a command that exists: subcommand, number of arguments, authentication. The
+/// checks of memory and of the subscriber's mode follow, as [`needs_memory`] and
+/// [`subscriber_refusal`] say. Gives the command, or its subcommand where the request names one.
 ///
 /// # Errors
 /// Why the request may not run.
@@ -94,7 +94,8 @@ pub fn is_queued(registered: &Registered) -> bool {
     }
 }
 
-/// Why a subscriber that speaks RESP2 may not run a command, if so: replies must differ from messages.
+/// Why a subscriber that speaks RESP2 may not run a command, if so: replies
+/// must differ from messages.
 #[cold]
 pub fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
     let allowed = registered.command.flags.intersects(Flags::SUBSCRIPTION | Flags::FOR_SUBSCRIBERS);

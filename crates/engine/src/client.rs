@@ -1,7 +1,7 @@
 //! What other threads may know and ask of a client: CLIENT LIST, CLIENT KILL, messages to it.
 //!
-//! Written by the client's own thread with relaxed stores, a cache line or two per client, no lock on the request's
-//! path. What only its own thread needs is in `session.rs`.
+//! Written by the client's own thread with relaxed stores, a cache line or two per client, no lock
+//! on the request's path. What only its own thread needs is in `session.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -82,7 +82,8 @@ pub struct HeldBytes {
     pub queued_bytes: AtomicU64,
     /// Bytes of what it names for later: watched keys, channels, prefixes of its cache.
     pub watched_and_subscribed_bytes: AtomicU64,
-    /// Bytes of what it waits with, its places in the queues of its keys included; 0 while it does not.
+    /// Bytes of what it waits with, its places in the queues of its keys
+    /// included; 0 while it does not.
     pub blocked_bytes: AtomicU64,
     /// Bytes of the words of the request that it waits with.
     pub blocked_text_bytes: AtomicU64,
@@ -133,8 +134,8 @@ pub struct State {
     pub monitoring: AtomicBool,
 }
 
-/// What other threads may know and ask of a client. Times are milliseconds of the server's monotonic
-/// clock.
+/// What other threads may know and ask of a client. Times are milliseconds of the
+/// server's monotonic clock.
 #[derive(Debug)]
 pub struct ClientInfo {
     /// The session's id.
@@ -284,9 +285,9 @@ impl ClientInfo {
         }
     }
 
-    /// Bytes the client makes the server hold: its own structures, input that is not consumed, output that
-    /// is not sent, a transaction that is queued, a request that waits with its places in the queues of its keys,
-    /// keys, channels and prefixes it named.
+    /// Bytes the client makes the server hold: its own structures, input that is not consumed,
+    /// output that is not sent, a transaction that is queued, a request that waits with its places
+    /// in the queues of its keys, keys, channels and prefixes it named.
     /// Room behind the input is left out: it is address space until bytes arrive.
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + SESSION_BYTES;

@@ -1,14 +1,14 @@
 //! `maxmemory-clients`: what all clients together make the server hold.
 //!
-//! Each thread keeps the sum over its own clients ([`ThreadStats::client_bytes`]) while there is a limit: it
-//! counts a client anew when the client sent something, ran something or has output left after a flush. Whoever
-//! finds the sum over all threads above the limit evicts: the largest clients first, until the rest fits, except
-//! those that CLIENT NO-EVICT protects. An evicted client is out of the registry at once, so nobody evicts or
-//! lists it twice; its thread closes it. Where a limit is set anew, threads count all their
-//! clients.
+//! Each thread keeps the sum over its own clients ([`ThreadStats::client_bytes`]) while there is a
+//! limit: it counts a client anew when the client sent something, ran something or has output left
+//! after a flush. Whoever finds the sum over all threads above the limit evicts: the largest
+//! clients first, until the rest fits, except those that CLIENT NO-EVICT protects. An evicted
+//! client is out of the registry at once, so nobody evicts or lists it twice; its thread closes it.
+//! Where a limit is set anew, threads count all their clients.
 //!
-//! Cost without a limit: one branch per connection and turn. With one: a handful of loads of the client's own
-//! figures, and one load per thread.
+//! Cost without a limit: one branch per connection and turn. With one: a handful of loads of the
+//! client's own figures, and one load per thread.
 //!
 //! [`ThreadStats::client_bytes`]: crate::stats::ThreadStats::client_bytes
 
@@ -20,8 +20,8 @@ use crate::client::ClientInfo;
 use crate::shared::Shared;
 use crate::threads::Outbox;
 
-/// Counts a client of the calling thread anew; whether all clients together are over `limit_bytes`, which is
-/// not 0. O(threads).
+/// Counts a client of the calling thread anew; whether all clients together are over `limit_bytes`,
+/// which is not 0. O(threads).
 pub fn count(shared: &Shared, client: &ClientInfo, limit_bytes: u64) -> bool {
     let (now, before) = (client.memory_bytes(), client.held.counted_bytes.load(Relaxed));
     client.held.counted_bytes.store(now, Relaxed);
@@ -34,8 +34,8 @@ pub fn uncount(shared: &Shared, client: &ClientInfo) {
     shared.threads[client.thread].stats.client_bytes.sub(client.held.counted_bytes.swap(0, Relaxed));
 }
 
-/// Evicts clients until the rest fits into `limit_bytes`; 0 for no limit. `thread` is the I/O thread that calls.
-/// O(n log n) in clients.
+/// Evicts clients until the rest fits into `limit_bytes`; 0 for no limit. `thread` is the I/O
+/// thread that calls. O(n log n) in clients.
 #[cold]
 pub fn evict(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) {
     if limit_bytes == 0 {

@@ -1,10 +1,12 @@
-//! Time, as a parameter: the server's clock is the system's, a simulator's stands still until it is moved.
+//! Time, as a parameter: the server's clock is the system's, a simulator's stands
+//! still until it is moved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What the engine reads time from. A type parameter of what runs requests, so the server's costs no indirection.
+/// What the engine reads time from. A type parameter of what runs requests, so the
+/// server's costs no indirection.
 pub trait Clock: Clone + Send + 'static {
     /// The monotonic clock.
     fn now(&self) -> Instant;
@@ -28,8 +30,8 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `start` and `start_unix`. The only thing that matters of `start` is what lies between it
-    /// and later readings.
+    /// A clock that shows `start` and `start_unix`. The only thing that matters of `start` is what
+    /// lies between it and later readings.
     pub fn new(start: Instant, start_unix: Duration) -> Self {
         Self { start, start_unix, elapsed_nanos: Arc::default() }
     }

@@ -1,19 +1,22 @@
-//! The one end of a change, whoever made it: a command, a transaction, expiry, eviction, FLUSHALL, MIGRATE.
+//! The one end of a change, whoever made it: a command, a transaction, expiry,
+//! eviction, FLUSHALL, MIGRATE.
 //!
-//! Two levels. After each command [`Commit::collect`] takes what the handler did and finds, under the locks, who must
-//! be notified: watchers are marked, readers of changed keys are taken out of the tables of caches, events are put in
-//! order, keys that clients are blocked on become ready. At the end of the unit (a command outside a transaction, a
-//! transaction, one expired or evicted key) [`Commit::release`] lets all of it go, in order, still under the locks:
-//! messages enter the inboxes of threads. Then blocked clients are served (`run`), each as a unit of its own.
+//! Two levels. After each command [`Commit::collect`] takes what the handler did and finds, under
+//! the locks, who must be notified: watchers are marked, readers of changed keys are taken out of
+//! the tables of caches, events are put in order, keys that clients are blocked on become ready. At
+//! the end of the unit (a command outside a transaction, a transaction, one expired or evicted key)
+//! [`Commit::release`] lets all of it go, in order, still under the locks: messages enter the
+//! inboxes of threads. Then blocked clients are served (`run`), each as a unit of its own.
 //!
 //! ```text
-//!   handler ─► effects ─collect─► notices, ready keys ─release─► inboxes      (locks held all the time)
-//!                                                        └─────► outbox ─► threads are woken (no lock held)
+//!   handler ─► effects ─collect─► notices, ready keys ─release─► inboxes  (under the locks)
+//!                                                        └─► outbox ─► threads woken (no locks)
 //! ```
-//! The order of what one client receives: an event and the invalidation of the same key in the order of the changes,
-//! then the reply; a served client's messages behind its own reply.
+//! The order of what one client receives: an event and the invalidation of the same key in the
+//! order of the changes, then the reply; a served client's messages behind its own reply.
 //!
-//! A change log attaches in [`Commit::release`]: what is let go there belongs to one unit, and nothing leaves before.
+//! A change log attaches in [`Commit::release`]: what is let go there belongs to one unit, and
+//! nothing leaves before.
 
 use std::sync::Arc;
 
@@ -80,7 +83,8 @@ impl ReadyKey {
     }
 }
 
-/// What one thread has changed and others have not heard of yet. Thread: whoever runs commands, expires or evicts.
+/// What one thread has changed and others have not heard of yet. Thread: whoever runs
+/// commands, expires or evicts.
 pub struct Commit<'s> {
     /// The engine.
     pub shared: &'s Shared,
@@ -96,7 +100,8 @@ pub struct Commit<'s> {
     pub outbox: Outbox,
     /// Now, in Unix milliseconds: one reading per turn.
     pub now_ms: i64,
-    /// Where the invalidation of a flush that is not ASYNC stands beside the reply of the client that flushes.
+    /// Where the invalidation of a flush that is not ASYNC stands beside the reply of
+    /// the client that flushes.
     pub flush_place: Place,
     notifications: Notifications,
     notices: Vec<Notice>,
@@ -106,7 +111,8 @@ pub struct Commit<'s> {
 }
 
 impl<'s> Commit<'s> {
-    /// For I/O thread `thread`, or another thread. `seed` feeds the random numbers of access clocks.
+    /// For I/O thread `thread`, or another thread. `seed` feeds the random
+    /// numbers of access clocks.
     pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64) -> Self {
         Self {
             shared,
@@ -154,8 +160,8 @@ impl<'s> Commit<'s> {
         ((self.notices.len() | self.ready.len()) != 0) | self.changed.is_full()
     }
 
-    /// Collects what others are sent of a command's changes: after each command, under its locks. `client` made
-    /// the changes, 0 for none. O(changed keys).
+    /// Collects what others are sent of a command's changes: after each command, under its locks.
+    /// `client` made the changes, 0 for none. O(changed keys).
     #[cold]
     pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
         self.effects.absorb(&mut self.access_results);
@@ -210,8 +216,8 @@ impl<'s> Commit<'s> {
         let mut was_emptied = None;
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
-                // Watchers see for themselves that their keys are missing; clients blocked on a stream's
-                // group are served.
+                // Watchers see for themselves that their keys are missing; clients blocked on a
+                // stream's group are served.
                 DbChange::Emptied(db, flush) => {
                     was_emptied = Some(flush);
                     shared.hot_keys.windows.forget(db);
@@ -242,8 +248,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Ends a unit: what was collected is let go of, in order. Under the locks of all that it changed. `client` made
-    /// the changes, 0 for none. O(notices).
+    /// Ends a unit: what was collected is let go of, in order. Under the locks of all that it
+    /// changed. `client` made the changes, 0 for none. O(notices).
     #[cold]
     pub fn release(&mut self, client: u64) {
         let mut notices = std::mem::take(&mut self.notices);

@@ -1,22 +1,24 @@
 //! `maxmemory`: keeping used memory at its limit.
 //!
-//! Used memory is a sum over all threads' counters, too much to ask for at every command. So a thread
-//! asks once a turn and then may allocate a part of what is left before it asks again:
+//! Used memory is a sum over all threads' counters, too much to ask for at every command. So a
+//! thread asks once a turn and then may allocate a part of what is left before it asks again:
 //!
 //! ```text
 //!   used ───────────────────────────▶│◀── left ──▶│ limit
-//!                                     each of T threads may allocate left / 2T, at most limit / 256T
+//!                                   each of T threads may allocate left / 2T, at most limit / 256T
 //! ```
-//! All threads together stay below the limit that way, and with a cap on what one may allocate in a turn
-//! that is longer than others' they exceed it by 0.4 % at worst. Near the limit the sum is read for each
-//! command, which by then evicts keys anyhow.
+//! All threads together stay below the limit that way, and with a cap on what one may allocate in a
+//! turn that is longer than others' they exceed it by 0.4 % at worst. Near the limit the sum is
+//! read for each command, which by then evicts keys anyhow.
 //!
-//! Where memory is enforced: before a command that may allocate, with room for its arguments; and after
-//! each turn, which is where a command that allocated much more than its arguments, replies and received
-//! bytes show up. The housekeeper asks thread 0 for a turn while memory is over its limit and all are idle.
+//! Where memory is enforced: before a command that may allocate, with room for its arguments; and
+//! after each turn, which is where a command that allocated much more than its arguments, replies
+//! and received bytes show up. The housekeeper asks thread 0 for a turn while memory is over its
+//! limit and all are idle.
 //!
-//! Memory that waits in the background to be freed counts as free while it is little. When used memory is
-//! over the limit all the same, by more than [`slack`], a thread short of memory first helps freeing it.
+//! Memory that waits in the background to be freed counts as free while it is little. When used
+//! memory is over the limit all the same, by more than [`slack`], a thread short of memory
+//! first helps freeing it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -87,15 +89,17 @@ impl MemoryLimit {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Whether memory permits a command with these arguments; evicts for it. The caller holds no shard's lock.
+    /// Whether memory permits a command with these arguments; evicts for it. The caller
+    /// holds no shard's lock.
     pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
         let len_bytes = args.from(0).map(<[u8]>::len).sum();
         memory.allows(len_bytes) || self.make_room(memory, len_bytes as u64) != LimitState::Short
     }
 
-    /// Makes room for `reserve_bytes` more: frees what waits to be freed, evicts keys by the policy. The
-    /// caller holds no shard's lock. Takes at most as long as `maxmemory-eviction-tenacity` permits where
-    /// memory is far over its limit (it was lowered); a command that needs room waits for it.
+    /// Makes room for `reserve_bytes` more: frees what waits to be freed, evicts keys by the
+    /// policy. The caller holds no shard's lock. Takes at most as long as
+    /// `maxmemory-eviction-tenacity` permits where memory is far over its limit (it was lowered); a
+    /// command that needs room waits for it.
     #[cold]
     pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
         self.commit.effects.absorb(&mut self.commit.access_results);
@@ -152,7 +156,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Evicts a key, as a unit of its own under the lock of its shard; whether there was one that may go.
+    /// Evicts a key, as a unit of its own under the lock of its shard; whether
+    /// there was one that may go.
     fn evict_one(&mut self, memory: &mut MemoryLimit, policy: Policy) -> bool {
         let (commit, rng) = (&mut self.commit, &mut self.rng);
         let samples = self.settings.maxmemory_samples;

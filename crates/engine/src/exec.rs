@@ -1,7 +1,8 @@
 //! Transaction commands, and how EXEC runs what was queued.
 //!
-//! Where all queued commands name their keys, EXEC takes the union of their locks once; anything else runs as the
-//! exclusive owner of the keyspace. Either way each command runs as a request does, and all of them end as one unit.
+//! Where all queued commands name their keys, EXEC takes the union of their locks once; anything
+//! else runs as the exclusive owner of the keyspace. Either way each command runs as a request
+//! does, and all of them end as one unit.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -117,8 +118,8 @@ static UNWATCH: Command<Verb> = Command {
 };
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// Queues a command in the session's transaction. What is queued counts as the client's input, and closes its
-    /// connection when it exceeds `client-query-buffer-limit`.
+    /// Queues a command in the session's transaction. What is queued counts as the client's input,
+    /// and closes its connection when it exceeds `client-query-buffer-limit`.
     pub(crate) fn queue(
         &mut self,
         session: &mut Session,
@@ -318,7 +319,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         queue.map(|queued| Request::unhashed(queued.registered, queued.args.args(hasher))).collect()
     }
 
-    /// Runs a queued command, under the transaction's locks or, where it has none, its own; whether it succeeded.
+    /// Runs a queued command, under the transaction's locks or, where it has none, its
+    /// own; whether it succeeded.
     fn run_queued(
         &mut self,
         session: &mut Session,
@@ -377,8 +379,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Notes that a command was refused: the transaction that it was meant for will not run. A refused EXEC ends
-    /// its transaction. Gives the error to reply with.
+    /// Notes that a command was refused: the transaction that it was meant for will not run. A
+    /// refused EXEC ends its transaction. Gives the error to reply with.
     #[cold]
     pub(crate) fn note_refusal(
         &self,

@@ -1,19 +1,21 @@
-//! Active expiry: removing keys, and fields of hashes, that have expired although nobody accesses them.
+//! Active expiry: removing keys, and fields of hashes, that have expired
+//! although nobody accesses them.
 //!
 //! ```text
 //!   walk   visits every shard; the next one begins with the next round of the housekeeper
 //!   slice  a millisecond of a walk or less, then a rest as long as the share of a core demands
-//!   step   gate and one shard's lock, tens of microseconds: a unit, which serves who is blocked on what went;
-//!          what it took out is freed outside both
+//!   step   gate and one shard's lock, tens of microseconds: a unit, which serves who is blocked on
+//!          the removed keys; what it took out is freed outside both
 //! ```
-//! Segments of the tables know their earliest deadline, so where nothing is due a walk costs a few loads a
-//! segment, and all of it fits a slice.
+//! Segments of the tables know their earliest deadline, so where nothing is due a walk costs a few
+//! loads a segment, and all of it fits a slice.
 //!
-//! The share of a core depends on what is found (`Share::of`). While few of the keys with an expiry that a
-//! slice looked at are overdue, a small share keeps up: looking more often would find less, and what has
-//! expired but is still there takes little memory. While more are, a larger one is spent, and whatever the
-//! I/O threads leave of the machine. `active-expire-effort` moves all these figures, as in Redis. A slice is
-//! short and followed by a rest so that the scheduler has no reason to interrupt it where it holds a lock.
+//! The share of a core depends on what is found (`Share::of`). While few of the keys with an expiry
+//! that a slice looked at are overdue, a small share keeps up: looking more often would find less,
+//! and what has expired but is still there takes little memory. While more are, a larger one is
+//! spent, and whatever the I/O threads leave of the machine. `active-expire-effort` moves all these
+//! figures, as in Redis. A slice is short and followed by a rest so that the scheduler has no
+//! reason to interrupt it where it holds a lock.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -38,8 +40,8 @@ const SLICE_MAX: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 /// What one locked step may do: a few tens of microseconds.
 const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
-/// Between two steps at the same place, where a big hash loses many fields: whoever waits for its shard's
-/// lock must get it before the next step takes it again.
+/// Between two steps at the same place, where a big hash loses many fields: whoever waits for its
+/// shard's lock must get it before the next step takes it again.
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
 /// What one round counts in the mean of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
@@ -86,8 +88,8 @@ struct Share {
 }
 
 impl Share {
-    /// The share at this `active-expire-effort`, from 1 to 10. From 10 % overdue on it is at least 25 % at the
-    /// least effort, and from 1 % on 43 % at the greatest.
+    /// The share at this `active-expire-effort`, from 1 to 10. From 10 % overdue on it is at least
+    /// 25 % at the least effort, and from 1 % on 43 % at the greatest.
     fn of(effort: u32, stale_percent: u32, idle_percent: u32) -> Self {
         let is_behind = stale_percent >= 11 - effort;
         let permille = if is_behind { 10 * idle_percent.max(23 + 2 * effort) } else { 4 * effort };
@@ -140,8 +142,8 @@ impl ActiveExpiry {
         (self.shards_left > 0).then_some(self.next)
     }
 
-    /// Walks on for a slice. After each step, outside the gate, `after_step` wakes the threads that the step left
-    /// something for, and waits for the given time.
+    /// Walks on for a slice. After each step, outside the gate, `after_step` wakes the threads that
+    /// the step left something for, and waits for the given time.
     pub fn slice<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -195,8 +197,8 @@ impl ActiveExpiry {
         keeps_up
     }
 
-    /// One step; where to go on in the same shard. Inside the gate, as a thread's turn is: who owns the keyspace sees
-    /// no key go but those that it removes itself.
+    /// One step; where to go on in the same shard. Inside the gate, as a thread's turn is: who owns
+    /// the keyspace sees no key go but those that it removes itself.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,

@@ -2,19 +2,20 @@
 //!
 //! ```text
 //!   I/O threads ──push──▶ tasks, oldest first ──free_some──▶ housekeeper, a step at a time
-//!                                             └─────────────▶ an I/O thread that is short of memory
+//!                                             └────────────▶ an I/O thread that is short of memory
 //! ```
-//! A task frees its value piece by piece, so it can be taken up and laid down by anybody at any time. Its
-//! memory is estimated when it comes and counted down by what the allocator says was freed, so that
-//! `maxmemory` can count what waits here as free.
+//! A task frees its value piece by piece, so it can be taken up and laid down by anybody at any
+//! time. Its memory is estimated when it comes and counted down by what the allocator says was
+//! freed, so that `maxmemory` can count what waits here as free.
 //!
-//! The queue's limits are in its users. A thread that pushes while more than `PENDING_BYTES_MAX` wait owes as
-//! many bytes as it pushes. After each turn, and between the commands of a transaction, it frees for as long as
-//! that took, until it owes nothing or less waits ([`FreeQueue::help`]). Memory takes longer to fill than to free,
-//! so who makes garbage faster than the housekeeper frees it makes no more than it frees; and who gives up a lot
-//! that was there before (FLUSHALL) is at most half as fast for a while. A thread that pushes while
-//! `PENDING_TASKS_MAX` wait frees some at once, and so does one that runs a command while memory is over its
-//! limit.
+//! The queue's limits are in its users. A thread that pushes while more than `PENDING_BYTES_MAX`
+//! wait owes as many bytes as it pushes. After each turn, and between the commands of a
+//! transaction, it frees for as long as that took, until it owes nothing or less waits
+//! ([`FreeQueue::help`]). Memory takes longer to fill than to free, so who makes garbage faster
+//! than the housekeeper frees it makes no more than it frees; and who gives up a lot that was there
+//! before (FLUSHALL) is at most half as fast for a while. A thread that pushes while
+//! `PENDING_TASKS_MAX` wait frees some at once, and so does one that runs a command while memory is
+//! over its limit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,15 +28,15 @@ use structures::alloc;
 
 use crate::clock::Clock;
 
-/// Bytes that may wait before those who add more owe as many. A value that comes while less waits is never freed
-/// in passing, whatever its size.
+/// Bytes that may wait before those who add more owe as many. A value that comes while less waits
+/// is never freed in passing, whatever its size.
 const PENDING_BYTES_MAX: u64 = 64 << 20;
 /// Pieces that a thread frees before it checks again how much is left.
 const HELP_PIECES: usize = 256;
 /// Tasks that may wait before those who add more take a part in the work.
 const PENDING_TASKS_MAX: usize = 10_000;
-/// Pieces that such a thread frees for each task it adds: more than the average value has, so that the
-/// queue gets shorter.
+/// Pieces that such a thread frees for each task it adds: more than the average value has, so that
+/// the queue gets shorter.
 const PIECES_PER_TASK: usize = 256;
 
 /// A value to free.
@@ -209,7 +210,8 @@ impl FreeQueue {
     /// Records that a client waits for this ticket. If its values are freed already, no wake-up may
     /// follow: check [`FreeQueue::is_done`] afterwards.
     pub fn await_ticket(&self, ticket: Ticket) {
-        // Relaxed: what orders it against the freeing is the lock of the tasks, which `is_done` takes.
+        // Relaxed: what orders it against the freeing is the lock of the tasks,
+        // which `is_done` takes.
         self.awaited.fetch_min(ticket.0, Relaxed);
     }
 
@@ -219,8 +221,8 @@ impl FreeQueue {
         self.awaited.load(Relaxed) <= ticket.0
     }
 
-    /// Whether clients wait whose first ticket is done: those that still wait have to note it again. For the
-    /// housekeeper. O(1) while nobody waits.
+    /// Whether clients wait whose first ticket is done: those that still wait have to note it
+    /// again. For the housekeeper. O(1) while nobody waits.
     pub fn take_awaited(&self) -> bool {
         let awaited = self.awaited.load(Relaxed);
         // A smaller ticket noted meanwhile stays.

@@ -1,5 +1,5 @@
-//! The engine: all that happens to a request between parsed arguments and reply bytes. No socket, no thread, no
-//! clock of its own.
+//! The engine: all that happens to a request between parsed arguments and reply bytes. No socket,
+//! no thread, no clock of its own.
 //!
 //! ```text
 //!   batch of parsed requests ─► turn ─► check ─► shards locked ─► run ─► commands' handler
@@ -10,11 +10,12 @@
 //!
 //! | room | holds |
 //! |---|---|
-//! | [`clock`], [`owned_args`], [`secret`] | time as a parameter; requests that outlive their bytes; what no log shows |
+//! | [`clock`], [`owned_args`], [`secret`] | time as a parameter; owned requests; secrets |
 //! | [`table`], [`settings`] | the joined command table; the options that act |
 //! | [`stats`] | counters, histograms, slow log, latency events, hot keys |
-//! | [`client`], [`threads`] | what threads know of each other's clients; what they leave for each other |
-//! | [`publish`], [`track`], [`watch`], [`wait`] | who hears of changes: subscribers, monitors, caches, watchers, blocked clients |
+//! | [`client`], [`threads`] | other threads' clients; what threads leave for each other |
+//! | [`publish`], [`track`] | who is notified of changes: subscribers, monitors, caches |
+//! | [`watch`], [`wait`] | who depends on changes: watchers, blocked clients |
 //! | [`freeing`] | values on their way out |
 //! | [`transaction`], [`session`], [`subscribe`] | what one client is |
 //! | [`shared`] | what all threads of an engine share |
@@ -25,7 +26,8 @@
 //! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
 //! | [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
 //!
-//! What the engine does not know it asks its [`Host`](call::Host): commands about the server run there.
+//! What the engine does not know it asks its [`Host`](call::Host): commands
+//! about the server run there.
 #![forbid(unsafe_code)]
 
 pub mod batch;

@@ -1,10 +1,12 @@
-//! Figures of `maxmemory` that more than eviction needs: what a limit permits, how long it was exceeded.
+//! Figures of `maxmemory` that more than eviction needs: what a limit permits,
+//! how long it was exceeded.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Memory limits up to which resident memory is kept close to used memory. What is wasted otherwise does
-/// not grow with the data (regions per size class and thread, huge pages), so above it is a small part.
+/// Memory limits up to which resident memory is kept close to used memory. What is wasted
+/// otherwise does not grow with the data (regions per size class and thread, huge pages), so
+/// above it is a small part.
 const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 
 /// The part of a limit that may be such free memory.
@@ -15,13 +17,14 @@ pub fn is_tight(limit: u64) -> bool {
     (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
 }
 
-/// How much free memory in large blocks may be kept for the next of their size, where resident memory is kept
-/// close to used memory.
+/// How much free memory in large blocks may be kept for the next of their size, where resident
+/// memory is kept close to used memory.
 pub fn shelf_bytes_max(limit: u64) -> Option<usize> {
     is_tight(limit).then_some((limit / SHELF_PART) as usize)
 }
 
-/// What may be over the limit for a moment: memory that waits to be freed, a large command's arguments.
+/// What may be over the limit for a moment: memory that waits to be freed, a
+/// large command's arguments.
 pub fn slack(limit: u64) -> u64 {
     limit / 128
 }

@@ -13,7 +13,8 @@ pub struct Meter {
     pub called: bool,
     /// Whether commands are counted for HOTKEYS in this turn, with their time.
     pub samples_hot_keys: bool,
-    /// Commands that ran beyond one for each request, in transactions; below zero for requests that ran none.
+    /// Commands that ran beyond one for each request, in transactions; below zero for
+    /// requests that ran none.
     pub extra_calls: i64,
     /// Commands up to the next whose keys are counted, itself included.
     sample_in: u64,
@@ -39,8 +40,9 @@ impl Meter {
         self.sample_in == 0
     }
 
-    /// Draws the next command whose keys are counted: each has the same chance, so how many are passed over has a
-    /// geometric distribution. One draw for each counted command is all that sampling costs.
+    /// Draws the next command whose keys are counted: each has the same chance, so how many
+    /// are passed over has a geometric distribution. One draw for each counted command is
+    /// all that sampling costs.
     pub fn draw_sample(&mut self, sampling: Sampling, rng: &mut fastrand::Rng) {
         let Sampling { shown, percent, .. } = sampling;
         self.sample_in = match percent {

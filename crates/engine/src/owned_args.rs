@@ -1,5 +1,5 @@
-//! Arguments of a request that outlive the bytes it arrived in: of a command typed inline, queued in a
-//! transaction, or waiting for a key.
+//! Arguments of a request that outlive the bytes it arrived in: of a command typed inline, queued
+//! in a transaction, or waiting for a key.
 
 use commands::Args;
 use keyspace::Hasher;
@@ -13,7 +13,8 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
-    /// A copy of these words, in two allocations. O(bytes). Out of line: it is rare where a batch is parsed.
+    /// A copy of these words, in two allocations. O(bytes). Out of line: it is rare
+    /// where a batch is parsed.
     #[inline(never)]
     pub fn new<'w>(words: impl Iterator<Item = &'w [u8]> + Clone) -> Self {
         let (count, len_bytes) =

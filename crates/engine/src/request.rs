@@ -1,4 +1,5 @@
-//! A request whose command was found: the record, the arguments, and where the keys are, found once.
+//! A request whose command was found: the record, the arguments, and where
+//! the keys are, found once.
 
 use commands::Args;
 use commands::keys::for_each_key;
@@ -96,7 +97,8 @@ impl<'a> Request<'a> {
         Self { registered, args, keys: RequestKeys::find(registered, &args) }
     }
 
-    /// A request whose key was not hashed when it was parsed: its handler does not hash it again. O(keys).
+    /// A request whose key was not hashed when it was parsed: its handler does not
+    /// hash it again. O(keys).
     pub fn unhashed(registered: &'static Registered, args: Args<'a>) -> Self {
         let request = Self::new(registered, args);
         match request.keys {

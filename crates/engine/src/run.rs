@@ -1,18 +1,20 @@
-//! The one way to run a command: [`Executor::run_one`], for a client's request, a queued command, a blocked client's
-//! request.
+//! The one way to run a command: [`Executor::run_one`], for a client's request, a queued command, a
+//! blocked client's request.
 //!
 //! ```text
-//!   request ─► its shards locked ─► run_one ─► blocked? queued at its keys ─► released ─► ready keys served ─► unlocked
+//!   request ─► shards locked ─► run_one ─► blocked? queued at its keys ─► released
+//!                                                  unlocked ◄─ ready keys served ◄┘
 //! ```
-//! **Serving** runs a blocked client's request by its command's own handler, as a unit of its own, with the reply going
-//! to the client's thread, before the writer's own reply leaves. What that needs beyond the writer's keys (BLPOP's
-//! other keys, BLMOVE's destination and those of clients that wait for it) is found and locked before the writer
-//! runs ([`lock_blocked_clients_keys`]), for as many clients as the command brings elements, so that a write and what it leads
-//! to are one step for all others. Where more is needed, the locks are given up, those of the key and of what
-//! is missing are taken in ascending order, and the queue is looked at from there on: when a key is removed by
-//! expiry or eviction; where a command brings more than it has arguments (RENAME); where
-//! the request of a blocked client fails, so that the element is the next one's. To others that next client
-//! was served a moment later; nobody's request is divided.
+//! **Serving** runs a blocked client's request by its command's own handler, as a unit of its own,
+//! with the reply going to the client's thread, before the writer's own reply leaves. What that
+//! needs beyond the writer's keys (BLPOP's other keys, BLMOVE's destination and those of clients
+//! that wait for it) is found and locked before the writer runs ([`lock_blocked_clients_keys`]),
+//! for as many clients as the command brings elements, so that a write and what it leads to are one
+//! step for all others. Where more is needed, the locks are given up, those of the key and of what
+//! is missing are taken in ascending order, and the queue is looked at from there on: when a key is
+//! removed by expiry or eviction; where a command brings more than it has arguments (RENAME); where
+//! the request of a blocked client fails, so that the element is the next one's. To others that
+//! next client was served a moment later; nobody's request is divided.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -52,8 +54,8 @@ use crate::wait::{BlockedClient, BlockedKey, DestinationKey};
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
-/// How often a writer looks for what the clients need that it may serve before it runs; what is missing then is
-/// locked later.
+/// How often a writer looks for what the clients need that it may serve before it runs; what is
+/// missing then is locked later.
 const LOCK_ATTEMPTS_MAX: usize = 4;
 
 /// What runs commands on one thread: all that a request needs but the connection.
@@ -115,14 +117,15 @@ pub struct Caller<'a> {
     pub reader: Option<&'a Arc<TrackingClient>>,
 }
 
-/// While data is imported, only what writes without being the import itself removes what has expired.
+/// While data is imported, only what writes without being the import itself
+/// removes what has expired.
 #[cold]
 fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
     if command.flags.contains(Flags::WRITE) { ExpiredAccess::RemoveOnAccess } else { ExpiredAccess::Hide }
 }
 
-/// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of `keys` may touch,
-/// the keys of a command that has not run yet. O(keys + clients looked at).
+/// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of
+/// `keys` may touch, the keys of a command that has not run yet. O(keys + clients looked at).
 #[cold]
 pub fn lock_blocked_clients_keys<'k>(
     shared: &'k Shared,
@@ -155,8 +158,8 @@ fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Reques
     lock_blocked_clients_keys(shared, locked, &keys, served_max_of(request))
 }
 
-/// How many blocked clients a command with these arguments may serve by one of its keys: an element for each further
-/// argument, or what it moves, which counts as one.
+/// How many blocked clients a command with these arguments may serve by one of its keys: an element
+/// for each further argument, or what it moves, which counts as one.
 pub fn served_max_of(request: &Request<'_>) -> usize {
     let key_count = request.keys.as_slice().len();
     request.args.len().saturating_sub(1 + key_count).max(1)
@@ -296,9 +299,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Runs a data command on locked shards: calls its handler, writes the error that it ends with, and collects what
-    /// others are sent of it. Returns whether it succeeded. Everything that runs a data command comes
-    /// here.
+    /// Runs a data command on locked shards: calls its handler, writes the error that it ends with,
+    /// and collects what others are sent of it. Returns whether it succeeded. Everything that runs
+    /// a data command comes here.
     #[inline]
     pub fn run_one(
         &mut self,
@@ -369,7 +372,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Reply::new(out, protocol).error_bytes(&line);
     }
 
-    /// Counts a request whose handler used a key that its record does not declare, and logs ever fewer of them.
+    /// Counts a request whose handler used a key that its record does not declare, and
+    /// logs ever fewer of them.
     #[cold]
     fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
@@ -385,8 +389,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         CommandError::UndeclaredKey
     }
 
-    /// What follows a command at once, in a transaction too: its changes are collected, its reads remembered for the
-    /// client's cache, and monitors are sent it.
+    /// What follows a command at once, in a transaction too: its changes are collected, its reads
+    /// remembered for the client's cache, and monitors are sent it.
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
         // What a blocked client's request finds expired while it runs in vain is nobody's change.
@@ -444,7 +448,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.run_unit(locked, session, handler, request, out)
     }
 
-    /// Runs a command that names keys by patterns, as the exclusive owner of the keyspace and with all shards locked.
+    /// Runs a command that names keys by patterns, as the exclusive owner of the keyspace and
+    /// with all shards locked.
     #[cold]
     fn run_data_alone(
         &mut self,
@@ -477,8 +482,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         done
     }
 
-    /// Blocks the client of a command that asked for it, releases what the command has changed, and serves who is
-    /// blocked on that.
+    /// Blocks the client of a command that asked for it, releases what the command has changed, and
+    /// serves who is blocked on that.
     #[cold]
     fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
         if let Some(wait) = self.commit.effects.wait.take() {
@@ -544,8 +549,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.serve(self.shared().keyspace.lock_none());
     }
 
-    /// Puts a client into the queues of the keys that it waits for, all of which are locked. O(keys), each with one
-    /// look-up.
+    /// Puts a client into the queues of the keys that it waits for, all of which are locked.
+    /// O(keys), each with one look-up.
     fn block(&mut self, locked: &mut Locked<'_>, session: &mut Session, request: &Request<'_>, wait: Wait) {
         let Shared { blocked: all, keyspace, .. } = self.shared();
         let registered = request.registered;
@@ -620,8 +625,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Serves who is blocked on a key, as far as there is something. Gives the hashes to lock first where more
-    /// is needed than is locked. O(clients served, or found over, or run in vain).
+    /// Serves who is blocked on a key, as far as there is something. Gives the hashes to lock first
+    /// where more is needed than is locked. O(clients served, or found over, or run in vain).
     fn serve_key(&mut self, locked: &mut Locked<'_>, serving: &mut Serving) -> Option<Hashes> {
         let Serving { key, from, up_to } = serving;
         if !locked.holds(std::iter::once(key.hash)) {
@@ -629,8 +634,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         let all = &self.shared().blocked;
         loop {
-            // Looked at first: what cannot be served must not ask for locks, or two of them in the queue would
-            // have it begun anew for ever. One that is run in vain goes behind `up_to`.
+            // Looked at first: what cannot be served must not ask for locks, or two of them in the
+            // queue would have it begun anew for ever. One that is run in vain goes behind `up_to`.
             let met = self.available_types(locked, key);
             let met = |awaited| met[awaited as usize];
             let shard = locked.shard_of_mut(key.hash).expect("it is locked: looked at above");
@@ -696,7 +701,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut out = ByteQueue::new();
         let args = blocked.request().args(self.shared().keyspace.hasher());
         let request = Request::unhashed(blocked.registered, args);
-        // What the client caches and its own command changed stands behind its reply, not the writer's.
+        // What the client caches and its own command changed stands behind its
+        // reply, not the writer's.
         let of_writer = std::mem::take(&mut self.commit.own);
         self.run_one(locked, &caller, handler, &request, &mut out);
         let is_served = self.commit.effects.wait.take().is_none();
@@ -711,7 +717,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         is_served
     }
 
-    /// Hands a blocked client its reply, and releases what its request changed: the end of its unit.
+    /// Hands a blocked client its reply, and releases what its request
+    /// changed: the end of its unit.
     fn deliver(&mut self, blocked: &BlockedClient, mut out: ByteQueue, since: Instant) {
         let reply_bytes = out.len_bytes();
         if let Some(listener) = &blocked.listener {
@@ -748,8 +755,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
-    /// Frees what this thread owes, for as long at most as went by since then. The caller is outside the gate, or in a
-    /// transaction.
+    /// Frees what this thread owes, for as long at most as went by since then. The caller is
+    /// outside the gate, or in a transaction.
     #[inline]
     pub fn free_displaced_values(&mut self, since: Instant) {
         if self.unfreed_bytes > 0 {
@@ -758,8 +765,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Hands over what a command of a transaction displaced that began then. What is owed for it is freed as part
-    /// of the transaction, which may have any number of such commands.
+    /// Hands over what a command of a transaction displaced that began then. What is owed for it is
+    /// freed as part of the transaction, which may have any number of such commands.
     pub fn free_queued(&mut self, since: Instant) {
         self.commit.effects.absorb_displaced(&mut self.commit.access_results);
         if !self.commit.effects.lazy_freed.is_empty() {
@@ -769,8 +776,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Reads the clocks and takes over new settings: at the start of a turn. It began when the thread had
-    /// something to do.
+    /// Reads the clocks and takes over new settings: at the start of a turn. It began when the
+    /// thread had something to do.
     pub fn begin_turn(&mut self, began: Instant) {
         self.now.unix_ms = self.clock.unix_ms();
         self.now.uptime_ms = self.shared().uptime(began).as_millis() as u64;

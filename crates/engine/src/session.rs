@@ -1,5 +1,5 @@
-//! What one client is, on its own thread: touched by every request without any synchronisation. What other threads
-//! may see of it is [`ClientInfo`].
+//! What one client is, on its own thread: touched by every request without any synchronisation.
+//! What other threads may see of it is [`ClientInfo`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

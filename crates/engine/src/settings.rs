@@ -1,4 +1,5 @@
-//! The options that act, as typed values. Threads keep a copy and look for a newer one once per turn.
+//! The options that act, as typed values. Threads keep a copy and look for a
+//! newer one once per turn.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -74,7 +75,8 @@ pub struct Settings {
     pub eviction: Option<keyspace::Policy>,
     /// `maxmemory-samples`.
     pub maxmemory_samples: usize,
-    /// How long one round of eviction may take, from `maxmemory-eviction-tenacity`; none for any time.
+    /// How long one round of eviction may take, from
+    /// `maxmemory-eviction-tenacity`; none for any time.
     pub eviction_time: Option<Duration>,
     /// `lfu-log-factor`.
     pub lfu_log_factor: u32,
@@ -181,8 +183,8 @@ impl SharedSettings {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives strings of `len_bytes` and more a list node of their own, [`u32::MAX`] for only the too long:
-    /// DEBUG QUICKLIST-PACKED-THRESHOLD.
+    /// Gives strings of `len_bytes` and more a list node of their own, [`u32::MAX`] for only the
+    /// too long: DEBUG QUICKLIST-PACKED-THRESHOLD.
     pub fn set_list_plain_from(&self, len_bytes: u32) {
         self.list_plain_len_min.store(len_bytes, Ordering::Relaxed);
         self.set(Settings::clone(&self.get()));

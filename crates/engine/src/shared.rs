@@ -24,7 +24,8 @@ use crate::track::Tracking;
 use crate::wait::BlockedClients;
 use crate::watch::Watchers;
 
-/// The places in the gate of the threads that are no I/O threads. They stand behind those of the I/O threads.
+/// The places in the gate of the threads that are no I/O threads. They stand behind
+/// those of the I/O threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSlot {
     /// The housekeeper, for one short step at a time.
@@ -58,7 +59,8 @@ pub struct ExpiryStats {
     pub keys: Counter,
     /// Fields of hashes that it removed.
     pub fields: Counter,
-    /// Of keys with a time to live the part that was overdue when active expiry came by, in millionths.
+    /// Of keys with a time to live the part that was overdue when active expiry
+    /// came by, in millionths.
     pub stale_millionths: AtomicU64,
 }
 
@@ -82,8 +84,8 @@ pub struct Start {
 pub struct Shared {
     /// All data.
     pub keyspace: Keyspace,
-    /// Shared by turns, exclusive for what cannot name its keys. Whoever locks a shard is inside, with the
-    /// number of its I/O thread or one of [`GateSlot`].
+    /// Shared by turns, exclusive for what cannot name its keys. Whoever locks a shard is inside,
+    /// with the number of its I/O thread or one of [`GateSlot`].
     pub gate: Gate,
     /// All commands.
     pub table: CommandTable,
@@ -169,7 +171,8 @@ impl Shared {
         now.saturating_duration_since(self.started)
     }
 
-    /// What sends messages for I/O thread `thread`, if it is one, and leaves whom to wake in `outbox`.
+    /// What sends messages for I/O thread `thread`, if it is one, and leaves
+    /// whom to wake in `outbox`.
     pub fn sender<'a>(&'a self, thread: Option<usize>, outbox: &'a Outbox) -> Sender<'a> {
         let Self { clients, threads, pubsub, .. } = self;
         Sender { clients, threads, pubsub, thread, outbox }

@@ -24,8 +24,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Takes subscriptions back, those that there are, and lets `confirm` write that each of them ended, and how
-    /// many are left. What was published before comes in front of that.
+    /// Takes subscriptions back, those that there are, and lets `confirm` write that each of them
+    /// ended, and how many are left. What was published before comes in front of that.
     pub fn unsubscribe(
         &mut self,
         pubsub: &PubSub,
@@ -49,8 +49,8 @@ impl Session {
         }
     }
 
-    /// Writes what was published, before a subscription ends. In a transaction that was done when it began; what it
-    /// has published itself since comes behind its reply (see [`PubSub::keep`]).
+    /// Writes what was published, before a subscription ends. In a transaction that was done when
+    /// it began; what it has published itself since comes behind its reply (see [`PubSub::keep`]).
     fn catch_up_outside_exec(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         if !self.in_exec {
             self.catch_up(pubsub, reply);
@@ -77,7 +77,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Takes all subscriptions back. What was published before is written to the client first, if it is there.
+    /// Takes all subscriptions back. What was published before is written to the client
+    /// first, if it is there.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub, reply: Option<&mut Reply<'_>>) {
         let Some(subscriptions) = &self.subscriptions else { return };
         const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
@@ -98,7 +99,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// How many subscriptions a reply about this kind names: those to channels and patterns count together.
+    /// How many subscriptions a reply about this kind names: those to channels and
+    /// patterns count together.
     pub fn subscription_count(&self, kind: Kind) -> usize {
         let count = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len());
         if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }

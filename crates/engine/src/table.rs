@@ -62,7 +62,8 @@ pub enum KeyPlan {
     Specs,
 }
 
-/// Which argument names the member (of a hash, the field) that a command with one key looks for first.
+/// Which argument names the member (of a hash, the field) that a command with
+/// one key looks for first.
 /// A hint for fetching ahead: it is read from the documented arguments and may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPlan {
@@ -116,8 +117,8 @@ pub struct CommandTable {
 }
 
 impl CommandTable {
-    /// Joins the data commands and `others`: the engine's own ([`exec::commands`](crate::exec::commands)) and
-    /// those of the host.
+    /// Joins the data commands and `others`: the engine's own
+    /// ([`exec::commands`](crate::exec::commands)) and those of the host.
     ///
     /// # Panics
     /// If two commands share a name.
@@ -140,9 +141,9 @@ impl CommandTable {
         assert!(earlier.is_none(), "two commands are called {}", command.name);
     }
 
-    /// Calls the command `from` by the name `to` from now on; nobody can call it when that is empty. Both names
-    /// are in capitals, as the configuration has checked them. Its id and its full
-    /// name, which counters and errors show, stay.
+    /// Calls the command `from` by the name `to` from now on; nobody can call it when that is
+    /// empty. Both names are in capitals, as the configuration has checked them. Its id and its
+    /// full name, which counters and errors show, stay.
     ///
     /// # Panics
     /// If `from` is no command or `to` is another.
@@ -280,8 +281,8 @@ fn member_plan(command: &Command<Runner>) -> MemberPlan {
     }
     let mut flat = Vec::new();
     flatten(command.args, Occurs::Once, &mut flat);
-    // By the documented name: it is a hint only, and all commands that look for a member of their key
-    // call it so.
+    // By the documented name: it is a hint only, and all commands that look for a member
+    // of their key call it so.
     let is_member = |arg: &Arg| matches!(arg.name, "member" | "field") && arg.kind == ArgKind::String;
     match flat.iter().position(|(arg, _)| is_member(arg)) {
         Some(at) if flat[..at].iter().all(|&(_, occurs)| occurs == Occurs::Once) => MemberPlan::At(at + 1),
@@ -299,8 +300,8 @@ enum Occurs {
     Unknown,
 }
 
-/// The arguments that are words of a request, and how often each is there before the next, within arguments that
-/// occur like `outer`.
+/// The arguments that are words of a request, and how often each is there before the next, within
+/// arguments that occur like `outer`.
 fn flatten<'a>(args: &'a [Arg], outer: Occurs, flat: &mut Vec<(&'a Arg, Occurs)>) {
     for arg in args {
         let is_fixed = !arg.optional && arg.token.is_none();

@@ -1,8 +1,8 @@
 //! What the threads of an engine leave for each other's clients, and whom to wake for it.
 //!
-//! What is left for a client enters the inbox of its thread at once, under whatever locks the sender holds, so that
-//! its order is the order of the changes. Waking that thread may be a system call: it waits in the sender's
-//! [`Outbox`] until the sender holds no shard.
+//! What is left for a client enters the inbox of its thread at once, under whatever locks the
+//! sender holds, so that its order is the order of the changes. Waking that thread may be a system
+//! call: it waits in the sender's [`Outbox`] until the sender holds no shard.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -62,8 +62,8 @@ pub struct Delivery {
     pub took: Duration,
 }
 
-/// Threads for which something was left and that may sleep. Whoever sends has one; the thread that drives it wakes
-/// them when it holds no shard. Thread: one sender's.
+/// Threads for which something was left and that may sleep. Whoever sends has one; the thread that
+/// drives it wakes them when it holds no shard. Thread: one sender's.
 #[derive(Default)]
 pub struct Outbox {
     threads: RefCell<SmallVec<[usize; 8]>>,
@@ -152,7 +152,8 @@ impl Threads {
         Times::of(commands.filter_map(|command| command.end_to_end.get()))
     }
 
-    /// Takes what was left for a thread's clients; `None` when there is nothing new. That thread only.
+    /// Takes what was left for a thread's clients; `None` when there is nothing
+    /// new. That thread only.
     pub fn take(&self, thread: usize) -> Option<Inbound> {
         self[thread].inbox.take()
     }
@@ -164,9 +165,9 @@ impl Threads {
         }
     }
 
-    /// Has the client's thread close it, and takes it off the list of clients at once; whether nobody had asked for
-    /// that before. Any thread; a leaf in the lock order. If it is blocked, the caller ends that
-    /// ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
+    /// Has the client's thread close it, and takes it off the list of clients at once; whether
+    /// nobody had asked for that before. Any thread; a leaf in the lock order. If it is blocked,
+    /// the caller ends that ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let first = !client.state.kill_requested.swap(true, Relaxed);
         if first {
@@ -179,7 +180,8 @@ impl Threads {
         first
     }
 
-    /// Takes a client off the list of clients, if it is on it: it does not count as connected any more.
+    /// Takes a client off the list of clients, if it is on it: it does not count
+    /// as connected any more.
     pub fn remove_from_list(&self, clients: &Clients, client: &ClientInfo) {
         if clients.remove(client.id) {
             self[client.thread].load.fetch_sub(1, Relaxed);

@@ -1,10 +1,10 @@
 //! How long commands take, at one reading of the clock for a run of short ones.
 //!
-//! The clock is read after every command, so the end of one is the start of the next, with one exception:
-//! commands that cannot take long by themselves (O(1) and O(log n), few arguments) that a client sent one
-//! behind the other are timed together, up to `RUN_CALLS_MAX` of them. Such a run that was slow, because
-//! the machine held it up or a shard was locked, is noted with its last command and the whole run's time, and
-//! the log's entry says of how many calls that is.
+//! The clock is read after every command, so the end of one is the start of the next, with one
+//! exception: commands that cannot take long by themselves (O(1) and O(log n), few arguments) that
+//! a client sent one behind the other are timed together, up to `RUN_CALLS_MAX` of them. Such a run
+//! that was slow, because the machine held it up or a shard was locked, is noted with its last
+//! command and the whole run's time, and the log's entry says of how many calls that is.
 //! Where the threshold is below `SINGLY_BELOW_NANOS`, everything is timed singly.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,8 +36,8 @@ pub struct Timing {
     started: Instant,
     since: Instant,
     calls: u64,
-    /// The thresholds of the turn, and whether short commands are timed together; read again after whatever
-    /// may have changed them.
+    /// The thresholds of the turn, and whether short commands are timed together; read again after
+    /// whatever may have changed them.
     from: [u64; 3],
     together: bool,
 }
@@ -127,7 +127,8 @@ impl Timing {
 }
 
 impl Timing {
-    /// Notes a command that has found nothing and waits, if it was `called`, once. It is counted when it is answered, as in Redis.
+    /// Notes a command that has found nothing and waits, if it was `called`, once. It is counted
+    /// when it is answered, as in Redis.
     #[cold]
     fn blocked<C: Clock, H: Host>(
         &mut self,
@@ -198,7 +199,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.commit.shared.hot_keys.note(thread, ran, took, |bound| rng.u32(..bound));
     }
 
-    /// Notes a command that waited for a key and is answered now. As in Redis, its time is that of its work.
+    /// Notes a command that waited for a key and is answered now. As in Redis, its
+    /// time is that of its work.
     pub fn record_unblocked(
         &self,
         session: &Session,

@@ -1,15 +1,15 @@
 //! Transactions: MULTI queues, EXEC runs all of it at once, WATCH makes EXEC depend on keys.
 //!
-//! **EXEC** on data commands that name their keys takes the union of their shards' locks (and those of
-//! watched keys) once, and runs them one after another: others work on other shards meanwhile. A
-//! transaction with anything else in it (a command about the server, one that visits all keys) runs alone,
-//! with the gate closed.
+//! **EXEC** on data commands that name their keys takes the union of their shards' locks (and those
+//! of watched keys) once, and runs them one after another: others work on other shards meanwhile. A
+//! transaction with anything else in it (a command about the server, one that visits all keys) runs
+//! alone, with the gate closed.
 //!
-//! **WATCH** notes whether the key exists and lets writers mark the client (`watch.rs`), under the lock
-//! of the key's shard. EXEC looks at the mark under the same locks, so a write is before it or after the
-//! whole transaction. A key that existed and was removed counts as changed, however it was removed:
-//! deleted, expired (found expired or not), evicted, flushed. A key that had already expired when it
-//! was watched counts as missing, and its removal changes nothing.
+//! **WATCH** notes whether the key exists and lets writers mark the client (`watch.rs`), under the
+//! lock of the key's shard. EXEC looks at the mark under the same locks, so a write is before it or
+//! after the whole transaction. A key that existed and was removed counts as changed, however it
+//! was removed: deleted, expired (found expired or not), evicted, flushed. A key that had already
+//! expired when it was watched counts as missing, and its removal changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,7 +29,8 @@ use crate::watch::Watchers;
 #[derive(Default)]
 pub struct Transaction {
     pub(crate) queue: Vec<Queued>,
-    /// What counts against `client-query-buffer-limit`, as in Redis: the words, and a pointer for each.
+    /// What counts against `client-query-buffer-limit`, as in Redis: the words,
+    /// and a pointer for each.
     query_bytes: usize,
     /// A command was refused: EXEC will be, too.
     pub(crate) refused: bool,
@@ -114,8 +115,8 @@ impl Watch {
         self.places.find(key.hash.number(), |&place| is_it(&self.keys[place])).is_some()
     }
 
-    /// Watches a key, unless it does already or is known to fail. A key with a time up to `due_ms` counts as
-    /// missing. The caller holds no shard's lock.
+    /// Watches a key, unless it does already or is known to fail. A key with a time up to `due_ms`
+    /// counts as missing. The caller holds no shard's lock.
     pub(crate) fn add(
         &mut self,
         (watchers, keyspace): (&Watchers, &Keyspace),
@@ -169,8 +170,8 @@ impl WatchedKey {
         size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
     }
 
-    /// Whether the key exists now; its shard is locked. As in Redis nothing is removed here: who looks whether
-    /// a key is there does not end it.
+    /// Whether the key exists now; its shard is locked. As in Redis nothing is removed here: who
+    /// looks whether a key is there does not end it.
     fn exists(&self, locked: &mut Locked<'_>, now_ms: i64) -> bool {
         let key = Key { bytes: &self.key, hash: self.hash };
         locked.shard_of_mut(self.hash).is_some_and(|shard| shard.is_live(self.db, key, now_ms))

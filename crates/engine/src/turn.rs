@@ -1,4 +1,5 @@
-//! A thread's turn: what its driver (an I/O thread of the server, a simulator) has the engine do with requests.
+//! A thread's turn: what its driver (an I/O thread of the server, a simulator) has the
+//! engine do with requests.
 //!
 //! ```text
 //!   begin ─► [ run ]* ─► keep_limits ─► broadcast ─► end          inside the gate
@@ -97,7 +98,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.begin(now);
     }
 
-    /// Evicts and forgets what this turn's requests brought over a limit; whether another turn must go on with it.
+    /// Evicts and forgets what this turn's requests brought over a limit; whether another
+    /// turn must go on with it.
     /// Before changes are broadcast: what left is sent in the same turn.
     pub fn keep_limits(&mut self) -> bool {
         let executor = &mut self.executor;
@@ -114,8 +116,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         goes_on
     }
 
-    /// Appends what was published to the output of this thread's subscribers; lists those in `over` whose
-    /// output may be over a limit. Whether those who wait to publish may go on: the driver wakes all threads then.
+    /// Appends what was published to the output of this thread's subscribers; lists those in `over`
+    /// whose output may be over a limit. Whether those who wait to publish may go on: the driver
+    /// wakes all threads then.
     #[inline]
     pub fn deliver_publications(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         self.shared().pubsub.has_messages(self.executor.thread()) && self.deliver(outputs, over)
@@ -156,7 +159,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         outcome
     }
 
-    /// Sends a client with a cache what its own command changed, and ends what CLIENT CACHING gave for it.
+    /// Sends a client with a cache what its own command changed, and ends what
+    /// CLIENT CACHING gave for it.
     #[cold]
     fn push_own_invalidations(
         &mut self,
@@ -173,7 +177,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
         let behind = std::mem::take(&mut commit.own.behind);
         if session.subscriptions.is_some() && !behind.is_empty() {
-            // Behind what it published to itself, keyspace events among that: those wait in the inbox.
+            // Behind what it published to itself, keyspace events among that:
+            // those wait in the inbox.
             let bytes = behind.as_single().expect("keys are copied into it, not shared");
             sender.push(&session.info, &bytes.into());
         } else {
@@ -312,7 +317,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol, error, out);
     }
 
-    /// Whether CLIENT PAUSE holds this command back: all commands, CLIENT UNPAUSE included, or those that write.
+    /// Whether CLIENT PAUSE holds this command back: all commands, CLIENT UNPAUSE
+    /// included, or those that write.
     #[cold]
     fn is_paused(&self, session: &Session, registered: &Registered) -> bool {
         self.shared().pause.all.load(Relaxed) || writes(session, registered)
@@ -352,7 +358,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 }
 
-/// Whether the reply says that a subscription began or ended: that is a message, which no client silences.
+/// Whether the reply says that a subscription began or ended: that is a message,
+/// which no client silences.
 fn confirms(incoming: &Incoming<'_>) -> bool {
     incoming.registered.is_some_and(|it| it.is_subscription() && it.command.accepts(incoming.args.len()))
 }

@@ -1,24 +1,26 @@
 //! Blocked clients: who waits for which key.
 //!
-//! Beside the keyspace, one table per shard. Each is guarded by a lock of its own, taken under the shard's
-//! lock and a leaf but for it; the longest work under it is one look-up. The shard counts who follows its keys
-//! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for all of this. Who looks at a
-//! queue, or adds or removes a waiter, shows the shard of the key, which only its lock gives.
+//! Beside the keyspace, one table per shard. Each is guarded by a lock of its own, taken under the
+//! shard's lock and a leaf but for it; the longest work under it is one look-up. The shard counts
+//! who follows its keys (`Shard::is_followed`), so a write to a shard that nobody follows pays one
+//! load for all of this. Who looks at a queue, or adds or removes a waiter, shows the shard of the
+//! key, which only its lock gives.
 //!
-//! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. Whoever serves it, ends it
-//! for its timeout or otherwise does so under its `over` lock and sets it: one of them is first, the others find it
-//! over (`structures::claim`, with a model of all of it).
-//! Lock order: shards, then `over`, then the tables here and the inboxes of threads.
-//! **Queues** are ordered by place: numbers drawn under the shard's lock, so that the client that waited
-//! for a key first is served first, on whatever thread it lives. A client a client whose request found nothing goes to
-//! the end of all its queues, as in Redis. A key has a queue for each type that is awaited, so that a value
-//! of another type finds nobody to look at. Whoever finds a client over takes it out of the queue it stands in;
-//! its own thread takes it out of the others.
+//! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. Whoever
+//! serves it, ends it for its timeout or otherwise does so under its `over` lock and sets it: one
+//! of them is first, the others find it over (`structures::claim`, with a model of all of it).
+//! Lock order: shards, then `over`, then the tables here and the inboxes of threads. **Queues** are
+//! ordered by place: numbers drawn under the shard's lock, so that the client that waited for a key
+//! first is served first, on whatever thread it lives. A client a client whose request found
+//! nothing goes to the end of all its queues, as in Redis. A key has a queue for each type that is
+//! awaited, so that a value of another type finds nobody to look at. Whoever finds a client over
+//! takes it out of the queue it stands in; its own thread takes it out of the others.
 //! **Reach.** Serving a client runs its whole request, which may need other shards than the key's
-//! ([`BlockedClient::keys_when_served`]), and may fill a key that others wait for (BLMOVE). Who is about to write a key asks
-//! [`BlockedClients::keys_to_lock`] for the keys of the first clients, as many as the command can bring elements for, and
-//! locks them before it writes, so that nobody comes between a write and the serving it leads to. The cost does not
-//! depend on how many are blocked.
+//! ([`BlockedClient::keys_when_served`]), and may fill a key that others wait for (BLMOVE). Who is
+//! about to write a key asks [`BlockedClients::keys_to_lock`] for the keys of the first clients, as
+//! many as the command can bring elements for, and locks them before it writes, so that nobody
+//! comes between a write and the serving it leads to. The cost does not depend on how many are
+//! blocked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -58,8 +60,8 @@ pub struct BlockedClient {
     pub protocol: Protocol,
     /// Whether reads note accesses.
     pub touch: bool,
-    /// Whether it imports data (CLIENT IMPORT-SOURCE). What becomes of expired keys is decided when it is served:
-    /// `import-mode` may change while it waits.
+    /// Whether it imports data (CLIENT IMPORT-SOURCE). What becomes of expired keys is decided when
+    /// it is served: `import-mode` may change while it waits.
     pub is_import_source: bool,
     /// The command that waits.
     pub registered: &'static Registered,
@@ -73,8 +75,8 @@ pub struct BlockedClient {
     pub request: Option<OwnedArgs>,
     /// The client, if what it reads is remembered for its cache.
     pub reader: Option<Arc<TrackingClient>>,
-    /// The client, if it has subscriptions or caches keys, and wants its reply: that takes its place among the
-    /// messages for the client.
+    /// The client, if it has subscriptions or caches keys, and wants its reply: that takes its
+    /// place among the messages for the client.
     pub listener: Option<Arc<ClientInfo>>,
     /// What it waits for, each key once.
     pub keys: Vec<BlockedKey>,
@@ -90,8 +92,9 @@ pub struct BlockedClient {
 }
 
 impl BlockedClient {
-    /// How many of its keys, from the first one on, its request looks at that is served from key number `index`: it
-    /// takes from the first list or sorted set that there is, but reads all streams.
+    /// How many of its keys, from the first one on, its request looks at that is served
+    /// from key number `index`: it takes from the first list or sorted set that there is,
+    /// but reads all streams.
     fn examined_keys(&self, index: usize) -> usize {
         match self.keys[index].awaited {
             Awaited::List | Awaited::Zset => index + 1,
@@ -99,7 +102,8 @@ impl BlockedClient {
         }
     }
 
-    /// The hashes of the keys that serving it from its key number `index` may touch, that key among them.
+    /// The hashes of the keys that serving it from its key number `index` may
+    /// touch, that key among them.
     pub fn keys_when_served(&self, index: usize) -> impl Iterator<Item = KeyHash> {
         let examined_keys = self.keys[..self.examined_keys(index)].iter().map(|key| key.hash);
         examined_keys.chain(self.destinations.iter().map(|key| key.hash))
@@ -232,15 +236,15 @@ impl BlockedClients {
         }
     }
 
-    /// Notes that a client is blocked. It stands in the queues of its keys already, and its thread lets it go by
-    /// [`BlockedClients::unblock`].
+    /// Notes that a client is blocked. It stands in the queues of its keys already, and its thread
+    /// lets it go by [`BlockedClients::unblock`].
     pub fn block(&self, client: &ClientInfo, blocked: Arc<BlockedClient>) {
         self.blocked_clients.fetch_add(1, Relaxed);
         client.held.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
         client.held.blocked_text_bytes.store(blocked.args.text_bytes() as u64, Relaxed);
         self.by_thread[client.thread].lock().insert(client.id, Arc::clone(&blocked));
-        // Who asks for its end looks for the entry behind the flag, and this looks for the flag behind the entry, with
-        // the table's lock between: one of them ends the wait.
+        // Who asks for its end looks for the entry behind the flag, and this looks for the flag
+        // behind the entry, with the table's lock between: one of them ends the wait.
         if client.state.kill_requested.load(Relaxed) {
             self.end(&blocked);
         }
@@ -252,8 +256,8 @@ impl BlockedClients {
         self.by_thread[client.thread].lock().get(&client.id).cloned()
     }
 
-    /// Takes a client out of the queues it waits in, if any, on its own thread. The caller holds no shard's lock.
-    /// O(its keys).
+    /// Takes a client out of the queues it waits in, if any, on its own thread. The caller holds no
+    /// shard's lock. O(its keys).
     pub fn unblock(&self, keyspace: &Keyspace, client: &ClientInfo) {
         let Some(blocked) = self.by_thread[client.thread].lock().remove(&client.id) else { return };
         client.held.blocked_bytes.store(0, Relaxed);
@@ -264,8 +268,9 @@ impl BlockedClients {
         }
     }
 
-    /// Ends the wait of a killed client, now or once it begins to wait: nobody serves it, or what it takes would
-    /// be lost with it. The caller holds neither a shard's lock nor that of a blocked client.
+    /// Ends the wait of a killed client, now or once it begins to wait: nobody serves it,
+    /// or what it takes would be lost with it. The caller holds neither a shard's lock nor
+    /// that of a blocked client.
     pub fn end_of(&self, client: &ClientInfo) {
         if let Some(blocked) = self.of(client) {
             self.end(&blocked);
@@ -324,7 +329,8 @@ impl BlockedClients {
         });
     }
 
-    /// Takes a client out of the queue of its key number `index`, which is one of this shard; whether it was there.
+    /// Takes a client out of the queue of its key number `index`, which is one of this
+    /// shard; whether it was there.
     pub fn remove_blocked(&self, shard: &mut Shard, waiter: &BlockedClient, index: usize) -> bool {
         let key = &waiter.keys[index];
         let mut removed = false;
@@ -342,9 +348,9 @@ impl BlockedClients {
         removed
     }
 
-    /// Puts a waiter behind all others in the queues that it is in, if the shards of all its keys are locked. Else it
-    /// keeps its place: taken out of a queue without the lock, it would be missed by who looks at the queue then.
-    /// O(its keys).
+    /// Puts a waiter behind all others in the queues that it is in, if the shards of all its keys
+    /// are locked. Else it keeps its place: taken out of a queue without the lock, it would be
+    /// missed by who looks at the queue then. O(its keys).
     pub fn requeue(&self, locked: &mut Locked<'_>, waiter: &Arc<BlockedClient>) {
         if !locked.holds(waiter.keys.iter().map(|key| key.hash)) {
             return;
@@ -375,10 +381,11 @@ impl BlockedClients {
         has_blocked_clients
     }
 
-    /// What may be touched by serving the first `served_max` clients blocked on each of `keys` (in whatever database), and
-    /// of the keys that those fill in turn. Exact for keys whose shards the caller has locked, if it has locked all
-    /// that this gives and none of them was unblocked. One hash for each shard. O(keys + clients examined), of which there
-    /// are `EXAMINED_CLIENTS_MAX` at most.
+    /// What may be touched by serving the first `served_max` clients blocked on each of `keys` (in
+    /// whatever database), and of the keys that those fill in turn. Exact for keys whose shards the
+    /// caller has locked, if it has locked all that this gives and none of them was unblocked. One
+    /// hash for each shard. O(keys + clients examined), of which there are `EXAMINED_CLIENTS_MAX`
+    /// at most.
     pub fn keys_to_lock<'k>(
         &self,
         keys: impl Iterator<Item = Key<'k>>,
@@ -414,8 +421,8 @@ impl BlockedClients {
         keys_when_served.hashes
     }
 
-    /// The first waiter for a key of this shard whose place is in `places`, with that place, and which of its keys
-    /// that is: among those who await one of what is `met`.
+    /// The first waiter for a key of this shard whose place is in `places`, with that place, and
+    /// which of its keys that is: among those who await one of what is `met`.
     pub fn next_blocked(
         &self,
         _shard: &Shard,
@@ -437,8 +444,8 @@ impl BlockedClients {
         found
     }
 
-    /// All keys of these databases that clients wait for, by database. For the exclusive owner of the keyspace.
-    /// O(awaited keys).
+    /// All keys of these databases that clients wait for, by database. For the exclusive owner of
+    /// the keyspace. O(awaited keys).
     pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
         let mut keys = Vec::new();
         for table in &self.tables {
@@ -543,7 +550,8 @@ mod tests {
         waiter
     }
 
-    /// The shards that a command locks which may serve so many clients that wait for the key in `shard`.
+    /// The shards that a command locks which may serve so many clients that wait
+    /// for the key in `shard`.
     fn keys_to_lock(
         (blocked_clients, _): &(BlockedClients, Keyspace),
         shard: usize,

@@ -1,12 +1,13 @@
 //! Running walkers: commands on whole databases, which lock one shard at a time (`commands::walk`).
 //!
 //! ```text
-//!   walker ─► collect ─► [ a key that it found expired: its shard locked ─► removed ─► collect ─► unlocked ]*
-//!      └───────────────────────── again, if it has not replied ◄───────────────────────────┘
+//!   walker ─► collect ─► [ a found expired key: shard locked ─► removed ─► collect ─► unlocked ]*
+//!      └──────────────────── again, if it has not replied ◄──────────────────────────────┘
 //! ```
-//! Outside a transaction the walker's own changes are a unit, and each removal is one, which releases and serves under
-//! the lock of the key's shard. In a transaction, which is the unit then, all of it is released and served at the end:
-//! it is the exclusive owner of the keyspace until then.
+//! Outside a transaction the walker's own changes are a unit, and each removal is one,
+//! which releases and serves under the lock of the key's shard. In a transaction, which is
+//! the unit then, all of it is released and served at the end: it is the exclusive owner of
+//! the keyspace until then.
 
 use commands::table::Flags;
 use commands::{CommandError, OnEmpty, WalkCtx, Walked, Walker};
@@ -33,8 +34,8 @@ pub(crate) enum Unit {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Runs a client's walker outside a transaction, as the exclusive owner of the keyspace where its record asks for
-    /// it; whether it succeeded.
+    /// Runs a client's walker outside a transaction, as the exclusive owner of the keyspace where
+    /// its record asks for it; whether it succeeded.
     pub fn run_walker(
         &mut self,
         session: &Session,

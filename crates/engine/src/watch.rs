@@ -1,9 +1,10 @@
 //! WATCH: whose transactions depend on which key.
 //!
-//! Beside the keyspace, one table per shard, each guarded by a lock of its own: taken under the shard's lock, a leaf
-//! but for it, held for one look-up. A shard counts who follows its keys (`Shard::is_followed`), so a write to a
-//! shard that nobody follows pays one load for watchers, blocked clients and caches together. Who adds, removes or
-//! marks shows the shard of the key, which only its lock gives.
+//! Beside the keyspace, one table per shard, each guarded by a lock of its own: taken under the
+//! shard's lock, a leaf but for it, held for one look-up. A shard counts who follows its keys
+//! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for watchers,
+//! blocked clients and caches together. Who adds, removes or marks shows the shard of the key,
+//! which only its lock gives.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,7 +81,8 @@ impl Watchers {
         watchers.flat_map(|(_, clients)| clients).for_each(|client| client.watch_dirty.store(true, Relaxed));
     }
 
-    /// All watched keys of these databases, by database. For the exclusive owner of the keyspace. O(watched keys).
+    /// All watched keys of these databases, by database. For the exclusive owner of the
+    /// keyspace. O(watched keys).
     pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
         let mut keys = Vec::new();
         for table in &self.tables {

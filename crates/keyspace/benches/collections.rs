@@ -1,11 +1,12 @@
-//! Hashes, sets and streams beside what one would keep the same in with the standard library or hashbrown.
+//! Hashes, sets and streams beside what one would keep the same in with the
+//! standard library or hashbrown.
 //!
 //! ```text
 //! cargo bench -p keyspace                   all; `-- hash` only names with "hash"
 //! ```
-//! Names are `member:` and ten digits. All run on the server's own allocator. A figure is the time of one
-//! batch of [`BATCH`] operations, or of one whole build; the throughput column is in operations a second.
-//! Baselines own their bytes as ours do.
+//! Names are `member:` and ten digits. All run on the server's own allocator. A figure is the time
+//! of one batch of [`BATCH`] operations, or of one whole build; the throughput column is in
+//! operations a second. Baselines own their bytes as ours do.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -4,20 +4,22 @@
 //!  shard ── database ──► groups, sorted: [measure|type|class] ──► set of key hashes
 //!                                         bytes  list  2^20 … 1.25 × 2^20
 //! ```
-//! A key of [`BYTES_MIN`] bytes or [`ELEMENTS_MIN`] elements or more is *big*. Sizes from there on fall into
-//! classes, four to a power of two, and each class of a type has a set of the keys in it. A write that leaves
-//! a key in its class does nothing here; one that does not moves a hash from set to set, O(1) amortised. What
-//! is big is rare: a key costs 10 to 20 bytes here for each measure by which it is big, less than one percent
-//! of what it holds, so the index is bounded by the data. The set says who is big; how big is read from the
-//! key itself when somebody asks.
+//! A key of [`BYTES_MIN`] bytes or [`ELEMENTS_MIN`] elements or more is *big*. Sizes from there on
+//! fall into classes, four to a power of two, and each class of a type has a set of the keys in it.
+//! A write that leaves a key in its class does nothing here; one that does not moves a hash from
+//! set to set, O(1) amortised. What is big is rare: a key costs 10 to 20 bytes here for each
+//! measure by which it is big, less than one percent of what it holds, so the index is bounded by
+//! the data. The set says who is big; how big is read from the key itself when somebody asks.
 //!
-//! **Asking** adds up how many keys each class has, finds the class in which the list of the biggest ends,
-//! and reads the keys of the classes above it, which are fewer than asked for, and up to [`CUT_CLASS_MAX`]
-//! of that class, shard after shard. So the answer is exact unless more keys than that share one class; then
-//! all of them are within a quarter of each other, and so is the answer. Nothing else is looked at: the
-//! cost does not grow with the keyspace. Two keys of one shard with the same 64-bit hash would count as one.
+//! **Asking** adds up how many keys each class has, finds the class in which the list of the
+//! biggest ends, and reads the keys of the classes above it, which are fewer than asked for, and up
+//! to [`CUT_CLASS_MAX`] of that class, shard after shard. So the answer is exact unless more keys
+//! than that share one class; then all of them are within a quarter of each other, and so is the
+//! answer. Nothing else is looked at: the cost does not grow with the keyspace. Two keys of one
+//! shard with the same 64-bit hash would count as one.
 //!
-//! Guarded by the shard's lock. A key whose time is over stays until it is removed, and is not shown.
+//! Guarded by the shard's lock. A key whose time is over stays until it is
+//! removed, and is not shown.
 
 use crate::big_index::{Group, Hashes};
 use crate::db::Shard;
@@ -46,8 +48,8 @@ pub struct BigKey {
 pub struct BigKeys {
     /// The biggest first.
     pub keys: Vec<BigKey>,
-    /// Whether they are exactly the biggest. If not, each is at least four fifths as big as the one that
-    /// should stand in its place.
+    /// Whether they are exactly the biggest. If not, each is at least four fifths as big as the one
+    /// that should stand in its place.
     pub exact: bool,
     /// How many keys are big by this measure.
     pub known: usize,
@@ -55,8 +57,8 @@ pub struct BigKeys {
 
 impl Keyspace {
     /// The `count` biggest keys by a measure, of one type or of all, from size [`BYTES_MIN`] or
-    /// [`ELEMENTS_MIN`] on, in all databases. O(shards + `count` log `count`) and [`CUT_CLASS_MAX`] keys
-    /// more; locks one shard at a time. Exact only as far as nobody writes meanwhile.
+    /// [`ELEMENTS_MIN`] on, in all databases. O(shards + `count` log `count`) and [`CUT_CLASS_MAX`]
+    /// keys more; locks one shard at a time. Exact only as far as nobody writes meanwhile.
     pub fn big_keys(&self, measure: Measure, kind: Option<SizedType>, count: usize, now_ms: i64) -> BigKeys {
         let mut per_class = [0_usize; 256];
         for shard in 0..SHARD_COUNT {
@@ -120,8 +122,8 @@ impl Shard {
 }
 
 impl Keyspace {
-    /// What [`Keyspace::big_keys`] must say of all keys, found out by looking at every one, in no order: for
-    /// tests. O(keys).
+    /// What [`Keyspace::big_keys`] must say of all keys, found out by looking at every one, in no
+    /// order: for tests. O(keys).
     pub fn big_keys_found_anew(&self, measure: Measure) -> Vec<BigKey> {
         let mut found = Vec::new();
         for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db)))

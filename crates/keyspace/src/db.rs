@@ -33,8 +33,8 @@ impl Db {
         self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash_key(key)))
     }
 
-    /// Hands the object that the key of this hash most likely holds to `with`, without a look at the key:
-    /// for fetching ahead of a command. O(1).
+    /// Hands the object that the key of this hash most likely holds to `with`, without a look at
+    /// the key: for fetching ahead of a command. O(1).
     #[inline]
     pub fn with_likely_object(&self, hash: KeyHash, with: impl FnOnce(&Object)) {
         if let Some(entry) = self.table.likely(position_of(hash))
@@ -45,10 +45,11 @@ impl Db {
     }
 }
 
-/// A shard: its part of every database. Guarded by one lock each, taken in ascending shard order; the
-/// longest work under it is one command on its keys.
+/// A shard: its part of every database. Guarded by one lock each, taken in ascending shard order;
+/// the longest work under it is one command on its keys.
 ///
-/// Database 0, which nearly everybody uses, lies in the shard itself: with its lock it is one cache line.
+/// Database 0, which nearly everybody uses, lies in the shard itself: with its
+/// lock it is one cache line.
 pub struct Shard {
     first: Db,
     /// What most shards do without, made when it is first needed.
@@ -70,7 +71,8 @@ struct RareState {
 const _: () = assert!(size_of::<Shard>() <= 60);
 
 impl Shard {
-    /// Whether a key of this shard exists and has not expired at `now_ms`. It is left as it is. O(1).
+    /// Whether a key of this shard exists and has not expired at `now_ms`. It
+    /// is left as it is. O(1).
     pub fn is_live(&self, db: usize, key: Key<'_>, now_ms: i64) -> bool {
         let entry = self.db(db).map(Db::table).and_then(|table| table.get(key.position(), key.bytes));
         entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms))

@@ -1,7 +1,7 @@
 //! Figures of the keyspace that are estimated from a few shards: what INFO and MEMORY STATS show.
 //!
-//! Keys are spread over shards by a keyed hash, so any few shards are a fair sample. Each is locked by itself,
-//! for a look that is bounded however many keys there are.
+//! Keys are spread over shards by a keyed hash, so any few shards are a fair sample. Each is locked
+//! by itself, for a look that is bounded however many keys there are.
 
 use structures::table::Sampled;
 
@@ -14,14 +14,15 @@ const SHARDS_SEEN: usize = 16;
 const KEYS_SEEN: usize = 8;
 
 impl Keyspace {
-    /// Bytes of a database's tables, without keys and values. Exact only in the long run: from one shard in 64.
+    /// Bytes of a database's tables, without keys and values. Exact only in the long
+    /// run: from one shard in 64.
     pub fn table_bytes(&self, db: usize) -> usize {
         let of_shard = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.memory_usage());
         seen_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SEEN)
     }
 
-    /// The mean time to live of a database's keys that have one, in milliseconds, from up to 128 of them. 0
-    /// where none was seen.
+    /// The mean time to live of a database's keys that have one, in milliseconds, from up to 128 of
+    /// them. 0 where none was seen.
     pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> u64 {
         let (mut sum_ms, mut seen) = (0, 0);
         // Where few keys expire, the chosen shards may have none.

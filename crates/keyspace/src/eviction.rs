@@ -1,20 +1,20 @@
 //! Eviction: which key goes when memory is short.
 //!
-//! Like Redis' approximation: a few keys are sampled, the best candidates ever seen wait in a small pool,
-//! and the best of the pool goes. Each I/O thread has an [`Evictor`] of its own, and a step locks one
-//! shard at a time, so threads evict beside each other without the gate.
+//! Like Redis' approximation: a few keys are sampled, the best candidates ever seen wait in a small
+//! pool, and the best of the pool goes. Each I/O thread has an [`Evictor`] of its own, and a step
+//! locks one shard at a time, so threads evict beside each other without the gate.
 //!
 //! ```text
-//!   a random shard ──sample──▶ pool: 16 candidates, best last ──▶ found again, still as good? ──▶ removed
-//!                                  ▲                                     │ used since
-//!                                  └───────────── new score ─────────────┘
+//!   a random shard ─sample─▶ pool: 16 candidates, best last ─▶ found again, as good? ─▶ removed
+//!                                ▲                                   │ used since
+//!                                └──────────── new score ────────────┘
 //! ```
 //! Two things differ from Redis, both in favour of the hit rate: a candidate that was used after it
-//! entered the pool is scored again instead of being evicted, and a sample that comes from few cache
-//! lines may be larger for the same price (`SAMPLES_PER_OPTION`).
+//! entered the pool is scored again instead of being evicted, and a sample that comes from few
+//! cache lines may be larger for the same price (`SAMPLES_PER_OPTION`).
 //!
-//! Rank of a key (the highest goes first): under LRU its idle time in seconds; under LFU how far its
-//! counter is below 255, then the minutes since its last use; under TTL how early it expires.
+//! Rank of a key (the highest goes first): under LRU its idle time in seconds; under LFU how far
+//! its counter is below 255, then the minutes since its last use; under TTL how early it expires.
 //! Source: "Key eviction", redis.io/docs; the policy's names and options are Redis'.
 
 use structures::table::Sampled;
@@ -76,8 +76,8 @@ pub struct Evicted {
 const POOL_LEN_MAX: usize = 16;
 /// Keys sampled for each that `maxmemory-samples` asks for, except under LFU.
 const SAMPLES_PER_OPTION: usize = 2;
-/// Samples drawn for one key before giving up: each can only fail to find a key if other threads take
-/// its candidates at the same moment.
+/// Samples drawn for one key before giving up: each can only fail to find a key if other threads
+/// take its candidates at the same moment.
 const DRAWS_MAX: usize = 8;
 
 struct Candidate {
@@ -126,9 +126,9 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// Removes the key that should go next; none where no key may go. Locks shards one at a time: the
-    /// caller holds none. O(samples) in a large keyspace, in a small one a lock per shard. `draw` gives
-    /// random numbers; `settle` sees the key that goes while its shard is locked.
+    /// Removes the key that should go next; none where no key may go. Locks shards one at a time:
+    /// the caller holds none. O(samples) in a large keyspace, in a small one a lock per shard.
+    /// `draw` gives random numbers; `settle` sees the key that goes while its shard is locked.
     pub fn evict(
         &mut self,
         keyspace: &Keyspace,
@@ -160,8 +160,8 @@ impl Evictor {
     /// Adds what a sample of the keyspace holds in better candidates; gives the size of the sample.
     fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
         let wanted = match criteria.policy.rank {
-            // Keys that are new all have the lowest counters: a larger sample finds them sooner, before a
-            // second use can tell which of them matter.
+            // Keys that are new all have the lowest counters: a larger sample finds them sooner,
+            // before a second use can tell which of them matter.
             Rank::Lfu => criteria.samples,
             Rank::Lru | Rank::Ttl | Rank::Random => criteria.samples * SAMPLES_PER_OPTION,
         };
@@ -198,13 +198,14 @@ impl Evictor {
     }
 
     fn insert(&mut self, candidate: Candidate) {
-        // Of equals the oldest goes first: the longer one waits here, the likelier a use of it is noticed.
+        // Of equals the oldest goes first: the longer one waits here, the likelier
+        // a use of it is noticed.
         let at = self.pool.partition_point(|other| other.rank < candidate.rank);
         self.pool.insert(at, candidate);
     }
 
-    /// Removes the candidate if it is still there and still the best; one that was used since goes back
-    /// into the pool by its new rank, which is lower: so this ends.
+    /// Removes the candidate if it is still there and still the best; one that was used since goes
+    /// back into the pool by its new rank, which is lower: so this ends.
     fn remove(
         &mut self,
         keyspace: &Keyspace,
@@ -235,7 +236,8 @@ impl Evictor {
     }
 }
 
-/// Removes any key: of a random shard, or of the next one that has some, of a random database there.
+/// Removes any key: of a random shard, or of the next one that has some, of a
+/// random database there.
 fn evict_any(
     keyspace: &Keyspace,
     policy: Policy,

@@ -1,9 +1,9 @@
 //! Giving big values up piece by piece, so that whoever frees them can stop at any time.
 //!
-//! Freeing a set of ten million members takes most of a second. It runs in the background, but a thread
-//! that is short of memory must be able to take a part in it, and the background thread has other things
-//! to do on time. So a value becomes an iterator whose every step frees a bounded piece: a member, a
-//! node of a list, a node of a tree.
+//! Freeing a set of ten million members takes most of a second. It runs in the background, but a
+//! thread that is short of memory must be able to take a part in it, and the background thread has
+//! other things to do on time. So a value becomes an iterator whose every step frees a bounded
+//! piece: a member, a node of a list, a node of a tree.
 
 use structures::entry::View;
 use structures::table::{SAMPLE_MAX, Sampled, Table};
@@ -36,7 +36,8 @@ pub fn pieces_of_entry(entry: KeyEntry) -> Pieces {
     }
 }
 
-/// The pieces of all keys of a table; those of a big value among them are as small as its own. O(1).
+/// The pieces of all keys of a table; those of a big value among them are as
+/// small as its own. O(1).
 pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {
@@ -49,8 +50,8 @@ pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
     }))
 }
 
-/// Bytes a key takes with its value: its block and what its object owns elsewhere. O(1) up to a bound: of
-/// a big value it is an estimate.
+/// Bytes a key takes with its value: its block and what its object owns elsewhere. O(1) up to a
+/// bound: of a big value it is an estimate.
 pub fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         View::Object(object) => object.memory_usage(),

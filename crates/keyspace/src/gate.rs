@@ -1,40 +1,45 @@
 //! The gate: many threads work on the keyspace side by side, or one owns all of it.
 //!
-//! Every loop turn of an I/O thread runs inside a shared pass, and so does each step of any other thread that
-//! locks a shard; what cannot name its keys (KEYS, FLUSHALL, the start of a snapshot, a script that reaches for
-//! undeclared keys) runs as the exclusive one. Passing costs a store to the thread's own cache line, a fence,
-//! and a read of a line that nobody writes: threads never disturb each other. Going exclusive is the expensive
-//! side and waits for the longest command that is under way: threads look between two requests whether
-//! somebody waits (`is_wanted`), and step aside.
+//! Every loop turn of an I/O thread runs inside a shared pass, and so does each step of any other
+//! thread that locks a shard; what cannot name its keys (KEYS, FLUSHALL, the start of a snapshot, a
+//! script that reaches for undeclared keys) runs as the exclusive one. Passing costs a store to the
+//! thread's own cache line, a fence, and a read of a line that nobody writes: threads never disturb
+//! each other. Going exclusive is the expensive side and waits for the longest command that is
+//! under way: threads look between two requests whether somebody waits (`is_wanted`), and step
+//! aside.
 //!
 //! ```text
 //!   inside[0] inside[1] …   one padded flag a thread: it is in a turn
 //!   closed                  an exclusive owner is waiting or working; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
-//!   kept_out                callers that wait for an owner's end; the next owner waits until it is 0
+//!   kept_out                callers that wait for an owner's end; the next owner waits for 0
 //!   turn                    lock: one exclusive owner at a time
 //! ```
 //! **Exclusion.** Dekker's pattern: a shared caller raises its flag, fences, reads `closed`; an
-//! exclusive owner raises `closed`, fences, reads the flags. In the single order of SeqCst fences one
-//! comes first, and the other side then sees the write before it. So either the owner sees the flag
-//! and waits for it to fall, or the caller sees `closed` and steps back. Each flag falls with Release
-//! and is read with Acquire, `closed` likewise: whoever comes in sees all that was done before.
+//! exclusive owner raises `closed`, fences, reads the flags. In the single order of SeqCst fences
+//! one comes first, and the other side then sees the write before it. So either the owner sees the
+//! flag and waits for it to fall, or the caller sees `closed` and steps back. Each flag falls with
+//! Release and is read with Acquire, `closed` likewise: whoever comes in sees all that was done
+//! before.
 //!
-//! **No lost wake-up.** Leaving is the same pattern once more: the flag falls, fence, read `closed`.
-//! Either the owner's scan sees the fallen flag, or the leaver sees `closed` and steps `left`, on which
-//! the owner sleeps with the count it read before its scan. Callers sleep on `closed` itself.
+//! **No lost wake-up.** Leaving is the same pattern once more: the flag falls, fence, read
+//! `closed`. Either the owner's scan sees the fallen flag, or the leaver sees `closed` and
+//! steps `left`, on which the owner sleeps with the count it read before its scan. Callers
+//! sleep on `closed` itself.
 //!
-//! **No deadlock.** Nobody waits while its own flag is up: a caller that sees `closed` lowers its flag
-//! before it sleeps, and an upgrade leaves the shared pass before it queues for `turn`. So the owner
-//! waits only for threads that run. Two upgraders queue for `turn`, both outside.
-//! What follows: an upgrade is not atomic. Between the shared and the exclusive part others may have
-//! been exclusive: read again what you rely on. And nobody may hold a shard's lock when upgrading.
+//! **No deadlock.** Nobody waits while its own flag is up: a caller that sees `closed` lowers its
+//! flag before it sleeps, and an upgrade leaves the shared pass before it queues for `turn`. So the
+//! owner waits only for threads that run. Two upgraders queue for `turn`, both outside.
+//! What follows: an upgrade is not atomic. Between the shared and the exclusive part
+//! others may have been exclusive: read again what you rely on. And nobody may hold a
+//! shard's lock when upgrading.
 //!
-//! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive owner
-//! does, short by contract. Fairness: a caller waits for one owner. It is counted while it waits, and the
-//! next owner closes the gate only when all who waited for the last one are in. Owners take turns as
-//! threads do at any lock.
-//! A thread must be outside while it sleeps in its event loop: the owner waits for whoever is inside.
+//! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive
+//! owner does, short by contract. Fairness: a caller waits for one owner. It is counted while it
+//! waits, and the next owner closes the gate only when all who waited for the last one are in.
+//! Owners take turns as threads do at any lock.
+//! A thread must be outside while it sleeps in its event loop: the owner waits
+//! for whoever is inside.
 //! Proven under loom: tests/loom_gate.rs.
 
 use crossbeam_utils::CachePadded;
@@ -95,8 +100,8 @@ impl Gate {
         }
     }
 
-    /// Comes in as thread `thread_index`, which no other thread may use at the same time. Waits, without
-    /// burning a core, while there is an exclusive owner.
+    /// Comes in as thread `thread_index`, which no other thread may use at the same time. Waits,
+    /// without burning a core, while there is an exclusive owner.
     ///
     /// # Panics
     /// When the index is not below `threads_max`, or already inside.
@@ -108,8 +113,9 @@ impl Gate {
         SharedPass { gate: self, thread_index, owning: false, waited, _stays_on_its_thread: PhantomData }
     }
 
-    /// Runs `work` alone: waits for every thread to leave, and holds new ones off meanwhile. For threads
-    /// without a pass; from inside a turn use `SharedPass::exclusive`, this would wait for itself.
+    /// Runs `work` alone: waits for every thread to leave, and holds new ones off meanwhile.
+    /// For threads without a pass; from inside a turn use `SharedPass::exclusive`, this
+    /// would wait for itself.
     pub fn exclusive<R>(&self, work: impl FnOnce(&Exclusive) -> R) -> R {
         let _ownership = self.own();
         work(&Exclusive { _stays_on_its_thread: PhantomData })
@@ -132,7 +138,8 @@ impl Gate {
     /// Steps back, sleeps until the gate opens, tries again.
     #[cold]
     fn enter_when_open(&self, thread_index: usize) {
-        // Relaxed, here and below: a count that owners wait for; the flags and fences are what excludes.
+        // Relaxed, here and below: a count that owners wait for; the flags and
+        // fences are what excludes.
         self.rejected.fetch_add(1, Relaxed);
         self.wait_for_opening(thread_index);
         if self.rejected.fetch_sub(1, Relaxed) == 1 {
@@ -178,8 +185,8 @@ impl Gate {
     /// Ends the owner's sleep, or keeps it from beginning.
     #[cold]
     fn tell_owner(&self) {
-        // Relaxed: the fence in `leave` stands before it, so who reads this count with the Acquire in
-        // `own` also sees our flag down.
+        // Relaxed: the fence in `leave` stands before it, so who reads this count with the Acquire
+        // in `own` also sees our flag down.
         self.left.fetch_add(1, Relaxed);
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
@@ -195,8 +202,8 @@ impl Gate {
         fence(SeqCst);
         let mut spins_left = spins_max();
         loop {
-            // Acquire: pairs with the count in `tell_owner`. Read before the flags: a departure that
-            // the scan misses steps the count, and then the wait does not sleep.
+            // Acquire: pairs with the count in `tell_owner`. Read before the flags: a departure
+            // that the scan misses steps the count, and then the wait does not sleep.
             let left = self.left.load(Acquire);
             // Acquire: pairs with the Release in `leave`.
             if self.inside.iter().all(|inside| !inside.load(Acquire)) {
@@ -213,7 +220,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Waits until those are in who waited for the last owner. The gate is open, and they need nothing else.
+    /// Waits until those are in who waited for the last owner. The gate is open, and
+    /// they need nothing else.
     fn admit_waiting_threads(&self) {
         let mut spins_left = spins_max();
         loop {
@@ -239,8 +247,8 @@ impl SharedPass<'_> {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
 
-    /// Like [`exclusive`](Self::exclusive) for work of several parts, which may ask to be alone themselves:
-    /// they are, then.
+    /// Like [`exclusive`](Self::exclusive) for work of several parts, which may ask to be alone
+    /// themselves: they are, then.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         if self.owning {
             return work(self);
@@ -254,9 +262,9 @@ impl SharedPass<'_> {
         work(owner.0)
     }
 
-    /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive waits for
-    /// it, and comes back in before it returns. As with `exclusive`, the caller must hold no shard's
-    /// lock and nothing that it read before.
+    /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive
+    /// waits for it, and comes back in before it returns. As with `exclusive`, the caller must hold
+    /// no shard's lock and nothing that it read before.
     /// An exclusive owner stays where it is.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
         if self.owning {
@@ -323,7 +331,8 @@ impl Drop for SharedPass<'_> {
 
 impl Drop for Ownership<'_> {
     fn drop(&mut self) {
-        // Release: what the owner did is visible to whoever comes in; pairs with the Acquire in `enter`.
+        // Release: what the owner did is visible to whoever comes in; pairs with
+        // the Acquire in `enter`.
         self.gate.closed.store(OPEN, Release);
         self.gate.closed.wake_all();
         // The lock of `turn` is released after this: the next owner finds the gate open.

@@ -1,13 +1,15 @@
 //! The hash type: few short fields in a listpack of fields and values, anything else in a table.
 //!
-//! Packed, a hash is one block, `field value field value …`. What outgrows that is a table of pairs, one
-//! allocation for a field with its value, overwritten in place where the size class stays the same:
-//! finding, setting, removing and choosing at random are O(1) there. A hash never goes back by itself.
+//! Packed, a hash is one block, `field value field value …`. What outgrows that is a table of
+//! pairs, one allocation for a field with its value, overwritten in place where the size class
+//! stays the same: finding, setting, removing and choosing at random are O(1) there. A hash
+//! never goes back by itself.
 //!
-//! Fields may have deadlines. A packed hash then becomes a listpack of triples (`timed_pack`), and stays
-//! one; in a table each pair may have its own (`pairs`). A hash knows a lower bound of its nearest
-//! deadline in O(1), and a hash without deadlines takes no byte for them. A field that is due stays until
-//! somebody removes it: methods here look at all fields, [`Hash::live`] at those that are not due.
+//! Fields may have deadlines. A packed hash then becomes a listpack of triples (`timed_pack`), and
+//! stays one; in a table each pair may have its own (`pairs`). A hash knows a lower bound of its
+//! nearest deadline in O(1), and a hash without deadlines takes no byte for them. A field that is
+//! due stays until somebody removes it: methods here look at all fields, [`Hash::live`] at those
+//! that are not due.
 
 use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
@@ -175,8 +177,8 @@ impl Hash {
         }
     }
 
-    /// The hash of the fields and values in `pack`, which somebody else wrote; packed if it has no more
-    /// fields than `limits` allow. O(n log n).
+    /// The hash of the fields and values in `pack`, which somebody else wrote; packed if it has no
+    /// more fields than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// A field without a value, or twice.
@@ -194,9 +196,9 @@ impl Hash {
         Ok(hash)
     }
 
-    /// The hash of the fields, values and deadlines (0 for none) in `pack`, which somebody else wrote, as
-    /// [`Hash::as_timed_listpack`] gives them; packed if it has no more fields than `limits` allow.
-    /// O(n log n).
+    /// The hash of the fields, values and deadlines (0 for none) in `pack`, which somebody else
+    /// wrote, as [`Hash::as_timed_listpack`] gives them; packed if it has no more fields than
+    /// `limits` allow. O(n log n).
     ///
     /// # Errors
     /// A field without a value or deadline, or twice; deadlines that are none or not in order.
@@ -217,8 +219,8 @@ impl Hash {
         if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
-    /// The listpack of a packed hash that has or had deadlines: fields, values and deadlines in Unix
-    /// milliseconds (0 for none), the earliest first, those without last. O(1).
+    /// The listpack of a packed hash that has or had deadlines: fields, values and deadlines in
+    /// Unix milliseconds (0 for none), the earliest first, those without last. O(1).
     pub fn as_timed_listpack(&self) -> Option<&Listpack> {
         if let Parts::Packed(pack, Form::Triples) = self.parts() { Some(pack) } else { None }
     }
@@ -238,8 +240,8 @@ impl Hash {
         self.len() == 0
     }
 
-    /// Starts loading what looking for a field with this hash will read first: its bucket of a table.
-    /// Packed, nothing. O(1).
+    /// Starts loading what looking for a field with this hash will read first: its bucket of a
+    /// table. Packed, nothing. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Some(table) = self.table() {
@@ -247,8 +249,8 @@ impl Hash {
         }
     }
 
-    /// Starts loading the field of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
-    /// fetched. O(1).
+    /// Starts loading the field of this hash and length itself, whose bucket
+    /// [`prefetch_bucket`](Self::prefetch_bucket) fetched. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Some(table) = self.table() {
@@ -333,7 +335,8 @@ impl Hash {
         LiveFields { hash: self, due_until_ms: has_due.then_some(now_ms) }
     }
 
-    /// Prepares for `count` more fields, so that a hash that will not stay packed is not packed first.
+    /// Prepares for `count` more fields, so that a hash that will not stay
+    /// packed is not packed first.
     pub fn expect(&mut self, count: usize, limits: &PackLimits, hasher: &Hasher) {
         if !limits.admit_count(count) {
             self.spread(hasher);
@@ -347,8 +350,8 @@ impl Hash {
         }
     }
 
-    /// Sets `field` to `value`, without a deadline; whether the field is new, which one that was due is
-    /// not. O(1) amortised; packed, O(bytes).
+    /// Sets `field` to `value`, without a deadline; whether the field is new, which one that was
+    /// due is not. O(1) amortised; packed, O(bytes).
     #[inline]
     pub fn set(&mut self, field: &[u8], value: &[u8], limits: &PackLimits, hasher: &Hasher) -> bool {
         self.set_with_expiry(FieldWrite { name: field, value, expiry: Expiry::Clear }, limits, hasher)
@@ -413,8 +416,8 @@ impl Hash {
         self.repr = Self::boxed(Boxed::Table(pairs));
     }
 
-    /// Sets or clears the deadline of `field`, in Unix milliseconds; whether the field is there. O(1);
-    /// packed, O(bytes).
+    /// Sets or clears the deadline of `field`, in Unix milliseconds; whether the field is there.
+    /// O(1); packed, O(bytes).
     pub fn set_deadline_ms(&mut self, field: &[u8], deadline_ms: Option<i64>, hasher: &Hasher) -> bool {
         if deadline_ms.is_some() {
             self.expect_deadlines();
@@ -488,8 +491,8 @@ impl Hash {
         true
     }
 
-    /// All fields with their values and deadlines, due ones too: packed in the order of their deadlines,
-    /// then that in which they were added, else in no particular one.
+    /// All fields with their values and deadlines, due ones too: packed in the order of their
+    /// deadlines, then that in which they were added, else in no particular one.
     pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
         match self.parts() {
             Parts::Packed(pack, form) => OneOfTwo::A(packed_fields(pack, form)),
@@ -524,8 +527,8 @@ impl Hash {
         }
     }
 
-    /// Visits `count` distinct fields chosen uniformly, due ones too, or all where there are no more.
-    /// Expected O(count); packed, O(n).
+    /// Visits `count` distinct fields chosen uniformly, due ones too, or all where there are no
+    /// more. Expected O(count); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
@@ -578,8 +581,8 @@ impl<'a> LiveFields<'a> {
         live.map(|field| (field.name, field.value))
     }
 
-    /// Visits some fields at `cursor` and gives the next cursor, 0 at the end; packed, all at once. What
-    /// is there from the first call to the last is visited. O(1); packed, O(n).
+    /// Visits some fields at `cursor` and gives the next cursor, 0 at the end; packed, all at once.
+    /// What is there from the first call to the last is visited. O(1); packed, O(n).
     pub fn scan(self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         let Some(table) = self.hash.table() else {
             self.iter().for_each(|(field, value)| visit(field, value));

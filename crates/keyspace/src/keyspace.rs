@@ -58,8 +58,8 @@ impl Keyspace {
         &self.sizes
     }
 
-    /// Adds a key to a locked shard unless it is there: for what fills a database without being a command on
-    /// keys. O(1) amortised.
+    /// Adds a key to a locked shard unless it is there: for what fills a database without being a
+    /// command on keys. O(1) amortised.
     pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) {
         let key = self.hasher.key(entry.key());
         let (hash, mark) = (key.hash, SizeMark::of(&entry));
@@ -89,8 +89,8 @@ impl Keyspace {
         }
     }
 
-    /// Puts every key of a locked shard's database through `again`, which gives it back as it shall be or
-    /// leaves it out. O(keys).
+    /// Puts every key of a locked shard's database through `again`, which gives it back as it shall
+    /// be or leaves it out. O(keys).
     pub fn map_keys(
         &self,
         shard: &mut Shard,
@@ -105,8 +105,8 @@ impl Keyspace {
         }
     }
 
-    /// Takes all keys out of these databases and hands them to `taken`, a table per shard that had some. The
-    /// caller is alone in the gate. O(shards), whatever they hold.
+    /// Takes all keys out of these databases and hands them to `taken`, a table per shard that had
+    /// some. The caller is alone in the gate. O(shards), whatever they hold.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
         for shard in 0..SHARD_COUNT {
             let mut guard = self.lock(shard);
@@ -163,8 +163,8 @@ impl Keyspace {
         self.lock_shards(hashes.map(shard_of).collect())
     }
 
-    /// Gives locked shards up and locks them anew together with those of all these hashes: in between, others may
-    /// lock them. O(n log n).
+    /// Gives locked shards up and locks them anew together with those of all these hashes: in
+    /// between, others may lock them. O(n log n).
     pub fn relock<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = KeyHash>) -> Locked<'k> {
         let shards =
             locked.0.as_slice().iter().map(|(shard, _)| *shard).chain(hashes.map(shard_of)).collect();
@@ -181,8 +181,8 @@ impl Keyspace {
         })
     }
 
-    /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys it will
-    /// look at. O(shards).
+    /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys
+    /// it will look at. O(shards).
     pub fn lock_all(&self) -> Locked<'_> {
         Locked(Held::Many((0..SHARD_COUNT).map(|shard| (shard, self.lock(shard))).collect()))
     }
@@ -218,9 +218,10 @@ impl Keyspace {
         counts
     }
 
-    /// Removes due keys and due fields of one shard, a bounded step; what it removed is in `swept`, to be
-    /// dropped when the lock is free again. Returns the next point within the shard, `None` when the shard
-    /// is done. A shard in which nothing ever expires costs its lock and a load per database.
+    /// Removes due keys and due fields of one shard, a bounded step; what it removed is in
+    /// `swept`, to be dropped when the lock is free again. Returns the next point within the
+    /// shard, `None` when the shard is done. A shard in which nothing ever expires costs its lock
+    /// and a load per database.
     pub fn sweep_due(
         &self,
         shard: &mut Shard,
@@ -391,8 +392,8 @@ pub struct SweepPoint {
     pub cursor: u64,
 }
 
-/// What belongs to some shards, with their numbers, in ascending order. Most commands have one shard, and it is
-/// for their sake that this is no vector.
+/// What belongs to some shards, with their numbers, in ascending order. Most commands have one
+/// shard, and it is for their sake that this is no vector.
 enum Held<T> {
     /// Of one shard.
     One((usize, T)),

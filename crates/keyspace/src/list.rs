@@ -1,12 +1,12 @@
 //! The list type: one listpack while it is short, a quicklist when it is long.
 //!
 //! A list grows into a quicklist when a push, an insertion or a replacement could take its listpack
-//! beyond `list-max-listpack-size`. It becomes a listpack again when something is taken out and what
-//! is left stands in one node of at most half that limit, so that a list around the limit does not
-//! change back and forth. Both moments are those of Redis 7.2 and later (compared with 8.0.2).
+//! beyond `list-max-listpack-size`. It becomes a listpack again when something is taken out and
+//! what is left stands in one node of at most half that limit, so that a list around the limit does
+//! not change back and forth. Both moments are those of Redis 7.2 and later (compared with 8.0.2).
 //! Indices of users count from the end when negative; `usize` indices here are resolved ones.
-//! Invariant: none beyond those of the two structures. An empty list may exist here; that a key with
-//! one does not is the keyspace's rule.
+//! Invariant: none beyond those of the two structures. An empty list may exist here; that a key
+//! with one does not is the keyspace's rule.
 
 use crate::freeing::Pieces;
 use std::ops::{ControlFlow, Range};
@@ -33,8 +33,8 @@ impl ListLimits {
         Self { node: self.node.with_plain_from(len_bytes) }
     }
 
-    /// The same limits, but long lists made under them are compressed beyond this distance from their ends:
-    /// `list-compress-depth`.
+    /// The same limits, but long lists made under them are compressed beyond this distance from
+    /// their ends: `list-compress-depth`.
     pub const fn with_compress_depth(self, depth: i64) -> Self {
         Self { node: self.node.with_compress_depth(depth) }
     }
@@ -82,7 +82,8 @@ pub struct PositionQuery<'a> {
 pub struct Trimmed {
     /// Elements removed.
     pub removed: usize,
-    /// Most of them, where they are so many that the caller should have them dropped in the background.
+    /// Most of them, where they are so many that the caller should have them
+    /// dropped in the background.
     pub leftovers: Option<List>,
 }
 
@@ -218,8 +219,8 @@ impl List {
         usize::try_from(index).ok().filter(|&index| index < len)
     }
 
-    /// The places from a user's index `start` to `stop`, inclusive; what lies outside of the list is
-    /// left out. O(1).
+    /// The places from a user's index `start` to `stop`, inclusive; what lies outside of the
+    /// list is left out. O(1).
     #[inline]
     pub fn resolve_range(&self, start: i64, stop: i64) -> Range<usize> {
         let len = self.len() as i64;
@@ -229,8 +230,8 @@ impl List {
         start as usize..end as usize
     }
 
-    /// Shows the element at a user's index to `with`; `None` if there is none. O(nodes + elements of one
-    /// node).
+    /// Shows the element at a user's index to `with`; `None` if there is none. O(nodes +
+    /// elements of one node).
     pub fn with<R>(&self, index: i64, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let index = self.resolve_index(index)?;
         match &self.elements {
@@ -244,8 +245,8 @@ impl List {
         self.visit_range(0..self.len(), visit);
     }
 
-    /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]), which lies within the list.
-    /// Beginning is O(nodes + elements of one node), each step O(1).
+    /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]), which lies within
+    /// the list. Beginning is O(nodes + elements of one node), each step O(1).
     #[inline]
     pub fn visit_range(&self, range: Range<usize>, visit: impl FnMut(Element<'_>)) {
         match &self.elements {
@@ -279,7 +280,8 @@ impl List {
         }
     }
 
-    /// Calls `visit` with the elements before the one at `end`, last to first, until it breaks. O(n).
+    /// Calls `visit` with the elements before the one at `end`, last to first,
+    /// until it breaks. O(n).
     fn try_visit_rev<B>(
         &self,
         end: usize,
@@ -368,8 +370,8 @@ impl List {
         done
     }
 
-    /// Moves the element at the end `from`, if there is one, to the end `to` and gives its text. O(its
-    /// bytes) amortised, or the bytes of a listpack.
+    /// Moves the element at the end `from`, if there is one, to the end `to` and gives its text.
+    /// O(its bytes) amortised, or the bytes of a listpack.
     pub fn rotate(&mut self, from: ListEnd, to: ListEnd, limits: ListLimits) -> Option<Vec<u8>> {
         let mut moved = None;
         self.take(from, 1, |element| element.append_to(moved.insert(Vec::new())));
@@ -415,7 +417,8 @@ impl List {
 
     // The middle.
 
-    /// Replaces the element at a user's index; false if there is none. O(nodes + bytes of one node).
+    /// Replaces the element at a user's index; false if there is none.
+    /// O(nodes + bytes of one node).
     pub fn set(&mut self, index: i64, value: &[u8], limits: ListLimits) -> bool {
         self.grow(std::iter::once(value), limits);
         let Some(index) = self.resolve_index(index) else { return false };
@@ -462,8 +465,8 @@ impl List {
         true
     }
 
-    /// Removes elements equal to `value`: the first `count`, or the last `-count`, or all if 0; gives
-    /// how many. O(n).
+    /// Removes elements equal to `value`: the first `count`, or the last `-count`, or all if
+    /// 0; gives how many. O(n).
     pub fn remove(&mut self, count: i64, value: &[u8], limits: ListLimits) -> usize {
         let max = match usize::try_from(count.unsigned_abs()) {
             Ok(0) | Err(_) => usize::MAX,
@@ -583,8 +586,8 @@ mod tests {
 
     #[test]
     fn becomes_a_quicklist_and_a_listpack_again_where_redis_does() {
-        // Redis 8.0.2: 481 elements of 15 bytes are a listpack, 482 a quicklist of two nodes; popped
-        // from the front it is one node, and a listpack, when one element is left.
+        // Redis 8.0.2: 481 elements of 15 bytes are a listpack, 482 a quicklist of two nodes;
+        // popped from the front it is one node, and a listpack, when one element is left.
         let mut list = List::new();
         (0..481).for_each(|_| push_back(&mut list, b"fifteen bytes!!", DEFAULT));
         assert_eq!(list.encoding_name(), "listpack");

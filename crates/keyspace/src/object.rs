@@ -14,8 +14,8 @@ pub type Blob = Arc<Vec<u8>>;
 /// A key with its value.
 pub type KeyEntry = Entry<Object>;
 
-/// A value other than a small string. Its clone is a deep copy, except that a long string's bytes are shared
-/// until one of the two changes.
+/// A value other than a small string. Its clone is a deep copy, except that a long string's bytes
+/// are shared until one of the two changes.
 #[derive(Clone, Debug)]
 pub enum Object {
     /// A string of more than [`structures::entry::INLINE_BYTES_MAX`] bytes.
@@ -60,8 +60,8 @@ impl Object {
         }
     }
 
-    /// Starts loading the bucket in which a member (a field, for a hash) of this hash will be looked for.
-    /// Nothing where the object has no table of members. O(1).
+    /// Starts loading the bucket in which a member (a field, for a hash) of this hash will be
+    /// looked for. Nothing where the object has no table of members. O(1).
     #[inline]
     pub fn prefetch_member_bucket(&self, member_hash: u64) {
         match self {
@@ -72,7 +72,8 @@ impl Object {
         }
     }
 
-    /// Starts loading the member of this hash and length, whose bucket [`Object::prefetch_member_bucket`] fetched. O(1).
+    /// Starts loading the member of this hash and length, whose bucket
+    /// [`Object::prefetch_member_bucket`] fetched. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         match self {
@@ -138,7 +139,8 @@ pub fn type_name(entry: &KeyEntry) -> &'static str {
     }
 }
 
-/// A type of object, so that a key can be asked for one and answers WRONGTYPE once for all commands.
+/// A type of object, so that a key can be asked for one and answers WRONGTYPE
+/// once for all commands.
 pub trait ObjectType: Sized {
     /// The object seen as this type, if it is one.
     fn of(object: &Object) -> Option<&Self>;

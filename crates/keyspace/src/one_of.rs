@@ -1,4 +1,5 @@
-//! An iterator that is one of several: a collection's encodings iterate differently, its users do not care.
+//! An iterator that is one of several: a collection's encodings iterate differently,
+//! its users do not care.
 
 /// One of three iterators over the same items.
 pub(crate) enum OneOf<A, B, C> {

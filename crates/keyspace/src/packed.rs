@@ -1,8 +1,10 @@
-//! Packed collections that somebody else wrote: what must hold beyond the bytes being a valid block.
+//! Packed collections that somebody else wrote: what must hold beyond the
+//! bytes being a valid block.
 //!
 //! [`Listpack::from_bytes`](structures::listpack::Listpack::from_bytes) and
-//! [`Intset::from_bytes`](structures::intset::Intset::from_bytes) check the bytes; `from_listpack` of
-//! each type then checks what its commands rely on, and says one of these where it does not hold.
+//! [`Intset::from_bytes`](structures::intset::Intset::from_bytes) check the bytes;
+//! `from_listpack` of each type then checks what its commands rely on, and says one of these
+//! where it does not hold.
 
 use std::fmt;
 

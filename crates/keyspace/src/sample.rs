@@ -1,4 +1,5 @@
-//! Uniform random choice from collections. Random numbers are arguments: `draw` gives 64 uniform bits.
+//! Uniform random choice from collections. Random numbers are arguments: `draw`
+//! gives 64 uniform bits.
 
 use std::collections::HashSet;
 

@@ -5,16 +5,16 @@
 //! ```text
 //!  48 bits: [shard 10][point 38]     point: the upper 38 of the 48 bits in which a table counts
 //! ```
-//! Keys are stored in hash order, within a shard and from shard to shard, so "everything below the cursor
-//! was returned" stays true whatever grows, splits, shrinks or merges between two calls: whatever is in the
-//! database from the first call to the last is returned, once or more. 48 bits fit the integers of clients
-//! that have only 53.
+//! Keys are stored in hash order, within a shard and from shard to shard, so "everything below the
+//! cursor was returned" stays true whatever grows, splits, shrinks or merges between two calls:
+//! whatever is in the database from the first call to the last is returned, once or more. 48 bits
+//! fit the integers of clients that have only 53.
 //!
-//! **Why 38 bits are enough.** A table's buckets begin at multiples of `2^(32 - depth)` in its 48 bits
-//! (16 bits of tag behind `depth` bits of segment), so every edge has its lower 10 bits clear while
-//! `depth + 16 <= 38`: up to depth 22, which is 2^22 segments in each of 1024 shards, some 10^12 keys.
-//! Beyond that the cursor is rounded down and the step goes on until it has moved: still correct, some
-//! keys are returned once more.
+//! **Why 38 bits are enough.** A table's buckets begin at multiples of `2^(32 - depth)` in its 48
+//! bits (16 bits of tag behind `depth` bits of segment), so every edge has its lower 10 bits clear
+//! while `depth + 16 <= 38`: up to depth 22, which is 2^22 segments in each of 1024 shards, some
+//! 10^12 keys. Beyond that the cursor is rounded down and the step goes on until it has moved:
+//! still correct, some keys are returned once more.
 //!
 //! Thread: any; one shard is locked at a time, for one bucket.
 
@@ -40,7 +40,8 @@ impl ScanCursor {
     /// Where a scan starts, and what its last step gives.
     pub const START: Self = Self(0);
 
-    /// The cursor a client sends back. Numbers that were never given out mean some point of the scan.
+    /// The cursor a client sends back. Numbers that were never given out mean
+    /// some point of the scan.
     pub fn from_number(number: u64) -> Self {
         Self(number & ((1 << (SHARD_BITS + POINT_BITS)) - 1))
     }
@@ -64,9 +65,9 @@ impl ScanCursor {
 }
 
 impl Keyspace {
-    /// One step of a scan of database `db`: passes over shards without keys, visits the keys of one bucket
-    /// (expired ones too) and gives the next cursor, [`ScanCursor::START`] at the end. O(bucket), plus a
-    /// lock per empty shard.
+    /// One step of a scan of database `db`: passes over shards without keys, visits the keys of one
+    /// bucket (expired ones too) and gives the next cursor, [`ScanCursor::START`] at the end.
+    /// O(bucket), plus a lock per empty shard.
     pub fn scan_step(&self, db: usize, cursor: ScanCursor, mut visit: impl FnMut(&KeyEntry)) -> ScanCursor {
         let mut point = cursor.point();
         for shard in cursor.shard()..SHARD_COUNT {
@@ -82,8 +83,9 @@ impl Keyspace {
         ScanCursor::START
     }
 
-    /// Shows `look` a key of database `db`, expired or not, close to uniformly chosen by the random numbers that
-    /// `draw` gives; `None` where no key was found. O(1) in a large database; in a small one a lock per shard.
+    /// Shows `look` a key of database `db`, expired or not, close to uniformly chosen by the random
+    /// numbers that `draw` gives; `None` where no key was found. O(1) in a large database; in a
+    /// small one a lock per shard.
     pub fn random_key<T>(
         &self,
         db: usize,

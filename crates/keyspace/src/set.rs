@@ -1,8 +1,9 @@
 //! The set type: integers in an intset, few short strings in a listpack, anything else in a table.
 //!
-//! A set of integers stays sorted in one block until it grows beyond its limit or meets a string; few
-//! short strings stay in one block too. What outgrows that is a table of members, one allocation each:
-//! finding, adding, removing and choosing at random are O(1) there. A set never goes back by itself.
+//! A set of integers stays sorted in one block until it grows beyond its limit or meets a
+//! string; few short strings stay in one block too. What outgrows that is a table of members,
+//! one allocation each: finding, adding, removing and choosing at random are O(1) there. A set
+//! never goes back by itself.
 
 use crate::freeing::Pieces;
 use structures::intset::Intset;
@@ -89,8 +90,8 @@ impl Set {
         Self::default()
     }
 
-    /// The set of the members in `pack`, which somebody else wrote; packed if there are no more than
-    /// `limits` allow. O(n log n).
+    /// The set of the members in `pack`, which somebody else wrote; packed if there are no more
+    /// than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// A member twice.
@@ -140,8 +141,8 @@ impl Set {
         self.len() == 0
     }
 
-    /// Starts loading what looking for a member with this hash will read first: its bucket of a table.
-    /// Packed, nothing. O(1).
+    /// Starts loading what looking for a member with this hash will read first: its bucket of a
+    /// table. Packed, nothing. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Table(members) = &self.repr {
@@ -149,8 +150,8 @@ impl Set {
         }
     }
 
-    /// Starts loading the member of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
-    /// fetched. O(1).
+    /// Starts loading the member of this hash and length itself, whose bucket
+    /// [`prefetch_bucket`](Self::prefetch_bucket) fetched. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Repr::Table(members) = &self.repr {
@@ -205,8 +206,8 @@ impl Set {
         }
     }
 
-    /// Prepares for `count` more members of which `first` comes first, so that a set that will not stay
-    /// packed is not packed before. O(n) where the encoding changes.
+    /// Prepares for `count` more members of which `first` comes first, so that a set that will not
+    /// stay packed is not packed before. O(n) where the encoding changes.
     pub fn expect(&mut self, count: usize, first: &[u8], limits: &SetLimits, hasher: &Hasher) {
         let spread = match &self.repr {
             Repr::Ints(ints) if ints.is_empty() => {
@@ -358,8 +359,8 @@ impl Set {
         }
     }
 
-    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at once.
-    /// What is there from the first call to the last is visited. O(1); packed, O(n).
+    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at
+    /// once. What is there from the first call to the last is visited. O(1); packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
         match &self.repr {
             Repr::Table(members) => {

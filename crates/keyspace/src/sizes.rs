@@ -1,18 +1,20 @@
-//! How big keys are: how many of each type are how big, as INFO keysizes shows it, kept by every write.
+//! How big keys are: how many of each type are how big, as INFO keysizes shows
+//! it, kept by every write.
 //!
 //! ```text
-//!  lane of a thread ── database ──► cells: [none][strings: 64 bins][lists: 64 bins] … [streams: 64 bins]
+//!  lane of a thread ─ database ─► cells: [none][strings: 64 bins][lists: 64] … [streams: 64]
 //! ```
-//! A key's size is the length of a string in bytes, the number of elements of anything else. Bin 0 holds
-//! the empty ones, bin `i` sizes from `2^(i-1)` to `2^i - 1`. A [`SizeMark`] names the cell of a key; who
-//! changes a key compares its mark before and after, and moves one from cell to cell where they differ.
-//! Most writes leave a key in its cell and count nothing.
+//! A key's size is the length of a string in bytes, the number of elements of anything else. Bin 0
+//! holds the empty ones, bin `i` sizes from `2^(i-1)` to `2^i - 1`. A [`SizeMark`] names the cell
+//! of a key; who changes a key compares its mark before and after, and moves one from cell to cell
+//! where they differ. Most writes leave a key in its cell and count nothing.
 //!
-//! Each thread that runs commands counts in a lane of its own, so counting touches no line that another
-//! thread writes, and a cell of one lane may go below zero: a key made here may be removed there. The sum
-//! over the lanes is what is true. Whoever has no lane (active expiry, eviction) counts in one that all
-//! share. All counting is done under the lock of the key's shard, so that who holds all of them, or is alone
-//! in the gate and has passed through all of them, sees whole sums.
+//! Each thread that runs commands counts in a lane of its own, so counting touches no line that
+//! another thread writes, and a cell of one lane may go below zero: a key made here may be removed
+//! there. The sum over the lanes is what is true. Whoever has no lane (active expiry, eviction)
+//! counts in one that all share. All counting is done under the lock of the key's shard, so that
+//! who holds all of them, or is alone in the gate and has passed through all of them, sees whole
+//! sums.
 //!
 //! The same mark says in which class of big keys a key is; `big_index.rs` has the index of those.
 //!
@@ -56,8 +58,9 @@ impl ValueSize {
         SizeMark(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
     }
 
-    /// Whether the marks are the same for sure, found out without making them: nearly all writes leave a
-    /// value of the type it was, and either far from the big ones and in its power of two, or in its class.
+    /// Whether the marks are the same for sure, found out without making them: nearly all
+    /// writes leave a value of the type it was, and either far from the big ones and in its
+    /// power of two, or in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
         let small =
@@ -259,7 +262,8 @@ impl KeySizes {
         lane
     }
 
-    /// Moves one key of a database, in the caller's lane or the shared one. The key's shard is locked. O(1).
+    /// Moves one key of a database, in the caller's lane or the shared one. The key's
+    /// shard is locked. O(1).
     #[inline]
     pub(crate) fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
         match lane {
@@ -292,7 +296,8 @@ impl KeySizes {
         })
     }
 
-    /// Forgets a database's keys, after they were taken out. The caller is alone in the gate. O(lanes).
+    /// Forgets a database's keys, after they were taken out. The caller is alone
+    /// in the gate. O(lanes).
     pub(crate) fn forget(&self, db: usize) {
         self.each_lane(|lane| {
             for cell in lane.dbs[db].get().into_iter().flat_map(|cells| cells.iter()) {
@@ -301,8 +306,8 @@ impl KeySizes {
         });
     }
 
-    /// Exchanges the counts of two databases. The caller is alone in the gate and holds all shards' locks.
-    /// O(lanes).
+    /// Exchanges the counts of two databases. The caller is alone in the gate and holds all
+    /// shards' locks. O(lanes).
     pub(crate) fn swap(&self, a: usize, b: usize) {
         self.each_lane(|lane| {
             if lane.dbs[a].get().is_none() && lane.dbs[b].get().is_none() {

@@ -4,21 +4,21 @@
 //!   nodes   [entries 1-0 … 5-3][entries 5-4 … 9-0][entries 9-1 …]     ascending, in a ring
 //! ```
 //! Entries live in nodes (`node`) of a bounded number of bytes and entries; IDs only ascend, so a
-//! new entry goes to the last node, trimming takes nodes off the front, and an ID is found by binary
-//! search over the nodes and a walk within one.
+//! new entry goes to the last node, trimming takes nodes off the front, and an ID is found by
+//! binary search over the nodes and a walk within one.
 //!
 //! The limits count as in Redis: an entry opens a new node when the last has `entries_max` entries,
 //! deleted ones included, or would exceed `bytes_max` with the entry's strings. The bytes of a node
 //! are fewer than those of Redis' own format, so nodes of large entries may hold more of them.
 //!
-//! Invariants: no node is without a live entry; `len` is the number of live entries; `last_id` is not
-//! below any entry's ID. A stream without entries is still there: it remembers its last ID.
+//! Invariants: no node is without a live entry; `len` is the number of live entries; `last_id` is
+//! not below any entry's ID. A stream without entries is still there: it remembers its last ID.
 //! Complexity: append O(bytes), amortised; seek O(log nodes + entries of one node).
 //! Memory: an entry of the shape of its node's first one costs its values and about five bytes.
 //! Rejected: a radix tree over the nodes. Keys only arrive at the end, so it would buy nothing.
 //!
-//! Consumer groups ([`Group`]) stand beside the nodes, sorted by name: what they have read and not yet
-//! acknowledged they know by ID, whether or not the entry is still there (`delivery`).
+//! Consumer groups ([`Group`]) stand beside the nodes, sorted by name: what they have read and not
+//! yet acknowledged they know by ID, whether or not the entry is still there (`delivery`).
 
 mod delivery;
 mod group;
@@ -108,7 +108,8 @@ pub enum References {
 pub struct StreamTrimmed {
     /// Entries removed.
     pub removed: usize,
-    /// Most of them, where they are so many that the caller should have them dropped in the background.
+    /// Most of them, where they are so many that the caller should have them
+    /// dropped in the background.
     pub leftovers: Option<Box<Stream>>,
 }
 
@@ -235,8 +236,8 @@ impl Stream {
 
     // Changing.
 
-    /// The ID that a new entry gets at `now_ms`, Unix milliseconds; none if it would not be above the
-    /// last one. O(1).
+    /// The ID that a new entry gets at `now_ms`, Unix milliseconds; none if it would not be
+    /// above the last one. O(1).
     #[inline]
     pub fn new_id(&self, wanted: NewId, now_ms: u64) -> Option<StreamId> {
         let last = self.last_id;
@@ -253,8 +254,8 @@ impl Stream {
     /// Appends an entry; `words` are fields and values by turns. O(bytes) amortised.
     ///
     /// # Errors
-    /// If the ID is not above the last one, or the strings are longer than 1 GiB together; then nothing
-    /// has changed.
+    /// If the ID is not above the last one, or the strings are longer than 1 GiB together;
+    /// then nothing has changed.
     #[inline]
     pub fn append<'v>(
         &mut self,
@@ -288,8 +289,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Removes the entry with this ID; whether there was one. O(log nodes + entries of one node), and
-    /// moving the nodes' handles when it was the last of its node.
+    /// Removes the entry with this ID; whether there was one. O(log nodes + entries of one node),
+    /// and moving the nodes' handles when it was the last of its node.
     pub fn remove(&mut self, id: StreamId) -> bool {
         let Some(index) = node_of(&self.nodes, id) else { return false };
         let node = &mut self.nodes[index];
@@ -307,8 +308,9 @@ impl Stream {
         true
     }
 
-    /// Removes entries from the front. O(nodes removed + entries of one node); where references to them count,
-    /// O(entries looked at × groups log n), and then entries go one by one whatever the effort.
+    /// Removes entries from the front. O(nodes removed + entries of one node); where
+    /// references to them count, O(entries looked at × groups log n), and then entries go one
+    /// by one whatever the effort.
     pub fn trim(&mut self, keep: Keep, effort: TrimEffort, references: References) -> StreamTrimmed {
         let limit = match effort {
             TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
@@ -378,8 +380,8 @@ impl Stream {
         }
     }
 
-    /// Removes entries from the front one by one, looking at what groups know of each; how many went. No node
-    /// is begun that has more entries than are left of the limit.
+    /// Removes entries from the front one by one, looking at what groups know of each; how many
+    /// went. No node is begun that has more entries than are left of the limit.
     fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> usize {
         let read_up_to = match references {
             References::Acknowledged => self.read_by_all(),

@@ -57,7 +57,8 @@ impl<'a> Str<'a> {
     }
 }
 
-/// The name OBJECT ENCODING gives an entry's value. A short string that was changed in place is marked.
+/// The name OBJECT ENCODING gives an entry's value. A short string that was
+/// changed in place is marked.
 pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         EntryView::Int(_) => "int",
@@ -89,8 +90,8 @@ impl Default for IntText {
     }
 }
 
-/// How a string is stored: as a number if it is one's canonical text, behind its key if it is short,
-/// else as an object. O(bytes).
+/// How a string is stored: as a number if it is one's canonical text, behind its key if it is
+/// short, else as an object. O(bytes).
 #[inline]
 pub fn stored(bytes: &[u8]) -> NewValue<'_, Object> {
     if let Some(number) = canonical_int(bytes) { NewValue::Int(number) } else { stored_as_text(bytes) }
@@ -106,9 +107,10 @@ pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
     }
 }
 
-/// The bytes of an entry's string, to change in place, and at least `len_bytes` of them: what is added is
-/// zero. The value is no number from now on, and OBJECT ENCODING will call it raw. Amortised O(bytes added)
-/// unless the string is being sent to a client meanwhile, which costs a copy of it.
+/// The bytes of an entry's string, to change in place, and at least `len_bytes` of them:
+/// what is added is zero. The value is no number from now on, and OBJECT ENCODING will call
+/// it raw. Amortised O(bytes added) unless the string is being sent to a client meanwhile,
+/// which costs a copy of it.
 ///
 /// # Panics
 /// If the entry holds no string.
@@ -136,8 +138,9 @@ pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
     entry.bytes_mut().expect("what is no object and no number is bytes")
 }
 
-/// Changes an entry's string by `work`, which may make it any length. OBJECT ENCODING will call it raw. A
-/// long string is changed where it is, as by [`bytes_to_change`]; a short one is copied out and back.
+/// Changes an entry's string by `work`, which may make it any length. OBJECT ENCODING will
+/// call it raw. A long string is changed where it is, as by [`bytes_to_change`]; a short one
+/// is copied out and back.
 ///
 /// # Panics
 /// If the entry holds no string.
@@ -160,7 +163,8 @@ pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R 
     result
 }
 
-/// How bytes are stored that were put together here: `short` holds them where they go behind their key.
+/// How bytes are stored that were put together here: `short` holds them where
+/// they go behind their key.
 pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     if bytes.len() > INLINE_BYTES_MAX {
         return NewValue::Object(Object::Blob(Blob::new(bytes)));

@@ -1,16 +1,17 @@
 //! A command's window on one database: only the keys whose shards are locked can be reached.
 //!
-//! Reaching for another key is a defect of the command's record, which did not declare it. It ends the request,
-//! not the server: typed accessors answer [`AccessError::Undeclared`], to all others the key is absent and what
-//! they would store is dropped, and [`View::has_missed_lock`] says afterwards that the reply is void.
+//! Reaching for another key is a defect of the command's record, which did not declare it. It ends
+//! the request, not the server: typed accessors answer [`AccessError::Undeclared`], to all others
+//! the key is absent and what they would store is dropped, and [`View::has_missed_lock`] says
+//! afterwards that the reply is void.
 //!
-//! Reading notices expired keys (and removes them), keeps the access clock and counts hits and misses;
-//! the typed accessors answer WRONGTYPE in one place for all commands.
+//! Reading notices expired keys (and removes them), keeps the access clock and counts hits and
+//! misses; the typed accessors answer WRONGTYPE in one place for all commands.
 //!
-//! A view also keeps count of how big keys are (`sizes.rs`). What is stored or removed is counted at once. A
-//! value that is handed out to be changed is opened: its size is noted before, and compared when the view
-//! next looks at any key, or ends. The place noted is still good then, because a table changes by way of its
-//! view only.
+//! A view also keeps count of how big keys are (`sizes.rs`). What is stored or removed is counted
+//! at once. A value that is handed out to be changed is opened: its size is noted before, and
+//! compared when the view next looks at any key, or ends. The place noted is still good then,
+//! because a table changes by way of its view only.
 
 use std::sync::Arc;
 
@@ -103,9 +104,9 @@ impl Access {
     }
 }
 
-/// What a thread counts and collects while commands look at keys. What left the keyspace is collected
-/// rather than dropped: freeing a big value takes time, and the shard is locked. The commands' effects
-/// take it over when the command is done.
+/// What a thread counts and collects while commands look at keys. What left the keyspace is
+/// collected rather than dropped: freeing a big value takes time, and the shard is locked. The
+/// commands' effects take it over when the command is done.
 #[derive(Default)]
 pub struct AccessResults {
     /// Reads that found their key.
@@ -188,7 +189,8 @@ pub struct AccessContext {
 }
 
 impl AccessContext {
-    /// What has a time up to this one counts as absent: now, for a client that imports data no time at all.
+    /// What has a time up to this one counts as absent: now, for a client that
+    /// imports data no time at all.
     #[inline]
     pub fn due_ms(&self) -> i64 {
         if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms }
@@ -260,7 +262,8 @@ impl<'k> View<'k> {
         self.locked.get(key.shard()).is_some_and(Shard::is_followed)
     }
 
-    /// Whether the command asked for a key that its record does not declare. See the module's comment.
+    /// Whether the command asked for a key that its record does not declare.
+    /// See the module's comment.
     #[inline]
     pub fn has_missed_lock(&self) -> bool {
         self.missed_lock.0
@@ -282,8 +285,8 @@ impl<'k> View<'k> {
         std::mem::replace(&mut self.index, index)
     }
 
-    /// Removes a key of the selected database if its time is over and expired keys are removed when they are found. It
-    /// counts as noticed ([`AccessResults::access_events`]). O(1).
+    /// Removes a key of the selected database if its time is over and expired keys are removed when
+    /// they are found. It counts as noticed ([`AccessResults::access_events`]). O(1).
     pub fn remove_due(&mut self, key: Key<'_>) {
         self.found(key, Count::No);
     }
@@ -294,7 +297,8 @@ impl<'k> View<'k> {
         self.access_context.now_ms
     }
 
-    /// What has a time up to this one counts as absent: now, for a client that imports data no time at all.
+    /// What has a time up to this one counts as absent: now, for a client that
+    /// imports data no time at all.
     #[inline]
     pub fn due_ms(&self) -> i64 {
         self.access_context.due_ms()
@@ -306,7 +310,8 @@ impl<'k> View<'k> {
         self.access_context.removes_due()
     }
 
-    /// What gets a time up to this one is removed at once: now, while data is imported no time at all.
+    /// What gets a time up to this one is removed at once: now, while data is
+    /// imported no time at all.
     #[inline]
     pub fn past_ms(&self) -> i64 {
         if self.access_context.expired_access == ExpiredAccess::Remove {
@@ -355,7 +360,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Out of line: most looks at keys have nothing opened before them, and this would be in all of them.
+    /// Out of line: most looks at keys have nothing opened before them, and this
+    /// would be in all of them.
     #[inline(never)]
     fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
@@ -423,7 +429,8 @@ impl<'k> View<'k> {
         self.found(key, Count::Yes).map(Found::entry)
     }
 
-    /// As [`View::look`], but without the keymiss event: for commands about how a value is stored. O(1).
+    /// As [`View::look`], but without the keymiss event: for commands about how a
+    /// value is stored. O(1).
     pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
@@ -443,9 +450,9 @@ impl<'k> View<'k> {
         Some(occupied.into_mut())
     }
 
-    /// Puts a number that follows from the key's value in its place, and gives it; `None` where the key is
-    /// absent. A refusal leaves the value. Its size is counted here: cheaper than for [`View::entry_mut`], which
-    /// cannot know what becomes of the value. O(1).
+    /// Puts a number that follows from the key's value in its place, and gives it; `None` where the
+    /// key is absent. A refusal leaves the value. Its size is counted here: cheaper than for
+    /// [`View::entry_mut`], which cannot know what becomes of the value. O(1).
     #[inline]
     pub fn renumber<E>(
         &mut self,
@@ -472,7 +479,8 @@ impl<'k> View<'k> {
         self.found(key, Count::No).is_some()
     }
 
-    /// Notes an access without reading (TOUCH), for clients as well whose reads note none; whether the key exists.
+    /// Notes an access without reading (TOUCH), for clients as well whose reads note none;
+    /// whether the key exists.
     pub fn touch(&mut self, key: Key<'_>) -> bool {
         self.found(key, Count::Yes).map(Found::touched_always).is_some()
     }
@@ -495,8 +503,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The string at `key` as an earlier [`View::string`] found it, without counting or noting anything: so
-    /// strings of several keys can be looked at together, each after a `string` of its own.
+    /// The string at `key` as an earlier [`View::string`] found it, without counting or
+    /// noting anything: so strings of several keys can be looked at together, each after
+    /// a `string` of its own.
     pub fn reread_string(&self, key: Key<'_>) -> Option<Str<'_>> {
         Str::of(self.live_entry(key)?)
     }
@@ -513,8 +522,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The object of type `T` at `key` as an earlier [`View::read`] found it, without counting or noting
-    /// anything: so objects of several keys can be looked at together, each after a `read` of its own.
+    /// The object of type `T` at `key` as an earlier [`View::read`] found it, without
+    /// counting or noting anything: so objects of several keys can be looked at together,
+    /// each after a `read` of its own.
     pub fn reread<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
         match self.live_entry(key)? {
             EntryView::Object(object) => T::of(object),
@@ -522,7 +532,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The value at `key`, unless it has expired: an earlier look need not have removed it ([`ExpiredAccess::Hide`]).
+    /// The value at `key`, unless it has expired: an earlier look need not have removed it
+    /// ([`ExpiredAccess::Hide`]).
     #[inline]
     fn live_entry(&self, key: Key<'_>) -> Option<EntryView<'_, Object>> {
         let table = &self.locked.get(key.shard())?.db(self.index)?.table;
@@ -548,8 +559,8 @@ impl<'k> View<'k> {
         found.touched().open().map(Some).ok_or(WrongType)
     }
 
-    /// The object of type `T` at `key`, created empty where the key is absent. A command that then adds
-    /// nothing calls [`View::remove_if_empty`].
+    /// The object of type `T` at `key`, created empty where the key is absent. A command that then
+    /// adds nothing calls [`View::remove_if_empty`].
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, AccessError> {
         let place = match self.find(key, Count::No)? {
@@ -569,7 +580,8 @@ impl<'k> View<'k> {
         Ok(value)
     }
 
-    /// Whether the hash at `key` may have fields to be removed because they are due; notes no access. O(1).
+    /// Whether the hash at `key` may have fields to be removed because they are due;
+    /// notes no access. O(1).
     #[inline]
     pub fn may_have_due_fields(&mut self, key: Key<'_>) -> bool {
         let (due_ms, removes) = (self.due_ms(), self.removes_due());
@@ -605,8 +617,8 @@ impl<'k> View<'k> {
         self.set_value(key, stored(bytes), expiry);
     }
 
-    /// Stores bytes that were put together here, whatever was there: OBJECT ENCODING calls them raw. O(1)
-    /// for long strings, else O(bytes).
+    /// Stores bytes that were put together here, whatever was there: OBJECT ENCODING calls them
+    /// raw. O(1) for long strings, else O(bytes).
     pub fn set_raw_string(&mut self, key: Key<'_>, bytes: Vec<u8>, expiry: Expiry) {
         self.set_value(key, raw(bytes, &mut Vec::new()), expiry);
         if let Some(found) = self.found(key, Count::No) {
@@ -665,8 +677,8 @@ impl<'k> View<'k> {
         self.resized(key.hash, old, new);
     }
 
-    /// Puts an entry of this key where one was, or where none was; the old one is displaced. The key counts as
-    /// created. O(1).
+    /// Puts an entry of this key where one was, or where none was; the old one is displaced. The
+    /// key counts as created. O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
         match self.found(key, Count::No) {
             None => {
@@ -691,7 +703,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The long string at `key`, to change in place; `None` where the key is absent or the string short.
+    /// The long string at `key`, to change in place; `None` where the key is
+    /// absent or the string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?;
         let place = occupied.place();
@@ -725,8 +738,8 @@ impl<'k> View<'k> {
         Some(entry)
     }
 
-    /// As [`View::remove`], but removes an expired key like any other: storing an empty result deletes the
-    /// destination, expired or not. O(1).
+    /// As [`View::remove`], but removes an expired key like any other: storing an empty result
+    /// deletes the destination, expired or not. O(1).
     pub fn remove_even_expired(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {
@@ -840,7 +853,8 @@ impl<'a> Found<'a> {
 }
 
 impl AccessResults {
-    /// The empty tally of a thread that runs commands on a keyspace; its random numbers depend on `seed`.
+    /// The empty tally of a thread that runs commands on a keyspace; its random
+    /// numbers depend on `seed`.
     pub fn of_thread(keyspace: &Keyspace, seed: u64) -> Self {
         Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
     }

@@ -1,12 +1,13 @@
-//! The sorted set type: few short members in a sorted listpack, anything else found by name and by rank.
+//! The sorted set type: few short members in a sorted listpack, anything else
+//! found by name and by rank.
 //!
-//! Packed, a sorted set is one block, `member score member score …`, ascending by score, then by member;
-//! a whole score is stored as an integer, another as its shortest text. What outgrows that is a
-//! [`RankedMembers`]: a table to find members by and a counted tree to order them, O(log n) for all of
-//! rank, score and lexical order. It never goes back by itself.
+//! Packed, a sorted set is one block, `member score member score …`, ascending by score, then by
+//! member; a whole score is stored as an integer, another as its shortest text. What outgrows that
+//! is a [`RankedMembers`]: a table to find members by and a counted tree to order them, O(log n)
+//! for all of rank, score and lexical order. It never goes back by itself.
 //!
-//! All ranges are ranges of ranks here: [`Zset::score_ranks`] and [`Zset::lex_ranks`] turn bounds into
-//! ranks, [`Zset::range`] walks them from either end.
+//! All ranges are ranges of ranks here: [`Zset::score_ranks`] and [`Zset::lex_ranks`] turn bounds
+//! into ranks, [`Zset::range`] walks them from either end.
 
 use crate::freeing::Pieces;
 use std::cmp::Ordering;
@@ -199,8 +200,8 @@ impl Zset {
         Self::default()
     }
 
-    /// The sorted set of the members and scores in `pack`, which somebody else wrote; packed if it has
-    /// no more members than `limits` allow. O(n log n).
+    /// The sorted set of the members and scores in `pack`, which somebody else wrote; packed if it
+    /// has no more members than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// A member without a score or twice, a score that is no number, members out of order.
@@ -248,8 +249,8 @@ impl Zset {
         self.len() == 0
     }
 
-    /// Starts loading what looking for a member with this hash will read first: its bucket of a table.
-    /// Packed, nothing. O(1).
+    /// Starts loading what looking for a member with this hash will read first: its bucket of a
+    /// table. Packed, nothing. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Ranked(members) = &self.repr {
@@ -257,8 +258,8 @@ impl Zset {
         }
     }
 
-    /// Starts loading the member of this hash and length itself, whose bucket [`prefetch_bucket`](Self::prefetch_bucket)
-    /// fetched. O(1).
+    /// Starts loading the member of this hash and length itself, whose bucket
+    /// [`prefetch_bucket`](Self::prefetch_bucket) fetched. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Repr::Ranked(members) = &self.repr {
@@ -314,8 +315,8 @@ impl Zset {
         }
     }
 
-    /// Prepares for members of which the longest has `len_bytes_max`, `count` of them, so that a set
-    /// that will not stay packed is not packed first.
+    /// Prepares for members of which the longest has `len_bytes_max`, `count` of them, so that a
+    /// set that will not stay packed is not packed first.
     pub fn expect(&mut self, count: usize, len_bytes_max: usize, limits: &PackLimits, hasher: &Hasher) {
         let too_long = self.is_empty() && len_bytes_max > limits.value_len_bytes_max;
         if too_long || !limits.admit_count(count) {
@@ -464,7 +465,8 @@ impl Zset {
         start.min(end)..end
     }
 
-    /// The ranks of the members between the bounds, where all scores are equal. O(log n); packed, O(n).
+    /// The ranks of the members between the bounds, where all scores are equal.
+    /// O(log n); packed, O(n).
     pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
         let (start, end) = match &self.repr {
             Repr::Pack(pack) => {
@@ -523,8 +525,8 @@ impl Zset {
         }
     }
 
-    /// Removes the members of a range of ranks and gives how many there were. O(log n) each; packed,
-    /// O(bytes).
+    /// Removes the members of a range of ranks and gives how many there were. O(log n)
+    /// each; packed, O(bytes).
     pub fn remove_ranks(&mut self, ranks: Range<usize>, hasher: &Hasher) -> usize {
         let ranks = ranks.start..ranks.end.min(self.len());
         if let Repr::Pack(pack) = &mut self.repr {
@@ -549,8 +551,8 @@ impl Zset {
         }
     }
 
-    /// Visits `count` distinct members chosen uniformly, or all where there are no more. O(count log n);
-    /// packed, O(n).
+    /// Visits `count` distinct members chosen uniformly, or all where there are no more.
+    /// O(count log n); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
@@ -584,8 +586,8 @@ impl Zset {
         matches!(self.repr, Repr::Pack(_))
     }
 
-    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at once.
-    /// What is there from the first call to the last is visited. O(1); packed, O(n).
+    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at
+    /// once. What is there from the first call to the last is visited. O(1); packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
         match &self.repr {
             Repr::Ranked(members) => {

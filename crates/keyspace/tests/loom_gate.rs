@@ -1,6 +1,6 @@
-//! Proves the gate under every interleaving and every allowed stale read (loom): an exclusive owner is
-//! alone and sees all that was done before it, callers that wait are let in again, and upgraders never
-//! wait for each other (loom reports a thread that sleeps for ever as a deadlock).
+//! Proves the gate under every interleaving and every allowed stale read (loom): an exclusive owner
+//! is alone and sees all that was done before it, callers that wait are let in again, and upgraders
+//! never wait for each other (loom reports a thread that sleeps for ever as a deadlock).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p keyspace --test loom_gate`
 #![cfg(loom)]
@@ -10,9 +10,9 @@ use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
 use std::sync::Arc;
 
-/// Two words that are equal except while somebody changes them. The accesses are relaxed, so loom lets
-/// a reader see any old value of either that no happens-before edge rules out: a reader beside the
-/// writer, or one that the gate does not order after it, meets a torn or stale pair.
+/// Two words that are equal except while somebody changes them. The accesses are relaxed, so loom
+/// lets a reader see any old value of either that no happens-before edge rules out: a reader beside
+/// the writer, or one that the gate does not order after it, meets a torn or stale pair.
 struct Pair(AtomicU32, AtomicU32);
 
 impl Pair {

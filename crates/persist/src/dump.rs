@@ -3,9 +3,11 @@
 //! ```text
 //!   type u8 | value | version u16 | CRC-64 u64 of all before
 //! ```
-//! Numbers have their lowest byte first. The version is that of the RDB format ([`crate::rdb`]); a server
-//! refuses payloads of versions above its own, so we write the lowest that has the value's type.
-//! Source: dumps of Redis 8.0.2, Valkey 8.1 and 9.1; the CRC is CRC-64/REDIS of the Rocksoft catalogue.
+//! Numbers have their lowest byte first. The version is that of the RDB format
+//! ([`crate::rdb`]); a server refuses payloads of versions above its own, so we write the
+//! lowest that has the value's type.
+//! Source: dumps of Redis 8.0.2, Valkey 8.1 and 9.1; the CRC is CRC-64/REDIS of
+//! the Rocksoft catalogue.
 
 use std::fmt;
 
@@ -26,7 +28,8 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 /// Why a payload is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadError {
-    /// It is too short, of a version that is not read, or not what was written: its checksum is wrong.
+    /// It is too short, of a version that is not read, or not what was written:
+    /// its checksum is wrong.
     Footer,
     /// It is what was written, but no value.
     Format(FormatError),

@@ -22,8 +22,8 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
     }
 }
 
-/// Any bytes are refused as a value, or are one that is written and read again the same. The first byte
-/// chooses the version of the format, the second is the type.
+/// Any bytes are refused as a value, or are one that is written and read again the same. The first
+/// byte chooses the version of the format, the second is the type.
 pub fn fuzz_dump_payload(data: &[u8]) {
     let hasher = Hasher::with_seed([1, 2, 3, 4]);
     let rules = rules(&hasher);
@@ -50,8 +50,9 @@ pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
 
-/// What is compared instead of the bytes: the elements of a table, whose order depends on that in which they
-/// were added, and of a sorted set, whose zeros may lose their sign; `None` for the rest.
+/// What is compared instead of the bytes: the elements of a table, whose order depends
+/// on that in which they were added, and of a sorted set, whose zeros may lose their
+/// sign; `None` for the rest.
 fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     let View::Object(object) = entry.view() else { return None };
     let mut elements: Vec<String> = match object {
@@ -91,7 +92,8 @@ mod tests {
         fuzz_dump_payload(value);
     }
 
-    /// Found by fuzzing: a table gives its elements in another order when they were added in another.
+    /// Found by fuzzing: a table gives its elements in another order when they
+    /// were added in another.
     #[test]
     fn a_table_may_come_back_in_another_order() {
         let value = b"\x16\x16\x04\x01\x04\0\x01\x02\x02\x03\x01\x04\xba\x01\x03\x07\x07\x07\x07\x07\x07\x01\x01\x04\x01\0\

@@ -1,8 +1,9 @@
 //! Values as bytes: Redis' RDB format and what is built on it.
 //!
-//! Pure: bytes in, bytes out. Whoever has a file, a socket or a request brings its bytes as a
-//! [`rdb::Source`] and takes them from a [`rdb::Sink`]. Nothing that is read is trusted: a damaged value
-//! is a [`rdb::FormatError`], never a panic, and never memory for more than the bytes really there.
+//! Pure: bytes in, bytes out. Whoever has a file, a socket or a request brings its bytes as
+//! a [`rdb::Source`] and takes them from a [`rdb::Sink`]. Nothing that is read is trusted: a
+//! damaged value is a [`rdb::FormatError`], never a panic, and never memory for more than
+//! the bytes really there.
 #![forbid(unsafe_code)]
 
 pub mod dump;

@@ -1,11 +1,11 @@
-//! Values in Redis' RDB format, both ways: what stands in its files, in DUMP payloads, in what a replica
-//! is sent.
+//! Values in Redis' RDB format, both ways: what stands in its files, in DUMP payloads, in
+//! what a replica is sent.
 //!
 //! ```text
 //!   length    00nnnnnn            6 bits            01nnnnnn n       14 bits
-//!             10000000 n*4        32 bits           10000001 n*8     64 bits, the highest byte first
+//!             10000000 n*4        32 bits           10000001 n*8     64 bits, highest byte first
 //!             11eeeeee            no length: a string in encoding e follows
-//!   string    length bytes   |   11000000 int8   11000001 int16   11000010 int32   the lowest byte first
+//!   string    length bytes  |  11000000 int8  11000001 int16  11000010 int32   lowest byte first
 //!             11000011 length-compressed length-plain bytes        LZF ([`structures::lzf`])
 //!   value     by its type's number, see [`ValueType`]:
 //!     string                string
@@ -13,14 +13,15 @@
 //!     set, hash, sorted set a packed structure in a string, or count and the elements one by one
 //!     stream                nodes in strings, then its figures and groups ([`stream`])
 //! ```
-//! [`ValueType`]'s number stands before the value, in a file with the key between the two, so reading and
-//! writing it is the caller's. Old types are read ([`ziplist`]); written is what Redis 7 and Valkey read, and
-//! newer only where the value asks for it.
+//! [`ValueType`]'s number stands before the value, in a file with the key between the two, so
+//! reading and writing it is the caller's. Old types are read ([`ziplist`]); written is what Redis
+//! 7 and Valkey read, and newer only where the value asks for it.
 //!
-//! Reading checks all that the value's commands rely on: packed structures element by element, order,
-//! duplicates, scores. What is packed beyond the limits of the configuration is unpacked.
+//! Reading checks all that the value's commands rely on: packed structures element by element,
+//! order, duplicates, scores. What is packed beyond the limits of the configuration is unpacked.
 //! Complexity: O(bytes), O(n log n) where duplicates are looked for in what is packed.
-//! Source: the Redis and Valkey documentation of the format, and dumps of Redis 8.0.2 and Valkey 8.1 and 9.1.
+//! Source: the Redis and Valkey documentation of the format, and dumps of Redis 8.0.2
+//! and Valkey 8.1 and 9.1.
 
 mod error;
 mod groups;
@@ -49,8 +50,8 @@ pub const REDIS_VERSION_MAX: u16 = 12;
 /// The version of Valkey's own format, apart from Redis' since hash fields expire there.
 pub const VALKEY_VERSION: u16 = 80;
 
-/// Strings that say themselves that they are longer are refused before anything of them is read, whatever
-/// the configuration allows.
+/// Strings that say themselves that they are longer are refused before anything of them is read,
+/// whatever the configuration allows.
 pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
 
 /// Which versions of the format are read: `rdb-version-check`.

@@ -247,8 +247,8 @@ fn told(entry: &KeyEntry) -> String {
     format!("{name} {}", words.join(" "))
 }
 
-/// A group's words: how far it is, and in brackets each consumer's pending entries, with `@` the time of delivery
-/// and `*` how often. A consumer that never was active has been seen only.
+/// A group's words: how far it is, and in brackets each consumer's pending entries, with `@` the
+/// time of delivery and `*` how often. A consumer that never was active has been seen only.
 fn told_group(group: &Group) -> Vec<String> {
     let id = |id: StreamId| format!("{}-{}", id.ms, id.seq);
     let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();

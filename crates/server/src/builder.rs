@@ -46,14 +46,15 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A server with these options, as a configuration file and a command line give them. Port 0 means no
-    /// TCP.
+    /// A server with these options, as a configuration file and a command line give
+    /// them. Port 0 means no TCP.
     pub fn from_config(store: ConfigStore) -> Self {
         Self { store, port_zero: PortZero::NoTcp, problem: None, supervisor: None }
     }
 
     /// Any option of the configuration by its name, its value as it stands in a configuration file
-    /// (quotes included, where it needs them). A value that cannot be taken makes [`Builder::start`] fail.
+    /// (quotes included, where it needs them). A value that cannot be taken makes
+    /// [`Builder::start`] fail.
     pub fn option(self, name: &str, value: &str) -> Self {
         match stdx::quoted::split_quoted(value.as_bytes()) {
             Some(words) => self.load(name, &words),

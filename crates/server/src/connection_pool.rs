@@ -21,8 +21,8 @@ const KEPT_MAX: usize = 64;
 /// How long a connection is kept after its last use.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// ConnectionPool to targets that are not in use, each for some seconds. Guarded by a lock of its own, a leaf,
-/// never held across a system call.
+/// ConnectionPool to targets that are not in use, each for some seconds. Guarded by a lock of its
+/// own, a leaf, never held across a system call.
 #[derive(Debug, Default)]
 pub struct ConnectionPool {
     kept: Mutex<Vec<Kept>>,
@@ -37,7 +37,8 @@ struct Kept {
 }
 
 impl ConnectionPool {
-    /// Takes a connection to `target` out, with the database that it has selected, if known. O(connections).
+    /// Takes a connection to `target` out, with the database that it has selected, if
+    /// known. O(connections).
     pub fn take(&self, target: &Target) -> Option<(TcpStream, Option<i64>)> {
         let mut kept = self.lock();
         let at = kept.iter().position(|kept| kept.target == *target && kept.used.elapsed() < KEPT_FOR)?;
@@ -45,7 +46,8 @@ impl ConnectionPool {
         Some((found.stream, found.db))
     }
 
-    /// Keeps a connection that has no answer outstanding. Closes another one when there are too many.
+    /// Keeps a connection that has no answer outstanding. Closes another one
+    /// when there are too many.
     pub fn keep(&self, target: Target, stream: TcpStream, db: Option<i64>) {
         let mut kept = self.lock();
         let displaced = if kept.len() >= KEPT_MAX { Some(kept.swap_remove(0)) } else { None };

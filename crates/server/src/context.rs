@@ -55,7 +55,8 @@ pub struct ServerCtx<'a, 'g, 's> {
     pub data: DataAccess<'a, 's>,
 }
 
-/// Collects the handlers of this crate's commands, by the numbers that the engine knows them by. For start-up.
+/// Collects the handlers of this crate's commands, by the numbers that the engine knows
+/// them by. For start-up.
 #[derive(Default)]
 pub struct Handlers(RefCell<Vec<ServerHandler>>);
 

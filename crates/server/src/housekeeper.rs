@@ -1,6 +1,6 @@
-//! A background thread for what must be done from time to time and must never delay a request: active
-//! expiry, sampling of rates, ending idle clients, freeing big values, taking departed clients out of the tracking
-//! tables.
+//! A background thread for what must be done from time to time and must never delay a request:
+//! active expiry, sampling of rates, ending idle clients, freeing big values, taking departed
+//! clients out of the tracking tables.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -20,11 +20,13 @@ const ROUND: Duration = Duration::from_millis(100);
 const ROUNDS_PER_SECOND: u64 = 10;
 /// Rounds over which rates are averaged.
 const RATE_ROUNDS: usize = 16;
-/// Pieces of big values that are freed between two looks at the clock: some hundred microseconds of work.
+/// Pieces of big values that are freed between two looks at the clock: some
+/// hundred microseconds of work.
 const FREED_PIECES_PER_STEP: usize = 4096;
 
-/// Used memory from which on huge pages pay. Below, their 2 MiB steps cost more memory than they save
-/// time; above, a million random keys are read with about a tenth less CPU (docs/performance.md).
+/// Used memory from which on huge pages pay. Below, their 2 MiB steps cost more memory than they
+/// save time; above, a million random keys are read with about a tenth less CPU
+/// (docs/performance.md).
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
 /// Runs until the server stops. Expiry and freeing take turns.
@@ -173,8 +175,8 @@ impl IdleTime {
         Self { cores, since: Instant::now(), turns_nanos: 0 }
     }
 
-    /// What they left since the last call, in percent of one core, at most 100. `turns_nanos` is the time of all
-    /// turns up to `now`.
+    /// What they left since the last call, in percent of one core, at most 100. `turns_nanos` is
+    /// the time of all turns up to `now`.
     fn percent(&mut self, now: Instant, turns_nanos: u64) -> u32 {
         let elapsed = now.duration_since(std::mem::replace(&mut self.since, now)).as_nanos() as u64;
         let before = std::mem::replace(&mut self.turns_nanos, turns_nanos);

@@ -2,14 +2,14 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files a server has open beside its clients: log, listeners, and a handful per I/O thread (event loop,
-/// waker).
+/// Files a server has open beside its clients: log, listeners, and a handful per I/O
+/// thread (event loop, waker).
 const RESERVED_FILES: u64 = 32;
 const RESERVED_FILES_PER_THREAD: u64 = 8;
 
-/// Lets the process open as many files as `clients` need beside its own, as far as it may. Gives the
-/// number of clients that are possible, at most `clients`. The limit is the process's, so an embedded
-/// server raises it for its host too; it is never lowered.
+/// Lets the process open as many files as `clients` need beside its own, as far as it may. Gives
+/// the number of clients that are possible, at most `clients`. The limit is the process's, so an
+/// embedded server raises it for its host too; it is never lowered.
 pub fn raise_open_files(clients: u64, io_threads: usize) -> u64 {
     let reserved = RESERVED_FILES + RESERVED_FILES_PER_THREAD * io_threads as u64;
     let wanted = clients.saturating_add(reserved);

@@ -1,5 +1,5 @@
-//! What the kernel knows of this process and machine. Linux tells it in /proc; elsewhere the figures are
-//! zero.
+//! What the kernel knows of this process and machine. Linux tells it in /proc;
+//! elsewhere the figures are zero.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -69,7 +69,8 @@ fn time_of_task(task: &Path) -> ThreadTime {
     ThreadTime { running: next(), ready: next() }
 }
 
-/// Resident memory of the process in bytes: all of it, and without what is a file's, such as the program.
+/// Resident memory of the process in bytes: all of it, and without what is a
+/// file's, such as the program.
 pub fn resident_bytes() -> (u64, u64) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut fields = statm.split_whitespace().skip(1);
@@ -88,8 +89,8 @@ pub enum HugePages {
     Forbidden,
 }
 
-/// Allows or forbids huge pages for what the process touches from now on. Linux only; elsewhere, and
-/// in containers that forbid the choice, nothing changes.
+/// Allows or forbids huge pages for what the process touches from now on. Linux only; elsewhere,
+/// and in containers that forbid the choice, nothing changes.
 pub fn set_huge_pages(huge_pages: HugePages) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(huge_pages == HugePages::Forbidden) {
@@ -99,9 +100,9 @@ pub fn set_huge_pages(huge_pages: HugePages) {
     let _ = huge_pages;
 }
 
-/// Brings the program's code into memory, so that no request waits for a page of it: the first of each kind
-/// would. It is read through /proc/self/mem, which maps what it reads. Linux only; where /proc is not to be
-/// had the code comes when it is needed. A millisecond or two.
+/// Brings the program's code into memory, so that no request waits for a page of it: the first of
+/// each kind would. It is read through /proc/self/mem, which maps what it reads. Linux only; where
+/// /proc is not to be had the code comes when it is needed. A millisecond or two.
 pub fn load_code() {
     let program = fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();

@@ -7,10 +7,10 @@
 //!                        ▲                     │ it sent more than that
 //!                        └─────────────────────┘
 //! ```
-//! A connection is in at most one of the two queues, once. Fresh ones come first, in the order in which they
-//! became ready, so that a client that sends one request waits for no pipeline. One that was visited and has
-//! more goes to the end of the carried ones. A turn that spends its budget on fresh ones still visits one
-//! that was carried into it, so each gets on. Thread: the connections'.
+//! A connection is in at most one of the two queues, once. Fresh ones come first, in the order in
+//! which they became ready, so that a client that sends one request waits for no pipeline. One that
+//! was visited and has more goes to the end of the carried ones. A turn that spends its budget on
+//! fresh ones still visits one that was carried into it, so each gets on. Thread: the connections'.
 
 use std::collections::VecDeque;
 
@@ -89,7 +89,8 @@ impl RunQueue {
         self.deferred.push_back(conn);
     }
 
-    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Of several, the last comes first.
+    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Of
+    /// several, the last comes first.
     pub fn put_back(&mut self, visit: Visit) {
         match visit.queue {
             Queue::Fresh => self.fresh.push_front(visit.conn),

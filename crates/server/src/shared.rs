@@ -37,11 +37,11 @@ pub enum Message {
     Stop,
 }
 
-/// Messages that may wait for one thread; each takes 80 bytes, used or not. A sender that finds the box full does
-/// without (a thread keeps the connection that it accepted, CONFIG SET of an address fails), or drops what a turn
-/// looks at by itself (`Delivered`, `Resume`, `EnforceMemory`, `Stop`: the thread of a full mailbox has a turn) or
-/// the housekeeper asks again (`CloseIdle`, `CountClients`). What must not be lost and has no place to wait is left
-/// in the engine's inbox.
+/// Messages that may wait for one thread; each takes 80 bytes, used or not. A sender that finds the
+/// box full does without (a thread keeps the connection that it accepted, CONFIG SET of an address
+/// fails), or drops what a turn looks at by itself (`Delivered`, `Resume`, `EnforceMemory`, `Stop`:
+/// the thread of a full mailbox has a turn) or the housekeeper asks again (`CloseIdle`,
+/// `CountClients`). What must not be lost and has no place to wait is left in the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// How an I/O thread is reached.
@@ -148,13 +148,15 @@ impl Shared {
         // Release: pairs with the Acquire of whoever waits for the stop.
         if !self.stopping.swap(true, Ordering::AcqRel) {
             for port in &self.ports {
-                // A full mailbox belongs to a thread that is awake: it looks at `stopping` each turn.
+                // A full mailbox belongs to a thread that is awake: it looks
+                // at `stopping` each turn.
                 let _ = port.mailbox.send(Message::Stop);
             }
         }
     }
 
-    /// Sends the same message to all threads; a full mailbox misses it, so it must be one that a turn does without.
+    /// Sends the same message to all threads; a full mailbox misses it, so it must be one
+    /// that a turn does without.
     pub fn broadcast(&self, message: impl Fn() -> Message) {
         for port in &self.ports {
             let _ = port.mailbox.send(message());

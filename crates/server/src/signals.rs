@@ -14,8 +14,8 @@ pub fn take_over() -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP])
 }
 
-/// Stops the server at the first signal to end; a second SIGINT, from somebody who does not want to wait, ends the
-/// process at once.
+/// Stops the server at the first signal to end; a second SIGINT, from somebody who does not want to
+/// wait, ends the process at once.
 pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     std::thread::spawn(move || {
         let mut stopping = false;
@@ -37,7 +37,8 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     });
 }
 
-/// Opens the log file anew. A terminal that goes away sends SIGHUP, too: without a log file nothing happens.
+/// Opens the log file anew. A terminal that goes away sends SIGHUP, too: without a
+/// log file nothing happens.
 fn reload(supervisor: &Supervisor) {
     supervisor.reloading();
     match logging::reopen() {

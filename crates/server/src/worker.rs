@@ -1,15 +1,16 @@
 //! An I/O thread: its event loop, its connections, its turns.
 //!
-//! A turn: wait for events; enter the gate; take messages; parse what arrived, a batch at a time over
-//! all ready connections; fetch the memory the batch will touch; run it; leave the gate; send.
+//! A turn: wait for events; enter the gate; take messages; parse what arrived, a batch at a time
+//! over all ready connections; fetch the memory the batch will touch; run it; leave the gate; send.
 //!
 //! ```text
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
 //! ```
-//! **Fairness.** A turn has a time budget. A connection has one visit in a batch, and what it sent beyond
-//! that waits behind the others (`crate::run_queue`). What is left when the budget is spent waits for the
-//! next turn, and nothing more is received from its connections until then. Between two requests the
-//! thread steps aside for whoever waits to own the keyspace alone, so such an owner waits for one command.
+//! **Fairness.** A turn has a time budget. A connection has one visit in a batch, and what it sent
+//! beyond that waits behind the others (`crate::run_queue`). What is left when the budget is spent
+//! waits for the next turn, and nothing more is received from its connections until then. Between
+//! two requests the thread steps aside for whoever waits to own the keyspace alone, so such an
+//! owner waits for one command.
 //!
 //! | Module | Part of the thread |
 //! |---|---|
@@ -52,7 +53,8 @@ use crate::shared::{Message, Shared};
 /// The engine of an I/O thread.
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
-/// How long a thread sleeps at most while there are such clients: their soft limits are over some time.
+/// How long a thread sleeps at most while there are such clients: their soft
+/// limits are over some time.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
 /// A client of this thread: its session, and what its connection needs besides.
@@ -199,7 +201,8 @@ impl<'s> Worker<'s> {
         self.send(began);
     }
 
-    /// Ends a turn that `began` then, outside the gate: wakes others, sends, looks at what was not sent.
+    /// Ends a turn that `began` then, outside the gate: wakes others, sends,
+    /// looks at what was not sent.
     #[inline]
     fn send(&mut self, began: Instant) {
         self.wake_others();
@@ -222,8 +225,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// How long to sleep: until the pause that holds sessions back ends or a client stops waiting, else until
-    /// something happens.
+    /// How long to sleep: until the pause that holds sessions back ends or a client stops waiting,
+    /// else until something happens.
     fn timeout(&self) -> Option<Duration> {
         let pause = (!self.postponed.is_empty()).then(|| {
             let left_ms = self.shared.engine.pause.until_ms.load(Relaxed) - unix_ms();

@@ -3,9 +3,9 @@
 //! ```text
 //! cargo bench -p structures                 all; `-- table` only names with "table"
 //! ```
-//! Members are `member:` and ten digits, 17 bytes. All run on the server's own allocator. A figure is the
-//! time of one batch of [`BATCH`] operations (or of one whole build, where the name says so); the
-//! throughput column is in operations a second. Baselines own their bytes as ours do.
+//! Members are `member:` and ten digits, 17 bytes. All run on the server's own allocator. A figure
+//! is the time of one batch of [`BATCH`] operations (or of one whole build, where the name says
+//! so); the throughput column is in operations a second. Baselines own their bytes as ours do.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 

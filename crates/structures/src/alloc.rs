@@ -7,21 +7,21 @@
 //!   thread ≥ 248 ──▶ counters[248 + n % 8]   shared: one atomic add
 //!                        used = sum of all
 //! ```
-//! A thread takes the next index the first time it allocates or frees and keeps it for the life of the
-//! process: no index is ever reused, so nothing has to run when a thread ends. The first 248 threads
-//! (the I/O threads are among them) have a counter of their own on a cache line of its own; threads
-//! started later share eight counters and pay an atomic add.
+//! A thread takes the next index the first time it allocates or frees and keeps it for the life of
+//! the process: no index is ever reused, so nothing has to run when a thread ends. The first 248
+//! threads (the I/O threads are among them) have a counter of their own on a cache line of its own;
+//! threads started later share eight counters and pay an atomic add.
 //!
-//! Memory freed on another thread than it was allocated on is counted on the thread that frees it: one
-//! counter may be negative, the sum is right. So a value may be sent away to be freed later.
+//! Memory freed on another thread than it was allocated on is counted on the thread that frees it:
+//! one counter may be negative, the sum is right. So a value may be sent away to be freed later.
 //!
-//! What is counted: the size of the block that serves the request (`counted_bytes`), not the request,
-//! because that is what is gone from memory. It is derived from the layout alone, as the allocator is
-//! asked for nothing. mimalloc's own answer (`mi_usable_size`), compared in the tests, is the same for
-//! every size up to half a mebibyte, except that up to 8 bytes the block is 8 and counted as 16. Larger
-//! requests are counted in pages, while mimalloc rounds them up further, by at most an eighth: that
-//! tail is address space, not memory, until somebody writes to it. Alignments above 16 may use up to
-//! their alignment more than counted.
+//! What is counted: the size of the block that serves the request (`counted_bytes`), not the
+//! request, because that is what is gone from memory. It is derived from the layout alone, as the
+//! allocator is asked for nothing. mimalloc's own answer (`mi_usable_size`), compared in the tests,
+//! is the same for every size up to half a mebibyte, except that up to 8 bytes the block is 8 and
+//! counted as 16. Larger requests are counted in pages, while mimalloc rounds them up further, by
+//! at most an eighth: that tail is address space, not memory, until somebody writes to it.
+//! Alignments above 16 may use up to their alignment more than counted.
 //!
 //! Reading the sum is one pass over the counters that were ever used. It is not a snapshot: bytes
 //! moved meanwhile may be seen on one side only.
@@ -54,8 +54,8 @@ const SMALL_MAX_BYTES: usize = 1024;
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
 /// Up to here blocks always share pages with others of their class.
 const SHARED_PAGE_MAX_BYTES: usize = 16 * 1024;
-/// What is asked for so that a block gets pages of its own: the smallest that is no size class. What is not
-/// written to is address space, not memory.
+/// What is asked for so that a block gets pages of its own: the smallest that is no size class.
+/// What is not written to is address space, not memory.
 const APART_LEN_BYTES: usize = CLASSES_MAX_BYTES + 1;
 /// The granularity of those larger blocks.
 const PAGE_BYTES: usize = 4096;
@@ -92,8 +92,8 @@ fn goes_apart(layout: Layout) -> bool {
         && LARGE_APART.load(Relaxed)
 }
 
-/// Whether this block of ours, allocated for `layout`, has pages of its own: then it may grow in place to
-/// [`CLASSES_MAX_BYTES`].
+/// Whether this block of ours, allocated for `layout`, has pages of its own: then it may grow in
+/// place to [`CLASSES_MAX_BYTES`].
 ///
 /// # Safety
 /// `block` is a live block of mimalloc's.
@@ -122,12 +122,13 @@ fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
     unsafe { mi::mi_free(block.cast()) }
 }
 
-/// Makes resident memory follow used memory closely, for a server that keeps to a memory limit, or, with
-/// `None`, no longer. Blocks of 16 KiB to half a mebibyte then get pages of their own, which are the
-/// system's again when they are freed, except for `shelf_bytes_max` of them that are kept for the next of
-/// their size; smaller free ranges are given back at once. Otherwise such blocks share regions of up to
-/// 4 MiB, one per size class and thread, that stay while one block in them does: up to 100 % more resident
-/// memory under a mix of sizes (docs/performance.md). Acts on what is allocated from now on.
+/// Makes resident memory follow used memory closely, for a server that keeps to a memory limit, or,
+/// with `None`, no longer. Blocks of 16 KiB to half a mebibyte then get pages of their own, which
+/// are the system's again when they are freed, except for `shelf_bytes_max` of them that are kept
+/// for the next of their size; smaller free ranges are given back at once. Otherwise such blocks
+/// share regions of up to 4 MiB, one per size class and thread, that stay while one block in them
+/// does: up to 100 % more resident memory under a mix of sizes (docs/performance.md). Acts on what
+/// is allocated from now on.
 pub fn keep_resident_close(shelf_bytes_max: Option<usize>) {
     let close = shelf_bytes_max.is_some();
     LARGE_APART.store(close, Relaxed);
@@ -138,15 +139,15 @@ pub fn keep_resident_close(shelf_bytes_max: Option<usize>) {
     let candidates = if close { PAGE_CANDIDATES_CLOSE } else { PAGE_CANDIDATES };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PAGE_MAX_CANDIDATES, candidates) }
-    // A range that waits may be used again for something smaller, and what it does not write to stays
-    // resident as long as that lives: hence at once.
+    // A range that waits may be used again for something smaller, and what it does not write to
+    // stays resident as long as that lives: hence at once.
     let delay_ms = if close { 0 } else { PURGE_DELAY_MS };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, delay_ms) }
 }
 
-/// The classes of the sizes that are asked for most, by how many 16 bytes they begin: a load is half the
-/// price of the arithmetic, at every allocation and every free.
+/// The classes of the sizes that are asked for most, by how many 16 bytes they begin: a load is
+/// half the price of the arithmetic, at every allocation and every free.
 static SMALL_CLASSES: [u16; SMALL_MAX_BYTES / 16 + 1] = {
     let mut classes = [0; SMALL_MAX_BYTES / 16 + 1];
     let mut step = 1;
@@ -205,7 +206,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = if is_plain(layout) {
-            // SAFETY: any size is allowed. A block of at least its alignment, up to 16, is so aligned.
+            // SAFETY: any size is allowed. A block of at least its alignment,
+            // up to 16, is so aligned.
             unsafe { mi::mi_malloc(layout.size()) }
         } else {
             allocate_large(layout)
@@ -224,7 +226,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
         } else if goes_apart(layout) {
             let block = allocate_large(layout);
             if !block.is_null() {
-                // SAFETY: the block has at least the layout's size. All of it would be more than is used.
+                // SAFETY: the block has at least the layout's size. All of it
+                // would be more than is used.
                 unsafe { block.cast::<u8>().write_bytes(0, layout.size()) }
             }
             block
@@ -253,15 +256,17 @@ unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size_new: usize) -> *mut u8 {
         if layout.size().max(size_new) > SHARED_PAGE_MAX_BYTES && LARGE_APART.load(Relaxed) {
-            // SAFETY: the caller passes a block of ours and a size that makes a layout with its alignment.
+            // SAFETY: the caller passes a block of ours and a size that makes a
+            // layout with its alignment.
             return unsafe { reallocate_large(block, layout, size_new) };
         }
         let moved = if layout.align() <= PLAIN_ALIGN && layout.align() <= size_new {
-            // SAFETY: the caller passes a block of ours; a new block is aligned as in `alloc`, and one
-            // kept in place has the alignment that the caller already relies on.
+            // SAFETY: the caller passes a block of ours; a new block is aligned as in `alloc`, and
+            // one kept in place has the alignment that the caller already relies on.
             unsafe { mi::mi_realloc(block.cast(), size_new) }
         } else {
-            // SAFETY: the caller passes a block of ours; the alignment is a layout's, a power of two.
+            // SAFETY: the caller passes a block of ours; the alignment is a
+            // layout's, a power of two.
             unsafe { mi::mi_realloc_aligned(block.cast(), size_new, layout.align()) }
         };
         if !moved.is_null() {
@@ -271,8 +276,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// `realloc` where large blocks have pages of their own. A block stays where it is if that leaves no more than
-/// half of it unused.
+/// `realloc` where large blocks have pages of their own. A block stays where it is if that leaves
+/// no more than half of it unused.
 ///
 /// # Safety
 /// As for `realloc`.
@@ -308,8 +313,9 @@ pub fn used_memory_bytes() -> usize {
     usize::try_from(sum).unwrap_or(0) // Below zero only by what moved while we read.
 }
 
-/// What the calling thread handed out less what it freed: a change of this is the thread's part of the
-/// change of [`used_memory_bytes`]. Threads beyond the first 248 get a counter that they share. O(1).
+/// What the calling thread handed out less what it freed: a change of this is the thread's
+/// part of the change of [`used_memory_bytes`]. Threads beyond the first 248 get a counter
+/// that they share. O(1).
 #[inline]
 pub fn thread_memory_bytes() -> i64 {
     let index = INDEX.get();
@@ -337,7 +343,8 @@ pub fn reset_peak() {
     PEAK_BYTES.store(used_memory_bytes(), Relaxed);
 }
 
-/// The bytes of memory that the allocator has made usable: what is handed out, and free memory that it keeps.
+/// The bytes of memory that the allocator has made usable: what is handed out, and
+/// free memory that it keeps.
 pub fn committed_bytes() -> usize {
     let mut values = [0_usize; 8];
     let [elapsed, user, system, rss, rss_peak, committed, committed_peak, faults] = &mut values;
@@ -350,21 +357,24 @@ pub fn committed_bytes() -> usize {
 
 /// mimalloc's number for its option `purge_delay`, the same in its versions 2 and 3.
 const OPTION_PURGE_DELAY: mi::mi_option_t = 15;
-/// mimalloc 3's number for its option `minimal_purge_size`; version 2 has no such option and ignores it.
+/// mimalloc 3's number for its option `minimal_purge_size`; version 2 has no such
+/// option and ignores it.
 const OPTION_MINIMAL_PURGE_SIZE: mi::mi_option_t = 44;
-/// The smallest free range that is given back, in KiB: mimalloc's own choice where huge pages are used.
+/// The smallest free range that is given back, in KiB: mimalloc's own choice
+/// where huge pages are used.
 const PURGED_KIB_MIN: std::ffi::c_long = 2048;
 /// The same while resident memory is kept close to used memory: one of mimalloc's slices.
 const PURGED_KIB_MIN_CLOSE: std::ffi::c_long = 64;
 /// mimalloc 3's number for its option `page_max_candidates`, as above.
 const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
-/// Pages of a size class that are compared to take the fullest, so that others empty: mimalloc's own choice.
+/// Pages of a size class that are compared to take the fullest, so that others empty:
+/// mimalloc's own choice.
 const PAGE_CANDIDATES: std::ffi::c_long = 4;
 /// The same while resident memory is kept close to used memory.
 const PAGE_CANDIDATES_CLOSE: std::ffi::c_long = 64;
-/// How long freed pages stay with the process. mimalloc's own second lets resident memory run 5–10 %
-/// ahead of a growing data set, whose tables leave blocks of every size behind; measured here, ten
-/// milliseconds cost nothing.
+/// How long freed pages stay with the process. mimalloc's own second lets resident memory run 5–10
+/// % ahead of a growing data set, whose tables leave blocks of every size behind; measured here,
+/// ten milliseconds cost nothing.
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
 /// Sets the allocator up for a server: call it once, early.

@@ -1,8 +1,8 @@
 //! A heap block of a whole size class behind one thin pointer: the ground under table elements.
 //!
-//! A block knows neither its length nor its content: both follow from the bytes its owner wrote at its
-//! start. The owner gives it back by hand, with the length it asked for or any other length of the same
-//! class. Aligned to 16, so that a table word has four bits to spare.
+//! A block knows neither its length nor its content: both follow from the bytes its owner wrote at
+//! its start. The owner gives it back by hand, with the length it asked for or any other length of
+//! the same class. Aligned to 16, so that a table word has four bits to spare.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -36,7 +36,8 @@ impl Block {
     /// Gives the block back.
     ///
     /// # Safety
-    /// The block was allocated with a length of the same size class, and no copy of it is used again.
+    /// The block was allocated with a length of the same size class, and no
+    /// copy of it is used again.
     #[inline]
     pub(crate) unsafe fn free(self, len_bytes: usize) {
         // SAFETY: the caller passes a length that gives the layout of `allocate`.

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!  0        4         6           8
-//! [meta u32|key u16  |value u16 ] [expiry i64]? [long key u64]? [payload]? [key bytes] [value bytes]
+//! [meta u32|key u16  |value u16 ] [expiry i64]? [long key u64]? [payload]?[key bytes][value bytes]
 //!  |        |         value length              key length      i64 or V    padded: no, to
 //!  |        0xFFFF: the long key field holds the length                      the size class
 //!  access 0..24, kind 24..26, has-expiry 26, mark 27
 //! ```
-//! A small string is stored behind its key (`kind` bytes), an integer and an object (`V`, any type of
-//! 8-byte alignment) in the payload. The optional fields exist only where they are needed: a key
-//! without expiry does not pay for one. The allocation is a whole size class, so a value that changes
-//! its length within the class stays where it is, and the block's size follows from its content.
+//! A small string is stored behind its key (`kind` bytes), an integer and an object (`V`, any type
+//! of 8-byte alignment) in the payload. The optional fields exist only where they are needed: a key
+//! without expiry does not pay for one. The allocation is a whole size class, so a value that
+//! changes its length within the class stays where it is, and the block's size follows from its
+//! content.
 //!
 //! Invariants: the shape given by `meta` and the two lengths is the shape of the memory behind it;
 //! the block was allocated with `size_class(shape.len_bytes())` bytes, aligned to 16.
@@ -53,8 +54,8 @@ enum Kind {
 
 /// What an entry can hold beside small strings.
 pub trait Held {
-    /// A lower bound of when the first part of the object is due, in milliseconds; `None` if no part has
-    /// a deadline.
+    /// A lower bound of when the first part of the object is due, in milliseconds; `None` if
+    /// no part has a deadline.
     fn part_deadline_ms(&self) -> Option<i64> {
         None
     }
@@ -154,7 +155,8 @@ impl<V> Entry<V> {
         size_of::<V>().next_multiple_of(FIELD_BYTES)
     };
 
-    /// An entry for `key`, with the expiry in Unix milliseconds if any, and its access clock (24 bits).
+    /// An entry for `key`, with the expiry in Unix milliseconds if any, and its
+    /// access clock (24 bits).
     ///
     /// # Panics
     /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
@@ -176,8 +178,8 @@ impl<V> Entry<V> {
         entry
     }
 
-    /// A block of this shape with header and key; its value is not there yet, and the caller writes it
-    /// before anything can panic.
+    /// A block of this shape with header and key; its value is not there yet, and the caller writes
+    /// it before anything can panic.
     #[inline]
     fn allocate(key: &[u8], shape: Shape, expiry_ms: Option<i64>, access: u32) -> Self {
         let layout = shape.layout();
@@ -376,8 +378,8 @@ impl<V> Entry<V> {
         self.header_mut().meta |= bit;
     }
 
-    /// Replaces the value, keeping key, expiry and access clock; the mark goes. In place where the block's size class
-    /// stays the same. O(value bytes), or O(block) when it moves.
+    /// Replaces the value, keeping key, expiry and access clock; the mark goes. In place where the
+    /// block's size class stays the same. O(value bytes), or O(block) when it moves.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, V>) {
         if !self.set_in_place(&value) {
@@ -411,9 +413,9 @@ impl<V> Entry<V> {
         true
     }
 
-    /// Makes the inline bytes `len_bytes` long, adding zeros; does nothing where they are that long. In
-    /// place where the block's size class stays the same, else O(block): many small steps to a length
-    /// cost O(length) together.
+    /// Makes the inline bytes `len_bytes` long, adding zeros; does nothing where they are that
+    /// long. In place where the block's size class stays the same, else O(block): many small steps
+    /// to a length cost O(length) together.
     ///
     /// # Panics
     /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].
@@ -443,8 +445,8 @@ impl<V> Entry<V> {
         unsafe { place.as_ptr().write_bytes(0, len) };
     }
 
-    /// Sets or clears the expiry (Unix milliseconds). O(1) where the key had one and keeps one, else
-    /// O(block).
+    /// Sets or clears the expiry (Unix milliseconds). O(1) where the key had one and
+    /// keeps one, else O(block).
     pub fn set_expiry_ms(&mut self, expiry_ms: Option<i64>) {
         match (self.expiry_ms(), expiry_ms) {
             (None, None) => {}
@@ -481,7 +483,8 @@ impl<V> Entry<V> {
         unsafe { dealloc(self.block.as_ptr(), shape.layout()) };
     }
 
-    /// Moves the object out of the entry and drops the rest; `None` where the value is a small string.
+    /// Moves the object out of the entry and drops the rest; `None` where the
+    /// value is a small string.
     pub fn into_object(mut self) -> Option<V> {
         self.take_value()
     }
@@ -556,8 +559,8 @@ impl<V> Drop for Entry<V> {
     }
 }
 
-// SAFETY: blocks come from the allocator with addresses of user space, aligned to 16 by every size class
-// (`BLOCK_ALIGN`); the key is fixed for an entry's life.
+// SAFETY: blocks come from the allocator with addresses of user space, aligned to 16 by every size
+// class (`BLOCK_ALIGN`); the key is fixed for an entry's life.
 unsafe impl<V: Held> crate::table::Thin for Entry<V> {
     #[inline]
     fn into_raw(self) -> NonNull<u8> {
@@ -598,7 +601,8 @@ impl<'a, V: Held> Borrowed<'a, Entry<V>> {
             View::Int(number) => View::Int(number),
             View::Bytes(bytes) => {
                 let bytes: *const [u8] = bytes;
-                // SAFETY: the bytes lie in the entry's block, which the table owns unchanged for `'a`.
+                // SAFETY: the bytes lie in the entry's block, which the table
+                // owns unchanged for `'a`.
                 View::Bytes(unsafe { &*bytes })
             }
             View::Object(object) => {
@@ -611,21 +615,21 @@ impl<'a, V: Held> Borrowed<'a, Entry<V>> {
 }
 
 impl<'a, V: Held> Occupied<'a, Entry<V>> {
-    /// The object, to change, for as long as the table is borrowed. Who changes deadlines of its parts tells
-    /// the table with [`Table::at_mut`]. O(1).
+    /// The object, to change, for as long as the table is borrowed. Who changes deadlines of its
+    /// parts tells the table with [`Table::at_mut`]. O(1).
     #[inline]
     pub fn into_object_mut(mut self) -> Option<&'a mut V> {
         let mut entry = self.as_owned();
         let object: *mut V = entry.object_mut()?;
-        // SAFETY: the object lies in the entry's block, which the table goes on owning and which nobody else can
-        // reach while the table is borrowed mutably, that is for `'a`.
+        // SAFETY: the object lies in the entry's block, which the table goes on owning and which
+        // nobody else can reach while the table is borrowed mutably, that is for `'a`.
         Some(unsafe { &mut *object })
     }
 }
 
 impl<V: Held> Occupied<'_, Entry<V>> {
-    /// Puts a small value in the place of one of its kind, if it fits the block there: then nothing of the table
-    /// changes. Whether it did. O(value bytes).
+    /// Puts a small value in the place of one of its kind, if it fits the block there: then nothing
+    /// of the table changes. Whether it did. O(value bytes).
     #[inline]
     pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
         self.as_owned().set_in_place(value)

@@ -1,8 +1,8 @@
 //! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
 //! Each panics when its property is broken.
 //!
-//! The bytes are taken twice: as a structure that somebody else wrote, where it can be one, and as a
-//! [`Script`] of operations, which are done to the structure and to a naive twin alike.
+//! The bytes are taken twice: as a structure that somebody else wrote, where it can be one, and as
+//! a [`Script`] of operations, which are done to the structure and to a naive twin alike.
 
 mod packs;
 mod tables;

@@ -1,24 +1,25 @@
-//! HyperLogLog in Redis' own bytes: a string that estimates how many different elements were added to it.
+//! HyperLogLog in Redis' own bytes: a string that estimates how many different
+//! elements were added to it.
 //!
 //! ```text
 //!  0      4          5        8                16
 //! ["HYLL"|encoding u8|not used|count u64, LE   |registers]
 //!                              bit 63: the count is out of date
 //! ```
-//! An element's hash (MurmurHash64A) picks one of 16,384 registers by its low 14 bits; the register keeps
-//! the greatest number of trailing zeros, plus one, seen in the other 50. The estimate follows from how
-//! many registers hold which value (`estimate`). Encoding 0 is dense, 6 bits a register (`dense`);
-//! encoding 1 is sparse, runs of equal registers (`sparse`), which grows with the elements up to a
-//! configured length and then becomes dense, never the other way.
+//! An element's hash (MurmurHash64A) picks one of 16,384 registers by its low 14 bits; the register
+//! keeps the greatest number of trailing zeros, plus one, seen in the other 50. The estimate
+//! follows from how many registers hold which value (`estimate`). Encoding 0 is dense, 6 bits a
+//! register (`dense`); encoding 1 is sparse, runs of equal registers (`sparse`), which grows with
+//! the elements up to a configured length and then becomes dense, never the other way.
 //!
-//! The bytes are what GET gives and what SET takes: any may come in. [`Hll::of`] looks at the header and
-//! the length; runs that do not describe 16,384 registers answer [`Corrupted`] when they are walked. The
-//! same elements in the same order give the same bytes as Redis.
+//! The bytes are what GET gives and what SET takes: any may come in. [`Hll::of`] looks at the
+//! header and the length; runs that do not describe 16,384 registers answer [`Corrupted`] when they
+//! are walked. The same elements in the same order give the same bytes as Redis.
 //!
-//! Costs: adding O(1) when dense, O(bytes) when sparse; counting and merging O(registers); the last count
-//! is kept in the header. Source: Heule, Nunkesser, Hall, "HyperLogLog in Practice" (2013), for the sparse
-//! idea; Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), for the estimate;
-//! Redis' documentation of PFADD for the layout.
+//! Costs: adding O(1) when dense, O(bytes) when sparse; counting and merging O(registers); the last
+//! count is kept in the header. Source: Heule, Nunkesser, Hall, "HyperLogLog in Practice" (2013),
+//! for the sparse idea; Ertl, "New cardinality estimation algorithms for HyperLogLog sketches"
+//! (2017), for the estimate; Redis' documentation of PFADD for the layout.
 
 use std::fmt;
 
@@ -206,7 +207,8 @@ impl Registers {
         &self.values
     }
 
-    /// Takes in what `hll` saw: of each register the greater value. On error some were taken. O(registers).
+    /// Takes in what `hll` saw: of each register the greater value. On error some
+    /// were taken. O(registers).
     pub fn merge(&mut self, hll: &Hll<'_>) -> Result<(), Corrupted> {
         match hll.encoding {
             Encoding::Dense => dense::merge_into(hll.registers(), &mut self.values),
@@ -255,7 +257,8 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
-/// Keeps `count` in the header of the HyperLogLog `bytes`, as what it counts until it changes. O(1).
+/// Keeps `count` in the header of the HyperLogLog `bytes`, as what it counts
+/// until it changes. O(1).
 ///
 /// # Panics
 /// If `bytes` are shorter than a header.
@@ -270,9 +273,10 @@ impl<'a> HllMut<'a> {
         Ok(HllMut { bytes, encoding })
     }
 
-    /// Adds an element; whether that changed a register. A sparse HyperLogLog that would become longer than
-    /// `sparse_len_bytes_max`, header included, or hold a value above 32, becomes dense. The kept count is
-    /// left as it is, see [`HllMut::forget_count`]. O(1) when dense, O(bytes) when sparse.
+    /// Adds an element; whether that changed a register. A sparse HyperLogLog that would
+    /// become longer than `sparse_len_bytes_max`, header included, or hold a value above 32,
+    /// becomes dense. The kept count is left as it is, see [`HllMut::forget_count`]. O(1) when
+    /// dense, O(bytes) when sparse.
     pub fn add(&mut self, observation: Observation, sparse_len_bytes_max: usize) -> Result<bool, Corrupted> {
         if self.encoding == Encoding::Sparse {
             let room = sparse_len_bytes_max.saturating_sub(HEADER_LEN_BYTES);
@@ -301,8 +305,8 @@ impl<'a> HllMut<'a> {
         Ok(true)
     }
 
-    /// Raises each register to its value in `registers`. O(registers) when dense, O(registers × bytes) when
-    /// sparse, which may become dense as in [`HllMut::add`].
+    /// Raises each register to its value in `registers`. O(registers) when dense, O(registers ×
+    /// bytes) when sparse, which may become dense as in [`HllMut::add`].
     pub fn raise_to(&mut self, registers: &Registers, sparse_len_bytes_max: usize) -> Result<(), Corrupted> {
         for (register, &rank) in registers.values.iter().enumerate() {
             if rank > 0 {
@@ -323,9 +327,9 @@ const SELF_TEST_ELEMENTS_MAX: u64 = 100_000;
 /// Standard errors that an estimate of the self-test may be off.
 const SELF_TEST_ERRORS_MAX: f64 = 6.0;
 
-/// What PFSELFTEST checks: registers keep what is written beside each other, and the estimates of sparse and
-/// dense HyperLogLogs agree and are close. `draw` gives random numbers. What is wrong is told. Takes
-/// milliseconds.
+/// What PFSELFTEST checks: registers keep what is written beside each other, and the estimates of
+/// sparse and dense HyperLogLogs agree and are close. `draw` gives random numbers. What is wrong is
+/// told. Takes milliseconds.
 pub fn self_test(mut draw: impl FnMut() -> u64) -> Result<(), String> {
     let mut packed = vec![0; dense::LEN_BYTES];
     let expected: Vec<u8> = (0..REGISTERS).map(|_| draw() as u8 % 64).collect();

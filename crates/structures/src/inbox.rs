@@ -1,5 +1,5 @@
-//! What other threads leave for one thread, to be taken all at once: a list behind a lock, and a flag that
-//! tells its owner to look and others that it was told.
+//! What other threads leave for one thread, to be taken all at once: a list behind a lock, and a
+//! flag that tells its owner to look and others that it was told.
 //!
 //! ```text
 //!   sender                                   owner, each turn
@@ -7,12 +7,12 @@
 //!   swap filled to true                      swap filled to false
 //!   it was false ─▶ tell the owner           lock, take all, unlock
 //! ```
-//! A sender tells the owner (by a message that wakes it) only when it is the one that raised the flag. The
-//! owner lowers the flag before it takes: what is appended behind that raises it anew, and the owner is told
-//! once more, at worst to find nothing. What is appended before is among what it takes, as the appending is
-//! before the sender's swap, which is before the owner's. So nothing stays that the owner is not told of.
-//! If the telling fails because the owner's mailbox is full, the owner is awake and looks at the flag in the
-//! turn that empties the mailbox.
+//! A sender tells the owner (by a message that wakes it) only when it is the one that raised the
+//! flag. The owner lowers the flag before it takes: what is appended behind that raises it anew,
+//! and the owner is told once more, at worst to find nothing. What is appended before is among what
+//! it takes, as the appending is before the sender's swap, which is before the owner's. So nothing
+//! stays that the owner is not told of. If the telling fails because the owner's mailbox is full,
+//! the owner is awake and looks at the flag in the turn that empties the mailbox.
 //! Proven under loom, with the mailbox and a sleeping owner: tests/loom_waiting.rs.
 //! O(1) to put and to take. No limit of its own: what is put in must be bounded by its kind.
 
@@ -34,12 +34,13 @@ impl<C: Default> Default for Inbox<C> {
 }
 
 impl<C: Default> Inbox<C> {
-    /// Any thread: leaves something by `put`. True: the caller must tell the owner to look, nobody else will.
+    /// Any thread: leaves something by `put`. True: the caller must tell the owner to
+    /// look, nobody else will.
     #[must_use = "the owner may sleep for ever beside what is left for it"]
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
         put(&mut self.contents.lock());
-        // SeqCst: its release pairs with the owner's swap, and puts the flag before the sender's look at
-        // whether the owner sleeps.
+        // SeqCst: its release pairs with the owner's swap, and puts the flag before the sender's
+        // look at whether the owner sleeps.
         !self.is_filled.swap(true, SeqCst)
     }
 

@@ -3,9 +3,9 @@
 //! ```text
 //!   width of an integer (2, 4 or 8) u32 LE | integers u32 LE | integer LE … in ascending order
 //! ```
-//! The width is the widest any member ever needed; inserting a wider one rewrites the block. Finding
-//! is a binary search, O(log n); inserting and removing move the bytes behind, O(n). The bytes in
-//! memory *are* the format, so writing one to a dump is a copy.
+//! The width is the widest any member ever needed; inserting a wider one rewrites the block.
+//! Finding is a binary search, O(log n); inserting and removing move the bytes behind, O(n). The
+//! bytes in memory *are* the format, so writing one to a dump is a copy.
 //!
 //! Invariant: the block is exactly as long as the header says and strictly ascending;
 //! [`Intset::from_bytes`] lets nothing else in.
@@ -143,8 +143,8 @@ impl Intset {
         self.bytes.len() == HEADER_LEN_BYTES
     }
 
-    /// The member at `index` in ascending order. O(1). With an index drawn by the caller this is the
-    /// random member.
+    /// The member at `index` in ascending order. O(1). With an index drawn by the caller
+    /// this is the random member.
     #[inline]
     pub fn get(&self, index: usize) -> Option<i64> {
         (index < self.len()).then(|| self.at(self.width(), index))

@@ -12,8 +12,9 @@
 //! edits cost O(bytes behind), searching O(elements), and a listpack is for short lists: what is
 //! meant to grow changes to another structure at a limit of its owner.
 //!
-//! Invariant: the bytes are a valid listpack; [`Listpack::from_bytes`] lets nothing else in. Growing
-//! beyond 1 GiB is refused with [`PackFull`], so that offsets stay far from the format's 4 GiB.
+//! Invariant: the bytes are a valid listpack; [`Listpack::from_bytes`] lets nothing
+//! else in. Growing beyond 1 GiB is refused with [`PackFull`], so that offsets stay far
+//! from the format's 4 GiB.
 //! Memory: 16 bytes for the handle, `Option` included, plus the block.
 //! Source: the listpack description in the Redis source tree.
 
@@ -271,9 +272,9 @@ impl Listpack {
         element::find(run, from.at(), Needle::new(bytes), skipped).map(Cursor::new)
     }
 
-    /// Whether no two elements have the same text, looking at the first one, then at those after it but
-    /// passing over `skipped` each time: with 1, only fields of field-value pairs. O(n log n) time and
-    /// 24 bytes an element, for a listpack that somebody else wrote.
+    /// Whether no two elements have the same text, looking at the first one, then at those after it
+    /// but passing over `skipped` each time: with 1, only fields of field-value pairs. O(n log n)
+    /// time and 24 bytes an element, for a listpack that somebody else wrote.
     pub fn are_distinct(&self, skipped: usize) -> bool {
         let mut texts: Vec<Result<i64, &[u8]>> = Vec::new();
         texts.extend(self.iter().step_by(skipped + 1).map(|element| match element {
@@ -312,8 +313,8 @@ impl Listpack {
         self.insert_many(self.end(), elements)
     }
 
-    /// Inserts an element before the one at `cursor`, which from then on is the new element's place.
-    /// O(bytes behind).
+    /// Inserts an element before the one at `cursor`, which from then on is the new element's
+    /// place. O(bytes behind).
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB.
@@ -329,8 +330,8 @@ impl Listpack {
         Ok(())
     }
 
-    /// Inserts `elements` in order before the one at `cursor`, which from then on is the place of the
-    /// first of them. One reallocation, O(bytes behind).
+    /// Inserts `elements` in order before the one at `cursor`, which from then on is the place of
+    /// the first of them. One reallocation, O(bytes behind).
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB; then none is inserted.
@@ -338,7 +339,8 @@ impl Listpack {
         self.insert_iter(cursor, elements.iter().copied())
     }
 
-    /// [`Listpack::insert_many`] for elements that do not stand in a slice; they are asked for thrice.
+    /// [`Listpack::insert_many`] for elements that do not stand in a slice;
+    /// they are asked for thrice.
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB; then none is inserted.
@@ -357,8 +359,8 @@ impl Listpack {
         Ok(())
     }
 
-    /// Puts an element in the place of the one at `cursor`, which stays its place; appends at the end.
-    /// In place when the lengths are equal, else O(bytes behind).
+    /// Puts an element in the place of the one at `cursor`, which stays its place; appends at the
+    /// end. In place when the lengths are equal, else O(bytes behind).
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB.
@@ -370,14 +372,14 @@ impl Listpack {
         }
     }
 
-    /// Removes the element at `cursor`, which from then on is the place of the one behind it (or the
-    /// end). O(bytes behind).
+    /// Removes the element at `cursor`, which from then on is the place of the one behind it (or
+    /// the end). O(bytes behind).
     pub fn delete(&mut self, cursor: Cursor) {
         self.delete_many(cursor, 1);
     }
 
-    /// Removes up to `n` elements from `cursor` on, which from then on is the place of the one behind
-    /// them (or the end). Gives how many there were. O(n + bytes behind).
+    /// Removes up to `n` elements from `cursor` on, which from then on is the place of the one
+    /// behind them (or the end). Gives how many there were. O(n + bytes behind).
     pub fn delete_many(&mut self, cursor: Cursor, n: usize) -> usize {
         let run = self.run();
         let (mut end, mut removed) = (cursor.at(), 0);
@@ -392,7 +394,8 @@ impl Listpack {
         removed
     }
 
-    /// Removes up to `n` elements from `index` on and gives how many there were. O(n + bytes behind).
+    /// Removes up to `n` elements from `index` on and gives how many there
+    /// were. O(n + bytes behind).
     pub fn delete_range(&mut self, index: usize, n: usize) -> usize {
         self.seek(index).map_or(0, |cursor| self.delete_many(cursor, n))
     }
@@ -486,8 +489,8 @@ pub struct Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
-    /// Calls `visit` with the next `count` elements, or as many as there are: what long ranges are read with, for
-    /// less than `next` costs (docs/performance.md). O(count).
+    /// Calls `visit` with the next `count` elements, or as many as there are: what long ranges are
+    /// read with, for less than `next` costs (docs/performance.md). O(count).
     #[inline]
     pub fn visit(self, count: usize, mut visit: impl FnMut(Element<'a>)) {
         element::visit(self.run, count, &mut visit);

@@ -5,21 +5,22 @@
 //!    ▲                                    │                               │
 //!    └────────── unlock: one swap ────────┴── unlock: one swap, wake one ─┘
 //! ```
-//! Invariant: the guarded value is touched only between a change away from FREE and the swap back to
-//! it, both made by the same guard. A thread parks only after it has seen or made the word WAITED, so
-//! the unlocker that swaps WAITED out knows that it owes one wake. A thread that has once parked takes
-//! the lock as WAITED, not HELD: it cannot know whether others still sleep. The price is at most one
-//! needless wake at the end of a contended stretch.
+//! Invariant: the guarded value is touched only between a change away from FREE and the swap back
+//! to it, both made by the same guard. A thread parks only after it has seen or made the word
+//! WAITED, so the unlocker that swaps WAITED out knows that it owes one wake. A thread that has
+//! once parked takes the lock as WAITED, not HELD: it cannot know whether others still sleep. The
+//! price is at most one needless wake at the end of a contended stretch.
 //!
 //! Cost: alone, one compare-exchange and one swap, no system call. Contended: up to
 //! `spins_max()` looks (1 to 2 µs, none on one core), then a parked thread.
 //!
 //! Fairness: none. Whoever comes first after an unlock takes the lock, which may be a thread that
-//! never waited; that is what keeps a hot shard from paying a thread switch per request. The longest
-//! wait is therefore unbounded in theory. In practice the threads are few (one per core), each leaves
-//! between its turns' commands, and a section is bounded by contract (see ARCHITECTURE.md on what may
-//! run under a shard's lock): a waiter loses a race or two. Nothing here detects a thread locking
-//! twice: that deadlocks. Callers take several locks in ascending shard order only.
+//! never waited; that is what keeps a hot shard from paying a thread switch per request. The
+//! longest wait is therefore unbounded in theory. In practice the threads are few (one per core),
+//! each leaves between its turns' commands, and a section is bounded by contract (see
+//! ARCHITECTURE.md on what may run under a shard's lock): a waiter loses a race or two. Nothing
+//! here detects a thread locking twice: that deadlocks. Callers take several locks in ascending
+//! shard order only.
 //!
 //! No poisoning: a panic under the lock aborts the process in release builds. In tests, where it
 //! unwinds, the guard unlocks on its way out.
@@ -54,8 +55,8 @@ pub struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands the value to one thread at a time, through `&mut`, so sharing the lock between
-// threads moves the value between them and never shares it: `T: Send` is what that takes.
+// SAFETY: the lock hands the value to one thread at a time, through `&mut`, so sharing the lock
+// between threads moves the value between them and never shares it: `T: Send` is what that takes.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// The right to the value, given back on drop. It stays on the thread that locked.
@@ -126,8 +127,8 @@ impl<T> Lock<T> {
             return;
         }
         loop {
-            // From here on the word says WAITED whenever we might sleep, also when the swap takes the
-            // lock. Acquire: pairs with the Release swap in `Guard::drop`.
+            // From here on the word says WAITED whenever we might sleep, also when the swap takes
+            // the lock. Acquire: pairs with the Release swap in `Guard::drop`.
             if seen != WAITED && self.state.swap(WAITED, Acquire) == FREE {
                 return;
             }
@@ -168,8 +169,8 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         #[cfg(loom)]
         drop(self.access.take()); // Our access ends before the unlock, not after it.
-        // Release: publishes what was written under the lock; pairs with the Acquire of whoever takes
-        // it next.
+        // Release: publishes what was written under the lock; pairs with the Acquire of
+        // whoever takes it next.
         if self.lock.state.swap(FREE, Release) == WAITED {
             self.lock.wake_one();
         }
@@ -199,7 +200,8 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard exists, so this thread owns the value; `&mut self` makes it the only path.
+        // SAFETY: this guard exists, so this thread owns the value; `&mut self`
+        // makes it the only path.
         unsafe { &mut *self.lock.value.get() }
     }
 }

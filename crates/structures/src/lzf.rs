@@ -1,14 +1,15 @@
-//! LZF, the compression of strings in RDB and of nodes of long lists: a byte of control, then literals or a look back.
+//! LZF, the compression of strings in RDB and of nodes of long lists: a byte of control, then
+//! literals or a look back.
 //!
 //! ```text
 //!   000lllll bytes              l + 1 literals
 //!   lllddddd d                  l + 2 bytes from d + 1 bytes back, for l from 1 to 6
 //!   111ddddd l d                l + 9 bytes from d + 1 bytes back
 //! ```
-//! Three bytes stand for 264 at most, so what a length claims can be checked before memory is taken for it.
-//! Compressing looks for each three bytes in a table of where their hash was seen last: O(bytes). The table
-//! is as large as the string asks for and kept from one string to the next, because most strings are short:
-//! the libraries there are clear 256 KiB for each.
+//! Three bytes stand for 264 at most, so what a length claims can be checked before memory is taken
+//! for it. Compressing looks for each three bytes in a table of where their hash was seen last:
+//! O(bytes). The table is as large as the string asks for and kept from one string to the next,
+//! because most strings are short: the libraries there are clear 256 KiB for each.
 
 /// Bytes that a compressed byte stands for at most.
 const EXPANSION_MAX: u64 = 88;
@@ -23,14 +24,15 @@ const DISTANCE_MAX: usize = 8192;
 /// The table's size is two to the power of these at least and at most.
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
-/// The `len` bytes that `compressed` stands for; `None` where it stands for more, fewer or none. O(len).
+/// The `len` bytes that `compressed` stands for; `None` where it stands for more,
+/// fewer or none. O(len).
 pub fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
     let (len, mut out) = (usize::try_from(len).ok()?, Vec::new());
     decompress_into(compressed, len, &mut out).then_some(out)
 }
 
-/// Makes `out` the `len` bytes that `compressed` stands for; false where it stands for more, fewer or none. Takes no
-/// memory for what is only claimed. O(len).
+/// Makes `out` the `len` bytes that `compressed` stands for; false where it stands for more, fewer
+/// or none. Takes no memory for what is only claimed. O(len).
 pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     out.clear();
     if len as u64 > EXPANSION_MAX * compressed.len() as u64 {

@@ -4,9 +4,10 @@
 //!  [payload P] [len u8 < 255] [bytes]                   short: up to 254 bytes
 //!  [payload P] [255] [len u64] [bytes]                  long
 //! ```
-//! `P` is `()` for a set's member and `f64` for a sorted set's. So 15 bytes without and 23 bytes with a
-//! score fit blocks of 16 and 32. The block is a whole size class, aligned to 16; its length follows from
-//! its content. The bytes never change; the payload may. Every operation is O(bytes copied).
+//! `P` is `()` for a set's member and `f64` for a sorted set's. So 15 bytes without and 23
+//! bytes with a score fit blocks of 16 and 32. The block is a whole size class, aligned to 16;
+//! its length follows from its content. The bytes never change; the payload may. Every
+//! operation is O(bytes copied).
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -5,9 +5,10 @@
 //!  [meta u8][unused 7 bytes][field u64][value u64]    [deadline i64]? [field bytes] [value bytes]
 //!   bit 0: long lengths, bit 1: has a deadline
 //! ```
-//! The long form holds what the short one cannot: a field from 256 or a value from 65,536 bytes on. The
-//! block is a whole size class, so a value that changes its length within the class stays where it is:
-//! a field of 16 bytes with a value of up to 28 takes 48 bytes. Every operation is O(bytes copied).
+//! The long form holds what the short one cannot: a field from 256 or a value from 65,536 bytes
+//! on. The block is a whole size class, so a value that changes its length within the class
+//! stays where it is: a field of 16 bytes with a value of up to 28 takes 48 bytes. Every
+//! operation is O(bytes copied).
 
 use std::ptr::NonNull;
 
@@ -94,8 +95,8 @@ impl Pair {
         pair
     }
 
-    /// Writes the header of a shape that the block has room for. Private: the lengths in the header are
-    /// what every read relies on, so the bytes they promise follow at once.
+    /// Writes the header of a shape that the block has room for. Private: the lengths in the header
+    /// are what every read relies on, so the bytes they promise follow at once.
     #[inline]
     fn write_header(&self, shape: Shape) {
         let meta = if shape.is_long() { LONG } else { 0 } | if shape.has_deadline { DEADLINE } else { 0 };
@@ -190,12 +191,13 @@ impl Pair {
             return;
         }
         self.write_header(new);
-        // SAFETY: the block has room for the new shape, whose value is there; `self` is not borrowed.
+        // SAFETY: the block has room for the new shape, whose value is there;
+        // `self` is not borrowed.
         unsafe { self.block.copy_in(new.value_at(), value) };
     }
 
-    /// Sets or clears the deadline, in Unix milliseconds. O(1) where there was one and stays one, else
-    /// O(block).
+    /// Sets or clears the deadline, in Unix milliseconds. O(1) where there was one and
+    /// stays one, else O(block).
     pub fn set_deadline_ms(&mut self, deadline_ms: Option<i64>) {
         let shape = self.shape();
         match deadline_ms {

@@ -9,15 +9,17 @@
 //! memory order, then walks half a node. Inserting or removing a node in the middle moves handles:
 //! 32 bytes for 8 KiB of list, so microseconds for tens of millions of elements.
 //!
-//! A node holds what `list-max-listpack-size` allows; a string above a node's size is a *plain* node of its
-//! own. Where an edit goes, splits and joins nodes is as in Redis, because it shows: a list that shrinks to a
-//! single node may change its encoding. So a replacement may take a node beyond its limit, here up to
-//! [`REPLACED_LEN_BYTES_MAX`]. Only the nodes at the ends carry slack worth mention, and while the list is
-//! short theirs grows with it; a node left behind is cut to the allocator's size class. Interior memory is
-//! thus the elements (text + 2 bytes for short strings) plus 32 bytes a node.
+//! A node holds what `list-max-listpack-size` allows; a string above a node's size is a *plain*
+//! node of its own. Where an edit goes, splits and joins nodes is as in Redis, because it shows: a
+//! list that shrinks to a single node may change its encoding. So a replacement may take a node
+//! beyond its limit, here up to [`REPLACED_LEN_BYTES_MAX`]. Only the nodes at the ends carry slack
+//! worth mention, and while the list is short theirs grows with it; a node left behind is cut to
+//! the allocator's size class. Interior memory is thus the elements (text + 2 bytes for short
+//! strings) plus 32 bytes a node.
 //!
-//! With a compress depth of n, the nodes further than n from either end are *compressed*, by LZF and as
-//! in Redis ([`settle`]). Reading looks at a copy of such a node ([`read`]), an edit decompresses it.
+//! With a compress depth of n, the nodes further than n from either end are *compressed*,
+//! by LZF and as in Redis ([`settle`]). Reading looks at a copy of such a node ([`read`]),
+//! an edit decompresses it.
 //!
 //! Invariants: no node is empty; `len` is the sum of the nodes' counts; the ring has a node iff
 //! `len > 0`; no node within the depth from an end is compressed. Rejected: a doubly linked list of
@@ -133,8 +135,8 @@ impl Quicklist {
         self.nodes.into_iter().map(drop)
     }
 
-    /// Bytes allocated, beside the handle. O(nodes) up to [`MEASURED_NODES_MAX`]; of more, an estimate
-    /// from so many.
+    /// Bytes allocated, beside the handle. O(nodes) up to [`MEASURED_NODES_MAX`]; of more, an
+    /// estimate from so many.
     pub fn memory_usage(&self) -> usize {
         let ring = match self.nodes.capacity() * size_of::<Node>() {
             0 => 0,
@@ -272,8 +274,8 @@ impl Quicklist {
         }
     }
 
-    /// Makes room for a handle, by an eighth instead of the ring's own doubling: a handle costs much
-    /// less to move than the node it stands for cost to fill.
+    /// Makes room for a handle, by an eighth instead of the ring's own doubling: a handle costs
+    /// much less to move than the node it stands for cost to fill.
     fn reserve_node(&mut self) {
         if self.nodes.len() == self.nodes.capacity() {
             self.nodes.reserve_exact((self.nodes.len() / 8).max(4));
@@ -338,8 +340,8 @@ impl Quicklist {
         }
     }
 
-    /// Inserts an element behind the one at `index`; appends if there is none. O(nodes + bytes of one
-    /// node).
+    /// Inserts an element behind the one at `index`; appends if there is none.
+    /// O(nodes + bytes of one node).
     pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
         match self.locate(index) {
             Some((at, inner)) if index + 1 < self.len => {
@@ -387,8 +389,8 @@ impl Quicklist {
         self.join_around(beside_pivot(at, side));
     }
 
-    /// Puts an element in the place of the one at `index`; false if there is none. O(nodes + bytes of
-    /// one node).
+    /// Puts an element in the place of the one at `index`; false if there is none.
+    /// O(nodes + bytes of one node).
     pub fn replace<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         let element = element.into();
         let Some((at, inner)) = self.locate(index) else { return false };
@@ -396,8 +398,8 @@ impl Quicklist {
         true
     }
 
-    /// Lets `edit` change node `at`, split it, and join what is around it; adds up the buffers there before
-    /// and after. O(1) beside the edit.
+    /// Lets `edit` change node `at`, split it, and join what is around it; adds up the buffers
+    /// there before and after. O(1) beside the edit.
     fn edit_around(&mut self, at: usize, edit: impl FnOnce(&mut Self)) {
         let (low, high) = (at.saturating_sub(EDITED_NODES), (at + 1 + EDITED_NODES).min(self.nodes.len()));
         let behind = self.nodes.len() - high;
@@ -427,8 +429,8 @@ impl Quicklist {
         }
     }
 
-    /// Puts a string that is not big in the place of the plain node `at`: it joins the node behind, so
-    /// that a list whose big string went can be a listpack again.
+    /// Puts a string that is not big in the place of the plain node `at`: it joins the node behind,
+    /// so that a list whose big string went can be a listpack again.
     fn replace_plain(&mut self, at: usize, element: Element<'_>) {
         let (encoded, limit) = (Encoded::new(element), self.limit);
         let next = self.nodes.get_mut(at + 1);
@@ -466,8 +468,8 @@ impl Quicklist {
         self.remove_range_into(index, n, &mut Self::new(NodeLimit::default()))
     }
 
-    /// [`Quicklist::remove_range`] that frees no whole node but appends them to `leftovers`, which the
-    /// caller drops where freeing does not hurt; it is a list that compresses nothing.
+    /// [`Quicklist::remove_range`] that frees no whole node but appends them to `leftovers`, which
+    /// the caller drops where freeing does not hurt; it is a list that compresses nothing.
     pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
         let Some((first, mut inner)) = self.locate(index) else { return 0 };
         let removed = n.min(self.len - index);
@@ -576,8 +578,8 @@ impl Quicklist {
         self.nodes.insert(at, node);
     }
 
-    /// Joins nodes around the one at `center`, around which an edit split one, where two are within the
-    /// limit together: first the two before it and the two behind it, then it with either side.
+    /// Joins nodes around the one at `center`, around which an edit split one, where two are within
+    /// the limit together: first the two before it and the two behind it, then it with either side.
     /// O(bytes joined + handles behind).
     fn join_around(&mut self, mut center: usize) {
         if center >= 2 && self.join(center - 2) {

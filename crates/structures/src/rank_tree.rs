@@ -7,20 +7,21 @@
 //!    that first item itself
 //! ```
 //! Going down, an inner node decides by the scores it holds, and looks at an item's own memory only
-//! where scores are equal. In a leaf the items are pointers: a search halves the leaf and fetches the
-//! items it may need next while it waits for the one it compares. Ranks come from the counts: the rank
-//! of an item is the sum of what stands left of the way down to it, the item at a rank is found by
-//! subtracting. A range is a pair of ranks, so every kind of range (by rank, score or member, from
-//! either end) is two ways down and a walk over leaves.
+//! where scores are equal. In a leaf the items are pointers: a search halves the leaf and fetches
+//! the items it may need next while it waits for the one it compares. Ranks come from the counts:
+//! the rank of an item is the sum of what stands left of the way down to it, the item at a rank is
+//! found by subtracting. A range is a pair of ranks, so every kind of range (by rank, score or
+//! member, from either end) is two ways down and a walk over leaves.
 //!
 //! Invariants: items are strictly ascending; all leaves are equally deep; a node's counts and first
-//! items are those of its children; no node but an empty tree's root is empty. A leaf that runs full
-//! passes items to a neighbour that has room before it splits in the middle, and one that runs full at
-//! the tree's edge splits off a single item: random order fills leaves to some 80 %, ascending or
-//! descending order entirely. A node less than half full joins or evens out with a neighbour.
+//! items are those of its children; no node but an empty tree's root is empty. A leaf that runs
+//! full passes items to a neighbour that has room before it splits in the middle, and one that runs
+//! full at the tree's edge splits off a single item: random order fills leaves to some 80 %,
+//! ascending or descending order entirely. A node less than half full joins or evens out with a
+//! neighbour.
 //!
-//! Complexity: everything O(log n) but walks. Memory: 512 bytes a leaf, 1,280 an inner node: 9 to 13
-//! bytes per item. Items are `Copy`: who owns what they point to is the caller's business.
+//! Complexity: everything O(log n) but walks. Memory: 512 bytes a leaf, 1,280 an inner node: 9 to
+//! 13 bytes per item. Items are `Copy`: who owns what they point to is the caller's business.
 //! Sources: Comer, "The Ubiquitous B-Tree" (1979); counted B-trees are folklore.
 
 use std::cmp::Ordering;
@@ -43,7 +44,8 @@ const INNER_LEN_MAX: usize = 31;
 /// Nodes with fewer entries than this seek a neighbour's company.
 const LEAF_LEN_MIN: usize = 28;
 const INNER_LEN_MIN: usize = 12;
-/// Two nodes become one if that leaves this many places free, so that the next insert does not split it.
+/// Two nodes become one if that leaves this many places free, so that the next
+/// insert does not split it.
 const JOIN_SPARE: usize = 8;
 
 /// How an item stands to a point in the order.
@@ -225,7 +227,8 @@ impl<I: Item> Inner<I> {
         self.counts[..self.len].iter().sum()
     }
 
-    /// The last child whose first item `before` holds for (it holds for a prefix), else the first one.
+    /// The last child whose first item `before` holds for (it holds for a
+    /// prefix), else the first one.
     #[inline]
     fn child_at(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -331,8 +334,8 @@ impl<I: Item> Inner<I> {
         self.insert_child(at + 1, right, edge)
     }
 
-    /// Lets the full leaf at `at` pass items to a neighbour with room, unless it is at the tree's edge,
-    /// where splitting is better; whether it did.
+    /// Lets the full leaf at `at` pass items to a neighbour with room, unless it is at the tree's
+    /// edge, where splitting is better; whether it did.
     fn make_room(&mut self, at: usize, edge: Edge) -> bool {
         if (edge.left && at == 0) || (edge.right && at + 1 == self.len) {
             return false;
@@ -541,7 +544,8 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// Bytes of this node and those below, estimated from [`MEASURED_CHILDREN`] of each node's children.
+    /// Bytes of this node and those below, estimated from [`MEASURED_CHILDREN`]
+    /// of each node's children.
     fn memory_usage(&self) -> usize {
         match self {
             Node::Leaf(_) => size_of::<Leaf<I>>(),
@@ -556,8 +560,8 @@ impl<I: Item> Node<I> {
     }
 }
 
-/// Children of a node from which the size of all is estimated: a tree of ten million items has some five
-/// levels, so a few thousand nodes are looked at.
+/// Children of a node from which the size of all is estimated: a tree of ten million items has some
+/// five levels, so a few thousand nodes are looked at.
 const MEASURED_CHILDREN: usize = 8;
 
 /// The nodes of a tree that is no more: each step frees one.
@@ -648,8 +652,8 @@ impl<I: Item> RankTree<I> {
         })
     }
 
-    /// The items before and behind the one of this score and member, where its leaf has both: what a new
-    /// score must lie between if the item is to stay where it is. O(log n).
+    /// The items before and behind the one of this score and member, where its leaf has both: what
+    /// a new score must lie between if the item is to stay where it is. O(log n).
     pub fn neighbours(&self, score: f64, member: &[u8]) -> Option<(I, I)> {
         let mut node = &self.root;
         loop {
@@ -663,8 +667,8 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// How many items `before` holds for, given the item's score and the item; it holds for a prefix of
-    /// the order. O(log n).
+    /// How many items `before` holds for, given the item's score and the item; it holds for a
+    /// prefix of the order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let mut rank = 0;
         let mut node = &self.root;
@@ -712,7 +716,8 @@ impl<I: Item> RankTree<I> {
     }
 }
 
-/// Items of a range of ranks. Each end keeps the leaf it is in; the next leaf is found from the root.
+/// Items of a range of ranks. Each end keeps the leaf it is in; the next leaf
+/// is found from the root.
 pub struct Items<'a, I> {
     tree: &'a RankTree<I>,
     ranks: Range<usize>,

@@ -1,18 +1,20 @@
-//! Members with scores, found by name and by rank: a table that owns them and a tree that orders them.
+//! Members with scores, found by name and by rank: a table that owns them and a
+//! tree that orders them.
 //!
 //! ```text
 //!   Table<Member<f64>>  ──►  [score f64][len][bytes]  ◄──  RankTree of addresses
 //! ```
-//! A member is one allocation; the table holds it as its owner, the tree as a plain address. So finding
-//! a score is one table lookup and everything about order is the tree's. Neither structure copies names
-//! or scores, except that inner nodes of the tree keep the score of each child's first member.
+//! A member is one allocation; the table holds it as its owner, the tree as a plain address.
+//! So finding a score is one table lookup and everything about order is the tree's. Neither
+//! structure copies names or scores, except that inner nodes of the tree keep the score of
+//! each child's first member.
 //!
 //! Invariant: table and tree hold the same members. An address leaves the tree before its member is
-//! freed or changes its place in the order, and enters it after the member got its final score. That is what makes
-//! the addresses in the tree good to read, and it is upheld in this file alone.
+//! freed or changes its place in the order, and enters it after the member got its final score.
+//! That is what makes the addresses in the tree good to read, and it is upheld in this file alone.
 //!
-//! Positions are the caller's, as for [`Table`]. Memory: the members (a block of 32 bytes for a name of
-//! up to 23), 10 to 13 bytes each for the table, 9 to 13 for the tree.
+//! Positions are the caller's, as for [`Table`]. Memory: the members (a block of 32 bytes for a
+//! name of up to 23), 10 to 13 bytes each for the table, 9 to 13 for the tree.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -27,7 +29,8 @@ use crate::table::{Place, Table};
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Address(NonNull<u8>);
 
-// SAFETY: an address is read only through the `RankedMembers` that owns the member, under its borrow.
+// SAFETY: an address is read only through the `RankedMembers` that owns the
+// member, under its borrow.
 unsafe impl Send for Address {}
 // SAFETY: as above; shared, only reading is possible.
 unsafe impl Sync for Address {}
@@ -37,13 +40,15 @@ impl Item for Address {
 
     #[inline]
     fn score(&self) -> f64 {
-        // SAFETY: the module's invariant: an address the tree holds, or is given, is a live member's.
+        // SAFETY: the module's invariant: an address the tree holds, or is
+        // given, is a live member's.
         unsafe { Member::<f64>::payload_of(self.0) }
     }
 
     #[inline]
     fn member(&self) -> &[u8] {
-        // SAFETY: as above; the member outlives the address' stay in the tree, and bytes never change.
+        // SAFETY: as above; the member outlives the address' stay in the tree,
+        // and bytes never change.
         unsafe { Member::<f64>::bytes_of(self.0) }
     }
 
@@ -103,8 +108,8 @@ impl RankedMembers {
         self.table.is_empty()
     }
 
-    /// Gives everything up piece by piece: the tree first, whose addresses lead into the members. O(1);
-    /// each step of the result frees one node or member.
+    /// Gives everything up piece by piece: the tree first, whose addresses lead into the members.
+    /// O(1); each step of the result frees one node or member.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.tree.into_freed().chain(self.table.into_drain().map(drop))
     }
@@ -157,7 +162,8 @@ impl RankedMembers {
                 && order((score, bytes), (behind.score(), behind.member())).is_lt()
         });
         if stays {
-            // The first items of leaves alone have their scores noted in the tree, and this is none.
+            // The first items of leaves alone have their scores noted in the
+            // tree, and this is none.
             self.table.at_mut(place).set_payload(score);
             return;
         }

@@ -1,8 +1,8 @@
 //! The allocator's size classes, so that a block can be laid out to fill what it will be given.
 //!
-//! mimalloc serves sixteen-byte steps up to 128 bytes and four steps per doubling above. A block that
-//! always asks for its whole class can grow within it without being moved, and its allocation size can
-//! be derived again from its content alone: nothing has to be stored.
+//! mimalloc serves sixteen-byte steps up to 128 bytes and four steps per doubling above. A block
+//! that always asks for its whole class can grow within it without being moved, and its allocation
+//! size can be derived again from its content alone: nothing has to be stored.
 
 /// The size of the allocator's block that serves a request of `len_bytes`. O(1). `len_bytes > 0`.
 #[inline]

@@ -8,27 +8,30 @@
 //!  [seg][seg][seg][seg] …  ──►  [bucket][bucket][bucket] …     [w][w][w][w][w][w][w][w]
 //!                                                               └ tag 16 | pointer 44 | flags 4
 //! ```
-//! * The top bits of an element's position name its segment (extendible hashing: the directory doubles
-//!   when a segment at full depth splits; a shallower segment stands in several directory places, and
-//!   its counters live in the first of them).
-//! * The 16 bits below are its tag. The tag gives the home bucket (`tag * buckets >> 16`, so buckets
-//!   are in hash order whatever their number) and tells elements apart before their memory is touched.
-//! * A full bucket overflows into the next one of the segment and says so in a flag; removal moves an
-//!   overflowed element back, so the flag is set exactly when an element lives past that bucket.
-//! * A segment grows by a quarter from one bucket to 63 without touching its elements (the tag is
-//!   enough), then splits in two, which does. No operation does more than one segment's worth of work,
-//!   except that the directory (16 bytes per few hundred elements) is copied when it doubles or halves.
+//! * The top bits of an element's position name its segment (extendible hashing: the directory
+//!   doubles when a segment at full depth splits; a shallower segment stands in several directory
+//!   places, and its counters live in the first of them).
+//! * The 16 bits below are its tag. The tag gives the home bucket (`tag * buckets >> 16`,
+//!   so buckets are in hash order whatever their number) and tells elements apart before
+//!   their memory is touched.
+//! * A full bucket overflows into the next one of the segment and says so in a flag; removal moves
+//!   an overflowed element back, so the flag is set exactly when an element lives past that bucket.
+//! * A segment grows by a quarter from one bucket to 63 without touching its elements (the tag
+//!   is enough), then splits in two, which does. No operation does more than one segment's
+//!   worth of work, except that the directory (16 bytes per few hundred elements) is copied
+//!   when it doubles or halves.
 //!
-//! Because everything is in hash order, a scan cursor is a point of the hash space: all elements below
-//! it were returned, whatever grew, split, shrank or merged meanwhile. That is SCAN's guarantee.
+//! Because everything is in hash order, a scan cursor is a point of the hash space: all
+//! elements below it were returned, whatever grew, split, shrank or merged meanwhile.
+//! That is SCAN's guarantee.
 //!
-//! Elements may carry a deadline, and so may parts of them (fields of a hash). A word's flags mark those
-//! that do; each segment keeps a lower bound of its earliest deadline of either kind, so a sweep passes
-//! over segments with nothing due at the cost of one load.
+//! Elements may carry a deadline, and so may parts of them (fields of a hash). A word's flags mark
+//! those that do; each segment keeps a lower bound of its earliest deadline of either kind, so a
+//! sweep passes over segments with nothing due at the cost of one load.
 //!
-//! Memory: 8 bytes per element at 63–81 % fill, so 10–13 bytes. Cost of a lookup: one directory word,
-//! one bucket line, the element itself. Sources: Fagin et al., "Extendible Hashing" (1979); the tagged
-//! one-line bucket is common to several published tables (Dash, F14, Swiss tables).
+//! Memory: 8 bytes per element at 63–81 % fill, so 10–13 bytes. Cost of a lookup: one directory
+//! word, one bucket line, the element itself. Sources: Fagin et al., "Extendible Hashing" (1979);
+//! the tagged one-line bucket is common to several published tables (Dash, F14, Swiss tables).
 
 mod borrowed;
 mod bucket;
@@ -57,8 +60,8 @@ const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
 /// A thin owned pointer to a heap block that knows its key: what a [`Table`] stores.
 ///
 /// # Safety
-/// `into_raw` gives a pointer aligned to 16 bytes below 2^48, `from_raw` restores the same element, and
-/// `key` of an element never changes while it is in a table.
+/// `into_raw` gives a pointer aligned to 16 bytes below 2^48, `from_raw` restores the same element,
+/// and `key` of an element never changes while it is in a table.
 pub unsafe trait Thin: Sized {
     /// Gives the element up as a pointer.
     fn into_raw(self) -> NonNull<u8>;
@@ -73,8 +76,8 @@ pub unsafe trait Thin: Sized {
     fn deadline_ms(&self) -> Option<i64> {
         None
     }
-    /// A lower bound of when the first part of the element is due, in milliseconds; `None` if no part has
-    /// a deadline.
+    /// A lower bound of when the first part of the element is due, in milliseconds; `None` if
+    /// no part has a deadline.
     fn part_deadline_ms(&self) -> Option<i64> {
         None
     }
@@ -89,8 +92,8 @@ pub struct Place {
 
 /// A hash table that owns elements of type `E`. See the module's essay.
 ///
-/// Positions are the caller's: 64 well-mixed bits derived from the element's key, the same for the same
-/// key during the table's life. Thread: whoever holds the lock around the table.
+/// Positions are the caller's: 64 well-mixed bits derived from the element's key, the same for the
+/// same key during the table's life. Thread: whoever holds the lock around the table.
 pub struct Table<E: Thin> {
     directory: Box<[Segment]>,
     /// The directory has `2^depth` places.
@@ -122,9 +125,9 @@ impl<E: Thin> Table<E> {
         Self::default()
     }
 
-    /// An empty table that is number `number` of many which fill at the same pace. Their segments split
-    /// at different sizes, so that they do not all outgrow one size of block, and leave its pages half
-    /// empty, at the same moment.
+    /// An empty table that is number `number` of many which fill at the same pace. Their segments
+    /// split at different sizes, so that they do not all outgrow one size of block, and leave its
+    /// pages half empty, at the same moment.
     pub fn staggered(number: usize) -> Self {
         Self::splitting_at(SPLIT_COUNTS[number % SPLIT_COUNTS.len()])
     }
@@ -219,8 +222,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Starts loading the elements that `position` may mean, to the end of a key of `key_len_bytes`: two lines
-    /// of the cache at most. O(1), reads one bucket.
+    /// Starts loading the elements that `position` may mean, to the end of a key of
+    /// `key_len_bytes`: two lines of the cache at most. O(1), reads one bucket.
     #[inline]
     pub fn prefetch_element(&self, position: u64, key_len_bytes: usize) {
         let Some(segment) = self.directory.get(self.place_of(position)) else { return };
@@ -236,8 +239,9 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// The first element in its home bucket that may be the one of `position`: the same tag, one chance in
-    /// thousands that it is another. For fetching ahead of its use, where no key is at hand. O(1).
+    /// The first element in its home bucket that may be the one of `position`: the same
+    /// tag, one chance in thousands that it is another. For fetching ahead of its use,
+    /// where no key is at hand. O(1).
     #[inline]
     pub fn likely(&self, position: u64) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
@@ -314,8 +318,8 @@ impl<E: Thin> Table<E> {
         let first = self.first_place(place.segment);
         let segment = &mut self.directory[first];
         let (pointer, count) = (segment.pointer(), segment.bucket_count());
-        // SAFETY: as in `buckets_mut`; the returned handle is the only user of the segment's memory and
-        // of its directory place until it ends, because it borrows the table mutably.
+        // SAFETY: as in `buckets_mut`; the returned handle is the only user of the segment's memory
+        // and of its directory place until it ends, because it borrows the table mutably.
         let buckets: &mut [Bucket] = unsafe { std::slice::from_raw_parts_mut(pointer, count) };
         // SAFETY: as in `Borrowed::new`; the handle borrows the table mutably.
         let element = unsafe { E::from_raw(pointer_of(word)) };
@@ -333,8 +337,8 @@ impl<E: Thin> Table<E> {
         self.search(position, key).map(|(_, word)| Borrowed::new(word))
     }
 
-    /// Adds an element whose key is not in the table. O(1) amortised; `position_of` gives the position
-    /// of any stored key and is used when a segment splits.
+    /// Adds an element whose key is not in the table. O(1) amortised; `position_of` gives the
+    /// position of any stored key and is used when a segment splits.
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
         if self.directory.is_empty() {
             self.directory = Box::new([Segment::allocate(1, 0)]);
@@ -468,8 +472,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Joins a sparse segment with its equally deep buddy. The elements are not touched: the bit that
-    /// told the two apart moves from the directory into the tag.
+    /// Joins a sparse segment with its equally deep buddy. The elements are not touched: the bit
+    /// that told the two apart moves from the directory into the tag.
     fn merge(&mut self, first: usize) -> bool {
         let segment = self.directory[first];
         let width = 1 << (self.depth - segment.depth());
@@ -515,10 +519,10 @@ impl<E: Thin> Table<E> {
         (self.directory, self.depth, self.deepest) = (Box::default(), 0, 0);
     }
 
-    /// Visits every element at or just below the scan point `cursor` up to the next bucket's edge, and
-    /// returns the next cursor, 0 at the end. Cursors are points of a 48-bit hash space: whatever is in
-    /// the table from the first call to the last is visited, however the table changes in between; an
-    /// element may be visited twice. O(bucket).
+    /// Visits every element at or just below the scan point `cursor` up to the next bucket's edge,
+    /// and returns the next cursor, 0 at the end. Cursors are points of a 48-bit hash space:
+    /// whatever is in the table from the first call to the last is visited, however the table
+    /// changes in between; an element may be visited twice. O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&E)) -> u64 {
         if self.directory.is_empty() {
             return 0;
@@ -562,8 +566,8 @@ impl<E: Thin> Table<E> {
         if self.due_counts.own == 0 { None } else { self.random_where(draw, DEADLINE) }
     }
 
-    /// A slot whose word has one of the bits of `mask`, by rejection over the slots of the hash space;
-    /// after a bounded number of misses the next one in order.
+    /// A slot whose word has one of the bits of `mask`, by rejection over the slots of the hash
+    /// space; after a bounded number of misses the next one in order.
     fn random_where(&self, mut draw: impl FnMut() -> u64, mask: u64) -> Option<Place> {
         if self.len == 0 {
             return None;

@@ -1,6 +1,6 @@
-//! Proves the shard lock under every interleaving and every allowed stale read (loom): one owner at a
-//! time, what an owner wrote is seen by the next, and nobody sleeps for ever (loom reports a sleeper
-//! that is never woken as a deadlock).
+//! Proves the shard lock under every interleaving and every allowed stale read (loom): one owner at
+//! a time, what an owner wrote is seen by the next, and nobody sleeps for ever (loom reports a
+//! sleeper that is never woken as a deadlock).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p structures --test loom_lock`
 #![cfg(loom)]

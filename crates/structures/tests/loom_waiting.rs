@@ -1,10 +1,11 @@
-//! Proves, under every interleaving and every allowed stale read (loom), how a waiting client gets its reply:
-//! whoever serves it, its timeout and its end exclude each other, so it is answered exactly once and no element
-//! is lost; and a reply left in the inbox of a sleeping thread wakes that thread (loom reports one that
-//! sleeps for ever as a deadlock).
+//! Proves, under every interleaving and every allowed stale read (loom), how a waiting client gets
+//! its reply: whoever serves it, its timeout and its end exclude each other, so it is answered
+//! exactly once and no element is lost; and a reply left in the inbox of a sleeping thread wakes
+//! that thread (loom reports one that sleeps for ever as a deadlock).
 //!
-//! The names of the server's parts: `Waiter::over` is a [`Claim`], `ThreadPort::inbox` an [`Inbox`], a message
-//! of the [`Mailbox`] tells of it, and an element is under the lock of its shard.
+//! The names of the server's parts: `Waiter::over` is a [`Claim`],
+//! `ThreadPort::inbox` an [`Inbox`], a message of the [`Mailbox`] tells of it, and an
+//! element is under the lock of its shard.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p structures --test loom_waiting`
 #![cfg(loom)]
@@ -128,7 +129,8 @@ fn serving_and_the_timeout_exclude_each_other() {
             let waiting = Arc::clone(&waiting);
             thread::spawn(move || waiting.push(7))
         };
-        // The client's own thread: time is over. If it was served at that moment, the reply is on its way.
+        // The client's own thread: time is over. If it was served at that moment,
+        // the reply is on its way.
         let replies = match waiting.over.end() {
             true => Vec::new(),
             false => waiting.port.await_replies(1),
@@ -147,7 +149,8 @@ fn two_writers_serve_a_client_once() {
         let serve = |element| {
             let waiting = Arc::clone(&waiting);
             thread::spawn(move || {
-                // A key each, as a client that waits for two: nothing but the claim keeps them apart.
+                // A key each, as a client that waits for two: nothing but the
+                // claim keeps them apart.
                 waiting.over.end_if(|| {
                     waiting.port.deliver(element);
                     true

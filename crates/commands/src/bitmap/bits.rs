@@ -1,8 +1,8 @@
-//! Bits of byte strings: counting and finding them, fields of up to 64 of them, and logic between strings.
-//! Bit 0 is the highest of byte 0. Nothing here knows of keys or replies.
+//! Bits of byte strings: counting and finding them, fields of up to 64 of them, and logic between
+//! strings. Bit 0 is the highest of byte 0. Nothing here knows of keys or replies.
 //!
-//! Counting and finding go by words of 64 bits; the loops of [`Logic`] go byte by byte in the source, which
-//! the compiler makes vector instructions of.
+//! Counting and finding go by words of 64 bits; the loops of [`Logic`] go byte by byte in the
+//! source, which the compiler makes vector instructions of.
 
 use std::ops::Range;
 
@@ -55,7 +55,8 @@ pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usiz
     (inner.start + skipped..=edges.last).find(|&at| wanted_of(at) != 0).and_then(place)
 }
 
-/// The bytes at the ends of a range of bits, which is not empty, and which of their bits belong to it.
+/// The bytes at the ends of a range of bits, which is not empty, and which of
+/// their bits belong to it.
 struct Edges {
     first: usize,
     first_mask: u8,
@@ -127,7 +128,8 @@ pub(super) enum Logic {
     One,
 }
 
-/// Bytes that are worked on at a time, so that a result is in the cache while all sources go over it.
+/// Bytes that are worked on at a time, so that a result is in the cache while
+/// all sources go over it.
 const BLOCK_LEN_BYTES: usize = 4096;
 
 impl Logic {

@@ -66,9 +66,9 @@ pub(super) static BITFIELD: Command = Command {
     run: bitfield,
     ..Command::DEFAULT
 };
-/// BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET type offset value | INCRBY type offset
-/// increment ...]: the value that each GET read, each SET replaced, each INCRBY gave; null where an overflow
-/// failed.
+/// BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET type offset value | INCRBY type
+/// offset increment ...]: the value that each GET read, each SET replaced, each INCRBY gave; null
+/// where an overflow failed.
 fn bitfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let steps = parse(ctx, args)?;
     match steps.iter().filter(|step| step.action != Action::Get).map(Step::end).max() {
@@ -226,7 +226,8 @@ impl FieldType {
         self.value(bits::field(bytes, at, self.width))
     }
 
-    /// What a field gets when `increment` is added to `base`; `None` where that does not fit and must fail.
+    /// What a field gets when `increment` is added to `base`; `None` where that does
+    /// not fit and must fail.
     fn fit(self, base: i64, increment: i64, overflow: Overflow) -> Option<i64> {
         // A negative number for an unsigned field is a great one.
         let base = if self.signed { i128::from(base) } else { i128::from(base as u64) };
@@ -241,8 +242,8 @@ impl FieldType {
         }
         match overflow {
             Overflow::Wrap => Some(self.value(sum as u64)),
-            // Redis takes the distance to the greatest value for a 64-bit number, so that what is set far
-            // below the least one saturates at the other end.
+            // Redis takes the distance to the greatest value for a 64-bit number, so that what is
+            // set far below the least one saturates at the other end.
             Overflow::Saturate if sum > max || (base < min && max - base > i128::from(i64::MAX)) => {
                 Some(max as i64)
             }

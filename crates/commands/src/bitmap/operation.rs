@@ -42,8 +42,8 @@ pub(super) static BITOP: Command = Command {
     run: bitop,
     ..Command::DEFAULT
 };
-/// BITOP operation destkey key [key ...]: the length of the result, that of the longest source. An empty
-/// result removes the destination.
+/// BITOP operation destkey key [key ...]: the length of the result, that of the longest source. An
+/// empty result removes the destination.
 fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let logic = parse(args)?;
     let sources = 3..args.len();

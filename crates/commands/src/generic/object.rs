@@ -74,8 +74,8 @@ static OBJECT_REFCOUNT: Command = Command {
     run: object_refcount,
     ..Command::DEFAULT
 };
-/// OBJECT REFCOUNT key: null when the key is absent, the largest 32-bit number for the small integers that
-/// Redis shares, else 1.
+/// OBJECT REFCOUNT key: null when the key is absent, the largest 32-bit number for the small
+/// integers that Redis shares, else 1.
 fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shares = ctx.limits.shares_integers;
     let count = ctx.db.look_quietly(args.key(2)).map(|entry| match entry.view() {
@@ -133,7 +133,8 @@ static OBJECT_FREQ: Command = Command {
     run: object_freq,
     ..Command::DEFAULT
 };
-/// OBJECT FREQ key: LFU's logarithmic counter, null when the key is absent; an error without an LFU policy.
+/// OBJECT FREQ key: LFU's logarithmic counter, null when the key is absent; an error
+/// without an LFU policy.
 fn object_freq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let access = ctx.db.access();
     let counter = match (ctx.db.look_quietly(args.key(2)).map(|entry| entry.access()), access) {
@@ -200,8 +201,9 @@ pub static MEMORY_USAGE: Command = Command {
     run: memory_usage,
     ..Command::DEFAULT
 };
-/// MEMORY USAGE key [SAMPLES count]: bytes, null when the key is absent. A value of up to about a thousand
-/// nodes is counted, of a larger one an estimate is made from as many, whatever SAMPLES says.
+/// MEMORY USAGE key [SAMPLES count]: bytes, null when the key is absent. A value of up to
+/// about a thousand nodes is counted, of a larger one an estimate is made from as many,
+/// whatever SAMPLES says.
 fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     for at in (3..args.len()).step_by(2) {
         if !args.is(at, "SAMPLES") || at + 1 == args.len() || args.integer(at + 1)? < 0 {

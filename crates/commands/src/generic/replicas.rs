@@ -1,5 +1,5 @@
-//! WAIT and WAITAOF: until others have what a client wrote. A server without replicas and without an
-//! append-only file has nobody to wait for, so their clients wait in vain.
+//! WAIT and WAITAOF: until others have what a client wrote. A server without replicas and without
+//! an append-only file has nobody to wait for, so their clients wait in vain.
 
 use crate::args::Args;
 use crate::ctx::Ctx;

@@ -129,7 +129,8 @@ pub(super) static KEYS: Command<Walker> = Command {
     run: list_keys,
     ..Command::DEFAULT
 };
-/// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for keyspaces of any size.
+/// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for
+/// keyspaces of any size.
 fn list_keys(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let due_ms = ctx.access_context.due_ms();
     let filter = Filter { due_ms, pattern: Some(args.get(1)), type_name: None, count: 0 };
@@ -160,8 +161,8 @@ pub(super) static RANDOMKEY: Command<Walker> = Command {
     run: randomkey,
     ..Command::DEFAULT
 };
-/// RANDOMKEY: a key, null when there is none. An expired key that is drawn is removed before the next draw, so that a
-/// database of few other keys ends the search.
+/// RANDOMKEY: a key, null when there is none. An expired key that is drawn is removed before the
+/// next draw, so that a database of few other keys ends the search.
 fn randomkey(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
     let due_ms = ctx.access_context.due_ms();
     for _ in ctx.calls_before..RANDOM_DRAWS_MAX {

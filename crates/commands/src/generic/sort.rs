@@ -1,10 +1,11 @@
-//! SORT: the elements of a list, set or sorted set in an order of their own or of other keys' values.
+//! SORT: the elements of a list, set or sorted set in an order of their own or
+//! of other keys' values.
 //!
-//! A pattern makes the name of a key by putting an element for its first `*`; what stands behind `->` is a
-//! field of the hash there. Such keys are named by no argument, so a request with a pattern runs alone,
-//! with all shards locked ([`Flags::PATTERN_KEYS`]); any other under the locks of its own keys. All
-//! texts that are compared are copied into one arena, so that looking up one key does not keep another
-//! from being looked up, and a comparison touches no table.
+//! A pattern makes the name of a key by putting an element for its first `*`; what stands behind
+//! `->` is a field of the hash there. Such keys are named by no argument, so a request with a
+//! pattern runs alone, with all shards locked ([`Flags::PATTERN_KEYS`]); any other under the locks
+//! of its own keys. All texts that are compared are copied into one arena, so that looking up one
+//! key does not keep another from being looked up, and a comparison touches no table.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -232,7 +233,8 @@ impl Items {
         for index in 0..self.items.len() {
             let text = self.items[index].text.clone();
             self.items[index].weight = if !request.alphabetic {
-                // Absent keys count as zero. All keys are looked up, even behind one that is no number.
+                // Absent keys count as zero. All keys are looked up, even behind
+                // one that is no number.
                 Weight::Score(by.look_up(db, args, &self.arena[text], |weight| {
                     let score = weight.map_or(Some(0.0), lenient_float);
                     all_numbers &= score.is_some();
@@ -254,7 +256,8 @@ impl Items {
     /// Puts those in `range` where they belong.
     fn sort(&mut self, request: &Request<'_>, range: Range<usize>) {
         let arena = &self.arena;
-        // What is stored is compared to its end, what is replied to the first NUL, as by C's strcoll.
+        // What is stored is compared to its end, what is replied to the first
+        // NUL, as by C's strcoll.
         let shown = |text: &Range<usize>| match &arena[text.clone()] {
             text if request.store_at.is_some() => text,
             text => quotable(text),
@@ -278,8 +281,8 @@ impl Items {
     }
 }
 
-/// The elements at the key, loaded: all of them, or where nothing is to be sorted and an order is there those
-/// wanted. Gives which of the loaded are wanted.
+/// The elements at the key, loaded: all of them, or where nothing is to be sorted and an order is
+/// there those wanted. Gives which of the loaded are wanted.
 fn load(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -403,8 +406,9 @@ pub(super) static SORT: Command = Command {
     run: sort,
     ..Command::DEFAULT
 };
-/// SORT key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\] \[ALPHA\] \[STORE
-/// destination\]: the elements, or what GET finds for them; with STORE how many were stored.
+/// SORT key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\]
+/// \[ALPHA\] \[STORE destination\]: the elements, or what GET finds for them; with
+/// STORE how many were stored.
 fn sort(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     sort_elements(ctx, args, true)
 }
@@ -433,7 +437,8 @@ pub(super) static SORT_RO: Command = Command {
     run: sort_ro,
     ..Command::DEFAULT
 };
-/// SORT_RO key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\] \[ALPHA\]: as SORT.
+/// SORT_RO key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\]
+/// \[ASC|DESC\] \[ALPHA\]: as SORT.
 fn sort_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     sort_elements(ctx, args, false)
 }

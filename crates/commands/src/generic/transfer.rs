@@ -68,7 +68,8 @@ fn renamenx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves the value of an existing key, with its expiry. O(value bytes) for a short string, else O(1).
+/// Moves the value of an existing key, with its expiry. O(value bytes) for a
+/// short string, else O(1).
 fn move_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>) {
     let entry = ctx.db.remove(from).expect("the caller found the key");
     ctx.db.replace(to, entry.renamed(to.bytes));
@@ -99,8 +100,8 @@ pub(super) static COPY: Command = Command {
     run: copy,
     ..Command::DEFAULT
 };
-/// COPY source destination [DB number] [REPLACE]: 1 when it was copied, 0 when the source is absent or the
-/// destination exists. A long string's bytes are shared until one of the two changes.
+/// COPY source destination [DB number] [REPLACE]: 1 when it was copied, 0 when the source is absent
+/// or the destination exists. A long string's bytes are shared until one of the two changes.
 fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let own_db = ctx.db.index();
     let (mut db, mut replace, mut at) = (own_db, false, 3);

@@ -1,17 +1,17 @@
 //! Geohash cells: the map cut into 4^step rectangles, and the numbers they have.
 //!
-//! A step halves longitude and latitude once. Of a cell's number the odd bits say where it lies between
-//! west and east, the even bits between south and north, most significant first:
+//! A step halves longitude and latitude once. Of a cell's number the odd bits say where it lies
+//! between west and east, the even bits between south and north, most significant first:
 //!
 //! ```text
 //! step 2, number 0b0110:  longitude bits 0 1, latitude bits 1 0
 //! ```
 //!
-//! So the cells inside a cell have its number as prefix, and numbers that are near are mostly near on the
-//! map. A member's score is the number of its cell of step 26, 52 bits that a float holds exactly; all
-//! members of a bigger cell lie in one range of scores. Both halves of a number are computed as floats,
-//! in the order of operations of Redis, so that scores agree to the last bit. Source: the geohash of G.
-//! Niemeyer; the ranges of WGS 84's Web Mercator map.
+//! So the cells inside a cell have its number as prefix, and numbers that are near are mostly near
+//! on the map. A member's score is the number of its cell of step 26, 52 bits that a float holds
+//! exactly; all members of a bigger cell lie in one range of scores. Both halves of a number are
+//! computed as floats, in the order of operations of Redis, so that scores agree to the last
+//! bit. Source: the geohash of G. Niemeyer; the ranges of WGS 84's Web Mercator map.
 
 use std::ops::Range;
 
@@ -127,7 +127,8 @@ impl Cell {
         (self.bits << shift) as f64..((self.bits + 1) << shift) as f64
     }
 
-    /// The cell `east` cells to the east and `north` to the north, each -1, 0 or 1; around the map's edge.
+    /// The cell `east` cells to the east and `north` to the north, each -1, 0 or 1;
+    /// around the map's edge.
     pub(super) fn beside(self, east: i8, north: i8) -> Self {
         let bits = shifted(self.bits, LONGITUDE_BITS, east, self.step);
         Self { bits: shifted(bits, LATITUDE_BITS, north, self.step), ..self }
@@ -167,7 +168,8 @@ fn gather(bits: u64) -> u64 {
     (bits | bits >> 16) & 0xFFFF_FFFF
 }
 
-/// A score as 64 bits: negative ones in two's complement, what is out of range as x86-64 converts it.
+/// A score as 64 bits: negative ones in two's complement, what is out of range
+/// as x86-64 converts it.
 fn to_u64(score: f64) -> u64 {
     const TOP: f64 = (1_u64 << 63) as f64;
     if score < TOP { to_i64(score) as u64 } else { to_i64(score - TOP) as u64 ^ 1 << 63 }

@@ -1,8 +1,8 @@
 //! Searches for places: all six commands are one request, which differs in where its parts stand.
 //!
-//! The cells that cover the shape give ranges of scores; the members in them that lie inside the shape are
-//! the result, in the order of cells and scores unless an order is asked for. Errors come in the order
-//! of Redis, which looks at the key first.
+//! The cells that cover the shape give ranges of scores; the members in them that lie inside the
+//! shape are the result, in the order of cells and scores unless an order is asked for. Errors come
+//! in the order of Redis, which looks at the key first.
 
 use std::cmp::Ordering;
 
@@ -165,8 +165,8 @@ impl<'a> Request<'a> {
         2
     }
 
-    /// Reads what only GEOSEARCH and GEOSEARCHSTORE take. Centre and shape may be given again, but only in
-    /// the same way.
+    /// Reads what only GEOSEARCH and GEOSEARCHSTORE take. Centre and shape may be given again,
+    /// but only in the same way.
     fn take_search_option(
         &mut self,
         args: &Args<'a>,
@@ -439,9 +439,10 @@ pub(super) static GEOSEARCH: Command = Command {
     run: geosearch,
     ..Command::DEFAULT
 };
-/// GEOSEARCH key \[FROMMEMBER member|FROMLONLAT longitude latitude\] BYRADIUS radius unit|BYBOX width height
-/// unit|BYPOLYGON corners longitude latitude ... \[ASC|DESC\] \[COUNT count \[ANY\]\] \[WITHCOORD\]
-/// \[WITHDIST\] \[WITHHASH\]: members, each an array with what was asked for beside it.
+/// GEOSEARCH key \[FROMMEMBER member|FROMLONLAT longitude latitude\] BYRADIUS radius
+/// unit|BYBOX width height unit|BYPOLYGON corners longitude latitude ... \[ASC|DESC\] \[COUNT
+/// count \[ANY\]\] \[WITHCOORD\] \[WITHDIST\] \[WITHHASH\]: members, each an array with what
+/// was asked for beside it.
 fn geosearch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::Search)
 }
@@ -473,8 +474,8 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
     run: geosearchstore,
     ..Command::DEFAULT
 };
-/// GEOSEARCHSTORE destination source ... \[STOREDIST\]: as GEOSEARCH, how many were stored; with STOREDIST
-/// their scores are the distances.
+/// GEOSEARCHSTORE destination source ... \[STOREDIST\]: as GEOSEARCH, how many were stored; with
+/// STOREDIST their scores are the distances.
 fn geosearchstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::SearchStore)
 }
@@ -511,8 +512,8 @@ pub(super) static GEORADIUS: Command = Command {
     run: georadius,
     ..Command::DEFAULT
 };
-/// GEORADIUS key longitude latitude radius unit \[WITHCOORD\] \[WITHDIST\] \[WITHHASH\] \[COUNT count
-/// \[ANY\]\] \[ASC|DESC\] \[STORE key|STOREDIST key\]: as GEOSEARCH or GEOSEARCHSTORE.
+/// GEORADIUS key longitude latitude radius unit \[WITHCOORD\] \[WITHDIST\] \[WITHHASH\] \[COUNT
+/// count \[ANY\]\] \[ASC|DESC\] \[STORE key|STOREDIST key\]: as GEOSEARCH or GEOSEARCHSTORE.
 fn georadius(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::Radius)
 }

@@ -1,9 +1,10 @@
 //! Distances on earth, the shapes that searches look in, and the cells that cover a shape.
 //!
-//! A search looks at no more than nine cells: one so big that the shape fits into it and its neighbours.
-//! Every member of these cells is then tested. Which cells, and in which order, decides the order of an
-//! unsorted answer, so it is Redis' own estimate; likewise all distances are haversines on the sphere that
-//! Redis takes the earth for, with the same operations in the same order.
+//! A search looks at no more than nine cells: one so big that the shape fits into it and its
+//! neighbours. Every member of these cells is then tested. Which cells, and in which order, decides
+//! the order of an unsorted answer, so it is Redis' own estimate; likewise all distances are
+//! haversines on the sphere that Redis takes the earth for, with the same operations in the same
+//! order.
 
 use super::cell::{Area, Cell, Point, STEP_MAX, Span};
 
@@ -68,7 +69,8 @@ pub(super) fn centroid(corners: &[Point]) -> Point {
     Point { longitude: y.atan2(x) / DEGREE, latitude: z.atan2(from_axis) / DEGREE }
 }
 
-/// Whether a point lies inside a polygon: an edge crosses the ray to its east an odd number of times.
+/// Whether a point lies inside a polygon: an edge crosses the ray to its east
+/// an odd number of times.
 fn is_inside(corners: &[Point], point: Point) -> bool {
     let from = corners.iter().cycle().skip(corners.len() - 1);
     let crossed = corners.iter().zip(from).filter(|(a, b)| {
@@ -102,7 +104,8 @@ impl Shape {
         inside.then(|| distance_m(self.center, point))
     }
 
-    /// The rectangle around it. Its sides are as far as the parallel nearer to the equator asks for.
+    /// The rectangle around it. Its sides are as far as the parallel nearer
+    /// to the equator asks for.
     fn bounds(&self) -> Area {
         let (height_m, width_m) = match &self.outline {
             Outline::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
@@ -165,8 +168,8 @@ impl Shape {
         let mut last = None;
         AROUND.into_iter().filter(needed).filter_map(move |(east, north)| {
             let beside = cell.beside(east, north);
-            // Around a small map neighbours meet. Like Redis, only the one before is compared with, and
-            // not the middle.
+            // Around a small map neighbours meet. Like Redis, only the one before is compared
+            // with, and not the middle.
             if last == Some(beside) {
                 return None;
             }

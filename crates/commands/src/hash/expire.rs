@@ -101,7 +101,8 @@ pub(super) static HPEXPIREAT: Command = Command {
     run: hpexpireat,
     ..HEXPIRE
 };
-/// HPEXPIREAT key unix-time-milliseconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: as HEXPIRE.
+/// HPEXPIREAT key unix-time-milliseconds \[NX | XX | GT | LT\] FIELDS n field
+/// \[field ...\]: as HEXPIRE.
 fn hpexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_deadlines(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "hpexpireat" })
 }
@@ -249,8 +250,8 @@ pub(super) static HTTL: Command = Command {
     run: httl,
     ..Command::DEFAULT
 };
-/// HTTL key FIELDS n field \[field ...\]: for each field seconds, rounded up, -1 when it does not expire,
-/// -2 when there is no such field.
+/// HTTL key FIELDS n field \[field ...\]: for each field seconds, rounded up, -1 when it does not
+/// expire, -2 when there is no such field.
 fn httl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let since_ms = ctx.db.now_ms();
     reply_deadlines(ctx, args, SECOND, since_ms)
@@ -292,7 +293,8 @@ fn hpexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     reply_deadlines(ctx, args, MILLISECOND, 0)
 }
 
-/// The fields' deadlines, counted from `since_ms`. Fields that are due are left to others to remove.
+/// The fields' deadlines, counted from `since_ms`. Fields that are due are
+/// left to others to remove.
 fn reply_deadlines(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -332,8 +334,8 @@ pub(super) static HPERSIST: Command = Command {
     run: hpersist,
     ..Command::DEFAULT
 };
-/// HPERSIST key FIELDS n field \[field ...\]: for each field 1 when it would have expired, -1 when it would
-/// not, -2 when there is no such field.
+/// HPERSIST key FIELDS n field \[field ...\]: for each field 1 when it would have expired, -1 when
+/// it would not, -2 when there is no such field.
 fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, due_ms) = (args.key(1), args.hasher(), ctx.db.due_ms());
     let mut hash = ctx.db.write::<Hash>(key)?;

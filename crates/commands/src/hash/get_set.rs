@@ -42,8 +42,8 @@ pub(super) static HGETEX: Command = Command {
     run: hgetex,
     ..Command::DEFAULT
 };
-/// HGETEX key \[EX s | PX ms | EXAT s | PXAT ms | PERSIST\] FIELDS n field \[field ...\]: an array of values and
-/// nulls. A time in the past removes the fields.
+/// HGETEX key \[EX s | PX ms | EXAT s | PXAT ms | PERSIST\] FIELDS n field \[field ...\]: an array
+/// of values and nulls. A time in the past removes the fields.
 fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
     // WRONGTYPE is replied before errors in the arguments.
@@ -195,9 +195,9 @@ pub(super) static HSETEX: Command = Command {
     run: hsetex,
     ..Command::DEFAULT
 };
-/// HSETEX key \[NX | XX\] \[FNX | FXX\] \[EX s | PX ms | EXAT s | PXAT ms | KEEPTTL\] FIELDS n field value
-/// \[field value ...\]: 1 when all fields were set, 0 when a condition does not hold and none was. A time in
-/// the past removes the fields.
+/// HSETEX key \[NX | XX\] \[FNX | FXX\] \[EX s | PX ms | EXAT s | PXAT ms | KEEPTTL\] FIELDS n
+/// field value \[field value ...\]: 1 when all fields were set, 0 when a condition does not hold
+/// and none was. A time in the past removes the fields.
 fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher, now_ms) = (args.key(1), hash_limits(ctx), args.hasher(), ctx.db.now_ms());
     let request = SetRequest::parse(args, now_ms)?;
@@ -297,7 +297,8 @@ impl SetRequest {
         });
     }
 
-    /// Options in any order, then FIELDS with all that is behind it. Errors are found from left to right.
+    /// Options in any order, then FIELDS with all that is behind it. Errors are
+    /// found from left to right.
     fn parse(args: &Args<'_>, now_ms: i64) -> Result<Self, CommandError> {
         let (mut key_there, mut condition) = (None, Condition::None);
         let (mut expiry, mut at) = (Expiry::Clear, 2);

@@ -87,7 +87,8 @@ pub(super) static BLMOVE: Command = Command {
     run: blmove,
     ..Command::DEFAULT
 };
-/// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: the element moved, null after the timeout.
+/// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: the element moved,
+/// null after the timeout.
 fn blmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
     if move_or_wait(ctx, args, (from, to), EmptyReply::NullUnlessWaited)? {
@@ -163,8 +164,8 @@ pub(super) static BLMPOP: Command = Command {
     run: blmpop,
     ..Command::DEFAULT
 };
-/// BLMPOP timeout numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and its elements, null after the
-/// timeout.
+/// BLMPOP timeout numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and its elements,
+/// null after the timeout.
 fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 2)?;
     let timeout_ms = timeout_seconds(args, 1)?;

@@ -27,8 +27,8 @@ pub(super) static LINSERT: Command = Command {
     run: linsert,
     ..Command::DEFAULT
 };
-/// LINSERT key BEFORE|AFTER pivot element: the new length; 0 where there is no list, -1 where there is no
-/// pivot in it.
+/// LINSERT key BEFORE|AFTER pivot element: the new length; 0 where there is no list, -1 where
+/// there is no pivot in it.
 fn linsert(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let beside = if args.is(2, "BEFORE") {
         Beside::Before

@@ -104,8 +104,8 @@ pub(super) static LPOS: Command = Command {
     run: lpos,
     ..Command::DEFAULT
 };
-/// LPOS key element \[RANK rank\] \[COUNT count\] \[MAXLEN len\]: the index of a match, null where there is none;
-/// with COUNT an array of them.
+/// LPOS key element \[RANK rank\] \[COUNT count\] \[MAXLEN len\]: the index of a match, null where
+/// there is none; with COUNT an array of them.
 fn lpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = PositionRequest::parse(args)?;
     let list = ctx.db.read::<List>(args.key(1))?;

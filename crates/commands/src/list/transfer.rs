@@ -33,7 +33,8 @@ pub(super) static LMOVE: Command = Command {
     run: lmove,
     ..Command::DEFAULT
 };
-/// LMOVE source destination LEFT|RIGHT LEFT|RIGHT: the element moved, null where there is no source.
+/// LMOVE source destination LEFT|RIGHT LEFT|RIGHT: the element moved, null
+/// where there is no source.
 fn lmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
     if !move_one(ctx, args, from, to)? {
@@ -118,8 +119,8 @@ pub(super) static LMPOP: Command = Command {
     run: lmpop,
     ..Command::DEFAULT
 };
-/// LMPOP numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and the elements popped off the first list
-/// there is, null where there is none.
+/// LMPOP numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and the elements popped off the
+/// first list there is, null where there is none.
 fn lmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 1)?;
     if !request.pop(ctx, args)? {
@@ -168,7 +169,8 @@ impl MultiPop {
         self.first_key..self.first_key + self.key_count
     }
 
-    /// Pops off the first list there is and replies with its key and the elements; whether there was one.
+    /// Pops off the first list there is and replies with its key and the elements;
+    /// whether there was one.
     pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         for index in self.keys() {
             let key = args.key(index);
@@ -181,7 +183,8 @@ impl MultiPop {
     }
 }
 
-/// Pops up to `count` elements of the list at `key`, which exists, and answers with its name and them.
+/// Pops up to `count` elements of the list at `key`, which exists, and answers
+/// with its name and them.
 fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> Result<(), CommandError> {
     let limits = limits(ctx);
     let list = ctx.db.write::<List>(key)?.expect("the caller looked for it");

@@ -1,8 +1,9 @@
 //! Intersection, union and difference of sets, replied or stored.
 //!
-//! All sets are looked at once for their type, which counts the reads and drops expired keys, and then
-//! together. An intersection asks the smallest set's members of the others, smaller ones first; a
-//! difference asks the others or takes their members away, whichever touches fewer members.
+//! All sets are looked at once for their type, which counts the reads and drops expired
+//! keys, and then together. An intersection asks the smallest set's members of the others,
+//! smaller ones first; a difference asks the others or takes their members away, whichever
+//! touches fewer members.
 
 use keyspace::{Key, Object, Set, SetLimits, SetView};
 use structures::listpack::element::{Element, IntText};
@@ -161,7 +162,8 @@ pub(super) static SINTERCARD: Command = Command {
     run: sintercard,
     ..Command::DEFAULT
 };
-/// SINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or limit if there are more.
+/// SINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or
+/// limit if there are more.
 fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = stdx::number::parse_i64(args.get(1)).filter(|&count| count > 0);
     let count = count.ok_or(CommandError::Line("ERR numkeys should be greater than 0"))?;
@@ -212,8 +214,8 @@ fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let limits = set_limits(ctx);
     let mut sets: Vec<_> = keys(args, 2, args.len()).map(|key| ctx.db.reread::<Set>(key)).collect();
-    // As in Redis, the result begins as an intset only if the smallest set is one. Otherwise it becomes one
-    // at the end, if it may.
+    // As in Redis, the result begins as an intset only if the smallest set is one. Otherwise it
+    // becomes one at the end, if it may.
     let smallest = sets.iter().flatten().min_by_key(|set| set.len());
     let from_ints = smallest.is_some_and(|set| matches!(set.view(), SetView::Ints(_)));
     let unlike_ints = SetLimits { intset_entries_max: 0, ..limits };

@@ -256,8 +256,8 @@ pub(super) struct SeenConsumer {
     pub(super) is_new: bool,
 }
 
-/// The consumer that a command names, seen now and created if need be, which is an event of its own; none
-/// where there is no such group.
+/// The consumer that a command names, seen now and created if need be, which is an event of its
+/// own; none where there is no such group.
 pub(super) fn seen_consumer(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,

@@ -73,8 +73,8 @@ pub(super) static XPENDING: Command = Command {
     ..Command::DEFAULT
 };
 /// XPENDING key group: how many entries, the first and the last ID, and how many each consumer has.
-/// XPENDING key group \[IDLE min-idle-time\] start end count \[consumer\]: one by one the ID, the consumer, the
-/// milliseconds since its delivery, and how often it was delivered.
+/// XPENDING key group \[IDLE min-idle-time\] start end count \[consumer\]: one by one the ID, the
+/// consumer, the milliseconds since its delivery, and how often it was delivered.
 fn xpending(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let query = PendingQuery::parse(args)?;
     let now_ms = ctx.db.now_ms();
@@ -200,8 +200,9 @@ pub(super) static XCLAIM: Command = Command {
     run: xclaim,
     ..Command::DEFAULT
 };
-/// XCLAIM key group consumer min-idle-time id \[id ...\] \[IDLE ms\] \[TIME ms\] \[RETRYCOUNT count\] \[FORCE\]
-/// \[JUSTID\] \[LASTID id\]: the entries that are the consumer's now, or their IDs.
+/// XCLAIM key group consumer min-idle-time id \[id ...\] \[IDLE ms\] \[TIME ms\]
+/// \[RETRYCOUNT count\] \[FORCE\] \[JUSTID\] \[LASTID id\]: the entries that are the
+/// consumer's now, or their IDs.
 fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let (group, now_ms) = (args.get(2), ctx.db.now_ms());
@@ -367,8 +368,8 @@ pub(super) static XAUTOCLAIM: Command = Command {
     run: xautoclaim,
     ..Command::DEFAULT
 };
-/// XAUTOCLAIM key group consumer min-idle-time start \[COUNT count\] \[JUSTID\]: where to go on, the entries
-/// that are the consumer's now or their IDs, and the IDs that were pending but deleted.
+/// XAUTOCLAIM key group consumer min-idle-time start \[COUNT count\] \[JUSTID\]: where to go on,
+/// the entries that are the consumer's now or their IDs, and the IDs that were pending but deleted.
 fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = AutoclaimRequest::parse(args)?;
     let key = args.key(1);

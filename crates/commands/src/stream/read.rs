@@ -96,8 +96,8 @@ fn xrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The lower end of a range: an ID, without its sequence number the first of that millisecond; `-` for
-/// the lowest; `(` in front leaves the ID itself out.
+/// The lower end of a range: an ID, without its sequence number the first of that millisecond; `-`
+/// for the lowest; `(` in front leaves the ID itself out.
 pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
@@ -154,10 +154,10 @@ pub(super) static XREAD: Command = Command {
     run: xread,
     ..Command::DEFAULT
 };
-/// XREAD \[COUNT count\] \[BLOCK milliseconds\] STREAMS key [key ...] id [id ...]: per stream with entries
-/// above its ID, the key and those entries; null where there is none. `$` is the last ID there is, `+`
-/// the one before the last entry's. With BLOCK the client waits for an entry above one of the IDs, of which
-/// `$` and `+` are those at the beginning.
+/// XREAD \[COUNT count\] \[BLOCK milliseconds\] STREAMS key [key ...] id [id ...]: per stream with
+/// entries above its ID, the key and those entries; null where there is none. `$` is the last ID
+/// there is, `+` the one before the last entry's. With BLOCK the client waits for an entry above
+/// one of the IDs, of which `$` and `+` are those at the beginning.
 fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Anyone)?;
     let mut after = Vec::with_capacity(request.stream_count);
@@ -205,7 +205,8 @@ impl ServedStreams {
         reply.bulk(key);
     }
 
-    /// Ends the reply. Where there is no stream in it, a request with BLOCK waits for what `awaited` says.
+    /// Ends the reply. Where there is no stream in it, a request with BLOCK waits
+    /// for what `awaited` says.
     fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> BlockFor) {
         let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {
@@ -381,8 +382,9 @@ struct GroupOption<'a> {
     consumer: &'a [u8],
 }
 
-/// What stands at an argument ahead of the keys. Handlers and those who look for their keys walk over the
-/// arguments by this alone: a word that is the value of another (a group called STREAMS) is the same to both.
+/// What stands at an argument ahead of the keys. Handlers and those who look for their keys walk
+/// over the arguments by this alone: a word that is the value of another (a group called
+/// STREAMS) is the same to both.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadOption {
     Block,

@@ -97,8 +97,8 @@ pub(super) static XACKDEL: Command = Command {
     run: xackdel,
     ..Command::DEFAULT
 };
-/// XACKDEL key group \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID -1 if it was not pending in
-/// the group, 2 if it was and another group still needs its entry, else 1.
+/// XACKDEL key group \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID -1 if it was
+/// not pending in the group, 2 if it was and another group still needs its entry, else 1.
 fn xackdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let group = args.get(2);

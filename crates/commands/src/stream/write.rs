@@ -50,8 +50,9 @@ pub(super) static XADD: Command = Command {
     run: xadd,
     ..Command::DEFAULT
 };
-/// XADD key \[NOMKSTREAM\] \[KEEPREF|DELREF|ACKED\] \[MAXLEN|MINID \[=|~\] threshold \[LIMIT count\]\] *|id field
-/// value \[field value ...\]: the new entry's ID; null where there is no stream and none may be made.
+/// XADD key \[NOMKSTREAM\] \[KEEPREF|DELREF|ACKED\] \[MAXLEN|MINID \[=|~\] threshold \[LIMIT
+/// count\]\] *|id field value \[field value ...\]: the new entry's ID; null where there is no
+/// stream and none may be made.
 fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let limits = limits(ctx);
     let request = AddRequest::parse(args, limits)?;
@@ -118,7 +119,8 @@ pub(super) static XTRIM: Command = Command {
     run: xtrim,
     ..Command::DEFAULT
 };
-/// XTRIM key MAXLEN|MINID \[=|~\] threshold \[LIMIT count\] \[KEEPREF|DELREF|ACKED\]: how many entries went.
+/// XTRIM key MAXLEN|MINID \[=|~\] threshold \[LIMIT count\] \[KEEPREF|DELREF|ACKED\]:
+/// how many entries went.
 fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut options = TrimOptions::default();
     let mut at = 2;

@@ -1,8 +1,8 @@
-//! Commands that compare a string with a text or with its digest, and act if it is the one expected: how
-//! clients swap and release what they hold without a script.
+//! Commands that compare a string with a text or with its digest, and act if it is the one
+//! expected: how clients swap and release what they hold without a script.
 //!
-//! A digest is the text's XXH3 hash of 64 bits, as sixteen hexadecimal digits. Source: Redis 8.4; DELIFEQ is
-//! Valkey's.
+//! A digest is the text's XXH3 hash of 64 bits, as sixteen hexadecimal digits. Source: Redis
+//! 8.4; DELIFEQ is Valkey's.
 
 use keyspace::Key;
 use keyspace::string::IntText;
@@ -41,7 +41,8 @@ fn has_text(ctx: &mut Ctx<'_>, key: Key<'_>, text: &[u8]) -> Result<Option<bool>
     Ok(string.map(|string| string.bytes(&mut IntText::new()) == text))
 }
 
-/// Whether the string at `key` has this digest; `None` when the key is absent, and then any digest will do.
+/// Whether the string at `key` has this digest; `None` when the key is absent, and
+/// then any digest will do.
 fn has_digest(ctx: &mut Ctx<'_>, key: Key<'_>, digest: &[u8]) -> Result<Option<bool>, CommandError> {
     let Some(string) = ctx.db.string_to_write(key)? else { return Ok(None) };
     // Only the length is looked at: what are no digits is no string's digest.
@@ -108,8 +109,8 @@ pub(super) static DELEX: Command = Command {
     run: delex,
     ..Command::DEFAULT
 };
-/// DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]: 1 when it was deleted, 0 when it is
-/// absent or the condition does not hold. Without a condition it deletes keys of all types.
+/// DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]: 1 when it was deleted, 0 when
+/// it is absent or the condition does not hold. Without a condition it deletes keys of all types.
 fn delex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let condition = match args.len() {

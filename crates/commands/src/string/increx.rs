@@ -194,9 +194,9 @@ pub(super) static INCREX: Command = Command {
     run: increx,
     ..Command::DEFAULT
 };
-/// INCREX key [BYFLOAT increment | BYINT increment] [LBOUND bound] [UBOUND bound] [SATURATE] [EX s | PX ms |
-/// EXAT s | PXAT ms | PERSIST] [ENX]: an array of the number and what was added. What would leave the
-/// bounds changes nothing, or with SATURATE stops at the bound.
+/// INCREX key [BYFLOAT increment | BYINT increment] [LBOUND bound] [UBOUND bound] [SATURATE] [EX
+/// s | PX ms | EXAT s | PXAT ms | PERSIST] [ENX]: an array of the number and what was added. What
+/// would leave the bounds changes nothing, or with SATURATE stops at the bound.
 fn increx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, request) = (args.key(1), Request::parse(args)?);
     let lifetime = request.lifetime.unwrap_or(Lifetime::Keep);

@@ -1,9 +1,11 @@
-//! The longest common subsequence of two strings: bytes in order, but not necessarily next to each other.
+//! The longest common subsequence of two strings: bytes in order, but not
+//! necessarily next to each other.
 //!
-//! The textbook table: entry `(i, j)` is the length for the first `i` and `j` bytes, a row from the one
-//! above it; the way back from the last entry gives the bytes. O(n·m) time. The length alone needs two
-//! rows; the rest needs the table, which may take as much memory as a string may have bytes.
-//! Where two ways back are equally long, the one Redis takes is taken: it is visible in the result.
+//! The textbook table: entry `(i, j)` is the length for the first `i` and `j` bytes, a row from the
+//! one above it; the way back from the last entry gives the bytes. O(n·m) time. The length alone
+//! needs two rows; the rest needs the table, which may take as much memory as a string may have
+//! bytes. Where two ways back are equally long, the one Redis takes is taken: it is visible in the
+//! result.
 
 use keyspace::string::IntText;
 
@@ -33,8 +35,8 @@ pub(super) static LCS: Command = Command {
     run: lcs,
     ..Command::DEFAULT
 };
-/// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]: the subsequence, its length, or where its
-/// parts are in either string, last part first.
+/// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]: the subsequence, its length, or
+/// where its parts are in either string, last part first.
 fn lcs(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let a = text(ctx, args, 1)?;
     let b = text(ctx, args, 2)?;
@@ -82,8 +84,8 @@ fn lcs(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A copy of the string at key argument `index`, empty when the key is absent. The copy costs nothing
-/// beside the comparison.
+/// A copy of the string at key argument `index`, empty when the key is absent. The copy costs
+/// nothing beside the comparison.
 fn text(ctx: &mut Ctx<'_>, args: &Args<'_>, index: usize) -> Result<Vec<u8>, CommandError> {
     let wrong = CommandError::Line("ERR The specified keys must contain string values");
     let string = ctx.db.string(args.key(index)).map_err(|_| wrong)?;
@@ -172,7 +174,8 @@ impl Table {
         self.cells[self.cells.len() - 1]
     }
 
-    /// The subsequence's parts, longest stretches of bytes next to each other in both, from the end.
+    /// The subsequence's parts, longest stretches of bytes next to each other
+    /// in both, from the end.
     fn matches<'t>(&'t self, a: &'t [u8], b: &'t [u8]) -> impl Iterator<Item = Match> + 't {
         let (mut i, mut j) = (a.len(), b.len());
         std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! The options of SET, GETEX and their relatives: a condition, an expiry, GET. Conflicts follow Redis 8.0.2, which lets an
-//! option that stands twice count the second time.
+//! The options of SET, GETEX and their relatives: a condition, an expiry, GET. Conflicts follow
+//! Redis 8.0.2, which lets an option that stands twice count the second time.
 
 use keyspace::Expiry;
 
@@ -135,8 +135,8 @@ impl<'a> Lifetime<'a> {
         })
     }
 
-    /// What becomes of the key's expiry; an error names `command`. Times are positive, and the sum with
-    /// `now_ms` fits.
+    /// What becomes of the key's expiry; an error names `command`. Times are positive, and the
+    /// sum with `now_ms` fits.
     pub(super) fn expiry(self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
         let (text, unit_ms, from_ms) = match self {
             Lifetime::Default | Lifetime::Persist => return Ok(Expiry::Clear),

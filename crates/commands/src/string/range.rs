@@ -1,4 +1,5 @@
-//! Commands on parts of strings. None copies more than the part it is about, unless the string moves.
+//! Commands on parts of strings. None copies more than the part it is about,
+//! unless the string moves.
 
 use keyspace::string::{IntText, bytes_to_change, stored, stored_as_text};
 use keyspace::{Blob, Expiry, Key, Str};
@@ -75,8 +76,8 @@ pub(super) static GETRANGE: Command = Command {
     run: getrange,
     ..Command::DEFAULT
 };
-/// GETRANGE key start end: the bytes from `start` to `end`, both included and counted from the end when
-/// negative.
+/// GETRANGE key start end: the bytes from `start` to `end`, both included and counted from
+/// the end when negative.
 fn getrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (start, end) = (args.integer(2)?, args.integer(3)?);
     let Some(string) = ctx.db.string(args.key(1))? else {
@@ -105,7 +106,8 @@ impl AsRef<[u8]> for SharedPart {
     }
 }
 
-/// The bytes that `start` and `end` (both included, negative from the end) mean in a string of `len`.
+/// The bytes that `start` and `end` (both included, negative from the end)
+/// mean in a string of `len`.
 fn clamp(start: i64, end: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     if start < 0 && end < 0 && start > end {

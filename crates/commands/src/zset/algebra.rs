@@ -1,8 +1,9 @@
-//! Union, intersection and difference of sorted sets and sets, replied, stored or counted. A member of a
-//! plain set scores 1.
+//! Union, intersection and difference of sorted sets and sets, replied, stored or counted. A member
+//! of a plain set scores 1.
 //!
-//! All inputs are looked at once for their type, which counts the reads and drops expired keys, and then
-//! together. Results are lists of members that borrow their names from the inputs, sorted at the end.
+//! All inputs are looked at once for their type, which counts the reads and drops expired
+//! keys, and then together. Results are lists of members that borrow their names from the
+//! inputs, sorted at the end.
 
 use std::borrow::Cow;
 
@@ -257,8 +258,8 @@ impl Request {
         result
     }
 
-    /// All members, equal names brought together by sorting. Memory is in proportion to the largest input and
-    /// the result: a request may name a key any number of times.
+    /// All members, equal names brought together by sorting. Memory is in proportion to the largest
+    /// input and the result: a request may name a key any number of times.
     fn unite<'c>(&self, inputs: &[Input<'c>]) -> Vec<Scored<'c>> {
         let (mut members, mut distinct) = (Vec::new(), 0);
         for input in inputs {
@@ -382,8 +383,8 @@ pub(super) static ZUNION: Command = Command {
     run: zunion,
     ..Command::DEFAULT
 };
-/// ZUNION numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\] \[WITHSCORES\]: members in
-/// order.
+/// ZUNION numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]
+/// \[WITHSCORES\]: members in order.
 fn zunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Union)
 }
@@ -416,8 +417,8 @@ pub(super) static ZUNIONSTORE: Command = Command {
     run: zunionstore,
     ..Command::DEFAULT
 };
-/// ZUNIONSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]: how many
-/// there are.
+/// ZUNIONSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE
+/// SUM|MIN|MAX\]: how many there are.
 fn zunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Union, "zunionstore")
 }
@@ -429,8 +430,8 @@ pub(super) static ZINTER: Command = Command {
     run: zinter,
     ..ZUNION
 };
-/// ZINTER numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\] \[WITHSCORES\]: members in
-/// order.
+/// ZINTER numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]
+/// \[WITHSCORES\]: members in order.
 fn zinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Inter)
 }
@@ -442,8 +443,8 @@ pub(super) static ZINTERSTORE: Command = Command {
     run: zinterstore,
     ..ZUNIONSTORE
 };
-/// ZINTERSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]: how many
-/// there are.
+/// ZINTERSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE
+/// SUM|MIN|MAX\]: how many there are.
 fn zinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Inter, "zinterstore")
 }
@@ -466,7 +467,8 @@ pub(super) static ZINTERCARD: Command = Command {
     run: zintercard,
     ..Command::DEFAULT
 };
-/// ZINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or limit if there are more.
+/// ZINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or
+/// limit if there are more.
 fn zintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = Request::parse(ctx, args, Operation::Inter, AllowedOptions::Count)?;
     let mut inputs = request.inputs(&ctx.db, args);

@@ -179,7 +179,8 @@ pub(super) static ZMPOP: Command = Command {
     run: zmpop,
     ..Command::DEFAULT
 };
-/// ZMPOP numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with scores, or null.
+/// ZMPOP numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its
+/// members with scores, or null.
 fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 1)?;
     if !request.pop(ctx, args)? {
@@ -225,8 +226,8 @@ impl MultiPop {
         Ok(Self { keys: first + 1..at, end, count })
     }
 
-    /// Pops off the first sorted set there is and replies with its key and the members; whether there was
-    /// one.
+    /// Pops off the first sorted set there is and replies with its key and the members;
+    /// whether there was one.
     pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         let wanted = Wanted { end: self.end, count: self.count, layout: Layout::Nested };
         for index in self.keys.clone() {

@@ -1,6 +1,7 @@
 //! Ranges of sorted sets: by rank, by score, by name; replied, stored, counted, removed.
 //!
-//! Whatever a range is given by, it becomes a range of ranks: LIMIT and REV are arithmetic on ranks.
+//! Whatever a range is given by, it becomes a range of ranks: LIMIT and REV
+//! are arithmetic on ranks.
 
 use std::ops::Range;
 
@@ -175,8 +176,9 @@ impl<'a> RangeRequest<'a> {
     }
 }
 
-/// How many of `len` members of a range a negative offset passes over: in a large set it counts from the
-/// range's other end, -1 being its last member; in a packed one, as in Redis, it passes over all.
+/// How many of `len` members of a range a negative offset passes over: in a large set it
+/// counts from the range's other end, -1 being its last member; in a packed one, as in
+/// Redis, it passes over all.
 fn passed_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
     let from_end = usize::try_from(offset.unsigned_abs()).ok().filter(|_| zset.is_ranked());
     from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)
@@ -242,7 +244,8 @@ pub(super) static ZRANGE: Command = Command {
     run: zrange,
     ..Command::DEFAULT
 };
-/// ZRANGE key start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\] \[WITHSCORES\]: members in order.
+/// ZRANGE key start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\]
+/// \[WITHSCORES\]: members in order.
 fn zrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, Fixed { at: 2, by: None, reverse: None, stores: false })
 }
@@ -386,8 +389,8 @@ pub(super) static ZRANGESTORE: Command = Command {
     run: zrangestore,
     ..Command::DEFAULT
 };
-/// ZRANGESTORE destination source start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\]: how many
-/// members were stored.
+/// ZRANGESTORE destination source start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\]: how
+/// many members were stored.
 fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = RangeRequest::parse(args, Fixed { at: 3, by: None, reverse: None, stores: true })?;
     let (limits, hasher) = (zset_limits(ctx), args.hasher());

@@ -1,5 +1,5 @@
-//! Messages to clients that did not ask for them just now: what is published on channels, keyspace events, lines of
-//! MONITOR, invalidations of cached keys.
+//! Messages to clients that did not ask for them just now: what is published on channels, keyspace
+//! events, lines of MONITOR, invalidations of cached keys.
 
 use stdx::{ByteQueue, ConnId};
 

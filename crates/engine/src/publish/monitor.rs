@@ -1,9 +1,10 @@
 //! MONITOR: clients that receive every command that runs, on all threads.
 //!
 //! A command on keys is sent under the locks of its shards, so commands on the same key are sent in
-//! the order in which they ran; all monitors get the same order. A line goes to the inbox of each monitor's thread
-//! (`crate::push`), whose limit and the output limit of the class `replica` bound what a monitor that does not
-//! read makes the server hold. While there is none, threads look once a turn.
+//! the order in which they ran; all monitors get the same order. A line goes to the inbox of each
+//! monitor's thread (`crate::push`), whose limit and the output limit of the class `replica` bound
+//! what a monitor that does not read makes the server hold. While there is none, threads look once
+//! a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,8 +20,8 @@ use crate::client::ClientInfo;
 use crate::secret::is_secret;
 use crate::table::Registered;
 
-/// All monitors. Its lock is a leaf, under which only inboxes are locked: what holds it longest is a line to
-/// each monitor.
+/// All monitors. Its lock is a leaf, under which only inboxes are locked: what holds it longest is
+/// a line to each monitor.
 #[derive(Default)]
 pub struct Monitors {
     count: AtomicUsize,
@@ -51,8 +52,8 @@ impl Monitors {
         self.count.store(clients.len(), Relaxed);
     }
 
-    /// Sends all monitors a command that a client ran. Under the locks of its keys' shards, if it has keys.
-    /// `unix_time` reads the clock.
+    /// Sends all monitors a command that a client ran. Under the locks of its keys' shards, if it
+    /// has keys. `unix_time` reads the clock.
     #[cold]
     pub fn send(
         &self,

@@ -4,14 +4,15 @@
 //!   __keyspace@<db>__:<key>      message: the event     letter K
 //!   __keyevent@<db>__:<event>    message: the key       letter E, published second
 //! ```
-//! `notify-keyspace-events` names the two kinds of channels and the classes of events; without K and E nothing
-//! is published. A thread looks once a turn which events are wanted (`Changes::wanted_events`), and wants none
-//! while nobody is subscribed to anything, so a write pays one branch. A subscription counts from the turn
-//! after its confirmation left, and requests sent after that are in such a turn.
+//! `notify-keyspace-events` names the two kinds of channels and the classes of events; without K
+//! and E nothing is published. A thread looks once a turn which events are wanted
+//! (`Changes::wanted_events`), and wants none while nobody is subscribed to anything, so a write
+//! pays one branch. A subscription counts from the turn after its confirmation left, and requests
+//! sent after that are in such a turn.
 //!
-//! **Order.** Events are published under the locks of the shards whose keys they are about, when the command is
-//! done: a key's events come in the order of its changes, a client's in the order of its commands. The inboxes
-//! that take them (`crate::pubsub`) are leaves in the lock order.
+//! **Order.** Events are published under the locks of the shards whose keys they are about, when
+//! the command is done: a key's events come in the order of its changes, a client's in the order of
+//! its commands. The inboxes that take them (`crate::pubsub`) are leaves in the lock order.
 //!
 //! **Bounds.** A client whose events crowd an inbox is held back like one that publishes too fast.
 

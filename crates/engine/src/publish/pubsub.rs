@@ -1,31 +1,33 @@
 //! Publish and subscribe: who listens to which channel, and how a message gets there.
 //!
 //! ```text
-//!   PUBLISH ─► directory: channel ─► count per thread     (one lock of many, by the channel's hash)
-//!                  └► inbox of each thread that listens   (one counted message, whatever the subscribers)
+//!   PUBLISH ─► directory: channel ─► count per thread    (one lock of many, by the channel's hash)
+//!                  └► inbox of each thread that listens  (one message for all subscribers)
 //!                         └► table: channel ─► connections (the thread's own)  ─► output queues
 //! ```
 //!
-//! **Order.** A message enters all inboxes under the lock of its channel, so all subscribers of a channel
-//! see one order, and messages of one publisher, on whatever channels, keep theirs. An inbox numbers its
-//! messages; a subscription begins at a number read under the channel's lock, so that nobody gets what was
-//! published before. A thread empties its inbox when a turn begins and ends, and around each request of a
-//! client that has subscriptions: what a client publishes to itself comes right behind the reply. A subscription
-//! ends in three steps: publishers do not count the client any more; what they published before, while they did,
-//! is written out; the end is confirmed. So PUBLISH's reply is true, and nothing comes behind the confirmation.
+//! **Order.** A message enters all inboxes under the lock of its channel, so all subscribers of a
+//! channel see one order, and messages of one publisher, on whatever channels, keep theirs. An
+//! inbox numbers its messages; a subscription begins at a number read under the channel's lock, so
+//! that nobody gets what was published before. A thread empties its inbox when a turn begins and
+//! ends, and around each request of a client that has subscriptions: what a client publishes to
+//! itself comes right behind the reply. A subscription ends in three steps: publishers do not count
+//! the client any more; what they published before, while they did, is written out; the end is
+//! confirmed. So PUBLISH's reply is true, and nothing comes behind the confirmation.
 //!
-//! **Bounds.** An inbox that holds more than [`INBOX_BYTES_MAX`] is crowded: who adds to it is held back
-//! (`Flow::AwaitingSubscribers`) until it was emptied, which its thread does every turn, whether subscribers read or not.
-//! A subscriber that does not read is closed by its output limit.
+//! **Bounds.** An inbox that holds more than [`INBOX_BYTES_MAX`] is crowded: who adds to it is held
+//! back (`Flow::AwaitingSubscribers`) until it was emptied, which its thread does every turn,
+//! whether subscribers read or not. A subscriber that does not read is closed by its output limit.
 //!
-//! **Cost.** PUBLISH is one lock and one look-up, plus one push for each listening thread and, while there
-//! are patterns, a comparison with each. Messages in a row to one channel are encoded once for all
-//! connections of a protocol, as one frame; a connection gets a copy of that, or a reference to it when it is
-//! big. So what a turn delivers touches each connection once, however many messages there are.
+//! **Cost.** PUBLISH is one lock and one look-up, plus one push for each listening thread and,
+//! while there are patterns, a comparison with each. Messages in a row to one channel are encoded
+//! once for all connections of a protocol, as one frame; a connection gets a copy of that, or a
+//! reference to it when it is big. So what a turn delivers touches each connection once, however
+//! many messages there are.
 //!
-//! Locks: a part of a directory, then the patterns, then an inbox; all are leaves otherwise and may be taken
-//! under shard locks, which is how keyspace events keep the order of the commands. A table's lock is taken by
-//! its own thread alone.
+//! Locks: a part of a directory, then the patterns, then an inbox; all are leaves otherwise and may
+//! be taken under shard locks, which is how keyspace events keep the order of the commands. A
+//! table's lock is taken by its own thread alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -176,7 +178,8 @@ impl Inbox {
 /// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// How many subscribers get it; a client gets it once for its channel and once for each pattern.
+    /// How many subscribers get it; a client gets it once for its channel and
+    /// once for each pattern.
     pub receivers: u64,
     /// Whether an inbox is crowded: the publisher must wait.
     pub subscribers_full: bool,
@@ -254,8 +257,8 @@ impl PubSub {
         self.clients.load(Relaxed)
     }
 
-    /// Bytes of messages for single clients that are not with the network yet. The memory limit leaves them out: else
-    /// the invalidations of evicted keys would make more keys be evicted.
+    /// Bytes of messages for single clients that are not with the network yet. The memory limit
+    /// leaves them out: else the invalidations of evicted keys would make more keys be evicted.
     pub fn push_bytes(&self) -> &AtomicU64 {
         &self.push_bytes
     }
@@ -281,8 +284,8 @@ impl PubSub {
         self.part(kind, channel).lock().get(channel).map_or(0, total)
     }
 
-    /// Publishes a message: where it went, and the threads that may sleep beside it. O(threads), and a comparison
-    /// with each pattern.
+    /// Publishes a message: where it went, and the threads that may sleep beside it. O(threads),
+    /// and a comparison with each pattern.
     pub(super) fn publish(
         &self,
         kind: Kind,
@@ -330,7 +333,8 @@ impl PubSub {
         (published, wake)
     }
 
-    /// Puts a message into an inbox: whether its thread is to be woken, and whether the inbox is crowded.
+    /// Puts a message into an inbox: whether its thread is to be woken, and
+    /// whether the inbox is crowded.
     fn push(&self, thread: usize, publication: Arc<Publication>) -> (bool, bool) {
         let inbox = &self.inboxes[thread];
         let len_bytes = publication.len_bytes();
@@ -348,8 +352,8 @@ impl PubSub {
         (is_first, before + len_bytes > INBOX_BYTES_MAX)
     }
 
-    /// Puts a message for one client into its thread's inbox: whether that is to be woken. It crowds no inbox:
-    /// `Sender::push` bounds what waits for a client. A leaf in the lock order.
+    /// Puts a message for one client into its thread's inbox: whether that is to be woken. It
+    /// crowds no inbox: `Sender::push` bounds what waits for a client. A leaf in the lock order.
     pub(super) fn hand_over(&self, thread: usize, push: Push) -> bool {
         let inbox = &self.inboxes[thread];
         let mut messages = inbox.messages.lock();
@@ -377,8 +381,9 @@ impl PubSub {
         self.inboxes[thread].has_messages.load(SeqCst)
     }
 
-    /// Appends what waits for `thread` to its subscribers' queues, and lists those whose queue then holds
-    /// more than `limit_bytes`, or whose limit may be another. That thread only. O(deliveries).
+    /// Appends what waits for `thread` to its subscribers' queues, and lists those whose
+    /// queue then holds more than `limit_bytes`, or whose limit may be another. That
+    /// thread only. O(deliveries).
     pub fn deliver(
         &self,
         thread: usize,
@@ -617,8 +622,8 @@ fn count_in(counts: &mut Counts, thread: usize) -> bool {
     is_first
 }
 
-/// What a subscription takes, in bytes: an entry and a copy of its name with the client, in its thread's table
-/// and in the directory.
+/// What a subscription takes, in bytes: an entry and a copy of its name with the client, in its
+/// thread's table and in the directory.
 pub(crate) fn subscription_bytes(name: &[u8]) -> u64 {
     const OVERHEAD: usize = size_of::<Box<[u8]>>() + size_of::<Subscriber>() + 560;
     (OVERHEAD + 3 * name.len()) as u64

@@ -1,12 +1,12 @@
-//! Messages for connections that did not ask for them just now: invalidations of cached keys, lines of
-//! MONITOR, replies to subscribers that waited for a key. Any thread hands them to the thread of the
-//! connection, which appends them in the order in which they came: they go through the same inbox as
-//! published messages (`pubsub.rs`), so that a client gets an invalidation before what was
+//! Messages for connections that did not ask for them just now: invalidations of cached keys, lines
+//! of MONITOR, replies to subscribers that waited for a key. Any thread hands them to the thread of
+//! the connection, which appends them in the order in which they came: they go through the same
+//! inbox as published messages (`pubsub.rs`), so that a client gets an invalidation before what was
 //! published after it.
 //!
-//! What waits in an inbox is counted per client; a client that lets more than [`WAITING_BYTES_MAX`] wait
-//! there is closed by its thread, since it would miss messages. Past the inbox the client's output limit
-//! holds.
+//! What waits in an inbox is counted per client; a client that lets more than
+//! [`WAITING_BYTES_MAX`] wait there is closed by its thread, since it would miss messages. Past
+//! the inbox the client's output limit holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,14 +33,15 @@ pub struct Push {
     pub bytes: Arc<[u8]>,
 }
 
-/// What a message of this length takes at most: its block is rounded up, the list of messages grows twofold.
+/// What a message of this length takes at most: its block is rounded up, the list of
+/// messages grows twofold.
 fn counted_bytes(len_bytes: usize) -> u64 {
     (len_bytes + len_bytes / 4 + 2 * size_of::<Push>() + 32) as u64
 }
 
 impl Push {
-    /// A message that counts as waiting for its client, and in `push_bytes`. It must be put into the inbox of the
-    /// client's thread.
+    /// A message that counts as waiting for its client, and in `push_bytes`. It must be put into
+    /// the inbox of the client's thread.
     pub fn counted(push_bytes: &AtomicU64, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) -> Self {
         client.held.waiting_push_bytes.fetch_add(bytes.len() as u64, Relaxed);
         // Relaxed: a figure for the memory limit.
@@ -53,8 +54,8 @@ impl Push {
         counted_bytes(self.bytes.len())
     }
 
-    /// Appends it to the output of its connection, unless that is closed; whether it did. On the client's own
-    /// thread.
+    /// Appends it to the output of its connection, unless that is closed; whether it did. On
+    /// the client's own thread.
     pub fn deliver(self, outputs: &mut impl Outputs) -> bool {
         let len_bytes = self.bytes.len() as u64;
         self.client.held.waiting_push_bytes.fetch_sub(len_bytes, Relaxed);

@@ -30,7 +30,8 @@ impl Sender<'_> {
     pub fn push(&self, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
         // Relaxed: a count of its own; the inbox's lock orders the messages.
         if client.held.waiting_push_bytes.load(Relaxed) > WAITING_BYTES_MAX {
-            // What it waits for ends with its connection: the caller may hold the lock of just that.
+            // What it waits for ends with its connection: the caller may hold
+            // the lock of just that.
             if self.threads.kill(self.clients, client, self.outbox) {
                 tracing::warn!(client = client.id, "client closed: too many messages wait for it");
             }
@@ -39,9 +40,9 @@ impl Sender<'_> {
         self.hand_over(client, bytes);
     }
 
-    /// Hands a reply to the thread of its client, to take its place among the messages for that: to a client that
-    /// was blocked with subscriptions or caches what it reads. It is not held back by what waits there already; it
-    /// is one for each request. O(bytes).
+    /// Hands a reply to the thread of its client, to take its place among the messages for that: to
+    /// a client that was blocked with subscriptions or caches what it reads. It is not held back by
+    /// what waits there already; it is one for each request. O(bytes).
     #[cold]
     pub fn push_reply(&self, client: &Arc<ClientInfo>, reply: &ByteQueue) {
         let pieces: Vec<_> = reply.io_slices(usize::MAX);

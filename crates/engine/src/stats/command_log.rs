@@ -1,8 +1,8 @@
 //! The logs of notable commands: slow ones, large requests, large replies (SLOWLOG, COMMANDLOG).
 //!
-//! One ring for each kind, shared by all threads. Only a command beyond its kind's threshold takes a ring's
-//! lock; the rest pays the comparison. Arguments are cut as Redis cuts them, so an entry takes at most
-//! 32 × 160 bytes.
+//! One ring for each kind, shared by all threads. Only a command beyond its kind's threshold takes
+//! a ring's lock; the rest pays the comparison. Arguments are cut as Redis cuts them, so an entry
+//! takes at most 32 × 160 bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -52,8 +52,8 @@ struct Ring {
     next_id: u64,
 }
 
-/// The three logs. Each has a lock, a leaf, under which at most one entry is moved or the asked ones are
-/// copied.
+/// The three logs. Each has a lock, a leaf, under which at most one entry is moved or the
+/// asked ones are copied.
 #[derive(Debug, Default)]
 pub struct CommandLogs([Mutex<Ring>; 3]);
 
@@ -87,8 +87,9 @@ impl CommandLogs {
     }
 }
 
-/// A copy of a request's arguments, cut to what an entry keeps. What Redis hides, the words behind AUTH and
-/// the values of CONFIG SET that are secret, is hidden. `full_name` is the command's, whatever the request calls it.
+/// A copy of a request's arguments, cut to what an entry keeps. What Redis hides, the words behind
+/// AUTH and the values of CONFIG SET that are secret, is hidden. `full_name` is the command's,
+/// whatever the request calls it.
 pub fn kept_args(full_name: &str, args: &Args<'_>) -> Vec<Vec<u8>> {
     let len = args.len();
     let shown = if len > ARGS_MAX { ARGS_MAX - 1 } else { len };

@@ -1,24 +1,25 @@
-//! How long requests took from the arrival of their bytes until their replies were handed to the kernel:
-//! LATENCY END-TO-END, INFO latencystats, and histograms of the metrics endpoint.
+//! How long requests took from the arrival of their bytes until their replies were handed to the
+//! kernel: LATENCY END-TO-END, INFO latencystats, and histograms of the metrics endpoint.
 //!
 //! ```text
 //!   bytes arrive   ◀─ the turn begins                                     the turn ends ─▶
 //!        ╎ waits  │ gate, other requests of the turn │ the command │ others │ replies sent │
 //!        ╰╌╌╌╌╌╌╌╌┴────────────────── end to end ──────────────────────────────────────────┤
 //! ```
-//! All replies of a turn leave together at its end, so what a request took is known then, for all requests of
-//! the turn at once: one reading of the clock and one step of a counter per command that ran in it. While the
-//! turn goes on, only calls are counted.
+//! All replies of a turn leave together at its end, so what a request took is known then, for all
+//! requests of the turn at once: one reading of the clock and one step of a counter per command
+//! that ran in it. While the turn goes on, only calls are counted.
 //!
-//! **Where it begins.** A thread cannot know when bytes came while it was busy; it finds them when it looks. It
-//! looked and did not sleep where looking took less time than the turn before. Then requests of connections
-//! that this turn did not answer may have come at any time of it, and are counted from its beginning: at most
-//! one turn too much, and whoever waited behind a slow command is seen. All others are counted from the
-//! beginning of the turn that ran them.
+//! **Where it begins.** A thread cannot know when bytes came while it was busy; it finds them when
+//! it looks. It looked and did not sleep where looking took less time than the turn before. Then
+//! requests of connections that this turn did not answer may have come at any time of it, and are
+//! counted from its beginning: at most one turn too much, and whoever waited behind a slow command
+//! is seen. All others are counted from the beginning of the turn that ran them.
 //!
-//! **What is left out.** Commands that waited for a key (their time with the wait is in LATENCY HISTOGRAM), what
-//! runs inside EXEC (EXEC itself is counted), the time that CLIENT PAUSE or the client's own unread replies
-//! held a request back, and the sends themselves with io_uring, where the kernel makes them once the turn is over.
+//! **What is left out.** Commands that waited for a key (their time with the wait is in LATENCY
+//! HISTOGRAM), what runs inside EXEC (EXEC itself is counted), the time that CLIENT PAUSE or the
+//! client's own unread replies held a request back, and the sends themselves with io_uring, where
+//! the kernel makes them once the turn is over.
 
 use std::time::{Duration, Instant};
 
@@ -66,8 +67,8 @@ impl TurnClock {
         self.began = now;
     }
 
-    /// The requests that follow are those of a connection that was answered last in turn `answered`, 0 for
-    /// never, and is answered now.
+    /// The requests that follow are those of a connection that was answered last in turn
+    /// `answered`, 0 for never, and is answered now.
     #[inline]
     pub fn enter(&mut self, answered: &mut u64) {
         self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;
@@ -155,7 +156,8 @@ mod tests {
 
     #[test]
     fn who_came_during_a_turn_is_counted_from_its_beginning() {
-        // The first turn takes 1000; the second finds input at once: that of connection 1 may have waited.
+        // The first turn takes 1000; the second finds input at once: that of
+        // connection 1 may have waited.
         check(&[(100, 1100, &[(0, 1)]), (1110, 1120, &[(0, 1), (1, 1)])], &[(1000, 1), (10, 1), (1020, 1)]);
     }
 

@@ -1,7 +1,9 @@
-//! Histograms of commands' times: INFO latencystats, LATENCY HISTOGRAM and END-TO-END, the metrics endpoint.
+//! Histograms of commands' times: INFO latencystats, LATENCY HISTOGRAM and
+//! END-TO-END, the metrics endpoint.
 //!
-//! Log-linear buckets: 32 to each power of two, so a value is known to 3 %. From 1 ns to 137 s in 8.5 KiB,
-//! made when a thread runs the command for the first time. One writer, the thread; readers sum over threads.
+//! Log-linear buckets: 32 to each power of two, so a value is known to 3 %. From 1 ns to 137 s in
+//! 8.5 KiB, made when a thread runs the command for the first time. One writer, the thread;
+//! readers sum over threads.
 
 use crate::stats::Counter;
 
@@ -80,8 +82,9 @@ impl Times {
         found.map_or(0, upper)
     }
 
-    /// For each of these limits in nanoseconds, ascending, the number of calls that took less. Exact for powers of
-    /// two; else calls that took up to 3 % less than the limit may not be counted.
+    /// For each of these limits in nanoseconds, ascending, the number of calls that
+    /// took less. Exact for powers of two; else calls that took up to 3 % less than the
+    /// limit may not be counted.
     pub fn below(&self, limits: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut seen, mut at) = (0, 0);
         let below = |limit: u64| {
@@ -94,12 +97,13 @@ impl Times {
         limits.map(below).collect()
     }
 
-    /// Pairs of a limit in microseconds, each about double the one before, and the number of calls that
-    /// took no longer; only limits below which there are more calls than below the one before.
+    /// Pairs of a limit in microseconds, each about double the one before, and the number of calls
+    /// that took no longer; only limits below which there are more calls than below the one before.
     pub fn cumulative_usec(&self) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
         let mut before = 0;
-        // The limits are those of Redis' histograms: a power of two and one of their buckets above it.
+        // The limits are those of Redis' histograms: a power of two and one of
+        // their buckets above it.
         for (power, seen) in (10..).zip(self.below((10..=POWER_MAX).map(|power| 1 << power))) {
             if seen > before {
                 pairs.push((((1 << power) + (1 << (power - 7)) - 1) / 1000, seen));

@@ -1,4 +1,5 @@
-//! Counters: each thread writes its own, readers sum them. No shared cache line on the request's path.
+//! Counters: each thread writes its own, readers sum them. No shared cache line
+//! on the request's path.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -53,7 +54,8 @@ pub struct CommandCounters {
     pub nanos: Counter,
     /// How often they took how long; made by the first run.
     pub times: OnceLock<Histogram>,
-    /// The same from the arrival of a request to the sending of its reply: `crate::stats::end_to_end`.
+    /// The same from the arrival of a request to the sending of its reply:
+    /// `crate::stats::end_to_end`.
     pub end_to_end: OnceLock<Histogram>,
     /// The sum of these, in nanoseconds.
     pub end_to_end_nanos: Counter,
@@ -110,7 +112,8 @@ pub struct ThreadStats {
     pub writes: Counter,
     /// Requests that failed before dispatch knew a command.
     pub unknown_commands: Counter,
-    /// Requests ended with an error because their handler used a key that its record does not declare.
+    /// Requests ended with an error because their handler used a key that its
+    /// record does not declare.
     pub undeclared_keys: Counter,
     /// Clients closed because their output grew over its limit.
     pub output_limit_disconnections: Counter,
@@ -119,8 +122,8 @@ pub struct ThreadStats {
 }
 
 impl ThreadStats {
-    /// Starts over with everything that counts events; what is a state (open connections) and what other
-    /// counters lean on (changes) stays.
+    /// Starts over with everything that counts events; what is a state (open connections) and what
+    /// other counters lean on (changes) stays.
     pub fn reset(&self) {
         let counters = [
             &self.processed,
@@ -199,7 +202,8 @@ pub struct Thresholds {
     pub from: [u64; 3],
     /// Milliseconds at which the latency monitor records an event; 0 for never.
     pub latency_ms: u64,
-    /// The nanoseconds from which on either the log of slow commands or the latency monitor notes a command.
+    /// The nanoseconds from which on either the log of slow commands or the latency
+    /// monitor notes a command.
     pub noted_nanos: u64,
     /// Entries that are kept, by [`Kind`](command_log::Kind).
     pub len_max: [usize; 3],

@@ -1,32 +1,33 @@
 //! Client-side caching: the keys that tracking clients have read, and their invalidations.
 //!
-//! **Default mode.** Keys that a tracking client reads are remembered in tables beside the keyspace, one per
-//! shard (`readers`), under the lock of that shard and after the handler ran; so a change is before the read
-//! or finds the reader in the table. The shard counts a follower for each remembered key, which makes
-//! writers look. A change takes the key out of the table and notifies its readers once. Keys are remembered by name: those
-//! of the same name in other databases count as the same, as in Redis. Remembering is O(1).
+//! **Default mode.** Keys that a tracking client reads are remembered in tables beside the
+//! keyspace, one per shard (`readers`), under the lock of that shard and after the handler ran; so
+//! a change is before the read or finds the reader in the table. The shard counts a follower for
+//! each remembered key, which makes writers look. A change takes the key out of the table and
+//! notifies its readers once. Keys are remembered by name: those of the same name in other
+//! databases count as the same, as in Redis. Remembering is O(1).
 //!
-//! **Departure.** A client that disconnects or stops tracking leaves the tables: the first few items at once, the rest
-//! in locked steps by the housekeeper. It marks its [`TrackingClient`] as departed first, under the lock that a first
-//! read in a shard takes to note that shard; so a late read, made for it by whoever served it, is refused or is
-//! in a shard that is still to be visited.
+//! **Departure.** A client that disconnects or stops tracking leaves the tables: the first few
+//! items at once, the rest in locked steps by the housekeeper. It marks its [`TrackingClient`] as
+//! departed first, under the lock that a first read in a shard takes to note that shard; so a late
+//! read, made for it by whoever served it, is refused or is in a shard that is still to be visited.
 //!
-//! **Bounds.** `tracking-table-max-keys` holds for remembered keys: one that exceeds it makes another of its
-//! shard be forgotten at once, and the end of a turn forgets what is left. Beyond `DEPARTING_MAX` departed
-//! clients whose keys are still there, the next one's own thread removes them. A client's prefixes count as its
-//! memory.
+//! **Bounds.** `tracking-table-max-keys` holds for remembered keys: one that exceeds it makes
+//! another of its shard be forgotten at once, and the end of a turn forgets what is left. Beyond
+//! `DEPARTING_MAX` departed clients whose keys are still there, the next one's own thread removes
+//! them. A client's prefixes count as its memory.
 //!
-//! **Broadcasting mode.** A client names prefixes and is notified of all changes below them; while there is one, all
-//! shards are followed. A change is looked up by the lengths that prefixes have. Changed keys are collected by
-//! the thread that changes them, per prefix and once per key, and sent at the end of the turn in which they
-//! changed, before its replies leave: a transaction's together, and behind its events; only more than
-//! `CHANGED_BYTES_MAX` are sent earlier.
+//! **Broadcasting mode.** A client names prefixes and is notified of all changes below them; while
+//! there is one, all shards are followed. A change is looked up by the lengths that prefixes have.
+//! Changed keys are collected by the thread that changes them, per prefix and once per key, and
+//! sent at the end of the turn in which they changed, before its replies leave: a transaction's
+//! together, and behind its events; only more than `CHANGED_BYTES_MAX` are sent earlier.
 //!
-//! A client is notified of its own change after the reply of the command that made it, others through the inbox of
-//! their thread (`crate::push`).
+//! A client is notified of its own change after the reply of the command that made it, others
+//! through the inbox of their thread (`crate::push`).
 //!
-//! Locks: the count of broadcast clients comes before shards' locks. A table's is a leaf below its shard's lock,
-//! with a reader's under it; so are the prefixes'.
+//! Locks: the count of broadcast clients comes before shards' locks. A table's is a leaf below its
+//! shard's lock, with a reader's under it; so are the prefixes'.
 
 mod readers;
 
@@ -261,7 +262,8 @@ const DEPARTED_PER_STEP: usize = 1024;
 /// Items that are removed under one hold of a shard's lock.
 const REMOVED_PER_LOCK: usize = 64;
 
-/// Departed clients that wait for the housekeeper; beyond, their own threads remove what they have read.
+/// Departed clients that wait for the housekeeper; beyond, their own threads
+/// remove what they have read.
 const DEPARTING_MAX: usize = 1024;
 
 /// Bytes of changed keys of one thread that wait for the end of its turn; beyond that,
@@ -301,9 +303,9 @@ impl Tracking {
         self.keys.load(Relaxed) > 0 || self.prefix_count.load(Relaxed) > 0
     }
 
-    /// Lets a client track from now on. A client that tracks already changes its ways. The caller has
-    /// checked that its prefixes do not overlap and holds no shard's lock. O(prefixes), and O(shards) for the
-    /// first client of all that wants broadcasts.
+    /// Lets a client track from now on. A client that tracks already changes its ways. The caller
+    /// has checked that its prefixes do not overlap and holds no shard's lock. O(prefixes), and
+    /// O(shards) for the first client of all that wants broadcasts.
     pub fn enable(
         &self,
         keyspace: &Keyspace,
@@ -342,8 +344,8 @@ impl Tracking {
         }
     }
 
-    /// Ends a client's tracking. The caller holds no shard's lock. O(prefixes); what it has read is removed in
-    /// bounded steps.
+    /// Ends a client's tracking. The caller holds no shard's lock. O(prefixes); what it has read is
+    /// removed in bounded steps.
     pub fn disable(&self, keyspace: &Keyspace, tracker: Tracker) {
         let Tracker { reader, prefixes } = tracker;
         let client = &reader.client;
@@ -384,7 +386,8 @@ impl Tracking {
         }
     }
 
-    /// Takes a reader out of the tables: at once as far as that is little, else it is left to the housekeeper.
+    /// Takes a reader out of the tables: at once as far as that is little, else it is
+    /// left to the housekeeper.
     fn depart(&self, keyspace: &Keyspace, reader: Arc<TrackingClient>) {
         let shards = {
             let shards = reader.shards.lock();
@@ -404,7 +407,8 @@ impl Tracking {
         self.leave(keyspace, &mut departing, usize::MAX);
     }
 
-    /// Takes a departed reader out of tables, for so many items and shards; whether it was everywhere.
+    /// Takes a departed reader out of tables, for so many items and shards;
+    /// whether it was everywhere.
     fn leave(&self, keyspace: &Keyspace, departing: &mut DepartingClient, budget: usize) -> bool {
         let mut left = budget;
         while departing.shard < SHARD_COUNT {
@@ -449,8 +453,9 @@ impl Tracking {
         removed
     }
 
-    /// Goes on taking departed readers out of the tables, and dropping emptied ones, for one step; whether there
-    /// was any. For the housekeeper, which is outside the gate and enters it by `gate_slot`.
+    /// Goes on taking departed readers out of the tables, and dropping emptied ones, for one
+    /// step; whether there was any. For the housekeeper, which is outside the gate and
+    /// enters it by `gate_slot`.
     pub fn remove_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
         let emptied = self.emptied.lock().pop();
         let departing = self.departing.lock().pop_front();
@@ -482,7 +487,8 @@ impl Tracking {
         self.items.fetch_add(1, Relaxed);
     }
 
-    /// Takes a key out of its shard's table because it changed: the readers to notify. The shard is locked. O(readers).
+    /// Takes a key out of its shard's table because it changed: the readers to notify. The shard
+    /// is locked. O(readers).
     pub fn take_readers(&self, shard: &mut Shard, key: Key<'_>) -> Vec<Arc<TrackingClient>> {
         if self.keys.load(Relaxed) == 0 {
             return Vec::new();
@@ -572,9 +578,9 @@ impl Tracking {
         }
     }
 
-    /// Drops all remembered keys, as databases were emptied. For the exclusive owner of the keyspace, which holds no
-    /// shard's lock. O(shards + remembered keys); the tables are left to the housekeeper, or those of the flush
-    /// before are dropped here.
+    /// Drops all remembered keys, as databases were emptied. For the exclusive owner of the
+    /// keyspace, which holds no shard's lock. O(shards + remembered keys); the tables are left to
+    /// the housekeeper, or those of the flush before are dropped here.
     #[cold]
     pub fn forget_all(&self, keyspace: &Keyspace) {
         if self.keys() == 0 {
@@ -593,8 +599,8 @@ impl Tracking {
         drop(before);
     }
 
-    /// Forgets a key of a locked shard, if there is another than `key`, as if it had changed, but for clients
-    /// that broadcasts are for: `key` was one too many.
+    /// Forgets a key of a locked shard, if there is another than `key`, as if it had changed, but
+    /// for clients that broadcasts are for: `key` was one too many.
     #[cold]
     pub fn forget_another(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>, draw: u64) {
         let table = self.tables[key.shard()].lock();
@@ -606,8 +612,8 @@ impl Tracking {
         }
     }
 
-    /// Forgets keys, as [`Tracking::forget_another`], until at most `keys_max` are remembered. Stops after a
-    /// number of them; the next turn goes on. The caller holds no shard's lock.
+    /// Forgets keys, as [`Tracking::forget_another`], until at most `keys_max` are remembered.
+    /// Stops after a number of them; the next turn goes on. The caller holds no shard's lock.
     #[cold]
     pub fn forget_beyond(
         &self,
@@ -712,8 +718,8 @@ fn encoded(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Arc<[u8]> 
     out.as_single().expect("keys are copied into it, not shared").into()
 }
 
-/// Sends an invalidation to a client, or to whom it redirects. Messages to or on behalf of the writer, whose command runs,
-/// wait with it.
+/// Sends an invalidation to a client, or to whom it redirects. Messages to or on behalf of the
+/// writer, whose command runs, wait with it.
 fn notify(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,

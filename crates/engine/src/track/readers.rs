@@ -1,14 +1,16 @@
-//! Who remembers which keys of one shard: pairs of a key and a reader, found and removed from both sides.
+//! Who remembers which keys of one shard: pairs of a key and a reader, found and
+//! removed from both sides.
 //!
 //! ```text
 //!   by_name ─► key: name, first item ──┐            by_reader: reader's id ─► first item ──┐
 //!                                      ▼                                                   ▼
 //!   by_pair ─► item: key, reader ◄─► next of the key's items, ◄─► next of the reader's items
 //! ```
-//! Invariants: an item stands in the list of its key and in that of its reader, and in `by_pair`; a key and
-//! a reader are there while they have items. Adding, looking up and removing a pair are O(1), removing a key
-//! O(its readers), removing a reader O(its keys), in as many steps as the caller likes. Slots of what was
-//! removed are reused; where three quarters are free, the rest is moved together.
+//! Invariants: an item stands in the list of its key and in that of its reader, and in `by_pair`; a
+//! key and a reader are there while they have items. Adding, looking up and removing a pair are
+//! O(1), removing a key O(its readers), removing a reader O(its keys), in as many steps as the
+//! caller likes. Slots of what was removed are reused; where three quarters are free, the rest is
+//! moved together.
 //! Memory: about 55 bytes an item, 60 and the name a key, 25 a reader.
 
 use std::collections::HashMap;
@@ -177,7 +179,8 @@ impl<R> TrackingTable<R> {
         self.by_pair.find(hash_of_pair(key, id), is_it).copied()
     }
 
-    /// Removes an item; its reader, and whether it was the last of its key, which then is removed, too.
+    /// Removes an item; its reader, and whether it was the last of its key,
+    /// which then is removed, too.
     fn remove_item(&mut self, item: u32) -> (R, bool) {
         let of_key = self.unlink(OF_KEY, item);
         let of_reader = self.unlink(OF_READER, item);
@@ -244,7 +247,8 @@ impl<R> TrackingTable<R> {
     }
 }
 
-/// A key's hash for a table: keys of one shard have the top bits in common, which tables look at first.
+/// A key's hash for a table: keys of one shard have the top bits in common,
+/// which tables look at first.
 fn spread(hash: KeyHash) -> u64 {
     hash.number() ^ (hash.number() << 40)
 }

@@ -1,4 +1,5 @@
-//! A driver of an engine without sockets, threads or a clock: what the server's I/O threads do, in one thread.
+//! A driver of an engine without sockets, threads or a clock: what the server's I/O
+//! threads do, in one thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
 //! The fields of a big hash: a table of pairs, each of which may have a deadline.
 //!
-//! The table notes per segment when something there is due at the earliest, so fields that are due are
-//! found without a look at the others. [`Pairs`] notes the same for the whole hash, in a block of its own
-//! that a hash without deadlines does not have, and where the walk that removes what is due goes on.
+//! The table notes per segment when something there is due at the earliest, so fields that are
+//! due are found without a look at the others. [`Pairs`] notes the same for the whole hash, in
+//! a block of its own that a hash without deadlines does not have, and where the walk that
+//! removes what is due goes on.
 
 use structures::listpack::element::Element;
 use structures::pair::Pair;

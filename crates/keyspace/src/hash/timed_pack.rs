@@ -1,5 +1,5 @@
-//! The fields of a small hash, some of which have deadlines: a listpack of triples in the order of their
-//! deadlines.
+//! The fields of a small hash, some of which have deadlines: a listpack of triples in the
+//! order of their deadlines.
 //!
 //! ```text
 //!  [field][value][deadline ms] [field][value][deadline ms] …  [field][value][0] [field][value][0]

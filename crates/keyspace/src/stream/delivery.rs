@@ -1,12 +1,14 @@
-//! What consumer groups do with a stream: reading on, reading again, claiming, and how far behind they are.
+//! What consumer groups do with a stream: reading on, reading again, claiming, and
+//! how far behind they are.
 //!
-//! A group knows its last delivered ID and, as well as it can, how many of the entries ever appended are
-//! at or below it (`entries_read`). Appending makes the count of an ID known only at the ends of a stream:
-//! the last ID has all entries ever added at or below it, the first all but the present ones. In between a
-//! group counts along as it reads, which is right as long as no entry ahead of it was deleted; what XDEL
-//! removes leaves a *tombstone*, of which only the highest ID is remembered. Past it the count is lost until
-//! the group gets to an end again. The lag is what was added less what was read, and is not told where the
-//! count is lost. Source: XINFO GROUPS of Redis 8.0.2.
+//! A group knows its last delivered ID and, as well as it can, how many of the entries ever
+//! appended are at or below it (`entries_read`). Appending makes the count of an ID known only at
+//! the ends of a stream: the last ID has all entries ever added at or below it, the first all but
+//! the present ones. In between a group counts along as it reads, which is right as long as no
+//! entry ahead of it was deleted; what XDEL removes leaves a *tombstone*, of which only the highest
+//! ID is remembered. Past it the count is lost until the group gets to an end again. The lag is
+//! what was added less what was read, and is not told where the count is lost. Source: XINFO GROUPS
+//! of Redis 8.0.2.
 
 use super::group::{ConsumerIndex, Group, Pending};
 use super::{References, Stream, StreamEntry, StreamId, range_of};
@@ -123,13 +125,14 @@ impl Counters {
         self.len > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
-    /// Whether what follows the entry `at` is all there, so that a group can count on as it reads. What is
-    /// in front of the first entry may have been trimmed.
+    /// Whether what follows the entry `at` is all there, so that a group can count on as it reads.
+    /// What is in front of the first entry may have been trimmed.
     fn is_counted_from(&self, at: StreamId) -> bool {
         at >= self.first_id && !self.has_tombstone_from(at)
     }
 
-    /// How many of the entries ever added are at or below `id`, where that can be said from the ends.
+    /// How many of the entries ever added are at or below `id`, where that can
+    /// be said from the ends.
     fn added_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if added == 0 {
@@ -207,21 +210,22 @@ impl Stream {
         Some(&mut self.groups[at])
     }
 
-    /// Removes a group. What is given back owns it and nothing else, so that it can be dropped where
-    /// dropping it may take time. O(groups).
+    /// Removes a group. What is given back owns it and nothing else, so that it can be dropped
+    /// where dropping it may take time. O(groups).
     pub fn remove_group(&mut self, name: &[u8]) -> Option<Box<Stream>> {
         let at = self.place_of_group(name).ok()?;
         let group = self.groups.remove(at);
         Some(Box::new(Stream { groups: vec![group], ..Stream::default() }))
     }
 
-    /// How many entries are still to be delivered to a group, where that is known. O(entries of one node).
+    /// How many entries are still to be delivered to a group, where that is known.
+    /// O(entries of one node).
     pub fn lag(&self, group: &Group) -> Option<i64> {
         Counters::of(self).lag(group)
     }
 
-    /// How many of the entries ever added are at or below `id`, where the ends of the stream tell. O(entries of
-    /// one node).
+    /// How many of the entries ever added are at or below `id`, where the ends of the stream tell.
+    /// O(entries of one node).
     pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
         Counters::of(self).added_up_to(id)
     }
@@ -232,7 +236,8 @@ impl Stream {
 
     // Reading.
 
-    /// Whether there is an entry above `id`: whether who waits there can be served. O(entries of one node).
+    /// Whether there is an entry above `id`: whether who waits there can be served.
+    /// O(entries of one node).
     pub fn has_entries_after(&self, id: StreamId) -> bool {
         self.last_entry_id() > id
     }
@@ -242,8 +247,8 @@ impl Stream {
         self.range(id, id).next()
     }
 
-    /// Delivers the next entries of a group to a consumer, calling `each` with them; how many there were.
-    /// O(log n) an entry.
+    /// Delivers the next entries of a group to a consumer, calling `each` with them; how many there
+    /// were. O(log n) an entry.
     pub fn deliver(
         &mut self,
         group: &[u8],
@@ -268,8 +273,8 @@ impl Stream {
         count
     }
 
-    /// Delivers again what is pending for a consumer above `after`, calling `each` with each ID and its entry,
-    /// if it was not deleted since; how many there were. O(log n) an entry.
+    /// Delivers again what is pending for a consumer above `after`, calling `each` with each ID and
+    /// its entry, if it was not deleted since; how many there were. O(log n) an entry.
     pub fn deliver_again(
         &mut self,
         group: &[u8],
@@ -322,8 +327,8 @@ impl Stream {
         Claimed::Yes
     }
 
-    /// Claims up to `count_max` pending entries from `start` on, looking at no more than ten times as many.
-    /// O(log n + entries of one node) for each looked at.
+    /// Claims up to `count_max` pending entries from `start` on, looking at no more than ten times
+    /// as many. O(log n + entries of one node) for each looked at.
     pub fn autoclaim(
         &mut self,
         group: &[u8],

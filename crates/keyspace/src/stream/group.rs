@@ -7,13 +7,14 @@
 //!             by name     indexes in the order of the names
 //!   consumer  name, when seen, when active, pending: its IDs alone
 //! ```
-//! A pending entry has one record, in the group's list ([`IdMap`]); the consumer it belongs to keeps the ID
-//! only. Both are found and changed in O(log n). A consumer is named in a record by its index, which stays
-//! as long as the consumer does.
+//! A pending entry has one record, in the group's list ([`IdMap`]); the consumer it belongs to
+//! keeps the ID only. Both are found and changed in O(log n). A consumer is named in a record by
+//! its index, which stays as long as the consumer does.
 //!
-//! Invariants: an ID is in the group's list iff it is in the list of exactly the consumer that its record
-//! names; `by_name` has each consumer once, in the order of the names' bytes.
-//! Complexity: finding a consumer O(log consumers), adding one also moves indexes; a pending entry O(log n).
+//! Invariants: an ID is in the group's list iff it is in the list of exactly the consumer that its
+//! record names; `by_name` has each consumer once, in the order of the names' bytes.
+//! Complexity: finding a consumer O(log consumers), adding one also moves indexes; a
+//! pending entry O(log n).
 //! Memory: 40 bytes in the group and 16 in the consumer for a pending entry.
 
 use structures::size_class::size_class;
@@ -188,7 +189,8 @@ impl Group {
         Some(index)
     }
 
-    /// Removes a consumer and what is pending for it; how much that was. O(pending log n + consumers).
+    /// Removes a consumer and what is pending for it; how much that was.
+    /// O(pending log n + consumers).
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let index = self.by_name.remove(self.place_of(name).ok()?);
         let consumer = self.consumers[index.0 as usize].take().expect("a named consumer is there");
@@ -247,7 +249,8 @@ impl Group {
         self.pending.from(start)
     }
 
-    /// Makes an entry pending for a consumer, or changes the record it has, which may be another's. O(log n).
+    /// Makes an entry pending for a consumer, or changes the record it has, which may
+    /// be another's. O(log n).
     pub fn assign(&mut self, id: StreamId, pending: Pending) {
         match self.pending.insert(id, pending) {
             Some(before) if before.consumer == pending.consumer => return,

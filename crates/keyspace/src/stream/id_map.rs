@@ -3,19 +3,21 @@
 //! ```text
 //!   runs   [base | ids … | values …][base | ids … | values …] …      ascending, in a ring
 //! ```
-//! IDs mostly arrive in ascending order and leave from the front, so the map is a ring of runs, each up
-//! to [`RUN_LEN_MAX`] IDs side by side with their values. A run is found by binary search over the bases,
-//! an ID by binary search within its run. A full last run is followed by a new one when an ID goes behind
-//! it, so that runs filled in order stay full; one that is hit in its middle is cut in two.
+//! IDs mostly arrive in ascending order and leave from the front, so the map is a ring of runs,
+//! each up to [`RUN_LEN_MAX`] IDs side by side with their values. A run is found by binary search
+//! over the bases, an ID by binary search within its run. A full last run is followed by a new one
+//! when an ID goes behind it, so that runs filled in order stay full; one that is hit in its middle
+//! is cut in two.
 //!
-//! Invariants: no run is empty; IDs ascend within a run; a run's base is not above its first ID and above
-//! all IDs of the run before. A base stays when the ID it came from goes.
-//! Complexity: finding, adding and removing O(log n + moving half a run); stepping O(1). Adding or removing
-//! a run moves the handles of at most half of them.
-//! Memory: 16 bytes and the value for each ID, in runs that are full where IDs only came in order and at
-//! least a quarter full where they also went at random; 64 bytes a run.
-//! Rejected: a B-tree of the standard library, whose nodes stay half empty when IDs ascend; one radix tree
-//! per list and shared records, as Redis has, which is a pointer and tree nodes for every ID.
+//! Invariants: no run is empty; IDs ascend within a run; a run's base is not above its first ID and
+//! above all IDs of the run before. A base stays when the ID it came from goes.
+//! Complexity: finding, adding and removing O(log n + moving half a run); stepping O(1). Adding or
+//! removing a run moves the handles of at most half of them.
+//! Memory: 16 bytes and the value for each ID, in runs that are full where IDs only came in order
+//! and at least a quarter full where they also went at random; 64 bytes a run.
+//! Rejected: a B-tree of the standard library, whose nodes stay half empty when IDs
+//! ascend; one radix tree per list and shared records, as Redis has, which is a pointer
+//! and tree nodes for every ID.
 
 use std::collections::VecDeque;
 
@@ -100,7 +102,8 @@ impl<V> IdMap<V> {
         self.runs.back()?.ids.last().copied()
     }
 
-    /// IDs from `start` on with their values, ascending. Beginning is O(log n + a run), each step O(1).
+    /// IDs from `start` on with their values, ascending. Beginning is O(log n +
+    /// a run), each step O(1).
     pub(super) fn from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &V)> + Clone {
         let first = self.run_of(start).unwrap_or(0);
         let all = self.runs.range(first..).flat_map(|run| run.ids.iter().copied().zip(&run.values));

@@ -17,13 +17,15 @@
 //! ```
 //! The master fields are those of the first entry. Most streams hold records of one shape, so most
 //! entries cost their values and some five bytes. The base ID is that of the first entry; both stay
-//! when that entry is deleted. A deleted entry is only marked; the node goes with its last live entry.
-//! A head may be padded with empty groups: its width is chosen before the body's exact length is known.
+//! when that entry is deleted. A deleted entry is only marked; the node goes with its last live
+//! entry. A head may be padded with empty groups: its width is chosen before the body's exact
+//! length is known.
 //!
-//! Invariants: entries are in ascending order of their IDs, none below the base; `live + deleted` is
-//! their number. Bytes are written here alone, so a malformed one is our bug and panics.
-//! Complexity: append O(its bytes), walking O(1) an entry in either direction, seeking an ID O(entries
-//! behind it). The block grows by the allocator's size classes: at most a fifth of it is unused.
+//! Invariants: entries are in ascending order of their IDs, none below the base; `live + deleted`
+//! is their number. Bytes are written here alone, so a malformed one is our bug and panics.
+//! Complexity: append O(its bytes), walking O(1) an entry in either direction, seeking an
+//! ID O(entries behind it). The block grows by the allocator's size classes: at most a
+//! fifth of it is unused.
 
 use structures::listpack::element::{Element, parse_canonical_int};
 use structures::size_class::size_class;

@@ -12,7 +12,8 @@ pub struct Ended;
 /// Why bytes are no value, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatError {
-    /// Bytes read when it was noticed: behind a broken string, and within what was compressed not to the byte.
+    /// Bytes read when it was noticed: behind a broken string, and within what was
+    /// compressed not to the byte.
     pub file_offset: u64,
     /// What is wrong.
     pub kind: FormatErrorKind,
@@ -53,7 +54,8 @@ pub enum FormatErrorKind {
     BrokenStreamNode,
     /// A stream's figures cannot be those of its entries.
     BrokenStream,
-    /// A stream's consumer group is there twice, or its consumers do not have what is pending in it.
+    /// A stream's consumer group is there twice, or its consumers do not have
+    /// what is pending in it.
     BrokenGroup,
     /// Something follows the value where nothing may.
     TrailingBytes,

@@ -1,10 +1,10 @@
 //! Consumer groups of a stream.
 //!
 //! ```text
-//!   groups     count, then each: name | last delivered ID | entries read, -1 as 64 bits (from 7.0 on)
+//!   groups     count, then each: name | last delivered ID | entries read, -1 as 64 bits (7.0 on)
 //!              pending | consumers
 //!   pending    count, then each: 16 bytes of its ID | time of delivery | deliveries
-//!   consumers  count, then each: name | time it was seen | time it was active, -1 for never (from 7.2 on)
+//!   consumers  count, then each: name | time seen | time active, -1 for never (from 7.2 on)
 //!              count of its pending entries, then 16 bytes of each ID
 //! ```
 //! What is pending in a group is pending for exactly one of its consumers, and the other way round.
@@ -80,7 +80,8 @@ fn read_group<S: Source>(
     if pending.iter().all(|pending| pending.taken) { Ok(()) } else { Err(broken(reader)) }
 }
 
-/// The pending entries in the order of their IDs. As many as there are: the count alone allocates nothing.
+/// The pending entries in the order of their IDs. As many as there are: the count
+/// alone allocates nothing.
 fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, FormatError> {
     let mut all: Vec<Unowned> = Vec::new();
     for _ in 0..reader.length()? {

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   hash      field value …       count before, or all in a listpack
-//!   deadlines, in Redis:          earliest i64 | count | 0, or deadline less the earliest plus 1 | field | value …
+//!   deadlines, in Redis:          earliest i64 | count | then each:
+//!                                 0, or deadline less the earliest plus 1 | field | value
 //!                                 earliest i64 | listpack of field value deadline (0 for none) …
 //!   before 7.4 was released:      the same without the earliest, and each deadline as it is
 //!   in Valkey:                    count | field | value | deadline i64, -1 for none …
 //! ```
-//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read: written is that of Redis.
+//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read:
+//! written is that of Redis.
 
 use keyspace::{Expiry, FieldWrite, Hash};
 use structures::listpack::element::{Element, IntText};

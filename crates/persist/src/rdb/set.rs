@@ -15,7 +15,8 @@ pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>)
     for at in 0..count {
         let member = reader.string()?;
         if at == 0 {
-            // As in Redis, more members than an intset may have make a table, whatever a listpack may have.
+            // As in Redis, more members than an intset may have make a table,
+            // whatever a listpack may have.
             let expected = usize::try_from(count).unwrap_or(usize::MAX);
             let expected = if expected > rules.set.intset_entries_max { usize::MAX } else { expected };
             set.expect(expected, &member, &rules.set, rules.hasher);

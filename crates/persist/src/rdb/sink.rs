@@ -4,7 +4,8 @@ use stdx::number::parse_i64;
 use structures::listpack::element::Element;
 use structures::lzf::Compressor;
 
-/// Where bytes go. A sink that can fail notes it and takes no more; whoever made it asks at the end.
+/// Where bytes go. A sink that can fail notes it and takes no more; whoever
+/// made it asks at the end.
 pub trait Sink {
     /// Takes `bytes` as the next ones.
     fn put(&mut self, bytes: &[u8]);

@@ -7,8 +7,8 @@ use structures::lzf;
 use super::STRING_LEN_BYTES_MAX;
 use super::error::{Ended, FormatError, FormatErrorKind};
 
-/// Where bytes come from. A source that can fail in other ways ends there and keeps the reason to itself
-/// for whoever made it.
+/// Where bytes come from. A source that can fail in other ways ends there and keeps the reason to
+/// itself for whoever made it.
 pub trait Source {
     /// Fills `buffer` whole.
     ///
@@ -44,8 +44,8 @@ enum Length {
 }
 
 impl<S: Source> Reader<S> {
-    /// A reader of `source`, whose first byte is the one at `file_offset`, and which refuses strings longer
-    /// than `string_len_bytes_max`.
+    /// A reader of `source`, whose first byte is the one at `file_offset`, and which refuses
+    /// strings longer than `string_len_bytes_max`.
     pub fn new(source: S, file_offset: u64, string_len_bytes_max: u64) -> Self {
         let string_len_bytes_max = string_len_bytes_max.min(STRING_LEN_BYTES_MAX);
         Self { source, offset: file_offset, string_len_bytes_max }
@@ -102,7 +102,8 @@ impl<S: Source> Reader<S> {
         })
     }
 
-    /// A length or another number without sign. What it counts is not there yet: allocate nothing for it.
+    /// A length or another number without sign. What it counts is not there yet:
+    /// allocate nothing for it.
     pub fn length(&mut self) -> Result<u64, FormatError> {
         match self.length_or_encoding()? {
             Length::Plain(length) => Ok(length),
@@ -131,7 +132,8 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The next `len` bytes. Memory grows with what was read, so a length that only claims costs nothing.
+    /// The next `len` bytes. Memory grows with what was read, so a length that
+    /// only claims costs nothing.
     pub fn bytes(&mut self, len: u64) -> Result<Vec<u8>, FormatError> {
         let fits = usize::try_from(len).ok().filter(|_| len <= self.string_len_bytes_max);
         let len = fits.ok_or(self.error(FormatErrorKind::StringTooLong))?;

@@ -1,11 +1,11 @@
-//! Streams. Nodes here keep other nodes than Redis does (see `keyspace::stream`), so entries are unpacked
-//! from one and packed into the other.
+//! Streams. Nodes here keep other nodes than Redis does (see `keyspace::stream`), so entries are
+//! unpacked from one and packed into the other.
 //!
 //! ```text
 //!   stream   count, then for each node: 16 bytes of its ID | listpack in a string
-//!            entries | last ID | first ID, highest deleted ID, entries ever added      (from 7.0 on)
+//!            entries | last ID | first ID, highest deleted ID, entries ever added   (from 7.0 on)
 //!            groups ([`groups`])
-//!   ID       milliseconds, sequence number: two lengths; where it says 16 bytes: two u64, highest byte first
+//!   ID       milliseconds, sequence number: two lengths; as 16 bytes: two u64, highest byte first
 //!   node     live entries | deleted ones | fields | field … | 0        those of its first entry
 //!            entry …
 //!   entry    flags: 1 deleted, 2 has the node's fields | milliseconds and sequence less the node's

@@ -3,14 +3,15 @@
 //! ```text
 //!   ziplist   length-of-all u32 | offset-of-last-entry u32 | entries u16 | entry … | FF
 //!     entry   length of the entry before: n, or FE and u32 | head | payload
-//!     head    00nnnnnn  string of 6 bits of length     01nnnnnn n  of 14 bits     10------ n*4  of 32 bits
+//!     head    00nnnnnn  string of 6 bits of length   01nnnnnn n  of 14 bits   10------ n*4  of 32
 //!             C0 i16   D0 i32   E0 i64   F0 i24   FE i8   F1 to FD  the number 0 to 12
 //!   zipmap    entries u8 | entry … | FF
 //!     entry   length of the field | field | length of the value | unused u8 | value | unused bytes
 //!     length  n up to 253, or FE and u32
 //! ```
-//! Numbers have their lowest byte first, except the lengths of strings in ziplists. Everything is checked on
-//! the way: entries begin where the one before ends, their number and the last one's place are as the header says.
+//! Numbers have their lowest byte first, except the lengths of strings in ziplists. Everything is
+//! checked on the way: entries begin where the one before ends, their number and the last one's
+//! place are as the header says.
 
 use structures::listpack::element::Element;
 
@@ -142,7 +143,8 @@ pub(super) struct Zipmap<'a> {
 }
 
 impl<'a> Zipmap<'a> {
-    /// The zipmap that `bytes` are. The count at its start is not to be trusted: writers stop counting.
+    /// The zipmap that `bytes` are. The count at its start is not to be trusted:
+    /// writers stop counting.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, FormatErrorKind> {
         let (_, rest) = bytes.split_first().ok_or(BrokenZipmap)?;
         Ok(Self { rest, done: false })
@@ -201,7 +203,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// `["hello", 12, -1, 1000, 70000, -8000000, 1 << 40]` as Redis 6.2 packs it, and a string of 70 bytes.
+    /// `["hello", 12, -1, 1000, 70000, -8000000, 1 << 40]` as Redis 6.2 packs it,
+    /// and a string of 70 bytes.
     fn ziplist() -> Vec<u8> {
         let mut entries: Vec<Vec<u8>> = vec![
             b"\x05hello".to_vec(),

@@ -13,13 +13,15 @@ use super::ziplist::Ziplist;
 /// How scores stand behind members.
 #[derive(Clone, Copy)]
 pub(super) enum Scores {
-    /// A byte of length, then decimal digits; the lengths from 253 on are NaN, infinity, minus infinity.
+    /// A byte of length, then decimal digits; the lengths from 253 on are NaN,
+    /// infinity, minus infinity.
     Text,
     /// Eight bytes, the lowest first.
     Binary,
 }
 
-/// Members say their length only when they are read, so a set to come is not known to have a long one.
+/// Members say their length only when they are read, so a set to come is not
+/// known to have a long one.
 const LONGEST_MEMBER_UNKNOWN: usize = 0;
 
 fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<(), FormatErrorKind> {
@@ -97,8 +99,8 @@ pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }
 
-/// Writes a sorted set in the type of [`type_of`]; from the last member to the first, as Redis does, so that
-/// who reads it inserts at the front.
+/// Writes a sorted set in the type of [`type_of`]; from the last member to the first, as Redis
+/// does, so that who reads it inserts at the front.
 pub(super) fn write<S: Sink>(writer: &mut Writer<S>, zset: &Zset) {
     if let Some(pack) = zset.as_listpack() {
         return writer.blob(pack.as_bytes());

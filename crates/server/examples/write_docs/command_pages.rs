@@ -154,7 +154,8 @@ fn arity(command: &Command<Runner>) -> String {
 /// The longest term that is written twice to say that it may be repeated.
 const REPEATED_LEN_MAX: usize = 60;
 
-/// A command's syntax: a line, and below it the forms of what it names because it is long and repeated.
+/// A command's syntax: a line, and below it the forms of what it names because
+/// it is long and repeated.
 fn syntax(name: &str, args: &[Arg]) -> String {
     let mut forms = Forms::default();
     let terms: Vec<String> = args.iter().map(|arg| forms.term(arg, arg.name)).collect();
@@ -173,8 +174,8 @@ fn syntax(name: &str, args: &[Arg]) -> String {
 struct Forms(Vec<(String, Vec<String>)>);
 
 impl Forms {
-    /// One argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`. `name` stands for it where it is
-    /// long and repeated.
+    /// One argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`. `name` stands for
+    /// it where it is long and repeated.
     fn term(&mut self, arg: &Arg, name: &str) -> String {
         let text = self.required(arg, name);
         if arg.optional { format!("[{text}]") } else { text }

@@ -66,13 +66,15 @@ pub struct Examples<'s> {
     all: Vec<Example<'s>>,
     /// By a command's full name: indexes into `all`.
     shown_with: BTreeMap<&'static str, Vec<usize>>,
-    /// By a command's full name: the kinds of its replies in its script, as [`Script::reply_kinds`] has them.
+    /// By a command's full name: the kinds of its replies in its script, as
+    /// [`Script::reply_kinds`] has them.
     kinds: BTreeMap<&'static str, BTreeSet<char>>,
 }
 
 impl<'s> Examples<'s> {
-    /// Looks through the scripts. An example is shown with the commands that it says the replies of; one that says
-    /// none with the command that its script is named after, or with that of its last request.
+    /// Looks through the scripts. An example is shown with the commands that it says the
+    /// replies of; one that says none with the command that its script is named after, or with
+    /// that of its last request.
     pub fn gather(table: &CommandTable, scripts: &'s [Named]) -> Result<Self, String> {
         let mut examples = Self { all: Vec::new(), shown_with: BTreeMap::new(), kinds: BTreeMap::new() };
         for Named { name, script } in scripts {
@@ -137,7 +139,8 @@ impl<'s> Examples<'s> {
         stated.map(|(_, reply)| *reply).or_else(of_kind)
     }
 
-    /// One line for each command without an example or without a word on one of its kinds of replies.
+    /// One line for each command without an example or without a word on one
+    /// of its kinds of replies.
     pub fn missing(&self, table: &CommandTable) -> Vec<String> {
         let mut missing = Vec::new();
         for top in table.iter() {
@@ -179,8 +182,8 @@ fn script_of(registered: &Registered) -> &'static str {
     registered.full_name.split('|').next().unwrap_or_default()
 }
 
-/// The command that request `at` of `example` calls; where the connection only waits there, the last one that it
-/// called before.
+/// The command that request `at` of `example` calls; where the connection only waits there, the
+/// last one that it called before.
 fn command_of(table: &CommandTable, example: &Example<'_>, at: usize) -> Option<&'static Registered> {
     let client = example.exchanges[at].client;
     let mut earlier = example.exchanges[..=at].iter().rev();

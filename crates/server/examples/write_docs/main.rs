@@ -1,6 +1,7 @@
-//! Writes docs/commands from the command records and the examples of tests/cmd, docs/options.md from the options
-//! table and docs/metrics.md from the catalog of metrics: `cargo run -p server --example write_docs -- FOLDER [--check]`. With `--check` nothing is
-//! written, and the exit status tells whether the files are as they would be written.
+//! Writes docs/commands from the command records and the examples of tests/cmd, docs/options.md
+//! from the options table and docs/metrics.md from the catalog of metrics: `cargo run -p server
+//! --example write_docs -- FOLDER [--check]`. With `--check` nothing is written, and the exit
+//! status tells whether the files are as they would be written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

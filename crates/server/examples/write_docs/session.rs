@@ -1,4 +1,5 @@
-//! An example as a session of redis-cli, the replies of RESP3 beside those of RESP2 where they differ.
+//! An example as a session of redis-cli, the replies of RESP3 beside those of
+//! RESP2 where they differ.
 
 use testkit::Value;
 use testkit::notation::{command_line, quote};

@@ -42,8 +42,8 @@ fn of(value: &Value, depth: usize) -> String {
     }
 }
 
-/// ` of integers` for parts that are alike, ` (integer, double)` for few that are not, nothing where there is no short
-/// way to say it.
+/// ` of integers` for parts that are alike, ` (integer, double)` for few that are not, nothing
+/// where there is no short way to say it.
 fn of_parts(parts: &[Value], depth: usize) -> String {
     let mut kinds = kinds(parts);
     let nulls = kinds.iter().any(|kind| is_null(kind));

@@ -1,8 +1,8 @@
-//! ACL: the answers of a server whose only user is `default`, who may do everything. With `requirepass` it has
-//! that password.
+//! ACL: the answers of a server whose only user is `default`, who may do everything. With
+//! `requirepass` it has that password.
 //!
-//! What would need more users is refused in plain words (SETUSER), or answered as Redis does where there are none:
-//! DELUSER finds nobody, the log of refused commands is empty.
+//! What would need more users is refused in plain words (SETUSER), or answered as Redis does where
+//! there are none: DELUSER finds nobody, the log of refused commands is empty.
 
 use std::fmt::Write;
 

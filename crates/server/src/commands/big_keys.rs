@@ -43,10 +43,10 @@ static BIGKEYS: Command<Runner> = Command {
     run: Runner::Server(bigkeys),
     ..Command::DEFAULT
 };
-/// BIGKEYS [BYTES | ELEMENTS] [TYPE type] [COUNT count]: a map. `keys` has the biggest first, each a map of its
-/// key, database, type, bytes and elements (0 for a string); `exact` is 1, or 0 where each may be up to a
-/// quarter smaller than the one that should stand in its place; `known` is how many keys are big at all: from
-/// 8 KiB or 1,024 elements on. Smaller keys are not known.
+/// BIGKEYS [BYTES | ELEMENTS] [TYPE type] [COUNT count]: a map. `keys` has the biggest first, each
+/// a map of its key, database, type, bytes and elements (0 for a string); `exact` is 1, or 0 where
+/// each may be up to a quarter smaller than the one that should stand in its place; `known` is how
+/// many keys are big at all: from 8 KiB or 1,024 elements on. Smaller keys are not known.
 fn bigkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut measure, mut kind, mut count) = (Measure::Bytes, None, SHOWN);
     let mut at = 1;

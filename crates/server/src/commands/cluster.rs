@@ -1,5 +1,5 @@
-//! CLUSTER and its kin: the answers of a server that is no node of a cluster. As in Redis with `cluster-enabled no`,
-//! each request is checked and then refused.
+//! CLUSTER and its kin: the answers of a server that is no node of a cluster. As in Redis with
+//! `cluster-enabled no`, each request is checked and then refused.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};

@@ -291,7 +291,8 @@ fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     pairs
 }
 
-/// The set of those marks that are set, behind its name, if there are any; gives how many pairs that is.
+/// The set of those marks that are set, behind its name, if there are any; gives
+/// how many pairs that is.
 fn write_marks(reply: &mut Reply<'_>, name: &str, marks: &[(&str, bool)]) -> usize {
     let set: Vec<&str> = marks.iter().filter(|(_, set)| *set).map(|(mark, _)| *mark).collect();
     if set.is_empty() {

@@ -51,8 +51,8 @@ fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
     Ok(())
 }
 
-/// Authenticates the session, or says why not. The comparison takes the same time for any password of
-/// one length.
+/// Authenticates the session, or says why not. The comparison takes the same time for any
+/// password of one length.
 fn authenticate(ctx: &mut ServerCtx<'_, '_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
     let expected = &ctx.settings.requirepass;
     let same = expected.len() == password.len()

@@ -1,7 +1,9 @@
-//! DEBUG: what test suites and people who look into a server ask for. Only with `enable-debug-command`.
+//! DEBUG: what test suites and people who look into a server ask for. Only with
+//! `enable-debug-command`.
 //!
-//! It has no subcommands in the sense of the command table: as in Redis, one record covers all, and an unknown
-//! word and a wrong number of arguments are one error. What would end or damage the process is refused.
+//! It has no subcommands in the sense of the command table: as in Redis, one record covers all,
+//! and an unknown word and a wrong number of arguments are one error. What would end or damage
+//! the process is refused.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -95,7 +97,8 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
-        // Replies are written into buffers of their thread: none is a client's own, to keep or to shrink.
+        // Replies are written into buffers of their thread: none is a client's
+        // own, to keep or to shrink.
         (b"config-rewrite-force-all", 2) => return super::config::rewrite_file(ctx, Added::All),
         (b"replybuffer", 4) if args.is(2, "RESIZING") || args.is(2, "PEAK-RESET-TIME") => ctx.reply.ok(),
         (b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
@@ -195,7 +198,8 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
     );
 }
 
-/// DEBUG QUICKLIST-PACKED-THRESHOLD size: for lists made from now on, on each thread from its next turn.
+/// DEBUG QUICKLIST-PACKED-THRESHOLD size: for lists made from now on, on each
+/// thread from its next turn.
 fn packed_threshold(ctx: &mut ServerCtx<'_, '_, '_>, size: &[u8]) -> Result<(), CommandError> {
     let refused =
         CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
@@ -224,9 +228,9 @@ const SLEEP_STEP: Duration = Duration::from_millis(50);
 /// What DEBUG SLEEP sleeps at most: a year.
 const SLEEP_S_MAX: f64 = 365.0 * 86_400.0;
 
-/// DEBUG SLEEP seconds. Redis stops as a whole; here the thread of this connection does, with the other
-/// connections it serves. It sleeps outside the gate, so other threads go on even where they need to be
-/// alone, and ends early when the server stops.
+/// DEBUG SLEEP seconds. Redis stops as a whole; here the thread of this connection does, with the
+/// other connections it serves. It sleeps outside the gate, so other threads go on even where they
+/// need to be alone, and ends early when the server stops.
 fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     let seconds = stdx::number::parse_f64(seconds).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds.min(SLEEP_S_MAX));
@@ -244,16 +248,16 @@ fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     ctx.reply.ok();
 }
 
-/// What `look` tells of the entry at `key` of the selected database, expired or not; `None` where there is
-/// none. Notes no access.
+/// What `look` tells of the entry at `key` of the selected database, expired or not; `None` where
+/// there is none. Notes no access.
 fn with_entry<T>(ctx: &ServerCtx<'_, '_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
     let guard = ctx.shared.engine.keyspace.lock(key.shard());
     let entry = guard.db(ctx.session.db)?.table().get(key.position(), key.bytes)?;
     Some(look(&entry))
 }
 
-/// DEBUG OBJECT key: one line. `serializedlength` is what the value takes in memory: nothing here writes it
-/// out.
+/// DEBUG OBJECT key: one line. `serializedlength` is what the value takes in memory:
+/// nothing here writes it out.
 fn object(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let now_s = (ctx.now_ms / 1000) as u32 & 0x00FF_FFFF;
     let shares = ctx.settings.limits.shares_integers;
@@ -276,7 +280,8 @@ fn object(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandEr
     Ok(())
 }
 
-/// What DEBUG OBJECT tells in addition of a quicklist; `ql_compressed` is whether nodes may be compressed.
+/// What DEBUG OBJECT tells in addition of a quicklist; `ql_compressed` is whether
+/// nodes may be compressed.
 fn quicklist_figures(object: &Object) -> String {
     let Object::List(list) = object else { return String::new() };
     let ListView::Quick(quicklist) = list.view() else { return String::new() };
@@ -322,8 +327,8 @@ fn quicklist(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), Comman
     Ok(())
 }
 
-/// DEBUG SDSLEN key: one line. Key and value share a block unless the value is long, so the block's bytes stand
-/// with the key.
+/// DEBUG SDSLEN key: one line. Key and value share a block unless the value is long, so the block's
+/// bytes stand with the key.
 fn string_sizes(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let line = with_entry(ctx, key, |entry| {
         let (len, room, own_bytes) = match entry.view() {
@@ -379,8 +384,9 @@ fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
 /// Keys that DEBUG POPULATE adds before it lets those in who want to be alone.
 const POPULATE_STEP: u64 = 1024;
 
-/// DEBUG POPULATE count [prefix] [size]: strings `prefix:number` with the value `value:number`, cut or
-/// filled up with zeros to `size` bytes. Keys that are there stay. Stops with an error at `maxmemory`.
+/// DEBUG POPULATE count [prefix] [size]: strings `prefix:number` with the value
+/// `value:number`, cut or filled up with zeros to `size` bytes. Keys that are there stay.
+/// Stops with an error at `maxmemory`.
 fn populate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let positive = |at: usize| {
         let number = args.integer(at).ok().and_then(|number| u64::try_from(number).ok());

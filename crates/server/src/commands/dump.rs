@@ -1,8 +1,8 @@
 //! DUMP and RESTORE: a value out as one string, and back in.
 //!
-//! They stand here and not with the other data commands because the format is `persist`'s, which the data
-//! commands do not know. Payloads are always checked in depth, whatever `sanitize-dump-payload` says: an
-//! unchecked one could break what the types rely on.
+//! They stand here and not with the other data commands because the format is `persist`'s, which
+//! the data commands do not know. Payloads are always checked in depth, whatever
+//! `sanitize-dump-payload` says: an unchecked one could break what the types rely on.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError, Ctx, EventClass, ValueLimits};

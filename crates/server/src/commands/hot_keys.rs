@@ -1,9 +1,9 @@
-//! HOTKEYS: which keys take most of the time and of the network, while somebody asks for it, as in Redis 8.6;
-//! and which are asked for most often, as in Valkey 9.2.
+//! HOTKEYS: which keys take most of the time and of the network, while somebody asks for it, as in
+//! Redis 8.6; and which are asked for most often, as in Valkey 9.2.
 //!
-//! Both have HOTKEYS GET and RESET. A session of HOTKEYS START is what somebody asked for by hand, so GET shows
-//! that until it is reset. Without one it shows the last window of `hotkeys-top-k`, where that is set, and
-//! else null, as Redis does. RESET forgets both.
+//! Both have HOTKEYS GET and RESET. A session of HOTKEYS START is what somebody asked for by hand,
+//! so GET shows that until it is reset. Without one it shows the last window of `hotkeys-top-k`,
+//! where that is set, and else null, as Redis does. RESET forgets both.
 
 use std::time::Instant;
 
@@ -55,9 +55,9 @@ static HOTKEYS_GET: Command<Runner> = Command {
     run: Runner::Server(hotkeys_get),
     ..Command::DEFAULT
 };
-/// HOTKEYS GET: an array with one map where there is a session. Times and bytes of a key are what is certain of
-/// them; with SAMPLE they are those of the sampled commands. Else, with `hotkeys-top-k`, an array with a map for
-/// each key, and null without.
+/// HOTKEYS GET: an array with one map where there is a session. Times and bytes of a key are what
+/// is certain of them; with SAMPLE they are those of the sampled commands. Else, with
+/// `hotkeys-top-k`, an array with a map for each key, and null without.
 fn hotkeys_get(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let hot_keys = &ctx.shared.engine.hot_keys;
     match hot_keys.report(totals(ctx.shared), ctx.now_ms) {
@@ -217,8 +217,8 @@ static HOTKEYS_START: Command<Runner> = Command {
     run: Runner::Server(hotkeys_start),
     ..Command::DEFAULT
 };
-/// HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]: OK. SLOTS is for servers
-/// that have some of the slots.
+/// HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]: OK. SLOTS
+/// is for servers that have some of the slots.
 fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let in_progress = CommandError::Line("ERR hotkey tracking session already in progress");
     if ctx.shared.engine.hot_keys.is_active(ctx.now_ms) {

@@ -90,7 +90,8 @@ static LATENCY_HISTOGRAM: Command<Runner> = Command {
     run: Runner::Server(latency_histogram),
     ..Command::DEFAULT
 };
-/// LATENCY HISTOGRAM [command ...]: unknown commands are passed over, a container stands for its subcommands.
+/// LATENCY HISTOGRAM [command ...]: unknown commands are passed over, a container
+/// stands for its subcommands.
 fn latency_histogram(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_histograms(ctx, args, Threads::times_of);
     Ok(())
@@ -206,7 +207,8 @@ static LATENCY_HISTORY: Command<Runner> = Command {
     run: Runner::Server(latency_history),
     ..LATENCY_GRAPH
 };
-/// LATENCY HISTORY event: pairs of Unix time and milliseconds, oldest first; none for an unknown event.
+/// LATENCY HISTORY event: pairs of Unix time and milliseconds, oldest first;
+/// none for an unknown event.
 fn latency_history(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let samples = ctx
         .shared

@@ -1,19 +1,20 @@
 //! MIGRATE: keys go to another server, and leave this one when that has said that it has them.
 //!
-//! Redis stops as a whole until the other server has answered. Here the thread of this connection does, for
-//! the other connections it serves as well; all others go on, and nothing is locked while the network is
-//! waited for. So a key may change on the way, and this is what then holds:
+//! Redis stops as a whole until the other server has answered. Here the thread of this connection
+//! does, for the other connections it serves as well; all others go on, and nothing is locked while
+//! the network is waited for. So a key may change on the way, and this is what then holds:
 //!
 //! ```text
 //!   1. each key's value is written out under its shard's lock
 //!   2. outside of the gate, without a lock: all values are sent, the answers are awaited
 //!   3. under its lock again: a key that still has this value is removed
-//!   4. for keys that changed meanwhile: alone in the gate, as Redis always is, steps 1 to 3 once more, in the
-//!      place of the copy that the target just took; a key that is gone or has expired here is deleted there
+//!   4. for keys that changed meanwhile: alone in the gate, as in Redis always, steps 1 to 3 again,
+//!      in the place of the copy that the target just took; a key that was removed or has expired
+//!      here is deleted there
 //! ```
-//! So a key is on one of the two servers at any time, never with less than what clients were told was
-//! written, and it leaves here exactly as the target has it. Step 4 holds everybody up for one answer of the
-//! target, at most for the command's timeout per system call.
+//! So a key is on one of the two servers at any time, never with less than what clients were told
+//! was written, and it leaves here exactly as the target has it. Step 4 holds everybody up for one
+//! answer of the target, at most for the command's timeout per system call.
 //!
 //! A connection to a target stays open for some seconds, because keys are migrated in series
 //! ([`ConnectionPool`]).
@@ -79,8 +80,9 @@ static MIGRATE: Command<Runner> = Command {
     run: Runner::Server(migrate),
     ..Command::DEFAULT
 };
-/// MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password] [KEYS key ...]:
-/// OK, or NOKEY when none of the keys is there. After an error those keys are gone that the target took.
+/// MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password]
+/// [KEYS key ...]: OK, or NOKEY when none of the keys is there. After an error those keys are
+/// gone that the target took.
 fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let source = network::BIND_SOURCE_ADDR.of(&ctx.shared.config()).to_vec();
     let order = MigrateRequest::parse(args, source)?;
@@ -307,7 +309,8 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// Sends all parcels. A connection that was kept open and turns out to be dead is opened again, once.
+/// Sends all parcels. A connection that was kept open and turns out to be dead
+/// is opened again, once.
 fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[SerializedKey<'_>]) -> SendResult {
     let now_ms = crate::context::unix_ms();
     loop {
@@ -454,8 +457,8 @@ fn connect(target: &Target, timeout: Duration) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// Makes a connection to `address` come from `source`. Where that is impossible the system chooses an
-/// address, as it does for the outgoing connections of Redis.
+/// Makes a connection to `address` come from `source`. Where that is impossible the system chooses
+/// an address, as it does for the outgoing connections of Redis.
 fn bind_source(socket: &Socket, source: &[u8], address: SocketAddr) {
     let Some(source) = std::str::from_utf8(source).ok().filter(|source| !source.is_empty()) else { return };
     let mut found = (source, 0).to_socket_addrs().into_iter().flatten();

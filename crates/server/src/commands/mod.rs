@@ -109,8 +109,9 @@ mod tests {
         let written = KeyFlags::RW | KeyFlags::OW | KeyFlags::RM;
         for registered in table().0.iter() {
             let command = &registered.command;
-            // The first keeps its answer in the value, which changes nothing that a reader could tell; the
-            // second changes what its group has read, and Redis calls that reading the key.
+            // The first keeps its answer in the value, which changes nothing that a
+            // reader could tell; the second changes what its group has read, and Redis
+            // calls that reading the key.
             if ["pfcount", "xreadgroup"].contains(&registered.full_name) {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! MONITOR: how a client becomes a monitor. What monitors are sent is `engine::publish::monitor`'s business.
+//! MONITOR: how a client becomes a monitor. What monitors are sent is
+//! `engine::publish::monitor`'s business.
 
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};

@@ -56,7 +56,8 @@ fn unsubscribe_from(
     Ok(())
 }
 
-/// Publishes and replies how many get it. A client that crowds an inbox waits before its next request.
+/// Publishes and replies how many get it. A client that crowds an inbox waits
+/// before its next request.
 fn publish_to(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
     let published = ctx.data.commit.sender().publish(kind, args.get(1), args.get(2));
     if published.subscribers_full && ctx.session.flow == Flow::Running {

@@ -20,7 +20,8 @@ pub struct MemoryFigures {
     pub rss: u64,
     /// The part of `rss` that is no file's: the heap and the threads' stacks.
     pub heap_rss: u64,
-    /// What the allocator holds: `used`, and free memory that it keeps, without what was never touched.
+    /// What the allocator holds: `used`, and free memory that it keeps, without
+    /// what was never touched.
     pub active: u64,
     /// Tables of all databases, without keys and values, as estimated.
     pub tables: u64,

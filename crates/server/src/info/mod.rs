@@ -85,8 +85,9 @@ impl Fields {
     }
 }
 
-/// Visits all fields of the `wanted` sections: the section's name, the field's, its value. For a thread that is
-/// outside the gate: it is inside, at `slot`, only while a section that locks shards is written.
+/// Visits all fields of the `wanted` sections: the section's name, the field's, its value.
+/// For a thread that is outside the gate: it is inside, at `slot`, only while a section that
+/// locks shards is written.
 pub fn each_field(
     shared: &Shared,
     slot: GateSlot,

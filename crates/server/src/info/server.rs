@@ -145,8 +145,8 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
 }
 
-/// The Threads section: what each I/O thread did; how long it ran on a core, and how long it was ready to run
-/// and had none, by the kernel's account.
+/// The Threads section: what each I/O thread did; how long it ran on a core, and how long it was
+/// ready to run and had none, by the kernel's account.
 pub fn threads(shared: &Shared, fields: &mut Fields) {
     for (index, port) in shared.engine.threads.iter().enumerate() {
         let stats = &port.stats;

@@ -146,8 +146,8 @@ pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// The Latencystats section: percentiles of the times of each command that was run, by itself and from the
-/// arrival of the request to the sending of the reply.
+/// The Latencystats section: percentiles of the times of each command that was run, by itself and
+/// from the arrival of the request to the sending of the reply.
 pub fn latencystats(shared: &Shared, fields: &mut Fields) {
     if !shared.engine.settings.get().thresholds.histograms {
         return;
@@ -184,7 +184,8 @@ pub fn hotkeys(shared: &Shared, fields: &mut Fields) {
     fields.add("hotkeys_last_window_duration_ms", took.as_millis());
 }
 
-/// The Keysizes section: how many strings are how long, how many collections have how many elements.
+/// The Keysizes section: how many strings are how long, how many collections
+/// have how many elements.
 pub fn keysizes(shared: &Shared, fields: &mut Fields) {
     for db in 0..shared.engine.keyspace.db_count() {
         let counts = shared.engine.keyspace.sizes().counts(db);

@@ -1,8 +1,9 @@
 //! All metrics: their names, types, labels and meanings. docs/metrics.md is written from this.
 //!
-//! A metric's name here has neither the prefix `saker_` nor a counter's `_total`. It ends in its unit: `_bytes`,
-//! `_seconds`, `_ratio`; one without a unit is a number of things. A field of INFO has a metric only where this
-//! catalog says so; every other number of INFO is in [`LEFT_OUT`], with the reason.
+//! A metric's name here has neither the prefix `saker_` nor a counter's `_total`. It ends in its
+//! unit: `_bytes`, `_seconds`, `_ratio`; one without a unit is a number of things. A field of
+//! INFO has a metric only where this catalog says so; every other number of INFO is in
+//! [`LEFT_OUT`], with the reason.
 //! Source: <https://prometheus.io/docs/practices/naming/>.
 
 /// What a metric is.

@@ -1,9 +1,9 @@
 //! As much HTTP as a scraper needs: one GET per connection, answered and closed.
 //!
-//! One thread serves all connections by polling, so a slow one delays no other. Each connection is limited:
-//! [`REQUEST_BYTES_MAX`] of request, [`VISIT_TIME_MAX`] from accepting to closing, and [`VISITS_MAX`] connections at
-//! once. When a connection arrives at that limit, one that has its answer already is closed, else the oldest:
-//! idle connections do not lock a scraper out.
+//! One thread serves all connections by polling, so a slow one delays no other. Each connection is
+//! limited: [`REQUEST_BYTES_MAX`] of request, [`VISIT_TIME_MAX`] from accepting to closing, and
+//! [`VISITS_MAX`] connections at once. When a connection arrives at that limit, one that has its
+//! answer already is closed, else the oldest: idle connections do not lock a scraper out.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -23,7 +23,8 @@ const HEADERS_MAX: usize = 64;
 const VISIT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Connections at once.
 const VISITS_MAX: usize = 64;
-/// Bytes that are read and thrown away after the answer, so that closing does not take the answer back.
+/// Bytes that are read and thrown away after the answer, so that closing does
+/// not take the answer back.
 const REST_BYTES_MAX: usize = 64 * 1024;
 /// Between two looks at whether to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -44,7 +45,8 @@ pub fn serve(
             tracing::warn!(%error, "waiting for requests of metrics failed");
             std::thread::sleep(RETRY);
         }
-        // Requests that have arrived are answered before a new connection can close their connection.
+        // Requests that have arrived are answered before a new connection can
+        // close their connection.
         visits.retain_mut(|visit| visit.goes_on(&mut page));
         for listener in listeners {
             accept(listener, &mut visits);
@@ -77,7 +79,8 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => {
-                // Out of files, say: the connection stays in the queue, and polling would return at once.
+                // Out of files, say: the connection stays in the queue, and
+                // polling would return at once.
                 tracing::debug!(%error, "a request for metrics cannot be accepted");
                 std::thread::sleep(RETRY);
                 return;
@@ -86,7 +89,8 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// Closes a connection if there are [`VISITS_MAX`]: the oldest that has its answer, else the oldest.
+/// Closes a connection if there are [`VISITS_MAX`]: the oldest that has its
+/// answer, else the oldest.
 fn make_room(visits: &mut VecDeque<Visit>) {
     if visits.len() >= VISITS_MAX {
         let answered = visits.iter().position(|visit| matches!(visit.stage, Stage::Leaving(_)));

@@ -1,11 +1,13 @@
-//! The metrics endpoint: what INFO says, for Prometheus and whatever else reads its text format or OpenMetrics,
-//! over plain HTTP, on a thread of its own (`metrics-port`, `metrics-bind`, `metrics-per-command`).
+//! The metrics endpoint: what INFO says, for Prometheus and whatever else reads its text format or
+//! OpenMetrics, over plain HTTP, on a thread of its own (`metrics-port`, `metrics-bind`,
+//! `metrics-per-command`).
 //!
-//! Nothing here runs on an I/O thread and nothing is measured twice: `text.rs` turns the fields that INFO writes
-//! into samples as `catalog.rs` says, `page.rs` writes them in either format, `http.rs` answers `GET /metrics`
-//! with the one that `negotiate.rs` finds the scraper to want. The page is made at most ten times a second
-//! however often it is asked for, so a flood of scrapes does not become a flood of shard locks. The thread is
-//! inside the gate only while it counts keys and tables, not while it reads /proc, sums counters or writes text.
+//! Nothing here runs on an I/O thread and nothing is measured twice: `text.rs` turns the fields
+//! that INFO writes into samples as `catalog.rs` says, `page.rs` writes them in either format,
+//! `http.rs` answers `GET /metrics` with the one that `negotiate.rs` finds the scraper to want. The
+//! page is made at most ten times a second however often it is asked for, so a flood of scrapes
+//! does not become a flood of shard locks. The thread is inside the gate only while it counts keys
+//! and tables, not while it reads /proc, sums counters or writes text.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -33,8 +35,8 @@ use page::{Format, Page};
 /// How long a page is given out before another is made.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Listens for scrapes on `addresses` at `port`. An address that may be missing on this machine may. An
-/// error comes with the address.
+/// Listens for scrapes on `addresses` at `port`. An address that may be missing on this machine
+/// may. An error comes with the address.
 pub fn listen(addresses: &[BindAddress], port: u16) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
     let mut listeners = Vec::new();
     for &BindAddress { ip, optional } in addresses {

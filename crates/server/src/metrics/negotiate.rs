@@ -1,7 +1,9 @@
-//! Which form of the page a scraper asks for, by the headers `Accept` and `Accept-Encoding` (RFC 9110, 12.5).
+//! Which form of the page a scraper asks for, by the headers `Accept` and
+//! `Accept-Encoding` (RFC 9110, 12.5).
 //!
-//! Both hold ranges with a weight `q`: the most specific range that a form is in says how much it is wanted, and
-//! the one wanted most is given. Without a header, and when nothing we have is wanted, it is plain text as is.
+//! Both hold ranges with a weight `q`: the most specific range that a form is in says how much it
+//! is wanted, and the one wanted most is given. Without a header, and when nothing we have is
+//! wanted, it is plain text as is.
 
 use super::page::Format;
 

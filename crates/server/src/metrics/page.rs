@@ -1,9 +1,9 @@
 //! A page of samples, written in either format that scrapers ask for.
 //!
-//! The samples are the same in both; what precedes them differs: OpenMetrics names a counter without `_total`,
-//! has a type for words and a line for the unit, and marks the page's end.
-//! Sources: <https://prometheus.io/docs/instrumenting/exposition_formats/> (version 0.0.4) and OpenMetrics 1.0,
-//! <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+//! The samples are the same in both; what precedes them differs: OpenMetrics names a counter
+//! without `_total`, has a type for words and a line for the unit, and marks the page's end.
+//! Sources: <https://prometheus.io/docs/instrumenting/exposition_formats/> (version 0.0.4) and
+//! OpenMetrics 1.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -53,8 +53,8 @@ impl Page {
         self.sample(metric, suffix, labels, value);
     }
 
-    /// Adds a histogram: of each limit in seconds, ascending, how many values are not above it; then how many
-    /// there are, and their sum in seconds.
+    /// Adds a histogram: of each limit in seconds, ascending, how many values are not above it;
+    /// then how many there are, and their sum in seconds.
     pub fn add_histogram(
         &mut self,
         metric: &'static Metric,
@@ -108,8 +108,8 @@ impl Page {
     }
 }
 
-/// The number as a label's value, the same in both formats, so that a series does not change with the format:
-/// OpenMetrics wants `1.0` where the text format does not care.
+/// The number as a label's value, the same in both formats, so that a series does not change with
+/// the format: OpenMetrics wants `1.0` where the text format does not care.
 pub fn float(number: f64) -> String {
     // Twelve digits hide what a division by 100 adds to 99.9.
     let text = format!("{number:.12}");

@@ -11,8 +11,8 @@ use crate::config::table::network;
 use crate::info;
 use crate::shared::Shared;
 
-/// The limits of histograms in nanoseconds: two in each power of ten, from 10 µs, the shortest that a network
-/// shows, to 1 s, and 10 s.
+/// The limits of histograms in nanoseconds: two in each power of ten, from 10 µs, the shortest that
+/// a network shows, to 1 s, and 10 s.
 const LIMITS_NANOS: [u64; 12] = [
     10_000,
     30_000,
@@ -28,8 +28,8 @@ const LIMITS_NANOS: [u64; 12] = [
     10_000_000_000,
 ];
 
-/// All metrics of now. Reads a few files in /proc and takes shard locks one after another, inside the gate for
-/// these only: for a thread that is outside, the one that `slot` belongs to.
+/// All metrics of now. Reads a few files in /proc and takes shard locks one after another, inside
+/// the gate for these only: for a thread that is outside, the one that `slot` belongs to.
 pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     let mut page = Page::default();
     let per_command = network::METRICS_PER_COMMAND.of(&shared.config());
@@ -80,7 +80,8 @@ fn parts(page: &mut Page, known: &'static Parts, name: &str, value: &str) {
     }
 }
 
-/// Adds `latency_percentiles_usec_get:p50=1.003,p99.9=2.007`. The end-to-end times are in a histogram.
+/// Adds `latency_percentiles_usec_get:p50=1.003,p99.9=2.007`. The end-to-end
+/// times are in a histogram.
 fn percentiles(page: &mut Page, name: &str, value: &str) {
     let Some(command) = name.strip_prefix("latency_percentiles_usec_") else { return };
     for (percentile, usec) in value.split(',').filter_map(|part| part.split_once('=')) {

@@ -47,7 +47,8 @@ impl Timeouts {
         }
     }
 
-    /// Takes out a wait whose deadline has passed at `now_ms`: its connection and its ticket. O(log n).
+    /// Takes out a wait whose deadline has passed at `now_ms`: its connection
+    /// and its ticket. O(log n).
     fn take_passed(&mut self, now_ms: u64) -> Option<(ConnId, u64)> {
         let first = self.conns.first_entry().filter(|first| first.key().0 <= now_ms)?;
         let ((_, ticket), conn) = first.remove_entry();

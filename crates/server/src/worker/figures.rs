@@ -1,4 +1,5 @@
-//! What other threads can see of a client's activity and buffers. Its own thread is the only writer.
+//! What other threads can see of a client's activity and buffers. Its own
+//! thread is the only writer.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,8 +9,8 @@ use engine::session::Session;
 
 use super::Engine;
 
-/// Writes down, for others to see, that a client was active. Its own thread is the only writer, so plain
-/// loads and stores do.
+/// Writes down, for others to see, that a client was active. Its own thread is the only writer, so
+/// plain loads and stores do.
 #[inline]
 pub(super) fn note_activity(
     engine: &Engine<'_>,
@@ -29,7 +30,8 @@ pub(super) fn note_activity(
     note_output(engine, info, output_bytes);
 }
 
-/// Writes down, for others to see, how much a client was sent. Messages are counted where they are delivered.
+/// Writes down, for others to see, how much a client was sent. Messages are counted
+/// where they are delivered.
 #[inline]
 pub(super) fn note_output(engine: &Engine<'_>, info: &ClientInfo, len_bytes: usize) {
     info.count_output(len_bytes as u64);

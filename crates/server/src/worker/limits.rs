@@ -14,8 +14,8 @@ use super::{Worker, session_of};
 /// Clients with unsent output that are looked at after one flush; more of them take turns.
 const PENDING_OUTPUT_CHECKED_MAX: usize = 64;
 
-/// Up to so much unsent counts as nothing for the output limits, as what fits into Redis' fixed buffer of a
-/// client does: the smallest limit leaves a client that reads alone.
+/// Up to so much unsent counts as nothing for the output limits, as what fits into Redis' fixed
+/// buffer of a client does: the smallest limit leaves a client that reads alone.
 const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// Since when a client's unsent output is over its soft limit.
@@ -26,8 +26,8 @@ pub(super) struct OverSoftLimit {
 }
 
 impl OverSoftLimit {
-    /// Whether a client with `unsent` bytes of output at `now_ms` has exceeded its limit: the hard one,
-    /// or the soft one for longer than it allows.
+    /// Whether a client with `unsent` bytes of output at `now_ms` has exceeded its limit: the hard
+    /// one, or the soft one for longer than it allows.
     fn exceeds(&mut self, limit: &OutputLimit, unsent: usize, now_ms: u64) -> bool {
         let counted = if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 };
         if limit.hard_bytes > 0 && counted > limit.hard_bytes {
@@ -43,8 +43,8 @@ impl OverSoftLimit {
 }
 
 impl Worker<'_> {
-    /// Writes down what of a connection's input stays for a later turn, and enforces the limits on that; whether
-    /// the connection stays too.
+    /// Writes down what of a connection's input stays for a later turn, and enforces the limits on
+    /// that; whether the connection stays too.
     pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
         let query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
         let Some(session) = session_of(&self.clients, conn) else { return false };
@@ -88,8 +88,8 @@ impl Worker<'_> {
         exceeds
     }
 
-    /// Looks, after a flush, at clients that were not or may not have been sent all of their output: writes
-    /// down how much is left, and enforces the limits on it.
+    /// Looks, after a flush, at clients that were not or may not have been sent all of their
+    /// output: writes down how much is left, and enforces the limits on it.
     #[inline]
     pub(super) fn check_pending_output(&mut self) {
         for conn in self.net.split().1.take_behind() {
@@ -150,7 +150,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts what a client makes the server hold, where there is a limit to that; whether it was evicted.
+    /// Counts what a client makes the server hold, where there is a limit to that;
+    /// whether it was evicted.
     #[cold]
     pub(super) fn is_evicted(&mut self, conn: ConnId) -> bool {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;

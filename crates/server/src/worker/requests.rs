@@ -1,5 +1,5 @@
-//! From input to replies: which connections' requests run in a turn, in which batch, and what follows
-//! for a connection.
+//! From input to replies: which connections' requests run in a turn, in which batch, and what
+//! follows for a connection.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -19,21 +19,21 @@ use super::{Client, NetOutputs, Worker, session_mut, session_of};
 use crate::run_queue::Visit;
 use crate::shared::{Message, Shared};
 
-/// After so many times its budget a turn begins no further request of a batch either. More than once, since
-/// what was parsed for nothing is parsed again.
+/// After so many times its budget a turn begins no further request of a batch either. More than
+/// once, since what was parsed for nothing is parsed again.
 const TURN_BUDGETS_MAX: u32 = 2;
 
-/// What a batch may take in any case: connections that were left over from an earlier turn make progress
-/// in each turn, however much arrives.
+/// What a batch may take in any case: connections that were left over from an earlier turn make
+/// progress in each turn, however much arrives.
 const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
-/// Unsent replies from which on a client's requests wait until it has read some: what one client that
-/// does not read can make the server hold, besides the last reply.
+/// Unsent replies from which on a client's requests wait until it has read some: what one client
+/// that does not read can make the server hold, besides the last reply.
 const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
 impl Worker<'_> {
-    /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so that what
-    /// arrived meanwhile is read, and replies leave.
+    /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so
+    /// that what arrived meanwhile is read, and replies leave.
     pub(super) fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
         self.engine.executor.stats().reads.add(self.run_queue.begin_turn() as u64);
         let budget = self.engine.executor.settings.turn_budget;
@@ -160,7 +160,8 @@ impl Worker<'_> {
                 break;
             };
             if session.subscriptions.is_some() {
-                // What was published before, by itself too, comes before the next reply. It is counted there.
+                // What was published before, by itself too, comes before the next
+                // reply. It is counted there.
                 let before = out.len_bytes();
                 let mut queues = NetOutputs(&mut *outputs);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
@@ -204,7 +205,8 @@ impl Worker<'_> {
         }
     }
 
-    /// After a connection's requests ran: acts on what they made of its flow, and enforces its limits.
+    /// After a connection's requests ran: acts on what they made of its flow,
+    /// and enforces its limits.
     fn settle(&mut self, conn: ConnId) {
         if self.exceeds_output_limit(conn) {
             return self.close(conn);

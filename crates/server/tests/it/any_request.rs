@@ -1,5 +1,5 @@
-//! Random requests of every command, valid and nearly so: whatever a client sends, the server stays up, answers each
-//! request once, and no handler uses a key that its record does not declare.
+//! Random requests of every command, valid and nearly so: whatever a client sends, the server stays
+//! up, answers each request once, and no handler uses a key that its record does not declare.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ const BATCH: usize = 40;
 /// Batches before a client is followed by another.
 const BATCHES_PER_CLIENT: usize = 20;
 
-/// Commands that end or silence the connection or the server, change its options, talk to others, or take long.
+/// Commands that end or silence the connection or the server, change its options, talk
+/// to others, or take long.
 const LEFT_OUT: &[&str] = &[
     "shutdown",
     "debug",

@@ -1,4 +1,5 @@
-//! Blocked clients: many keys, many clients, killed clients. The stress ends with an account of all elements.
+//! Blocked clients: many keys, many clients, killed clients. The stress ends with an
+//! account of all elements.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,8 +45,8 @@ fn send(client: &mut Client, words: &[impl AsRef<[u8]>]) {
 
 /// Keys of one request.
 const KEYS: usize = 30_000;
-/// Requests that only look at all the keys, in whose time one may begin to wait for them and end: far from what it
-/// takes, and far from the square of the keys.
+/// Requests that only look at all the keys, in whose time one may begin to wait for them and end:
+/// far from what it takes, and far from the square of the keys.
 const LOOKS_MAX: u32 = 150;
 
 #[test]

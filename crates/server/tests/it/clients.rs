@@ -130,7 +130,8 @@ fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
             &["XREAD", "BLOCK", "0", "STREAMS", "x", "$"],
             &["MONITOR"],
         ];
-        // Some of them on each thread, with an ordinary client behind them: so that one was idle for less long.
+        // Some of them on each thread, with an ordinary client behind them: so that one
+        // was idle for less long.
         for _ in 0..2 {
             for words in states {
                 let mut client = connect(server);
@@ -264,7 +265,8 @@ fn what_a_client_did_not_ask_for_just_now_counts_as_sent_to_it() {
         control.command(&["CONFIG", "SET", "notify-keyspace-events", "E$"]);
         client.command(&["GET", "k"]);
         let before = number(&line(&mut control, id), "tot-net-out");
-        // What it causes itself: the reply, the event, the invalidation; and a message between two requests.
+        // What it causes itself: the reply, the event, the invalidation; and a
+        // message between two requests.
         client.send(b"SET k 1\r\nPUBLISH __keyevent@0__:set own\r\nPING\r\n").expect("sent");
         client.read_many(6).expect("replies and messages");
         let sent = "+OK\r\n:1\r\n+PONG\r\n>2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n".len()

@@ -1,8 +1,8 @@
 //! What COMMAND DOCS and COMMAND INFO tell, beside what Redis 8.0 tells of the same commands.
 //!
-//! `command_facts.txt` has it, recorded: for each command a line of what holds for all of it, then one for each
-//! argument. Summaries, costs and the words of histories are left out: those are ours. What later versions
-//! brought is left out of the comparison by its version.
+//! `command_facts.txt` has it, recorded: for each command a line of what holds for all of it, then
+//! one for each argument. Summaries, costs and the words of histories are left out: those are ours.
+//! What later versions brought is left out of the comparison by its version.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::support;
 type Facts = BTreeMap<String, Vec<String>>;
 
 /// What is told of which commands, and what Redis tells instead (another line or none), where Saker
-/// takes more than Redis 8.0 without a later version to say so: GEOSEARCH needs no centre for the polygon of Valkey
-/// 9; Valkey 8.0 brought ZSCAN's NOSCORES, and a BITCOUNT without an end.
+/// takes more than Redis 8.0 without a later version to say so: GEOSEARCH needs no centre for the
+/// polygon of Valkey 9; Valkey 8.0 brought ZSCAN's NOSCORES, and a BITCOUNT without an end.
 const ALLOWED: &[(&str, &str, &str)] = &[
     ("geosearch", "from type=oneof flags=optional", "from type=oneof"),
     ("geosearchstore", "from type=oneof flags=optional", "from type=oneof"),

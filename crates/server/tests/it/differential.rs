@@ -26,8 +26,8 @@ fn random_commands_are_answered_as_redis_does() {
         .expect_success();
 }
 
-/// Whether a word is one that Redis 8.0.2 cuts to a number where it looks for a count of keys: it reads them with C's
-/// `atoi`.
+/// Whether a word is one that Redis 8.0.2 cuts to a number where it looks for a count of keys: it
+/// reads them with C's `atoi`.
 fn is_cut_to_a_number(word: &[u8]) -> bool {
     let begins_like_one = word.strip_prefix(b"-").unwrap_or(word).first().is_some_and(u8::is_ascii_digit);
     let number = stdx::number::parse_i64(word).and_then(|number| i32::try_from(number).ok());
@@ -49,7 +49,8 @@ fn keys_of(reply: &Value) -> Option<Vec<&Value>> {
     keys.iter().map(|key| if let Value::Array(parts) = key { parts.first() } else { None }).collect()
 }
 
-/// Whether two servers' answers agree. Redis 7.0 knows fewer forms of some commands, and has other flags for some.
+/// Whether two servers' answers agree. Redis 7.0 knows fewer forms of some commands, and
+/// has other flags for some.
 fn agree(told: &Value, found: &Value, exactly: bool) -> bool {
     told == found
         || (told.is_error() && (found.is_error() || !exactly))

@@ -135,7 +135,8 @@ fn values_of_each_type_go_to_a_real_server_and_come_back() {
             }
             transfer(&mut saker, &key, &mut redis, &key);
             transfer(&mut redis, &key, &mut saker, "back");
-            // Redis 7 gives scores with other digits than Redis 8: theirs are compared on Saker alone.
+            // Redis 7 gives scores with other digits than Redis 8: theirs are
+            // compared on Saker alone.
             let of = |client: &mut Client, key: &str| client.command(&["DEBUG", "DIGEST-VALUE", key]);
             assert_eq!(of(&mut saker, "back"), of(&mut saker, &key), "{key} came back changed");
             let encodings = [&key, "back"].map(|key| saker.command(&["OBJECT", "ENCODING", key]));

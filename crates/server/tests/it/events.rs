@@ -1,6 +1,7 @@
-//! Keyspace events. What each command raises stands in tests/events: the commands of the scripts in tests/cmd,
-//! with their events as a real Redis raised them; `SAKER_RECORD_EVENTS=1` writes those of that Redis into the
-//! files. One that knows less than a script expects stops there, and Saker's further events are not compared.
+//! Keyspace events. What each command raises stands in tests/events: the commands of the scripts in
+//! tests/cmd, with their events as a real Redis raised them; `SAKER_RECORD_EVENTS=1` writes those
+//! of that Redis into the files. One that knows less than a script expects stops there, and Saker's
+//! further events are not compared.
 
 use std::path::{Path, PathBuf};
 

@@ -40,8 +40,8 @@ fn a_transaction_that_runs_alone_sees_no_key_expire() {
     });
 }
 
-/// What is measured is the share of the time that expiry works while there is something to do, not how fast
-/// it is: this depends on the machine.
+/// What is measured is the share of the time that expiry works while there is something to do, not
+/// how fast it is: this depends on the machine.
 #[test]
 fn expiry_takes_a_larger_share_of_a_core_while_much_is_overdue() {
     on_each_back_end(|server| {

@@ -1,5 +1,5 @@
-//! A client waits for one command of another client, not for a pipeline of them. Times are compared with the
-//! time of one such command on the same machine, so that a slow or busy one changes both.
+//! A client waits for one command of another client, not for a pipeline of them. Times are compared
+//! with the time of one such command on the same machine, so that a slow or busy one changes both.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::support::{connect, connect_on, on_each_back_end_with};
 const MEMBERS: usize = 20_000;
 /// Commands in the pipeline.
 const PIPELINE: usize = 200;
-/// Commands that somebody else may wait for: far from one, since the machine may be busy, and far from the
-/// pipeline.
+/// Commands that somebody else may wait for: far from one, since the machine may be busy, and
+/// far from the pipeline.
 const WAITED_MAX: u32 = 40;
 
 /// Two big sets; how long a command takes that goes through both.
@@ -36,8 +36,8 @@ fn fill(client: &mut Client) -> Duration {
 
 const LONG: [&str; 4] = ["SINTERCARD", "2", "{sets}a", "{sets}b"];
 
-/// Sends the pipeline from one client; the longest that `request` of another one, on thread `thread`, takes
-/// while it runs, in times of one command of the pipeline.
+/// Sends the pipeline from one client; the longest that `request` of another one, on thread
+/// `thread`, takes while it runs, in times of one command of the pipeline.
 fn longest_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -> u32 {
     let mut busy = connect_on(server, 0);
     let one = fill(&mut busy);

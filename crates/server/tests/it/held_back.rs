@@ -1,5 +1,6 @@
-//! Requests behind one that holds its client back run once, in order, and nothing else runs, wherever the
-//! network cuts the stream: a client that is blocked or paused has input that was parsed ahead.
+//! Requests behind one that holds its client back run once, in order, and nothing else
+//! runs, wherever the network cuts the stream: a client that is blocked or paused has input
+//! that was parsed ahead.
 
 use server::Server;
 use testkit::{Client, Protocol, Rng, Value};

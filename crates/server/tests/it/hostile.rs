@@ -1,5 +1,5 @@
-//! Input that is wrong, huge or never finished, and clients that do not read or vanish: the answer is
-//! Redis' error and a closed connection, memory stays bounded, and other clients notice nothing.
+//! Input that is wrong, huge or never finished, and clients that do not read or vanish: the answer
+//! is Redis' error and a closed connection, memory stays bounded, and other clients notice nothing.
 
 use server::Server;
 use testkit::{Client, Value};
@@ -178,7 +178,8 @@ fn a_transaction_that_is_queued_counts_as_unread_input() {
     on_each_back_end(|server| {
         let mut other = connect(server);
         other.command(&["CONFIG", "SET", "client-query-buffer-limit", "1mb"]);
-        // As in Redis 8.0.2: the words and a pointer for each, together with what is not parsed yet.
+        // As in Redis 8.0.2: the words and a pointer for each, together with
+        // what is not parsed yet.
         for (word_len, expected) in [(900_000, 1), (500_000, 2), (100_000, 10), (1_000, 1_029)] {
             assert_eq!(queued_before_the_end(server, word_len), expected, "words of {word_len} bytes");
         }

@@ -109,8 +109,8 @@ fn rates(client: &mut Client) -> Vec<(String, i64, i64)> {
     rows.iter().map(row).collect()
 }
 
-/// What HOTKEYS GET shows of requests that were all in one window. A machine that is held up for a second loses
-/// it: it is tried again then.
+/// What HOTKEYS GET shows of requests that were all in one window. A machine that is held up for a
+/// second loses it: it is tried again then.
 fn in_one_window(client: &mut Client, requests: &[Vec<&str>]) -> Vec<(String, i64, i64)> {
     for _ in 0..20 {
         client.pipeline(requests).expect("they are answered");

@@ -1,5 +1,5 @@
-//! `import-mode`: what is past its time stays for the client that imports, and counts as absent for all others. As
-//! Valkey 9.1 does it.
+//! `import-mode`: what is past its time stays for the client that imports, and counts as absent for
+//! all others. As Valkey 9.1 does it.
 
 use std::time::{Duration, Instant};
 

@@ -108,7 +108,8 @@ fn memory_figures_agree_with_each_other() {
     let fields = fields(&mut client);
     let number = |name: &str| fields[name].parse::<f64>().expect("a number");
     assert_eq!(number("used_memory_overhead") + number("used_memory_dataset"), number("used_memory"));
-    // Memory is counted for the process, in which other tests have servers: only what holds in any case.
+    // Memory is counted for the process, in which other tests have servers: only
+    // what holds in any case.
     assert!(number("used_memory_overhead") > 0.0);
     assert!(number("used_memory_rss") > number("allocator_resident"));
     assert!(number("allocator_resident") >= number("allocator_active"));

@@ -1,4 +1,5 @@
-//! INFO keysizes beside a real server's, after random commands that make, change and remove keys of all types.
+//! INFO keysizes beside a real server's, after random commands that make, change and
+//! remove keys of all types.
 
 use std::collections::BTreeMap;
 
@@ -179,8 +180,8 @@ fn sizes_of_keys_are_counted_as_redis_counts_them() {
             clients.iter_mut().for_each(|client| assert!(!client.command(&["FLUSHALL"]).is_error()));
         }
     }
-    // Redis 8.0 counts some changes wrong (APPEND that creates its key, INCRBY in place, the end of a sorted
-    // set), and is right again after FLUSHALL.
+    // Redis 8.0 counts some changes wrong (APPEND that creates its key, INCRBY in place, the end of
+    // a sorted set), and is right again after FLUSHALL.
     assert!(agreed > 10, "seed {seed}: Redis said the same {agreed} times");
 }
 

@@ -1,7 +1,8 @@
-//! What a client can make the server hold, driven to its limit; docs/operations.md has the table of them all. Limits
-//! that are not driven to here are where their subject is: unread replies and queued transactions in `hostile.rs`,
-//! published messages in `subscribers.rs`, remembered keys in `tracking_bounds.rs`, data and what waits to be freed in
-//! `memory.rs`, kills in `blocking.rs`, the slow log in `tests/cmd/slowlog.resp`, descriptors in net's `descriptors.rs`.
+//! What a client can make the server hold, driven to its limit; docs/operations.md has the table of
+//! them all. Limits that are not driven to here are where their subject is: unread replies and
+//! queued transactions in `hostile.rs`, published messages in `subscribers.rs`, remembered keys in
+//! `tracking_bounds.rs`, data and what waits to be freed in `memory.rs`, kills in `blocking.rs`,
+//! the slow log in `tests/cmd/slowlog.resp`, descriptors in net's `descriptors.rs`.
 
 use server::Server;
 use testkit::{Client, Value};

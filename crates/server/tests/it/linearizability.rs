@@ -1,5 +1,5 @@
-//! Clients that share keys see one order of their commands, whatever threads and back end serve them:
-//! recorded histories, checked against a sequential model (see testkit's linearizability.rs).
+//! Clients that share keys see one order of their commands, whatever threads and back end serve
+//! them: recorded histories, checked against a sequential model (see testkit's linearizability.rs).
 
 use net::{Backend, BackendChoice};
 use server::Server;

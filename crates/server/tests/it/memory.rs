@@ -207,7 +207,8 @@ fn what_waits_to_be_freed_is_bounded_in_bytes_also_within_a_transaction() {
             let replies = client.pipeline(&transaction.chain([vec!["EXEC"]]).collect::<Vec<_>>());
             let replies = replies.expect("the server answers");
             assert!(matches!(replies.last(), Some(Value::Array(_))), "{:?}", replies.last());
-            // Queued commands, what threads keep for themselves, and a value on its way are beside the limit.
+            // Queued commands, what threads keep for themselves, and a value on its
+            // way are beside the limit.
             let peak = info(&mut client, "used_memory_peak");
             let bound = before + (64 << 20) + 3 * value_bytes + (8 << 20);
             assert!(peak < bound, "{peak} bytes with values of {value_bytes}, more than {bound}");

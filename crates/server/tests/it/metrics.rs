@@ -1,4 +1,5 @@
-//! The metrics endpoint beside INFO: what it says, in which form, and that it is off unless asked for.
+//! The metrics endpoint beside INFO: what it says, in which form, and that it
+//! is off unless asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -12,8 +13,8 @@ use testkit::{Client, Value};
 
 use crate::support::connect;
 
-/// A server with a metrics endpoint, and the endpoint's port. The port was free a moment ago, and somebody
-/// else may take it: then another is tried.
+/// A server with a metrics endpoint, and the endpoint's port. The port was free a moment ago, and
+/// somebody else may take it: then another is tried.
 pub fn start() -> (Server, u16) {
     for _ in 0..16 {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -135,7 +136,8 @@ fn every_number_of_info_is_a_metric_or_left_out_for_a_reason() {
     assert_eq!(gone, Vec::<&str>::new(), "the catalog has fields that INFO does not have");
 }
 
-/// Runs every command that is safe for a test as it comes, in whatever way it fails: it counts as run.
+/// Runs every command that is safe for a test as it comes, in whatever way it
+/// fails: it counts as run.
 fn run_many_commands(client: &mut Client, count: usize) {
     let never =
         ["shutdown", "subscribe", "psubscribe", "ssubscribe", "monitor", "quit", "debug", "migrate", "auth"];
@@ -285,8 +287,8 @@ fn announced(rest: &str, format: Format, names: &mut BTreeSet<String>) -> Family
     Family { name: name.to_owned(), kind: kind.to_owned(), has_help: false }
 }
 
-/// Checks a page against OpenMetrics 1.0 or the text format 0.0.4, as strictly as a scraper may; gives the number
-/// of its series.
+/// Checks a page against OpenMetrics 1.0 or the text format 0.0.4, as strictly as a scraper may;
+/// gives the number of its series.
 fn check_page(page: &str, format: Format) -> usize {
     let body = match format {
         Format::Text => page,

@@ -1,4 +1,5 @@
-//! MIGRATE between servers: Saker to Saker, to a real Redis, and what must hold when something goes wrong.
+//! MIGRATE between servers: Saker to Saker, to a real Redis, and what must hold
+//! when something goes wrong.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -173,8 +174,8 @@ fn a_kept_connection_to_a_server_that_restarted_is_opened_again() {
     assert_eq!(connect(&target).command(&["GET", "b"]), bulk("2"));
 }
 
-/// A client counts a key up while it is migrated to and fro. No step may be lost: at the end both servers
-/// together hold as many as were confirmed.
+/// A client counts a key up while it is migrated to and fro. No step may be lost: at the end both
+/// servers together hold as many as were confirmed.
 #[test]
 fn no_write_is_lost_while_its_key_moves() {
     let (source, target) = (start(BackendChoice::Auto), start(BackendChoice::Auto));

@@ -1,4 +1,5 @@
-//! The dashboard and the alert rules in packaging/ use what a server's metrics endpoint has, and nothing else.
+//! The dashboard and the alert rules in packaging/ use what a server's metrics endpoint
+//! has, and nothing else.
 //!
 //! Whether their PromQL is valid, promtool says in CI (`cargo xtask test`, step `prometheus`).
 

@@ -75,7 +75,8 @@ fn a_log_without_a_folder_does_not_end_the_server() {
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
 }
 
-/// With a limit of the file's size, `write` writes what fits and fails the next time, as on a full disk.
+/// With a limit of the file's size, `write` writes what fits and fails the next
+/// time, as on a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_line_behind_a_torn_one_begins_anew() {

@@ -1,4 +1,5 @@
-//! What the package and the image contain: the annotated configuration file, the health check, the entrypoint.
+//! What the package and the image contain: the annotated configuration file, the health
+//! check, the entrypoint.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -151,8 +152,8 @@ fn a_health_check_takes_the_unix_socket_where_there_is_no_port() {
     assert!(!is_healthy(&["--port", "0", "--unixsocket", "file", "--dir", &path], None));
 }
 
-/// `bind`, `protected-mode` and `port` of the server that the container's entrypoint starts with `arguments` and
-/// `input`.
+/// `bind`, `protected-mode` and `port` of the server that the container's entrypoint starts with
+/// `arguments` and `input`.
 fn in_container(arguments: &[&str], input: &str) -> String {
     let entrypoint = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/container-entrypoint.sh");
     let folder = tempfile::tempdir().expect("a scratch folder");

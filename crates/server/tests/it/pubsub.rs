@@ -124,7 +124,8 @@ fn a_transaction_that_ends_subscriptions_keeps_what_it_published_to_itself_in_or
         }
         client.command(&["UNSUBSCRIBE"]);
         client.send(b"EXEC\r\n").unwrap();
-        // The replies to PUBLISH, and confirmations; one of them stands in the place of UNSUBSCRIBE's reply.
+        // The replies to PUBLISH, and confirmations; one of them stands in the place
+        // of UNSUBSCRIBE's reply.
         let confirmations = channels.len() - 1;
         let mut heard = Vec::new();
         while heard.len() < confirmations + 1 + 200 + 44 {

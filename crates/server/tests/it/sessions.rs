@@ -1,6 +1,7 @@
-//! Several clients at once, step by step: transactions, and clients that wait for keys. What they get stands in
-//! tests/sessions and holds on both back ends, with 1, 2 and 4 I/O threads, and on a real Redis where there
-//! is one. `SAKER_RECORD_SESSIONS=1` writes the replies of that Redis into the files.
+//! Several clients at once, step by step: transactions, and clients that wait for keys. What
+//! they get stands in tests/sessions and holds on both back ends, with 1, 2 and 4 I/O threads,
+//! and on a real Redis where there is one. `SAKER_RECORD_SESSIONS=1` writes the replies of
+//! that Redis into the files.
 //!
 //! A file is a list of scenes, each of which begins with no keys and no connections:
 //!

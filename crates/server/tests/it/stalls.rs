@@ -9,8 +9,8 @@ use crate::support::{as_process_on_each_back_end, info};
 
 /// Elements of a value: to free so many at once takes tens of milliseconds.
 const ELEMENTS: usize = 100_000;
-/// Far more than any step of ours, and little enough to notice work in proportion to a value of this size
-/// that is done many times: the machine that runs this may be busy with other tests.
+/// Far more than any step of ours, and little enough to notice work in proportion to a value of
+/// this size that is done many times: the machine that runs this may be busy with other tests.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Tries of which the best counts: a busy machine delays anybody, a stall of ours comes each time.
 const TRIES: usize = 2;

@@ -1,5 +1,5 @@
-//! Many clients, keys in random order: transactions are whole for every reader, and nobody waits for ever,
-//! whatever takes one lock, many, or the gate.
+//! Many clients, keys in random order: transactions are whole for every reader, and nobody waits
+//! for ever, whatever takes one lock, many, or the gate.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,8 @@ use testkit::{Client, ClientError, Rng, Value};
 
 use crate::support::{connect, on_each_back_end_with};
 
-/// A request without a reply after this time is stuck: the longest that any waits for elements is 5 ms.
+/// A request without a reply after this time is stuck: the longest that any
+/// waits for elements is 5 ms.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
 /// What each client does at the moment, for when one is stuck.
@@ -94,8 +95,8 @@ fn account(number: usize) -> String {
     format!("account:{number}")
 }
 
-/// One transfer: by counting in a transaction, or by reading and writing what is watched. Gives whether it was
-/// done.
+/// One transfer: by counting in a transaction, or by reading and writing what is watched.
+/// Gives whether it was done.
 fn transfer(index: usize, client: &mut Client, watchdog: &Watchdog, rng: &mut Rng) -> bool {
     let (from, to, amount) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS), 1 + rng.below(50) as i64);
     if from == to {

@@ -1,5 +1,5 @@
-//! Subscribers under strain: threads that do not take what is published, clients that do not read it, and
-//! subscriptions that end while others publish.
+//! Subscribers under strain: threads that do not take what is published, clients that do not read
+//! it, and subscriptions that end while others publish.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -96,7 +96,8 @@ fn who_publishes_faster_than_a_thread_takes_it_is_held_back() {
     });
 }
 
-/// Subscribes and unsubscribes again and again, by itself, in a transaction, and by RESET; how many messages came.
+/// Subscribes and unsubscribes again and again, by itself, in a transaction, and by RESET;
+/// how many messages came.
 fn come_and_go(client: &mut Client, protocol: Protocol, (p, name): (&str, &str), rounds: usize) -> u64 {
     let mut received = 0;
     for round in 0..rounds {
@@ -214,7 +215,8 @@ fn unsent(control: &mut Client, name: &str) -> Option<u64> {
 /// Bytes that an unread Unix socket takes at most, which unlike a TCP connection's do not grow.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Publishes more than a socket takes and `soft` beyond, which is the limit; when the first of it was sent.
+/// Publishes more than a socket takes and `soft` beyond, which is the limit; when
+/// the first of it was sent.
 fn publish_beyond(control: &mut Client, channel: &str, soft: usize) -> Instant {
     let (payload, first) = ("x".repeat(100_000), Instant::now());
     for _ in 0..(SOCKET_BYTES_MAX + 2 * soft) / payload.len() {

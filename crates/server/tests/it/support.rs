@@ -64,7 +64,8 @@ pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
     }
 }
 
-/// Does `test` with a server in a process of its own, whose memory is its own too, on each back end.
+/// Does `test` with a server in a process of its own, whose memory is its own
+/// too, on each back end.
 pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
     for backend in ["epoll", "auto"] {
         let options = ["--io-backend", backend, "--io-threads", "2"];
@@ -106,7 +107,8 @@ pub fn info(client: &mut Client, field: &str) -> u64 {
 
 /// A connection on thread `thread`.
 pub fn connect_on(server: &Server, thread: usize) -> Client {
-    // A new one goes to the thread with the fewest: those on others stay until the right one has its turn.
+    // A new one goes to the thread with the fewest: those on others stay until the
+    // right one has its turn.
     let mut others = Vec::new();
     loop {
         let mut client = connect(server);

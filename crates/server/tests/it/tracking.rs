@@ -1,5 +1,5 @@
-//! Client-side caching with several connections: who hears of which change, in which order, on 1, 2 and 4
-//! threads.
+//! Client-side caching with several connections: who hears of which change, in which order,
+//! on 1, 2 and 4 threads.
 
 use net::{Backend, BackendChoice};
 use resp::Protocol;

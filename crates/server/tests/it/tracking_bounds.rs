@@ -1,5 +1,5 @@
-//! What tracking makes the server hold, and for how long: readers leave with their clients, keys keep to their
-//! limit, and what is evicted at a turn's end is told in that turn.
+//! What tracking makes the server hold, and for how long: readers leave with their clients, keys
+//! keep to their limit, and what is evicted at a turn's end is told in that turn.
 
 use resp::Protocol;
 use server::Server;

@@ -1,5 +1,5 @@
-//! What SCAN and RANDOMKEY do with the expired keys that they find: the same as Redis, and everybody who must hear of
-//! it does. A real Redis goes through the same steps where there is one.
+//! What SCAN and RANDOMKEY do with the expired keys that they find: the same as Redis, and
+//! everybody who must hear of it does. A real Redis goes through the same steps where there is one.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -35,7 +35,8 @@ fn events(listener: &mut Client, count: usize) -> Vec<String> {
     events
 }
 
-/// A server in which nothing is removed unless a command finds it, and a listener to its expired keys.
+/// A server in which nothing is removed unless a command finds it, and a
+/// listener to its expired keys.
 fn prepare(address: &Address) -> (Client, Client) {
     let mut client = Client::speaking(address, Protocol::Resp2);
     let set_up = [
@@ -94,7 +95,8 @@ fn expired_keys_are_removed_in_transactions(address: &Address) {
     assert_eq!(info(&mut client, "expired_keys"), 4);
 }
 
-/// A client that watches a key, one that caches it, and one that is blocked on it hear that it was removed.
+/// A client that watches a key, one that caches it, and one that is blocked on it
+/// hear that it was removed.
 fn others_hear_of_the_removal_by(address: &Address, walker: &str) {
     let (mut client, _listener) = prepare(address);
     let mut watcher = Client::speaking(address, Protocol::Resp2);

@@ -4,15 +4,17 @@
 //!   class 20 KiB   [block][block][  -  ] …     16 places per size class
 //!   class 24 KiB   [  -  ][block][  -  ] …     together at most `bytes_max`
 //! ```
-//! Where resident memory is to follow used memory, a large block has memory pages of its own that are the
-//! system's again once it is free: a system call, and a page fault for every 4 KiB when they are needed
-//! again. Under a load that frees such blocks as fast as it asks for them, a few of each size, kept as they
-//! are, serve most requests. Blocks of a class only serve that class, so what is resident of them is used.
+//! Where resident memory is to follow used memory, a large block has memory pages of its own that
+//! are the system's again once it is free: a system call, and a page fault for every 4 KiB when
+//! they are needed again. Under a load that frees such blocks as fast as it asks for them, a few of
+//! each size, kept as they are, serve most requests. Blocks of a class only serve that class, so
+//! what is resident of them is used.
 //!
-//! Any thread puts and takes: a place is one atomic pointer, and nobody waits. A full shelf gives up the
-//! blocks of other places in turn, so sizes nobody asks for any more do not stay.
-//! Invariant: a block on the shelf is free, in one place, and counted in `kept_bytes`. Bounded work: a put
-//! or take looks at the places of one class, and a put on a full shelf at all 336 at worst.
+//! Any thread puts and takes: a place is one atomic pointer, and nobody waits. A full shelf gives
+//! up the blocks of other places in turn, so sizes nobody asks for any more do not stay.
+//! Invariant: a block on the shelf is free, in one place, and counted in `kept_bytes`.
+//! Bounded work: a put or take looks at the places of one class, and a put on a full
+//! shelf at all 336 at worst.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -55,7 +57,8 @@ impl Shelf {
 
     /// Sets how much is kept from now on, and hands what is more to `free`.
     pub fn resize(&self, bytes_max: usize, free: impl FnMut(*mut u8, usize)) {
-        // Relaxed, here and for the other counts: a thread that has not seen it yet keeps a block more.
+        // Relaxed, here and for the other counts: a thread that has not seen it
+        // yet keeps a block more.
         self.bytes_max.store(bytes_max, Relaxed);
         self.make_room(bytes_max, free);
     }

@@ -1,5 +1,5 @@
-//! Entries, tables and ranked members beside a plain struct and tree maps: the unsafe modules, driven
-//! through their safe interfaces under AddressSanitizer.
+//! Entries, tables and ranked members beside a plain struct and tree maps: the unsafe modules,
+//! driven through their safe interfaces under AddressSanitizer.
 
 use std::collections::{BTreeMap, BTreeSet};
 

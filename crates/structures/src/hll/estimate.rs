@@ -27,8 +27,8 @@ impl Histogram {
         self.counts[usize::from(value)] += registers as u32;
     }
 
-    /// The estimated number of different elements. An infinite one, as registers from outside can give, is
-    /// 2^63, what Redis' conversion makes of it. O(1).
+    /// The estimated number of different elements. An infinite one, as registers from outside can
+    /// give, is 2^63, what Redis' conversion makes of it. O(1).
     pub fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let count = |value: usize| f64::from(self.counts[value]);
@@ -42,7 +42,8 @@ impl Histogram {
     }
 }
 
-/// The part of the registers that are full. Converges: the steps halve until adding them changes nothing.
+/// The part of the registers that are full. Converges: the steps halve until
+/// adding them changes nothing.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;

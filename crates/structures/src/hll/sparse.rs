@@ -5,9 +5,10 @@
 //! 01llllll llllllll   XZERO  l + 1 registers of 0, up to 16,384, the high bits first
 //! 1vvvvvll            VAL    l + 1 registers of v + 1, up to 4 of up to 32
 //! ```
-//! Raising a register splits its run in up to three and then joins neighbours of the same value where
-//! they fit one VAL. Which runs are joined decides the bytes, so it is done exactly as Redis does: from
-//! the run before the changed one, at most [`JOIN_STEPS_MAX`] steps, runs of zeros never.
+//! Raising a register splits its run in up to three and then joins neighbours of the same
+//! value where they fit one VAL. Which runs are joined decides the bytes, so it is done
+//! exactly as Redis does: from the run before the changed one, at most [`JOIN_STEPS_MAX`]
+//! steps, runs of zeros never.
 
 use super::{Corrupted, Observation};
 
@@ -134,8 +135,8 @@ pub(super) enum Raised {
     OutOfRoom,
 }
 
-/// Raises a register of the runs behind `start` to the observation's rank; the runs do not grow beyond
-/// `room` bytes. O(bytes).
+/// Raises a register of the runs behind `start` to the observation's rank; the runs do not grow
+/// beyond `room` bytes. O(bytes).
 pub(super) fn raise(
     bytes: &mut Vec<u8>,
     start: usize,

@@ -123,8 +123,9 @@ impl<'a> Needle<'a> {
     }
 }
 
-/// Appends `element` to `out` as a listpack holds it, for those who write a listpack out rather than keep
-/// one; a string that reads as an integer becomes one. The caller keeps strings below 4 GiB. O(bytes).
+/// Appends `element` to `out` as a listpack holds it, for those who write a listpack out
+/// rather than keep one; a string that reads as an integer becomes one. The caller keeps
+/// strings below 4 GiB. O(bytes).
 pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
     let encoded = Encoded::new(element);
     let at = out.len();
@@ -132,8 +133,8 @@ pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
     encoded.write(&mut out[at..]);
 }
 
-/// The integer that `text` is the canonical form of: no sign but `-`, no leading zero, within `i64`.
-/// Such strings are stored as integers. O(digits).
+/// The integer that `text` is the canonical form of: no sign but `-`, no leading zero, within
+/// `i64`. Such strings are stored as integers. O(digits).
 #[inline]
 pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
     // Most strings leave here.
@@ -305,10 +306,12 @@ pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
     }
 }
 
-/// Calls `visit` with the first `count_max` elements of `run`, or as many as there are; how many. O(n).
+/// Calls `visit` with the first `count_max` elements of `run`, or as many as
+/// there are; how many. O(n).
 ///
-/// Each of the two short forms has a call of its own: where the forms meet in one [`Element`] first, that is put
-/// together in memory, and reading it back at once stalls for longer than all the rest takes.
+/// Each of the two short forms has a call of its own: where the forms meet in one
+/// [`Element`] first, that is put together in memory, and reading it back at once stalls for
+/// longer than all the rest takes.
 #[inline]
 pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl FnMut(Element<'a>)) -> usize {
     for visited in 0..count_max {
@@ -375,8 +378,8 @@ pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
     Some((element, start))
 }
 
-/// Checks that `run` is whole elements with right back lengths. Gives their number, or the offset of
-/// the first element that is broken. O(bytes of heads), for untrusted bytes.
+/// Checks that `run` is whole elements with right back lengths. Gives their number, or the offset
+/// of the first element that is broken. O(bytes of heads), for untrusted bytes.
 pub(crate) fn validate(run: &[u8]) -> Result<usize, usize> {
     let mut at = 0;
     let mut count = 0;

@@ -6,8 +6,8 @@ use crate::listpack::element::Element;
 /// Longest listpack of a node whose limit is a number of elements.
 const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
 
-/// How much one node may hold and which nodes are compressed: the options `list-max-listpack-size` and
-/// `list-compress-depth`.
+/// How much one node may hold and which nodes are compressed: the options `list-max-listpack-size`
+/// and `list-compress-depth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimit {
     /// Bytes of elements.
@@ -54,15 +54,16 @@ impl NodeLimit {
         Self { run_len_max, count_max, listpack_len_max, plain_len_min, compress_depth: 0, unit }
     }
 
-    /// The same limit, but shorter strings get a node of their own too: those of `len_bytes` or more. For
-    /// tests of lists that consist of such nodes.
+    /// The same limit, but shorter strings get a node of their own too: those of `len_bytes` or
+    /// more. For tests of lists that consist of such nodes.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         let plain_len_min = if len_bytes < self.plain_len_min { len_bytes } else { self.plain_len_min };
         Self { plain_len_min, ..self }
     }
 
-    /// The same limit, but nodes that are further than `depth` nodes from either end are compressed: the
-    /// option `list-compress-depth`; 0, as at first, compresses none, and [`u16::MAX`] is the deepest.
+    /// The same limit, but nodes that are further than `depth` nodes from either end are
+    /// compressed: the option `list-compress-depth`; 0, as at first, compresses none, and
+    /// [`u16::MAX`] is the deepest.
     pub const fn with_compress_depth(self, depth: i64) -> Self {
         let compress_depth = match depth {
             ..=0 => 0,
@@ -77,7 +78,8 @@ impl NodeLimit {
         self.compress_depth > 0
     }
 
-    /// The value of `list-max-listpack-size` that the limit stands for: -1 to -5, or a number of elements.
+    /// The value of `list-max-listpack-size` that the limit stands for: -1 to -5,
+    /// or a number of elements.
     pub const fn to_option(self) -> i64 {
         match self.unit {
             Unit::Elements => self.count_max as i64,

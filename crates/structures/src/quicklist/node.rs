@@ -7,11 +7,12 @@
 //! With slack at both sides, pushing and popping at either end moves no other element. A listpack's
 //! header and terminator are made only when the node is written out as one. When a side runs out of
 //! slack the run moves within the buffer, if at least a fifth of the buffer is free, or into one
-//! twice as big, at most a quarter longer than a full node. So a byte pushed costs at most eight moved.
-//! A *plain* node holds one big string and nothing else: its buffer is exactly that string.
-//! The buffer of a *compressed* node is the LZF of its run, with `start` 0 and `end` the run's length, or of
-//! its string, with both the string's length. So how long it is and how many elements it holds are known as
-//! of any node; what reads or changes them first [`view`](Node::view)s or [`decompress`](Node::decompress)es it.
+//! twice as big, at most a quarter longer than a full node. So a byte pushed costs at most eight
+//! moved. A *plain* node holds one big string and nothing else: its buffer is exactly that string.
+//! The buffer of a *compressed* node is the LZF of its run, with `start` 0 and `end` the run's
+//! length, or of its string, with both the string's length. So how long it is and how many elements
+//! it holds are known as of any node; what reads or changes them first [`view`](Node::view)s or
+//! [`decompress`](Node::decompress)es it.
 //! Invariant: `start <= end <= buffer.len()`, and the run is `count` valid elements. An empty node
 //! has `count` 0; none stays in a quicklist.
 
@@ -75,8 +76,8 @@ const COMPRESS_LEN_BYTES_MIN: usize = 48;
 /// What compressing a node saves at least, as in Redis.
 const COMPRESS_SAVED_BYTES_MIN: usize = 9;
 
-/// Offsets within packed nodes: their buffers come from pushes limited to 64 KiB, or from a listpack,
-/// whose format ends at 4 GiB.
+/// Offsets within packed nodes: their buffers come from pushes limited to 64 KiB, or from a
+/// listpack, whose format ends at 4 GiB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("packed nodes are shorter than 4 GiB")
 }
@@ -188,7 +189,8 @@ impl Node {
         self.compressed = true;
     }
 
-    /// Undoes [`Node::compress`]; comes before every edit of a node that is not at an end. O(bytes).
+    /// Undoes [`Node::compress`]; comes before every edit of a node that is
+    /// not at an end. O(bytes).
     #[inline]
     pub(super) fn decompress(&mut self) {
         self.incompressible = false;
@@ -358,7 +360,8 @@ impl Node {
         }
     }
 
-    /// Inserts an element at offset `at` of the run, moving the shorter side where it can. O(bytes).
+    /// Inserts an element at offset `at` of the run, moving the shorter side
+    /// where it can. O(bytes).
     pub(super) fn insert(&mut self, at: usize, encoded: &Encoded<'_>, limit: NodeLimit) {
         let len = encoded.len_bytes();
         let (start, end) = (self.start as usize, self.end as usize);
@@ -427,8 +430,8 @@ impl Node {
         }
     }
 
-    /// Puts an element in the place of element `index` of a packed node; false if the node may not get
-    /// that long. O(bytes).
+    /// Puts an element in the place of element `index` of a packed node; false if the node may not
+    /// get that long. O(bytes).
     pub(super) fn replace(&mut self, index: usize, encoded: &Encoded<'_>, limit: NodeLimit) -> bool {
         let from = self.seek(index);
         let to = element::skip(self.run(), from, 1);
@@ -448,8 +451,8 @@ impl Node {
         true
     }
 
-    /// Removes elements equal to `needle`, passing over the first `passed`, at most `max`; gives how
-    /// many. O(bytes).
+    /// Removes elements equal to `needle`, passing over the first `passed`, at most `max`;
+    /// gives how many. O(bytes).
     pub(super) fn remove_matches(&mut self, needle: Needle<'_>, passed: usize, max: usize) -> usize {
         if self.plain {
             let gone = passed == 0 && max > 0 && needle.matches(Element::Bytes(&self.buffer));

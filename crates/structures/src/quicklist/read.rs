@@ -1,8 +1,8 @@
 //! Reading a quicklist, node by node.
 //!
 //! Elements are shown, not lent: those of a compressed node live in a scratch buffer while they are
-//! looked at, and the node stays as it is. So reading changes nothing and holds one node's bytes more
-//! than the list, at most.
+//! looked at, and the node stays as it is. So reading changes nothing and holds one node's bytes
+//! more than the list, at most.
 
 use std::ops::ControlFlow;
 
@@ -10,8 +10,8 @@ use super::{NodeView, Quicklist};
 use crate::listpack::element::{self, Element};
 
 impl Quicklist {
-    /// Shows the element at `index` to `with`; `None` if there is none. O(nodes + elements of one node),
-    /// from the nearer end.
+    /// Shows the element at `index` to `with`; `None` if there is none. O(nodes + elements of one
+    /// node), from the nearer end.
     pub fn with<R>(&self, index: usize, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let (at, inner) = self.locate(index)?;
         match self.nodes[at].view(&mut Vec::new()) {

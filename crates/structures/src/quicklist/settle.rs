@@ -1,9 +1,10 @@
-//! Which nodes of a quicklist are compressed: all but as many at either end as the option
-//! `list-compress-depth` says, where that is not 0, and but those that are small or get hardly smaller.
+//! Which nodes of a quicklist are compressed: all but as many at either end as the
+//! option `list-compress-depth` says, where that is not 0, and but those that are small
+//! or get hardly smaller.
 //!
-//! Pushes and pops work at the ends and meet no compressed node. An edit in the middle makes the nodes
-//! it changes plain to work on; what is here puts them, and those whose distance from an end the edit
-//! has changed, where they belong. Each node is tried once after an edit of it.
+//! Pushes and pops work at the ends and meet no compressed node. An edit in the middle makes the
+//! nodes it changes plain to work on; what is here puts them, and those whose distance from an end
+//! the edit has changed, where they belong. Each node is tried once after an edit of it.
 
 use std::ops::Range;
 
@@ -17,8 +18,8 @@ impl Quicklist {
         usize::from(self.limit.compress_depth)
     }
 
-    /// Compresses or decompresses the nodes in `places` as far as they exist, each as its place asks.
-    /// O(bytes of those that change).
+    /// Compresses or decompresses the nodes in `places` as far as they exist, each as its place
+    /// asks. O(bytes of those that change).
     #[cold]
     pub(super) fn settle(&mut self, places: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
@@ -35,7 +36,8 @@ impl Quicklist {
         }
     }
 
-    /// After a node was added at `end`: compresses the one that is further from it than the depth now.
+    /// After a node was added at `end`: compresses the one that is further from
+    /// it than the depth now.
     pub(super) fn settle_added(&mut self, end: End) {
         let depth = self.depth();
         match end {
@@ -55,8 +57,8 @@ impl Quicklist {
         }
     }
 
-    /// After `count` nodes were removed somewhere: decompresses those that are within the depth now.
-    /// O(bytes of those).
+    /// After `count` nodes were removed somewhere: decompresses those that are within the depth
+    /// now. O(bytes of those).
     pub(super) fn settle_removed(&mut self, count: usize) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(depth.saturating_sub(count)..depth);

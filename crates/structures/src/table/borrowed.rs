@@ -33,8 +33,9 @@ impl<E> Deref for Borrowed<'_, E> {
     }
 }
 
-/// An element that was found, to look at, to change or to take out. It borrows its table, so that the place
-/// stays good, and holds the bucket's word, so that no look at the element searches for it again.
+/// An element that was found, to look at, to change or to take out. It borrows its table, so
+/// that the place stays good, and holds the bucket's word, so that no look at the element
+/// searches for it again.
 pub struct Occupied<'a, E: Thin> {
     pub(super) table: &'a mut Table<E>,
     pub(super) place: Place,
@@ -67,8 +68,8 @@ impl<'a, E: Thin> Occupied<'a, E> {
         self.table.at_mut(self.place)
     }
 
-    /// The element as its owner has it. The table stays its owner: callers neither drop it nor put another in its
-    /// place, nor change its deadlines.
+    /// The element as its owner has it. The table stays its owner: callers neither drop it nor put
+    /// another in its place, nor change its deadlines.
     #[inline]
     pub(crate) fn as_owned(&mut self) -> ManuallyDrop<E> {
         // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.

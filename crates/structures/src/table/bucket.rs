@@ -3,8 +3,8 @@
 //! ```text
 //!   word:  tag 16 | pointer 44 | flags 4        0 in the pointer's place: the slot is free
 //! ```
-//! The flags [`DEADLINE`] and [`PARTS`] belong to the element, [`OVERFLOW`] (in slot 0 only) to the bucket: filling
-//! and emptying a slot keep the bucket's.
+//! The flags [`DEADLINE`] and [`PARTS`] belong to the element, [`OVERFLOW`] (in slot 0 only) to the
+//! bucket: filling and emptying a slot keep the bucket's.
 
 use std::ptr::NonNull;
 
@@ -63,7 +63,8 @@ impl Bucket {
         const UPPER_HALVES: i32 = 0b11_01_11_01;
         let pairs = [0, 2, 4, 6].map(|at| {
             let pair: *const __m128i = self.words[at..at + 2].as_ptr().cast();
-            // SAFETY: two words are one vector, aligned because the bucket of four of them is aligned to 64.
+            // SAFETY: two words are one vector, aligned because the bucket of four of
+            // them is aligned to 64.
             unsafe { _mm_load_si128(pair) }
         });
         let tags_of = |low: __m128i, high: __m128i| {

@@ -8,9 +8,9 @@ use super::segment::Segment;
 use super::{Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// The elements of a table that is no more, in the order of its segments. A segment is freed when the
-/// last of its elements was given out; dropping this frees the rest. Each step is O(1), the first of a
-/// bucket fetches the memory of all its elements.
+/// The elements of a table that is no more, in the order of its segments. A segment is freed when
+/// the last of its elements was given out; dropping this frees the rest. Each step is O(1), the
+/// first of a bucket fetches the memory of all its elements.
 pub struct Drain<E: Thin> {
     directory: Box<[Segment]>,
     depth: u8,

@@ -1,9 +1,9 @@
-//! What is due in a table: elements with deadlines, elements of which parts have deadlines, and the sweep
-//! that takes out what has passed.
+//! What is due in a table: elements with deadlines, elements of which parts have deadlines, and the
+//! sweep that takes out what has passed.
 //!
-//! A word's flags say which kinds of deadlines its element has; a segment counts such elements and keeps a
-//! lower bound of their deadlines, in seconds. The bound is exact again whenever a sweep looked at the
-//! segment. Times are milliseconds of any one clock.
+//! A word's flags say which kinds of deadlines its element has; a segment counts such elements and
+//! keeps a lower bound of their deadlines, in seconds. The bound is exact again whenever a sweep
+//! looked at the segment. Times are milliseconds of any one clock.
 
 use std::mem::ManuallyDrop;
 
@@ -21,14 +21,15 @@ pub struct SweepBudget {
     pub elements_max: usize,
 }
 
-/// Takes what [`Table::sweep_due`] finds. A closure takes elements, for tables whose elements have no
-/// parts with deadlines.
+/// Takes what [`Table::sweep_due`] finds. A closure takes elements, for tables whose elements have
+/// no parts with deadlines.
 pub trait Sweep<E> {
     /// Takes note that a sweep goes through so many elements with deadlines, due or not.
     fn looks_at(&mut self, _elements: usize) {}
     /// Takes over an element whose deadline has passed.
     fn due(&mut self, element: E);
-    /// Removes parts that are due, a bounded number of them, from an element that stays in the table.
+    /// Removes parts that are due, a bounded number of them, from an element
+    /// that stays in the table.
     fn parts_due(&mut self, element: &mut E) -> SweptParts;
     /// Takes over an element of which [`Sweep::parts_due`] left nothing.
     fn emptied(&mut self, element: E);
@@ -56,9 +57,9 @@ pub struct SweptParts {
 }
 
 impl<E: Thin> Table<E> {
-    /// Hands what is due at `now_ms` to `sweep`, from the segment at `cursor` on. Returns the next cursor,
-    /// `None` behind the last segment. Bounded by `budget`; an element that still has parts due when its
-    /// share of them was removed is where the next step goes on.
+    /// Hands what is due at `now_ms` to `sweep`, from the segment at `cursor` on. Returns the next
+    /// cursor, `None` behind the last segment. Bounded by `budget`; an element that still has parts
+    /// due when its share of them was removed is where the next step goes on.
     pub fn sweep_due(
         &mut self,
         cursor: u64,
@@ -110,8 +111,8 @@ impl<E: Thin> Table<E> {
                     segment.len += u16::from(bucket.words[slot] & POINTER_MASK != 0);
                     continue;
                 }
-                // SAFETY: the table owns the word's element and is borrowed mutably; `ManuallyDrop` keeps
-                // the word its owner until the element is back in it or handed over.
+                // SAFETY: the table owns the word's element and is borrowed mutably; `ManuallyDrop`
+                // keeps the word its owner until the element is back in it or handed over.
                 let element = unsafe { E::from_raw(pointer_of(bucket.words[slot])) };
                 let mut element = ManuallyDrop::new(element);
                 let own_due = element.deadline_ms().is_some_and(|at_ms| at_ms <= now_ms);

@@ -17,7 +17,8 @@ pub enum Sampled {
     Expiring,
 }
 
-/// Directory places up to which [`Table::memory_usage`] looks at all of them; of more, it looks at so many.
+/// Directory places up to which [`Table::memory_usage`] looks at all of them; of
+/// more, it looks at so many.
 const MEASURED_PLACES_MAX: usize = 1024;
 
 /// What an element takes in directory and buckets, on average: a word, at 63 to 81 percent of fill.
@@ -30,7 +31,8 @@ impl<E: Thin> Table<E> {
         self.len * ELEMENT_LEN_BYTES_MEAN
     }
 
-    /// The element at a position whose key `is` the one that is meant: for who knows hashes but no keys. O(1).
+    /// The element at a position whose key `is` the one that is meant: for who knows
+    /// hashes but no keys. O(1).
     pub fn find_where(&self, position: u64, is: impl Fn(&[u8]) -> bool) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
         let tag = segment.tag(position);
@@ -54,13 +56,15 @@ impl<E: Thin> Table<E> {
         None
     }
 
-    /// Shows `visit` at least `count` elements, of no more than [`SAMPLE_MAX`], that follow the point `start`
-    /// of the hash space: close to a random choice where `start` is one, since hashes are. Of them
-    /// it shows those that `of` names. Gives how many it showed. O(count), beyond that a load
-    /// per segment passed over without a fitting element. The elements' memory is fetched together.
+    /// Shows `visit` at least `count` elements, of no more than [`SAMPLE_MAX`], that follow the
+    /// point `start` of the hash space: close to a random choice where `start` is one, since hashes
+    /// are. Of them it shows those that `of` names. Gives how many it showed. O(count), beyond that
+    /// a load per segment passed over without a fitting element. The elements' memory is fetched
+    /// together.
     ///
-    /// It shows buckets as a whole, up to [`SLOTS`] - 1 elements more than asked for: of a part of a bucket it
-    /// would be the first slots, and what stands in the last would hardly ever be chosen.
+    /// It shows buckets as a whole, up to [`SLOTS`] - 1 elements more than asked for: of a
+    /// part of a bucket it would be the first slots, and what stands in the last would
+    /// hardly ever be chosen.
     pub fn sample(
         &self,
         start: u64,
@@ -105,7 +109,8 @@ impl<E: Thin> Table<E> {
             }
             (first, buckets_from) = (self.places(first).end % self.directory.len(), 0);
         }
-        // New elements take the first free slot, so an order by slots would show the youngest first.
+        // New elements take the first free slot, so an order by slots would
+        // show the youngest first.
         let (before, from) = found[..len].split_at((start % len.max(1) as u64) as usize);
         for &word in from.iter().chain(before) {
             visit(Borrowed::new(word));
@@ -113,8 +118,8 @@ impl<E: Thin> Table<E> {
         len
     }
 
-    /// Bytes of directory and buckets. O(segments) up to a thousand of them; of more, an estimate from a
-    /// thousand.
+    /// Bytes of directory and buckets. O(segments) up to a thousand of them; of more, an
+    /// estimate from a thousand.
     pub fn memory_usage(&self) -> usize {
         let directory = self.directory.len() * size_of::<Segment>();
         let buckets = if self.directory.len() <= MEASURED_PLACES_MAX {

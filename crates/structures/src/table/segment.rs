@@ -3,19 +3,19 @@
 //! ```text
 //!   place: [pointer 48 | buckets 6 | depth 6] [len 16] [deadlines 16] [earliest deadline 32]
 //! ```
-//! The tag of an element gives its home bucket; what finds that full lives in the first bucket with room
-//! after it, the first one following the last. Invariant: a bucket's overflow flag is set exactly when an
-//! element lives past it that began its search at or before it.
-//! Nothing here looks at elements: words are moved by their tags alone. A `Segment` is a plain value that
-//! several directory places hold; the table frees its block once.
+//! The tag of an element gives its home bucket; what finds that full lives in the first bucket with
+//! room after it, the first one following the last. Invariant: a bucket's overflow flag is set
+//! exactly when an element lives past it that began its search at or before it.
+//! Nothing here looks at elements: words are moved by their tags alone. A `Segment` is a plain
+//! value that several directory places hold; the table frees its block once.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
 use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
 use super::deadlines::{DueCounts, Dues};
 
-/// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class, which
-/// leaves room for aligning the block to a line.
+/// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class,
+/// which leaves room for aligning the block to a line.
 pub(super) const BUCKET_COUNTS: [u8; 19] =
     [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
 
@@ -77,15 +77,15 @@ impl Segment {
 
     #[inline]
     pub(super) fn buckets(&self) -> &[Bucket] {
-        // SAFETY: the word holds the pointer and count of a live, zero-initialised allocation that the
-        // table owning this place frees only through `&mut`.
+        // SAFETY: the word holds the pointer and count of a live, zero-initialised allocation that
+        // the table owning this place frees only through `&mut`.
         unsafe { std::slice::from_raw_parts(self.pointer(), self.bucket_count()) }
     }
 
     #[inline]
     pub(super) fn buckets_mut(&mut self) -> &mut [Bucket] {
-        // SAFETY: as in `buckets`; the other directory places of this segment are not used meanwhile,
-        // because the whole table is borrowed mutably.
+        // SAFETY: as in `buckets`; the other directory places of this segment are not used
+        // meanwhile, because the whole table is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bucket_count()) }
     }
 
@@ -106,7 +106,8 @@ impl Segment {
         counts.note(had, dues.flags);
     }
 
-    /// What tells elements of the segment apart: the 16 bits of a position below those that name it.
+    /// What tells elements of the segment apart: the 16 bits of a position
+    /// below those that name it.
     #[inline]
     pub(super) fn tag(self, position: u64) -> u64 {
         (position << self.depth()) >> TAG_SHIFT
@@ -153,8 +154,8 @@ impl Segment {
         None
     }
 
-    /// Closes the gap that a removal left: elements that overflowed past it move back, and the flags of
-    /// the buckets they no longer pass are put right. O(length of the overflow chain).
+    /// Closes the gap that a removal left: elements that overflowed past it move back, and the
+    /// flags of the buckets they no longer pass are put right. O(length of the overflow chain).
     pub(super) fn close_gap(&mut self, mut gap: Slot) {
         while self.buckets()[gap.bucket].overflows() {
             let Some(mover) = self.overflowed_past(gap.bucket) else {
@@ -168,7 +169,8 @@ impl Segment {
         }
     }
 
-    /// Clears the overflow flags from `from` up to before `until` that no element accounts for any more.
+    /// Clears the overflow flags from `from` up to before `until` that no element
+    /// accounts for any more.
     pub(super) fn review_flags(&mut self, from: usize, until: usize) {
         let mut bucket = from;
         while bucket != until {

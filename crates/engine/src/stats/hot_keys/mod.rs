@@ -1,13 +1,14 @@
-//! Which keys take most of the time and of the network: what HOTKEYS starts, stops and shows, as Redis 8.6
-//! has it. How often keys are asked for, as Valkey 9.2 counts it, is in `windows.rs`.
+//! Which keys take most of the time and of the network: what HOTKEYS starts, stops and shows, as
+//! Redis 8.6 has it. How often keys are asked for, as Valkey 9.2 counts it, is in `windows.rs`.
 //!
-//! A session counts, per I/O thread and metric, who has most of the weight ([`HeavyHitters`]): a command's
-//! time, and the bytes of its request and reply, in equal shares for its keys. With a ratio of `r` each
-//! command is counted with a chance of `1 / r`; the sums over all commands are exact whatever the ratio.
+//! A session counts, per I/O thread and metric, who has most of the weight ([`HeavyHitters`]): a
+//! command's time, and the bytes of its request and reply, in equal shares for its keys. With a
+//! ratio of `r` each command is counted with a chance of `1 / r`; the sums over all commands are
+//! exact whatever the ratio.
 //!
-//! Without a session all of this costs a command one predictable branch on a flag that the thread reads once
-//! per turn. With one, commands are timed singly, and each counted one takes a lock that only its own thread
-//! and HOTKEYS GET ever want: a leaf, held for a look-up.
+//! Without a session all of this costs a command one predictable branch on a flag that the thread
+//! reads once per turn. With one, commands are timed singly, and each counted one takes a lock that
+//! only its own thread and HOTKEYS GET ever want: a leaf, held for a look-up.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;

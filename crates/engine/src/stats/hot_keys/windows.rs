@@ -1,16 +1,18 @@
-//! How often keys are asked for, window by window: what HOTKEYS GET shows where `hotkeys-top-k` is set.
+//! How often keys are asked for, window by window: what HOTKEYS GET shows where
+//! `hotkeys-top-k` is set.
 //!
-//! Each I/O thread counts what it samples, one of `100 / hotkeys-sampling-percentage` commands, with all keys
-//! that the command names. When a window is over, the threads' counts are added up, the first `hotkeys-top-k`
-//! keys are kept as the last window, and counting begins anew. A window that was over for as long again before
-//! somebody looked (the server was held up) is too long to be shown as one and is thrown away.
+//! Each I/O thread counts what it samples, one of `100 / hotkeys-sampling-percentage` commands,
+//! with all keys that the command names. When a window is over, the threads' counts are added up,
+//! the first `hotkeys-top-k` keys are kept as the last window, and counting begins anew. A window
+//! that was over for as long again before somebody looked (the server was held up) is too long to
+//! be shown as one and is thrown away.
 //!
 //! ```text
-//!   command ─► sampled? ─► live part of its thread ──(window over)──► last window ─► HOTKEYS GET, INFO
+//!   command ─► sampled? ─► live part of its thread ─(window over)─► last window ─► HOTKEYS, INFO
 //! ```
-//! On or off, a command counts a number down. A sampled one draws how many are passed over until the next, and
-//! takes its thread's lock, a leaf that otherwise only the end of a window takes. What is done at the end is
-//! done without a thread's lock, except for swapping its counters.
+//! On or off, a command counts a number down. A sampled one draws how many are passed over until
+//! the next, and takes its thread's lock, a leaf that otherwise only the end of a window takes.
+//! What is done at the end is done without a thread's lock, except for swapping its counters.
 //!
 //! Source: Valkey's topic "hot keys" and its test suite, as of version 9.2.
 
@@ -66,7 +68,8 @@ struct Finished {
 struct Part {
     accesses: HeavyHitters,
     samples: u64,
-    /// The percentage it counts by: who samples by another is a turn behind or ahead of its options.
+    /// The percentage it counts by: who samples by another is a turn behind
+    /// or ahead of its options.
     percent: u32,
 }
 
@@ -107,8 +110,8 @@ impl Windows {
         self.parts.iter().filter_map(swap).collect()
     }
 
-    /// Counts as the options say from now on. The window that is being counted is lost, the last one is kept
-    /// while anything is counted.
+    /// Counts as the options say from now on. The window that is being counted is lost, the last
+    /// one is kept while anything is counted.
     pub fn configure(&self, sampling: Sampling, now: Instant) {
         let mut state = self.state();
         if state.sampling == sampling {

@@ -1,7 +1,8 @@
 //! LATENCY GRAPH: a series as columns of characters, the picture Redis draws.
 //!
-//! A column for each sample, four rows of three heights each, scaled from the shortest to the longest; below
-//! it, from top to bottom, how long ago it was. What is wider than a terminal goes on below.
+//! A column for each sample, four rows of three heights each, scaled from the shortest to
+//! the longest; below it, from top to bottom, how long ago it was. What is wider than a
+//! terminal goes on below.
 
 use super::{Sample, Series};
 

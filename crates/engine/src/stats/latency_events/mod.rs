@@ -1,11 +1,13 @@
-//! The latency monitor: events that took `latency-monitor-threshold` milliseconds or more (LATENCY LATEST,
-//! HISTORY, GRAPH, DOCTOR, RESET).
+//! The latency monitor: events that took `latency-monitor-threshold` milliseconds or more (LATENCY
+//! LATEST, HISTORY, GRAPH, DOCTOR, RESET).
 //!
-//! A series for each kind of event, made by its first spike: the newest [`SAMPLES_MAX`] samples and the
-//! longest time since it was made. Spikes of the same second are one sample, the longest of them, so a
-//! series reaches back at least that many seconds. Names and resolution are Redis'; `gate-wait` is ours.
+//! A series for each kind of event, made by its first spike: the newest [`SAMPLES_MAX`] samples
+//! and the longest time since it was made. Spikes of the same second are one sample, the longest
+//! of them, so a series reaches back at least that many seconds. Names and resolution are
+//! Redis'; `gate-wait` is ours.
 //!
-//! One lock around all of it, a leaf, taken for a spike and by who reads. What is no spike never comes here.
+//! One lock around all of it, a leaf, taken for a spike and by who reads. What is no
+//! spike never comes here.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};

@@ -8,7 +8,8 @@ use net::Address;
 
 use crate::context::ServerCtx;
 
-/// One client as CLIENT LIST shows it, the line's end included. `args` are those of the command that asks.
+/// One client as CLIENT LIST shows it, the line's end included. `args` are those of
+/// the command that asks.
 pub(super) fn describe(ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo, args: &Args<'_>) -> String {
     let shared = ctx.shared;
     let now = shared.uptime_ms();
@@ -22,7 +23,8 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo, args: &
     if flags.is_empty() {
         flags.push('N');
     }
-    // The client that asks still has its request in the buffer; what others sent has run, or waits there.
+    // The client that asks still has its request in the buffer; what others sent
+    // has run, or waits there.
     let own: Vec<&[u8]> = if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
     let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>()
         + client.held.blocked_text_bytes.load(Relaxed) as usize;

@@ -1,5 +1,5 @@
-//! The filters of CLIENT LIST and CLIENT KILL, those of Valkey with their NOT- forms included. A client is
-//! chosen if all of them fit it.
+//! The filters of CLIENT LIST and CLIENT KILL, those of Valkey with their NOT- forms included. A
+//! client is chosen if all of them fit it.
 
 use std::sync::atomic::Ordering::Relaxed;
 

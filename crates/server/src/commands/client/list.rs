@@ -168,8 +168,8 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Closes a client: the own connection after its reply, another by its thread; that one is off the lists at once.
-/// Whether it was not about to go already: in Redis it would not be there any more.
+/// Closes a client: the own connection after its reply, another by its thread; that one is off the
+/// lists at once. Whether it was not about to go already: in Redis it would not be there any more.
 fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;

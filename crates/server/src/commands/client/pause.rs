@@ -58,9 +58,11 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     let pause = &ctx.shared.engine.pause;
     let in_force = pause.until_ms.load(Relaxed) > ctx.now_ms;
     pause.all.store(all || (in_force && pause.all.load(Relaxed)), Relaxed);
-    // Relaxed: a thread notices a turn earlier or later; the exclusive step below is what orders it.
+    // Relaxed: a thread notices a turn earlier or later; the exclusive step
+    // below is what orders it.
     pause.until_ms.fetch_max(until_ms, Relaxed);
-    // Once this returns no turn that began before the pause is still running: no write is in flight.
+    // Once this returns no turn that began before the pause is still running:
+    // no write is in flight.
     ctx.pass.exclusive(|_alone| ());
     ctx.reply.ok();
     Ok(())

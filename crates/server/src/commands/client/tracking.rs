@@ -122,11 +122,11 @@ fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_, '_>) -> Option<&'a BTreeSet<Box<[u
     ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes())
 }
 
-/// No prefix may be another's beginning: a key below both would be told twice. The first of the new ones that
-/// is, with the first that it overlaps, is refused. O(n log n) in new prefixes.
+/// No prefix may be another's beginning: a key below both would be told twice. The first of the new
+/// ones that is, with the first that it overlaps, is refused. O(n log n) in new prefixes.
 fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<(), CommandError> {
-    // From the last on, so that each meets those behind it. Of two that overlap the shorter one stays: what
-    // overlaps the other overlaps it, too.
+    // From the last on, so that each meets those behind it. Of two that overlap the shorter one
+    // stays: what overlaps the other overlaps it, too.
     let mut behind: BTreeSet<&[u8]> = BTreeSet::new();
     let mut first = None;
     for (index, &prefix) in new.iter().enumerate().rev() {

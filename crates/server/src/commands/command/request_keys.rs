@@ -1,8 +1,8 @@
-//! The keys of a request as COMMAND GETKEYS tells them: those that Redis tells, found by the key specs that clients
-//! are told of, and for a few commands by rules of their own.
+//! The keys of a request as COMMAND GETKEYS tells them: those that Redis tells, found by the key
+//! specs that clients are told of, and for a few commands by rules of their own.
 //!
-//! In odd requests (a group called STREAMS) these are not the keys that the command uses, which dispatch finds by
-//! [`for_each_key`] with the records' own specs.
+//! In odd requests (a group called STREAMS) these are not the keys that the command uses, which
+//! dispatch finds by [`for_each_key`] with the records' own specs.
 
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Find, Flags, KeyFlags, KeySpec};

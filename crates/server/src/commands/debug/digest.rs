@@ -1,8 +1,8 @@
 //! DEBUG DIGEST: one number for a whole keyspace, so that two servers can be compared.
 //!
-//! The digests are those of Redis 8, byte for byte: 20 bytes that start at zero and take things in by two
-//! steps made of SHA-1. `add` XORs the hash of the bytes in, so the order in which things are added does not
-//! matter; `mix` adds and then hashes the digest itself, so the order does.
+//! The digests are those of Redis 8, byte for byte: 20 bytes that start at zero and take things in
+//! by two steps made of SHA-1. `add` XORs the hash of the bytes in, so the order in which things
+//! are added does not matter; `mix` adds and then hashes the digest itself, so the order does.
 //!
 //! ```text
 //! keyspace = for each database that is not empty: mix its number; for each key: add its digest
@@ -14,7 +14,8 @@
 //!            stream         for each entry mix `ms.seq`, then each field and its value
 //!            with an expiry: add the word `!!expire!!` (when it is due does not count)
 //! ```
-//! Numbers of types and databases are mixed as 4 bytes, the most significant first; scores in their shortest digits (`1e+17`).
+//! Numbers of types and databases are mixed as 4 bytes, the most significant first; scores in their
+//! shortest digits (`1e+17`).
 
 use std::fmt::Write;
 
@@ -31,8 +32,8 @@ use structures::listpack::element::{Element, IntText as ElementText};
 pub struct Digest([u8; 20]);
 
 impl Digest {
-    /// The digest of all databases, expired keys that are still there included. O(all data); the caller
-    /// sees to it that nobody writes meanwhile.
+    /// The digest of all databases, expired keys that are still there included. O(all data); the
+    /// caller sees to it that nobody writes meanwhile.
     pub fn of_keyspace(keyspace: &Keyspace) -> Self {
         let mut digest = Self::default();
         for db in 0..keyspace.db_count() {

@@ -1,7 +1,8 @@
-//! DEBUG RELOAD: every key is written out and read in again, as a restart from a snapshot would do it.
+//! DEBUG RELOAD: every key is written out and read in again, as a restart from
+//! a snapshot would do it.
 //!
-//! In memory, one shard after the other, by the code that snapshots and DUMP have their values from. The caller
-//! is alone in the gate. A key that is over goes, as when a snapshot is loaded.
+//! In memory, one shard after the other, by the code that snapshots and DUMP have their values
+//! from. The caller is alone in the gate. A key that is over goes, as when a snapshot is loaded.
 
 use keyspace::key::SHARD_COUNT;
 use keyspace::string::stored;
