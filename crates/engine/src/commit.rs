@@ -22,8 +22,7 @@ use std::sync::Arc;
 
 use commands::ctx::{Audience, ChangedKey, DbChange, Flush};
 use commands::{Changes, EventClass, KeyEvent};
-use keyspace::key::KeyHash;
-use keyspace::key::shard_of;
+use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::AccessResults;
 use keyspace::{Key, Keyspace, Locked, Shard};
 
@@ -83,7 +82,7 @@ impl ReadyKey {
     }
 }
 
-/// What one thread has changed and others have not heard of yet. Thread: whoever runs
+/// What one thread has changed and others were not sent yet. Thread: whoever runs
 /// commands, expires or evicts.
 pub struct Commit<'s> {
     /// The engine.
@@ -171,12 +170,12 @@ impl<'s> Commit<'s> {
         let mut events = std::mem::take(&mut self.effects.events);
         let mut changed_keys = std::mem::take(&mut self.effects.changed_keys);
         let mut left = events.drain(..);
-        let mut access_events = 0;
-        for one in changed_keys.drain(..) {
-            let ahead = one.events_before.saturating_sub(access_events);
+        let mut taken = 0;
+        for changed_key in changed_keys.drain(..) {
+            let ahead = changed_key.events_before.saturating_sub(taken);
             self.notices.extend(left.by_ref().take(ahead).map(Notice::Event));
-            access_events = access_events.max(one.events_before);
-            self.collect_key(held, one, client);
+            taken = taken.max(changed_key.events_before);
+            self.collect_key(held, changed_key, client);
         }
         self.notices.extend(left.map(Notice::Event));
         // Their memory is used again.
@@ -184,8 +183,8 @@ impl<'s> Commit<'s> {
     }
 
     /// Finds who watches, caches or waits for a changed key.
-    fn collect_key(&mut self, held: &mut Held<'_, '_>, changed_keys: ChangedKey, client: u64) {
-        let ChangedKey { db, hash, key, audience, .. } = changed_keys;
+    fn collect_key(&mut self, held: &mut Held<'_, '_>, changed_key: ChangedKey, client: u64) {
+        let ChangedKey { db, hash, key, audience, .. } = changed_key;
         let named = Key { bytes: &key, hash };
         let shared = self.shared;
         let (has_blocked_clients, readers) = held.with_shard(&shared.keyspace, hash, |shard| {

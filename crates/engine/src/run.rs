@@ -24,8 +24,7 @@ use std::time::Instant;
 use commands::table::{Command, Flags};
 use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Wait};
 use keyspace::gate::SharedPass;
-use keyspace::key::KeyHash;
-use keyspace::key::shard_of;
+use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::{Access, AccessContext, ExpiredAccess, View};
 use keyspace::{Hasher, Key, Locked};
 use resp::{Protocol, Reply};
@@ -83,7 +82,7 @@ pub struct Executor<'s, C, H> {
     pub unfreed_bytes: u64,
 }
 
-/// Settings that are the same for all requests of a turn.
+/// What is the same for all requests of a turn.
 pub struct Now {
     /// Unix time in milliseconds: one reading per turn, and one before blocked clients are served.
     /// So a key that expires during a long command or a transaction serves no blocked client.
@@ -401,7 +400,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.track_reads(locked, reader, request);
         }
         if let Some(client) = caller.shown {
-            // A client hears of a command's events ahead of its line, as in Redis.
+            // A client gets a command's events ahead of its line, as in Redis.
             self.commit.release(caller.client);
             self.monitor(client, request.registered, &request.args);
         }

@@ -47,7 +47,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         if !request.registered.command.flags.contains(Flags::EXCLUSIVE) {
             return self.walk(session, walker, request, out, Unit::Own);
         }
-        // A client hears of its own FLUSHALL ahead of the reply, but in a transaction.
+        // A client gets the invalidation of its own FLUSHALL ahead of the reply, except in a
+        // transaction.
         self.commit.flush_place = Place::Ahead;
         let done = pass.exclusive(|_alone| self.walk(session, walker, request, out, Unit::Own));
         self.commit.flush_place = Place::Behind;
@@ -77,7 +78,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             }
         };
         if let Some(client) = caller.shown {
-            // A client hears of a command's events ahead of its line, as in Redis.
+            // A client gets a command's events ahead of its line, as in Redis.
             self.commit.release(caller.client);
             self.monitor(client, request.registered, &request.args);
         }
