@@ -119,13 +119,16 @@ fn others_hear_of_the_removal_by(address: &Address, walker: &str) {
     sleep(LIVED);
     client.command(&walker.split(' ').collect::<Vec<_>>());
     let unblocked = notation::one_line(&blocked.read().expect("the end of the wait"));
-    assert!(unblocked.starts_with("-NOGROUP"), "{unblocked}");
+    // Redis 7.0 says it in words of its own.
+    let is_ended = ["-NOGROUP", "-UNBLOCKED the stream key no longer exists"];
+    assert!(is_ended.iter().any(|line| unblocked.starts_with(line)), "{unblocked}");
     check(&mut watcher, &[("EXEC", "*-1")]);
     check(&mut client, &[("DBSIZE", ":0")]);
     // A key that expires while it is cached: removed by the walker, and the cache hears of it.
-    check(&mut client, &[("SET cached v PX 15", "+OK")]);
+    check(&mut client, &[("SET cached v PX 300", "+OK")]);
     check(&mut cache, &[("GET cached", "\"v\"")]);
-    sleep(LIVED);
+    // Long enough for the cache to read it on a slow machine.
+    sleep(Duration::from_millis(320));
     client.command(&walker.split(' ').collect::<Vec<_>>());
     assert_eq!(invalidated(&mut cache), ">2 \"invalidate\" *1 \"cached\"");
 }
