@@ -1,4 +1,4 @@
-//! The server: threads, sessions, dispatch, configuration. Also a library that starts an embedded
+//! The server: threads, sockets, options, INFO, metrics. Also a library that starts an embedded
 //! server in the caller's process.
 //!
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! A command on keys is sent under the locks of its shards, so commands on the same key are sent in
 //! the order in which they ran; all monitors get the same order. A line goes to the inbox of each
-//! monitor's thread (`crate::push`), whose limit and the output limit of the class `replica` bound
+//! monitor's thread (`push.rs`), whose limit and the output limit of the class `replica` bound
 //! what a monitor that does not read makes the server hold. While there is none, threads look once
 //! a turn.
 

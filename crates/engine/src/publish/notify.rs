@@ -12,7 +12,7 @@
 //!
 //! **Order.** Events are published under the locks of the shards whose keys they are about, when
 //! the command is done: a key's events come in the order of its changes, a client's in the order of
-//! its commands. The inboxes that take them (`crate::pubsub`) are leaves in the lock order.
+//! its commands. The inboxes that take them (`pubsub.rs`) are leaves in the lock order.
 //!
 //! **Bounds.** A client whose events crowd an inbox is held back like one that publishes too fast.
 

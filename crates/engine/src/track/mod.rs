@@ -24,7 +24,7 @@
 //! together, and behind its events; only more than `CHANGED_BYTES_MAX` are sent earlier.
 //!
 //! A client is notified of its own change after the reply of the command that made it, others
-//! through the inbox of their thread (`crate::push`).
+//! through the inbox of their thread (`crate::publish::send`).
 //!
 //! Locks: the count of broadcast clients comes before shards' locks. A table's is a leaf below its
 //! shard's lock, with a reader's under it; so are the prefixes'.
