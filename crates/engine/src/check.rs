@@ -61,7 +61,7 @@ pub fn needs_memory(session: &Session, registered: &Registered) -> bool {
 /// Whether a client may run only what subscribers may: see [`subscriber_refusal`].
 #[inline]
 pub fn is_subscriber(session: &Session) -> bool {
-    session.subscriptions.is_some() && session.protocol == Protocol::Resp2
+    session.subscriptions.is_some() && session.protocol() == Protocol::Resp2
 }
 
 /// A command's flags; for EXEC those of all that it will run.

@@ -300,12 +300,14 @@ impl ClientInfo {
             + self.held.blocked_bytes.load(Relaxed)
     }
 
-    /// The protocol of messages to it.
+    /// The protocol of replies and messages to it.
+    #[inline]
     pub fn protocol(&self) -> Protocol {
         if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
     /// Whether messages to it are written in RESP3.
+    #[inline]
     pub fn speaks_resp3(&self) -> bool {
         self.resp.load(Relaxed) == 3
     }

@@ -131,7 +131,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if registered.command.flags.contains(Flags::NO_MULTI) {
             transaction.refused = true;
             let error = CommandError::Line("ERR Command not allowed inside a transaction");
-            return self.refuse(session.protocol, error, out);
+            return self.refuse(session.protocol(), error, out);
         }
         let len_bytes = transaction.push(registered, args);
         session.info.queued.store(transaction.queue.len() as u64 + 1, Relaxed);
@@ -143,7 +143,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             session.flow = Flow::Closing;
             return;
         }
-        Reply::new(out, session.protocol).simple("QUEUED");
+        Reply::new(out, session.protocol()).simple("QUEUED");
     }
 
     /// Counts and logs a client that is closed because of `client-query-buffer-limit`.
@@ -165,13 +165,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let done = match verb {
             Verb::Exec => self.exec(session, out, pass),
             _ => self.prepare(session, verb, &request.args).inspect(|()| {
-                Reply::new(out, session.protocol).ok();
+                Reply::new(out, session.protocol()).ok();
             }),
         };
         match done {
             Ok(()) => true,
             Err(error) => {
-                self.fail(request.registered, session.protocol, error, out);
+                self.fail(request.registered, session.protocol(), error, out);
                 false
             }
         }
@@ -205,9 +205,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     fn watch(&mut self, session: &mut Session, args: &Args<'_>) {
         let Shared { watchers, keyspace, .. } = self.shared();
         let due_ms = self.due_ms(&session.info);
+        let db = session.db();
         let watch = session.watch.get_or_insert_with(|| Box::new(Watch::new(&session.info, watchers)));
         for index in 1..args.len() {
-            watch.add((watchers, keyspace), (session.db, args.key(index)), due_ms);
+            watch.add((watchers, keyspace), (db, args.key(index)), due_ms);
         }
         session.info.watched.store(watch.keys.len() as u64, Relaxed);
     }
@@ -236,7 +237,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         };
         session.unwatch(watchers, keyspace);
         if !ran {
-            Reply::new(out, session.protocol).null_array();
+            Reply::new(out, session.protocol()).null_array();
         }
         Ok(())
     }
@@ -264,7 +265,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if session.watch.as_ref().is_some_and(|watch| watch.has_changed_key(&mut locked, due_ms)) {
             return false;
         }
-        Reply::new(out, session.protocol).array(requests.len());
+        Reply::new(out, session.protocol()).array(requests.len());
         for request in &requests {
             self.run_queued(session, Some(&mut locked), request, out, pass);
         }
@@ -287,7 +288,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 return false;
             }
         }
-        let mut reply = Reply::new(out, session.protocol);
+        let mut reply = Reply::new(out, session.protocol());
         // In case it unsubscribes: messages have no place within its reply.
         session.catch_up(&shared.pubsub, &mut reply);
         if !session.is_silenced() {

@@ -279,9 +279,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Caller {
             client: session.id,
             shown: self.now.is_monitored.then_some(&*session.info),
-            db: session.db,
-            protocol: session.protocol,
-            touch: !session.no_touch,
+            db: session.db(),
+            protocol: session.protocol(),
+            touch: !session.is_no_touch(),
             expired_access: self.expired_access(&session.info, &registered.command),
             on_empty,
             reader: reader_of(session, registered),
@@ -501,7 +501,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> bool {
-        let protocol = session.protocol;
+        let protocol = session.protocol();
         let before = out.len_bytes();
         let caller = self.caller(session, request.registered, OnEmpty::Reply);
         let access_context = self.access_context(&caller);
@@ -565,9 +565,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             client: session.id,
             thread: self.thread(),
             conn: session.conn,
-            db: session.db,
-            protocol: session.protocol,
-            touch: !session.no_touch,
+            db: session.db(),
+            protocol: session.protocol(),
+            touch: !session.is_no_touch(),
             is_import_source: session.info.choices.import_source.load(Relaxed),
             registered,
             empty: wait.empty,

@@ -67,24 +67,16 @@ pub struct Session {
     pub id: u64,
     /// What others see.
     pub info: Arc<ClientInfo>,
-    /// Selected database.
-    pub db: usize,
-    /// Protocol of the replies.
-    pub protocol: Protocol,
     /// Who it is; none before authentication.
     pub user: Option<User>,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
-    /// Whether reads leave access clocks alone.
-    pub no_touch: bool,
     /// Whether requests run.
     pub flow: Flow,
     /// The turn that answered it last, by its thread's clock; 0 for none.
     pub answered: u64,
     /// How it tracks keys for its cache; `None` if it does not.
     pub tracking: Option<Box<Tracker>>,
-    /// It is a monitor (MONITOR).
-    pub monitoring: bool,
     /// Its transaction runs.
     pub in_exec: bool,
     /// The transaction that is being queued.
@@ -105,20 +97,42 @@ impl Session {
             conn: info.conn,
             id: info.id,
             info,
-            db: 0,
-            protocol: Protocol::Resp2,
             user,
             reply_mode: ReplyMode::On,
-            no_touch: false,
             flow: Flow::Running,
             answered: 0,
             tracking: None,
-            monitoring: false,
             in_exec: false,
             transaction: None,
             watch: None,
             subscriptions: None,
         }
+    }
+
+    // What other threads may see stands in `info` only. Relaxed: only this thread writes it.
+
+    /// The selected database.
+    #[inline]
+    pub fn db(&self) -> usize {
+        self.info.db.load(Relaxed) as usize
+    }
+
+    /// The protocol of its replies.
+    #[inline]
+    pub fn protocol(&self) -> Protocol {
+        self.info.protocol()
+    }
+
+    /// Whether its reads leave access clocks alone (CLIENT NO-TOUCH).
+    #[inline]
+    pub fn is_no_touch(&self) -> bool {
+        self.info.choices.no_touch.load(Relaxed)
+    }
+
+    /// Whether it is sent all commands (MONITOR).
+    #[inline]
+    pub fn is_monitor(&self) -> bool {
+        self.info.state.monitoring.load(Relaxed)
     }
 
     /// Whether what is sent to it now is dropped, confirmations of subscriptions excepted.
@@ -128,7 +142,7 @@ impl Session {
 
     /// Ends MONITOR, if it is a monitor.
     pub fn stop_monitoring(&mut self, monitors: &Monitors) {
-        if std::mem::take(&mut self.monitoring) {
+        if self.is_monitor() {
             monitors.remove(&self.info);
         }
     }

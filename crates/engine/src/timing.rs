@@ -88,7 +88,7 @@ impl Timing {
         let called = std::mem::take(&mut engine.meter.called);
         if session.flow == Flow::Blocked {
             if engine.meter.samples_keys() {
-                engine.sample_keys(session.db, Some(registered), &request.args);
+                engine.sample_keys(session.db(), Some(registered), &request.args);
             }
             return self.blocked(engine, registered, u64::from(called));
         }
@@ -99,7 +99,7 @@ impl Timing {
             && self.calls < RUN_CALLS_MAX
             && request.args.len() <= SHORT_ARGS_MAX;
         if engine.meter.samples_keys() {
-            engine.sample_keys(session.db, called.then_some(registered), &request.args);
+            engine.sample_keys(session.db(), called.then_some(registered), &request.args);
         }
         let large = bytes[0] as u64 >= self.from[1] || bytes[1] as u64 >= self.from[2];
         if goes_on && !large {
@@ -169,7 +169,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.meter.extra_calls += 1;
         self.note_time(ran.registered, took, 1);
         if self.meter.samples_keys() {
-            self.sample_keys(session.db, Some(ran.registered), ran.args);
+            self.sample_keys(session.db(), Some(ran.registered), ran.args);
         }
         if self.meter.samples_hot_keys {
             self.note_keys(ran, took);

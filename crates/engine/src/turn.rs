@@ -234,11 +234,11 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             self.executor.queue(session, registered, args, out);
             return Outcome::Done;
         }
-        if self.executor.now.is_monitored && session.monitoring && uses_keys(registered) {
+        if self.executor.now.is_monitored && session.is_monitor() && uses_keys(registered) {
             self.executor.meter.extra_calls -= 1;
             self.executor.counters(registered).rejected.add(1);
             let error = CommandError::Line("ERR Replica can't interact with the keyspace");
-            self.executor.refuse(session.protocol, error, out);
+            self.executor.refuse(session.protocol(), error, out);
             return Outcome::Done;
         }
         self.executor.counters(registered).calls.add(1);
@@ -302,7 +302,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             return;
         }
         let error = executor.note_refusal(session, None, unknown_command(&incoming.args));
-        executor.refuse(session.protocol, error, out);
+        executor.refuse(session.protocol(), error, out);
     }
 
     /// Answers a request that may not run.
@@ -314,7 +314,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.meter.extra_calls -= 1;
         executor.counters(registered).rejected.add(1);
         let error = executor.note_refusal(session, Some(registered.command.run), error);
-        executor.refuse(session.protocol, error, out);
+        executor.refuse(session.protocol(), error, out);
     }
 
     /// Whether CLIENT PAUSE holds this command back: all commands, CLIENT UNPAUSE

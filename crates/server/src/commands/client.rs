@@ -271,8 +271,7 @@ static CLIENT_NO_TOUCH: Command<Runner> = Command {
 };
 /// CLIENT NO-TOUCH ON|OFF.
 fn client_no_touch(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.session.no_touch = switch(args)?;
-    ctx.session.info.choices.no_touch.store(ctx.session.no_touch, Relaxed);
+    ctx.session.info.choices.no_touch.store(switch(args)?, Relaxed);
     ctx.reply.ok();
     Ok(())
 }

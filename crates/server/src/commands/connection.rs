@@ -113,7 +113,7 @@ static HELLO: Command<Runner> = Command {
 /// HELLO [protover [AUTH username password] [SETNAME name]].
 fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let protocol = match args.try_get(1) {
-        None => ctx.session.protocol,
+        None => ctx.session.protocol(),
         Some(version) => match stdx::number::parse_i64(version) {
             Some(2) => Protocol::Resp2,
             Some(3) => Protocol::Resp3,
@@ -171,7 +171,6 @@ fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
 }
 
 fn switch_protocol(ctx: &mut ServerCtx<'_, '_, '_>, protocol: Protocol) {
-    ctx.session.protocol = protocol;
     let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
     ctx.session.info.resp.store(version, Relaxed);
 }
@@ -193,7 +192,7 @@ static PING: Command<Runner> = Command {
 /// PING [message].
 fn ping(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
-        1 | 2 if ctx.session.subscriptions.is_some() && ctx.session.protocol == Protocol::Resp2 => {
+        1 | 2 if ctx.session.subscriptions.is_some() && ctx.session.protocol() == Protocol::Resp2 => {
             // Shaped like a message, so that clients that expect those only can read it.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
@@ -261,11 +260,9 @@ fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comman
     session.discard(watchers, keyspace);
     session.stop_tracking(tracking, keyspace);
     session.stop_monitoring(monitors);
-    session.db = 0;
     session.info.db.store(0, Relaxed);
     session.user = ctx.settings.requirepass.is_empty().then_some(User);
     session.reply_mode = ReplyMode::On;
-    session.no_touch = false;
     session.info.choices.no_touch.store(false, Relaxed);
     session.info.choices.no_evict.store(false, Relaxed);
     session.info.choices.import_source.store(false, Relaxed);
@@ -297,7 +294,6 @@ static SELECT: Command<Runner> = Command {
 /// SELECT index.
 fn select(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let index = args.db_index(1, ctx.shared.engine.keyspace.db_count())?;
-    ctx.session.db = index;
     ctx.session.info.db.store(index as u64, Relaxed);
     ctx.reply.ok();
     Ok(())

@@ -252,7 +252,7 @@ fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
 /// there is none. Notes no access.
 fn with_entry<T>(ctx: &ServerCtx<'_, '_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
     let guard = ctx.shared.engine.keyspace.lock(key.shard());
-    let entry = guard.db(ctx.session.db)?.table().get(key.position(), key.bytes)?;
+    let entry = guard.db(ctx.session.db())?.table().get(key.position(), key.bytes)?;
     Some(look(&entry))
 }
 
@@ -414,7 +414,7 @@ fn populate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
         let key = keyspace.hasher().key(&name);
         let mut guard = keyspace.lock(key.shard());
         let entry = KeyEntry::new(&name, stored(&value), None, access);
-        keyspace.insert_absent(&mut guard, ctx.session.db, entry);
+        keyspace.insert_absent(&mut guard, ctx.session.db(), entry);
         drop(guard);
         if number % POPULATE_STEP == POPULATE_STEP - 1 {
             ctx.pass.outside(|| ());
@@ -434,7 +434,7 @@ fn populate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
 /// DEBUG PROTOCOL type: one value of each type of the protocol, the values Redis has for it.
 #[expect(clippy::approx_constant, reason = "the double that Redis answers")]
 fn protocol(ctx: &mut ServerCtx<'_, '_, '_>, kind: &[u8]) -> Result<(), CommandError> {
-    let resp3 = ctx.session.protocol == Protocol::Resp3;
+    let resp3 = ctx.session.protocol() == Protocol::Resp3;
     let reply = &mut ctx.reply;
     match kind.to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),

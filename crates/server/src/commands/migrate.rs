@@ -86,7 +86,7 @@ static MIGRATE: Command<Runner> = Command {
 fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let source = network::BIND_SOURCE_ADDR.of(&ctx.shared.config()).to_vec();
     let order = MigrateRequest::parse(args, source)?;
-    let (shared, db) = (ctx.shared, ctx.session.db);
+    let (shared, db) = (ctx.shared, ctx.session.db());
     let mut parcels: Vec<SerializedKey<'_>> =
         order.keys.clone().filter_map(|at| SerializedKey::pack(&mut ctx.data, db, args.key(at))).collect();
     if parcels.is_empty() {

@@ -27,8 +27,7 @@ fn monitor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comm
         return Err(CommandError::Line("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
     // A second MONITOR is not answered, as in Redis.
-    if !ctx.session.monitoring {
-        ctx.session.monitoring = true;
+    if !ctx.session.is_monitor() {
         ctx.shared.engine.monitors.add(&ctx.session.info);
         ctx.reply.ok();
     }

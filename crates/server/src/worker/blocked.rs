@@ -137,7 +137,7 @@ impl Worker<'_> {
         let waiter = shared.engine.blocked.of(&session.info);
         shared.engine.blocked.unblock(&shared.engine.keyspace, &session.info);
         session.info.traffic.last_active_ms.store(shared.uptime_ms(), Relaxed);
-        let (protocol, replies) = (session.protocol, session.reply_mode == ReplyMode::On);
+        let (protocol, replies) = (session.protocol(), session.reply_mode == ReplyMode::On);
         if session.reply_mode == ReplyMode::Skip {
             session.reply_mode = ReplyMode::On;
         }

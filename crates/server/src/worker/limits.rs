@@ -67,7 +67,7 @@ impl Worker<'_> {
         let now = self.engine.executor.now.uptime_ms;
         let Some(client) = self.clients[conn.index()].as_deref_mut() else { return false };
         let session = &client.session;
-        let limit = if session.monitoring {
+        let limit = if session.is_monitor() {
             settings.clients.monitor_output_limit
         } else if session.subscriptions.is_some() {
             settings.clients.pubsub_output_limit
@@ -174,7 +174,7 @@ impl Worker<'_> {
             .iter()
             .flatten()
             .map(|client| &client.session)
-            .filter(|session| !session.monitoring && session.subscriptions.is_none())
+            .filter(|session| !session.is_monitor() && session.subscriptions.is_none())
             .filter(|session| !matches!(session.flow, Flow::Blocked | Flow::Postponed))
             .filter(|session| {
                 now.saturating_sub(session.info.traffic.last_active_ms.load(Relaxed)) > timeout_ms

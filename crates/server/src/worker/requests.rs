@@ -110,7 +110,7 @@ impl Worker<'_> {
         };
         let limits = Limits { unauthenticated: session.user.is_none(), ..limits };
         let (position, input) = (self.net.inputs().position(conn), self.net.inputs().bytes(conn));
-        let source = Source { progress, db: session.db, limits, visit, position, input };
+        let source = Source { progress, db: session.db(), limits, visit, position, input };
         if !self.batch.collect(source, &self.shared.engine) {
             // Nothing is whole yet, so nothing will run and be settled.
             self.keep_input(conn);
@@ -257,7 +257,7 @@ impl BatchRun<'_> {
 #[cold]
 fn refuse_broken(session: &mut Session, parsed: &ParsedRequest, out: &mut ByteQueue) {
     if let Work::Broken(error) = &parsed.work {
-        Reply::new(out, session.protocol).error_bytes(&error.error_line());
+        Reply::new(out, session.protocol()).error_bytes(&error.error_line());
     }
     session.flow = Flow::Closing;
 }
