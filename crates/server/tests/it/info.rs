@@ -84,8 +84,8 @@ fn keys_that_clients_wait_for_are_counted_once() {
     while number(&mut client, "blocked_clients") != 0.0 {
         std::thread::yield_now();
     }
-    // A client counts as blocked no more once it is served; its own thread takes it out of the queues
-    // of its other keys after that.
+    // A served client does not count as blocked; its own thread takes it out of the queues of its
+    // other keys after that.
     for field in ["total_blocking_keys", "total_blocking_keys_on_nokey"] {
         while number(&mut client, field) != 0.0 {
             std::thread::yield_now();
