@@ -66,10 +66,23 @@ fn longest_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -
     (longest.as_secs_f64() / one.as_secs_f64()) as u32
 }
 
+/// The least of three tries of [`longest_beside_a_pipeline`], as soon as one is short: another
+/// test may take the processor away from one of them, a server that is unfair shows in each.
+fn waits_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -> u32 {
+    let mut least = u32::MAX;
+    for _ in 0..3 {
+        least = least.min(longest_beside_a_pipeline(server, thread, request));
+        if least < WAITED_MAX {
+            break;
+        }
+    }
+    least
+}
+
 #[test]
 fn a_client_of_the_same_thread_waits_for_one_command_of_a_pipeline() {
     on_each_back_end_with(1, |server| {
-        let waited = longest_beside_a_pipeline(server, 0, &["PING"]);
+        let waited = waits_beside_a_pipeline(server, 0, &["PING"]);
         assert!(waited < WAITED_MAX, "waited for {waited} commands");
     });
 }
@@ -77,7 +90,7 @@ fn a_client_of_the_same_thread_waits_for_one_command_of_a_pipeline() {
 #[test]
 fn who_owns_the_keyspace_alone_waits_for_one_command_of_a_pipeline() {
     on_each_back_end_with(2, |server| {
-        let waited = longest_beside_a_pipeline(server, 1, &["KEYS", "nothing"]);
+        let waited = waits_beside_a_pipeline(server, 1, &["KEYS", "nothing"]);
         assert!(waited < WAITED_MAX, "waited for {waited} commands");
     });
 }
@@ -85,7 +98,7 @@ fn who_owns_the_keyspace_alone_waits_for_one_command_of_a_pipeline() {
 #[test]
 fn who_needs_a_key_of_a_pipeline_waits_for_one_command_of_it() {
     on_each_back_end_with(2, |server| {
-        let waited = longest_beside_a_pipeline(server, 1, &["SISMEMBER", "{sets}a", "1"]);
+        let waited = waits_beside_a_pipeline(server, 1, &["SISMEMBER", "{sets}a", "1"]);
         assert!(waited < WAITED_MAX, "waited for {waited} commands");
     });
 }
