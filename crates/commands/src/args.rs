@@ -50,6 +50,13 @@ pub fn lenient_float(text: &[u8]) -> Option<f64> {
 /// Stands for no key whose hash is known: no request has an argument of this index.
 const NO_KEY: (usize, KeyHash) = (usize::MAX, KeyHash::first_of_shard(0));
 
+/// Bytes of `*3` or `$3` with its line end.
+#[inline]
+fn header_len_bytes(count: usize) -> usize {
+    let digits = if count < 10 { 1 } else { count.ilog10() as usize + 1 };
+    1 + digits + 2
+}
+
 /// The arguments of one request. Index 0 is the command's name.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
@@ -91,6 +98,43 @@ impl<'a> Args<'a> {
     #[inline]
     pub fn get(&self, index: usize) -> &'a [u8] {
         self.spans[index].of(self.input)
+    }
+
+    /// Appends the request as RESP has it, in its shortest form. O(bytes).
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if self.is_canonical() { out.extend_from_slice(self.input) } else { self.encode_anew(out) }
+    }
+
+    /// Whether the input is the request in its shortest form: with the length that it must have,
+    /// since lengths written otherwise (`$03`) are longer and words alone are shorter, and with
+    /// line ends where the parser does not look at them.
+    #[inline]
+    fn is_canonical(&self) -> bool {
+        let ends_line = |end: usize| self.input.get(end.wrapping_sub(2)..end) == Some(b"\r\n");
+        let mut end = header_len_bytes(self.spans.len());
+        let mut is_canonical = self.input.first() == Some(&b'*') && ends_line(end);
+        for span in self.spans {
+            let start = end + header_len_bytes(span.len as usize);
+            end = start + span.len as usize + 2;
+            is_canonical &= ends_line(start) && ends_line(end);
+        }
+        is_canonical && end == self.input.len()
+    }
+
+    #[cold]
+    fn encode_anew(&self, out: &mut Vec<u8>) {
+        let header = |marker, count: usize, out: &mut Vec<u8>| {
+            out.push(marker);
+            out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        };
+        header(b'*', self.spans.len(), out);
+        for word in self.from(0) {
+            header(b'$', word.len(), out);
+            out.extend_from_slice(word);
+            out.extend_from_slice(b"\r\n");
+        }
     }
 
     /// Argument `index`, if there is one.

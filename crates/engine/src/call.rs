@@ -8,7 +8,7 @@ use keyspace::view::AccessContext;
 use keyspace::{Key, View};
 use resp::Reply;
 
-use crate::commit::{Commit, Held};
+use crate::commit::{Commit, Held, Unit};
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::table::{HostCommand, Registered};
@@ -47,16 +47,18 @@ pub struct Call<'a, 'g, 's> {
 pub struct DataAccess<'a, 's> {
     /// Where changes end.
     pub commit: &'a mut Commit<'s>,
-    /// Settings that are the same for all commands of a turn.
+    /// How keys are accessed.
     pub access_context: AccessContext,
     /// The client that asks.
     pub client: u64,
+    /// What the command is part of.
+    pub unit: Unit,
 }
 
 impl DataAccess<'_, '_> {
-    /// Does `work` as a unit with the shard of `key` locked: on that key of database `db`,
-    /// and without a system call. Clients that are blocked on what it changes are served
-    /// when the command is done.
+    /// Does `work` with the shard of `key` locked, as a unit unless it is part of a transaction: on
+    /// that key of database `db`, and without a system call. What it recorded is the unit's record.
+    /// Clients that are blocked on what it changes are served when the command is done.
     pub fn with_key<T>(
         &mut self,
         db: usize,
@@ -64,12 +66,20 @@ impl DataAccess<'_, '_> {
         work: impl FnOnce(&mut View<'_>, &mut Changes) -> T,
     ) -> T {
         let keyspace = &self.commit.shared.keyspace;
+        let is_recorded = self.commit.begin_record();
         let mut locked = keyspace.lock_one(key.hash);
         let mut view =
             View::new(keyspace, &mut locked, db, self.access_context, &mut self.commit.access_results);
         let done = work(&mut view, &mut self.commit.effects);
         drop(view);
         self.commit.collect(&mut Held::Locked(&mut locked), self.client);
+        if is_recorded {
+            self.commit.record_commands();
+            match self.unit {
+                Unit::Own => self.commit.log_unit(&locked),
+                Unit::Transaction => self.commit.note_change_alone(Some(&locked)),
+            }
+        }
         self.commit.release(self.client);
         done
     }

@@ -15,17 +15,19 @@
 //! The order of what one client receives: an event and the invalidation of the same key in the
 //! order of the changes, then the reply; a served client's messages behind its own reply.
 //!
-//! A change log attaches in [`Commit::release`]: what is let go there belongs to one unit, and
-//! nothing leaves before.
+//! With a change log (`crate::log`), each command adds its canonical record to its unit's, and the
+//! unit draws its position before it is released: [`Commit::log_unit`]. Messages carry the position
+//! along.
 
 use std::sync::Arc;
 
 use commands::ctx::{Audience, ChangedKey, DbChange, Flush};
-use commands::{Changes, EventClass, KeyEvent};
+use commands::{Args, Changes, EventClass, KeyEvent};
 use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::AccessResults;
 use keyspace::{Key, Keyspace, Locked, Shard};
 
+use crate::log::unit::UnitRecord;
 use crate::publish::notify::{self, Notifications};
 use crate::publish::send::Sender;
 use crate::shared::Shared;
@@ -52,6 +54,15 @@ impl Held<'_, '_> {
         };
         work(shard.expect("a change is collected under the lock of its shard"))
     }
+}
+
+/// What a command or a removal is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// It is a unit of its own.
+    Own,
+    /// It is part of a transaction, which ends later.
+    Transaction,
 }
 
 /// Something that others are sent when the unit is released.
@@ -102,11 +113,20 @@ pub struct Commit<'s> {
     /// Where the invalidation of a flush that is not ASYNC stands beside the reply of
     /// the client that flushes.
     pub flush_place: Place,
+    /// The position of the change log that the unit shows which ended last: its own or, where it
+    /// changed nothing, that of the last change of what it touched. Messages carry it along.
+    pub position: u64,
+    /// The record of the unit under way.
+    unit: UnitRecord,
+    /// This thread's buffer in the change log.
+    log_buffer: usize,
     notifications: Notifications,
     notices: Vec<Notice>,
     ready: Vec<ReadyKey>,
     /// Changed keys below prefixes that clients track, until the turn ends.
     changed: Changed,
+    /// The last position that these show.
+    changed_position: u64,
 }
 
 impl<'s> Commit<'s> {
@@ -122,10 +142,103 @@ impl<'s> Commit<'s> {
             outbox: Outbox::default(),
             now_ms: 0,
             flush_place: Place::Behind,
+            position: 0,
+            unit: UnitRecord::default(),
+            log_buffer: shared.log.buffer_index(thread),
             notifications: Notifications::default(),
             notices: Vec::new(),
             ready: Vec::new(),
             changed: Changed::default(),
+            changed_position: 0,
+        }
+    }
+
+    /// Whether this thread's writes must wait until the change log has room.
+    #[inline]
+    pub fn is_log_full(&self) -> bool {
+        self.shared.log.is_full(self.log_buffer)
+    }
+
+    /// Begins the record of a command or a removal, inside the gate; whether changes are recorded.
+    #[inline]
+    pub fn begin_record(&mut self) -> bool {
+        let is_wanted = self.shared.log.is_attached();
+        self.effects.record.is_wanted = is_wanted;
+        self.effects.record.begin(self.effects.changes);
+        is_wanted
+    }
+
+    /// Adds what a command did to the unit's record. What it found expired was collected.
+    #[inline]
+    pub fn record(&mut self, db: usize, args: &Args<'_>) {
+        if self.effects.record.command_count() > 0 {
+            self.record_commands();
+        }
+        if self.effects.record.has_request(self.effects.changes) {
+            self.unit.push_request(db, args);
+        }
+    }
+
+    /// Adds what was recorded beside a request to the unit's record, or without one. What was found
+    /// expired was collected.
+    #[cold]
+    pub fn record_commands(&mut self) {
+        let commands = self.effects.record.commands();
+        commands.for_each(|command| self.unit.push_command(&command));
+    }
+
+    /// Ends a unit in the change log, under the locks of these shards: draws its position if it has
+    /// a record. Before it is released. Where changes are recorded only.
+    #[inline]
+    pub fn log_unit(&mut self, locked: &Locked<'_>) {
+        self.log_change_of(|| locked.numbers());
+    }
+
+    /// [`Commit::log_unit`] for a unit under the locks of the shards that `shards` gives.
+    #[inline]
+    pub fn log_change_of<S: Iterator<Item = usize>>(&mut self, shards: impl Fn() -> S) {
+        let log = &self.shared.log;
+        self.position = if self.unit.is_empty() {
+            log.last_change(shards())
+        } else {
+            let position = log.append(self.log_buffer, &mut self.unit);
+            log.note_change(shards(), position);
+            position
+        };
+        self.note_changed_position();
+    }
+
+    /// [`Commit::log_unit`] for an exclusive owner's unit that noted what it changed
+    /// ([`Commit::note_change_alone`]), or that visited all shards: it shows all changes so far.
+    #[cold]
+    pub fn log_unit_alone(&mut self) {
+        let log = &self.shared.log;
+        if !self.unit.is_empty() {
+            log.append(self.log_buffer, &mut self.unit);
+        }
+        self.position = log.drawn();
+        self.note_changed_position();
+    }
+
+    /// Notes, as the exclusive owner, that the unit under way has changed these shards, `None` for
+    /// all: if it has a record, it will draw the next position.
+    #[cold]
+    pub fn note_change_alone(&mut self, locked: Option<&Locked<'_>>) {
+        let log = &self.shared.log;
+        self.position = log.drawn();
+        if !self.unit.is_empty() {
+            self.position += 1;
+            match locked {
+                Some(locked) => log.note_change(locked.numbers(), self.position),
+                None => log.note_change_of_all(self.position),
+            }
+        }
+    }
+
+    #[inline]
+    fn note_changed_position(&mut self) {
+        if !self.changed.is_empty() {
+            self.changed_position = self.changed_position.max(self.position);
         }
     }
 
@@ -141,7 +254,7 @@ impl<'s> Commit<'s> {
     /// What sends this thread's messages.
     #[inline]
     pub fn sender(&self) -> Sender<'_> {
-        self.shared.sender(self.thread, &self.outbox)
+        self.shared.sender(self.thread, &self.outbox, self.position)
     }
 
     /// Whether the last command did something that [`Commit::collect`] is for.
@@ -252,7 +365,7 @@ impl<'s> Commit<'s> {
     #[cold]
     pub fn release(&mut self, client: u64) {
         let mut notices = std::mem::take(&mut self.notices);
-        let sender = self.shared.sender(self.thread, &self.outbox);
+        let sender = self.shared.sender(self.thread, &self.outbox, self.position);
         let tracking = &self.shared.tracking;
         let mut writer = Writer { client, own: &mut self.own };
         for notice in notices.drain(..) {
@@ -267,6 +380,7 @@ impl<'s> Commit<'s> {
         self.notices = notices;
         if self.changed.is_full() {
             tracking.broadcast(sender, &mut self.changed);
+            self.changed_position = 0;
         }
     }
 
@@ -280,7 +394,8 @@ impl<'s> Commit<'s> {
     #[inline]
     pub fn broadcast(&mut self) {
         if !self.changed.is_empty() {
-            let sender = self.shared.sender(self.thread, &self.outbox);
+            let position = std::mem::take(&mut self.changed_position);
+            let sender = self.shared.sender(self.thread, &self.outbox, position);
             self.shared.tracking.broadcast(sender, &mut self.changed);
         }
     }

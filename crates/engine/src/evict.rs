@@ -169,12 +169,20 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             || rng.u64(..),
             |shard, gone| {
                 let key = keyspace.hasher().key(gone.entry.key());
+                let is_recorded = commit.begin_record();
+                commit.effects.record.key_expired(gone.db, key.bytes);
                 commit.effects.raise(EventClass::EVICTED, "evicted", gone.db, key.bytes);
                 if gone.followed {
                     commit.effects.touch(gone.db, key);
                 }
                 if commit.has_changes() {
                     commit.collect(&mut Held::Shard(key.shard(), shard), 0);
+                }
+                if is_recorded {
+                    commit.record_commands();
+                    commit.log_change_of(|| std::iter::once(key.shard()));
+                }
+                if commit.is_pending() {
                     commit.release(0);
                 }
             },

@@ -17,6 +17,7 @@ use stdx::ByteQueue;
 
 use crate::call::Host;
 use crate::clock::Clock;
+use crate::commit::Unit;
 use crate::request::Request;
 use crate::run::{Executor, lock_blocked_clients_keys, served_max_of};
 use crate::session::{Flow, ReplyMode, Session};
@@ -24,7 +25,6 @@ use crate::shared::Shared;
 use crate::stats::Ran;
 use crate::table::{Registered, Runner, Verb};
 use crate::transaction::{Transaction, Watch};
-use crate::walk::Unit;
 
 /// The engine's own commands, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
@@ -230,7 +230,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             let line = "EXECABORT Transaction discarded because of previous errors.";
             return Err(CommandError::Line(line));
         }
-        let ran = if transaction.has_declared_keys(keyspace.hasher()) {
+        // For monitors messages leave within the transaction, ahead of its position in the change
+        // log: others get them when the owner of the keyspace is done.
+        let ran = if transaction.has_declared_keys(keyspace.hasher()) && !self.now.is_monitored {
             self.exec_locked(session, &transaction, out, pass)
         } else {
             pass.alone(|pass| self.exec_alone(session, &transaction, out, pass))
@@ -269,6 +271,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         for request in &requests {
             self.run_queued(session, Some(&mut locked), request, out, pass);
         }
+        if self.commit.effects.record.is_wanted {
+            self.commit.log_unit(&locked);
+            session.saw(self.commit.position);
+        }
         self.end_transaction(locked, session);
         true
     }
@@ -295,6 +301,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             reply.array(transaction.queue.len());
         }
         session.in_exec = true;
+        self.commit.position = session.seen_position();
         for request in &self.requests(transaction) {
             let replied = out.len_bytes();
             let succeeded = self.run_queued(session, None, request, out, pass);
@@ -306,6 +313,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         session.in_exec = false;
         self.exec_filtered_replies = session.reply_mode != ReplyMode::On;
+        if shared.log.is_attached() {
+            self.commit.log_unit_alone();
+            session.saw(self.commit.position);
+        }
         self.end_transaction(shared.keyspace.lock_none(), session);
         true
     }
@@ -346,7 +357,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                         } else {
                             request.keys.lock(keyspace)
                         };
-                        self.run_one(&mut own, &caller, handler, request, out)
+                        let succeeded = self.run_one(&mut own, &caller, handler, request, out);
+                        if self.commit.effects.record.is_wanted {
+                            self.commit.note_change_alone(Some(&own));
+                        }
+                        succeeded
                     }
                 }
             }
@@ -358,7 +373,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
             Runner::Transaction(verb) => self.run_transaction(session, verb, request, out, pass),
         };
-        if !registered.command.run.is_on_data() && self.now.is_monitored {
+        if self.now.is_monitored {
+            // A client gets a command's events ahead of its line, as in Redis.
             self.commit.release(session.id);
             self.monitor(&session.info, registered, &request.args);
         }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use commands::EventClass;
 use commands::ctx::Audience;
 use keyspace::key::SHARD_COUNT;
-use keyspace::{Shard, SweepPoint, SweepResult};
+use keyspace::{Locked, Shard, SweepPoint, SweepResult};
 use structures::table::SweepBudget;
 
 use crate::call::Host;
@@ -165,7 +165,7 @@ impl ActiveExpiry {
     }
 
     /// Removes expired keys and fields in steps until the slice or the walk ends; false if
-    /// subscribers cannot keep up.
+    /// subscribers or readers of the change log cannot keep up.
     fn walk_on<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -177,7 +177,7 @@ impl ActiveExpiry {
         let wanted = executor.commit.effects.wanted_events;
         let swept = SweepResult::at(executor.now.unix_ms);
         let mut swept = if wanted.contains(EventClass::HASH) { swept.naming_shrunk() } else { swept };
-        let mut keeps_up = true;
+        let mut keeps_up = !executor.commit.is_log_full();
         while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
             let next = self.step(executor, &mut swept);
             found.removed += (swept.expired.len() + swept.emptied.len()) as u64 + swept.fields;
@@ -190,7 +190,8 @@ impl ActiveExpiry {
                 self.shards_left -= 1;
                 SweepPoint { shard: (self.at.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 }
             });
-            keeps_up = wanted.is_empty() || !shared.pubsub.are_subscribers_full();
+            keeps_up = (wanted.is_empty() || !shared.pubsub.are_subscribers_full())
+                && !executor.commit.is_log_full();
         }
         self.expiring += swept.expiring;
         found.looked_at = swept.looked_at;
@@ -207,6 +208,8 @@ impl ActiveExpiry {
         let shared = executor.shared();
         let _pass = shared.enter_gate(GateSlot::Housekeeper);
         let since = (executor.settings.thresholds.latency_ms > 0).then(|| executor.clock.now());
+        let is_recorded = executor.commit.begin_record();
+        swept.names_fields = is_recorded;
         let mut locked = shared.keyspace.lock_shard(self.at.shard);
         let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
         let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);
@@ -215,6 +218,9 @@ impl ActiveExpiry {
         }
         if executor.commit.has_changes() {
             executor.commit.collect(&mut Held::Locked(&mut locked), 0);
+        }
+        if is_recorded {
+            record_swept(&mut executor.commit, swept, &locked);
         }
         if executor.commit.is_pending() {
             executor.commit.release(0);
@@ -228,6 +234,22 @@ impl ActiveExpiry {
         }
         executor.end_turn();
         next
+    }
+}
+
+/// Records what a step removed, each key and each hash's fields as a unit of its own.
+#[cold]
+fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_>) {
+    let db = swept.db;
+    let keys = swept.expired.iter().map(|entry| ("DEL", entry.key(), &[][..]));
+    let hashes = swept.removed_fields.iter().map(|hash| ("HDEL", &*hash.key, &hash.fields[..]));
+    for (command, key, fields) in hashes.chain(keys) {
+        commit.begin_record();
+        commit.effects.record.replace(db, |record| {
+            record.command(command).word(key).words(fields.iter().map(|field| &**field));
+        });
+        commit.record_commands();
+        commit.log_unit(locked);
     }
 }
 

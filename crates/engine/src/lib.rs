@@ -17,6 +17,7 @@
 //! | [`publish`], [`track`] | who is notified of changes: subscribers, monitors, caches |
 //! | [`watch`], [`wait`] | who depends on changes: watchers, blocked clients |
 //! | [`freeing`] | values on their way out |
+//! | [`log`] | the change log: positions, buffers, merging, release |
 //! | [`transaction`], [`session`], [`subscribe`] | what one client is |
 //! | [`shared`] | what all threads of an engine share |
 //! | [`request`], [`check`] | the record and the keys, found once; the checks in Redis' order |
@@ -41,6 +42,7 @@ pub mod evict;
 pub mod exec;
 pub mod expire;
 pub mod freeing;
+pub mod log;
 pub mod memory;
 pub mod meter;
 pub mod owned_args;

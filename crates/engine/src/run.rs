@@ -36,11 +36,11 @@ use structures::entry::View as EntryView;
 use crate::call::{Call, DataAccess, Host};
 use crate::client::{ClientInfo, Mode};
 use crate::clock::Clock;
-use crate::commit::{Commit, Held, ReadyKey};
+use crate::commit::{Commit, Held, ReadyKey, Unit};
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
 use crate::request::Request;
-use crate::session::Session;
+use crate::session::{Flow, Session};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::stats::latency_events::Event;
@@ -313,6 +313,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
         let access_context = self.access_context(caller);
+        let is_recorded = self.commit.begin_record();
         // A scope rather than a drop, which would move the context to its end.
         let (result, missed_lock) = {
             let mut ctx = Ctx {
@@ -336,8 +337,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
             (result, missed_lock)
         };
-        if self.commit.has_changes() || caller.reader.is_some() || caller.shown.is_some() {
+        if self.commit.has_changes() || caller.reader.is_some() {
             self.collect(locked, caller, request);
+        }
+        if is_recorded {
+            self.commit.record(caller.db, &request.args);
         }
         let result = if missed_lock { Err(self.count_undeclared_key(&request.args)) } else { result };
         match result {
@@ -389,7 +393,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// What follows a command at once, in a transaction too: its changes are collected, its reads
-    /// remembered for the client's cache, and monitors are sent it.
+    /// remembered for the client's cache.
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
         // What a blocked client's request finds expired while it runs in vain is nobody's change.
@@ -398,11 +402,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.collect(&mut Held::Locked(locked), client);
         if let Some(reader) = caller.reader {
             self.track_reads(locked, reader, request);
-        }
-        if let Some(client) = caller.shown {
-            // A client gets a command's events ahead of its line, as in Redis.
-            self.commit.release(caller.client);
-            self.monitor(client, request.registered, &request.args);
         }
     }
 
@@ -475,20 +474,28 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> bool {
         let caller = self.caller(session, request.registered, OnEmpty::Block);
         let done = self.run_one(&mut locked, &caller, handler, request, out);
-        if self.commit.is_pending() || self.commit.effects.wait.is_some() {
+        if self.commit.effects.record.is_wanted {
+            self.commit.log_unit(&locked);
+            session.saw(self.commit.position);
+        }
+        if self.commit.is_pending() || self.commit.effects.wait.is_some() || self.now.is_monitored {
             self.end_unit(locked, session, request);
         }
         done
     }
 
-    /// Blocks the client of a command that asked for it, releases what the command has changed, and
-    /// serves who is blocked on that.
+    /// Blocks the client of a command that asked for it, releases what the command has changed,
+    /// sends it to monitors, and serves who is blocked on what it changed.
     #[cold]
     fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
         if let Some(wait) = self.commit.effects.wait.take() {
             self.block(&mut locked, session, request, wait);
         }
         self.commit.release(session.id);
+        if self.now.is_monitored {
+            // A client gets a command's events ahead of its line, as in Redis.
+            self.monitor(&session.info, request.registered, &request.args);
+        }
         self.serve(locked);
     }
 
@@ -506,6 +513,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let caller = self.caller(session, request.registered, OnEmpty::Reply);
         let access_context = self.access_context(&caller);
         let (client, thread) = (session.id, self.thread());
+        let unit = if session.in_exec { Unit::Transaction } else { Unit::Own };
+        if unit == Unit::Own {
+            // What it publishes shows what its client has seen.
+            self.commit.position = session.seen_position();
+        }
         let call = Call {
             settings: &self.settings,
             session,
@@ -514,7 +526,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             thread,
             pass,
             rng: &mut self.rng,
-            data: DataAccess { commit: &mut self.commit, access_context, client },
+            data: DataAccess { commit: &mut self.commit, access_context, client, unit },
         };
         let result = self.host.run(command, call, &request.args);
         if result.is_err() {
@@ -591,7 +603,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             let shard = locked.shard_of_mut(key.hash).expect("a command waits for keys that it declares");
             all.add_blocked(shard, &blocked, index);
         }
-        session.flow = crate::session::Flow::Blocked;
+        session.flow = Flow::Blocked;
         all.block(&session.info, blocked);
     }
 
@@ -606,6 +618,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 // nobody's command.
                 if self.commit.has_changes() {
                     self.commit.collect(&mut Held::Locked(&mut locked), 0);
+                    if self.commit.effects.record.is_wanted {
+                        self.commit.record_commands();
+                        self.commit.log_unit(&locked);
+                    }
                     self.commit.release(0);
                 }
                 let up_to = shared.blocked.last_ticket();
@@ -667,6 +683,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             },
         };
         let keyspace = &self.shared().keyspace;
+        self.commit.begin_record();
         let mut view = View::new(keyspace, locked, key.db, access_context, &mut self.commit.access_results);
         let entry = view.peek(key.key());
         let object = entry.as_ref().and_then(|entry| match entry.view() {
@@ -704,6 +721,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         // reply, not the writer's.
         let of_writer = std::mem::take(&mut self.commit.own);
         self.run_one(locked, &caller, handler, &request, &mut out);
+        if self.commit.effects.record.is_wanted {
+            self.commit.log_unit(locked);
+        }
         let is_served = self.commit.effects.wait.take().is_none();
         if is_served {
             self.deliver(blocked, out, since);
@@ -740,9 +760,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             reply_bytes,
             pushes,
             took,
+            position: self.commit.position,
         };
         self.shared().threads.deliver(blocked.thread, delivery, &self.commit.outbox);
-        let sender = self.shared().sender(self.commit.thread, &self.commit.outbox);
+        let sender = self.shared().sender(self.commit.thread, &self.commit.outbox, self.commit.position);
         self.commit.own.redirect(sender);
         self.note_latency(Event::CommandUnblocking, took);
     }
@@ -805,6 +826,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.now_ms = now_ms;
         self.commit.take_notifications(self.settings.notifications);
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
+    }
+
+    /// Whether CLIENT PAUSE or a full change log may hold requests back.
+    #[inline]
+    pub fn holds_back(&self) -> bool {
+        self.shared().pause.is_on(self.now.unix_ms) || self.commit.is_log_full()
     }
 
     /// Hands the turn's counts and effects to those who read them.

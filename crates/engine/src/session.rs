@@ -1,6 +1,7 @@
 //! What one client is, on its own thread: touched by every request without any synchronisation.
 //! What other threads may see of it is [`ClientInfo`].
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,6 +36,8 @@ pub enum Flow {
     Running,
     /// Held back while clients are paused (CLIENT PAUSE); its input waits.
     Postponed,
+    /// Held back until the change log has room for what it writes; its input waits.
+    AwaitingLog,
     /// Paused until the client has read its replies; its input waits.
     AwaitingReader,
     /// Blocked until a key has data for it (BLPOP); its input waits.
@@ -85,6 +88,8 @@ pub struct Session {
     pub watch: Option<Box<Watch>>,
     /// Channels it listens to; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// The last position of the change log that what it is sent shows.
+    seen_position: Cell<u64>,
 }
 
 // `ClientInfo::memory_bytes` counts it without knowing it.
@@ -106,7 +111,20 @@ impl Session {
             transaction: None,
             watch: None,
             subscriptions: None,
+            seen_position: Cell::new(0),
         }
+    }
+
+    /// The last position of the change log that what it is sent shows: its replies wait for that.
+    #[inline]
+    pub fn seen_position(&self) -> u64 {
+        self.seen_position.get()
+    }
+
+    /// Notes that what it is sent shows changes up to `position`.
+    #[inline]
+    pub fn saw(&self, position: u64) {
+        self.seen_position.set(self.seen_position.get().max(position));
     }
 
     // What other threads may see stands in `info` only. Relaxed: only this thread writes it.

@@ -1,6 +1,6 @@
 //! What all threads of an engine share. Nothing here knows a socket, a thread or a file.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use keyspace::Keyspace;
@@ -8,6 +8,7 @@ use keyspace::gate::{Gate, SharedPass};
 
 use crate::client::Clients;
 use crate::freeing::FreeQueue;
+use crate::log::ChangeLog;
 use crate::memory::OverLimit;
 use crate::publish::monitor::Monitors;
 use crate::publish::pubsub::PubSub;
@@ -123,6 +124,16 @@ pub struct Shared {
     pub over_limit: OverLimit,
     /// Values too big to free on an I/O thread in passing.
     pub freeing: FreeQueue,
+    /// All changes, in order, while somebody reads them.
+    pub log: ChangeLog,
+}
+
+impl Pause {
+    /// Whether clients are paused at this Unix time.
+    #[inline]
+    pub fn is_on(&self, now_ms: i64) -> bool {
+        self.until_ms.load(Relaxed) > now_ms
+    }
 }
 
 impl Shared {
@@ -152,6 +163,7 @@ impl Shared {
             expiry: ExpiryStats::default(),
             over_limit: OverLimit::default(),
             freeing: FreeQueue::default(),
+            log: ChangeLog::new(threads),
         }
     }
 
@@ -171,11 +183,11 @@ impl Shared {
         now.saturating_duration_since(self.started)
     }
 
-    /// What sends messages for I/O thread `thread`, if it is one, and leaves
-    /// whom to wake in `outbox`.
-    pub fn sender<'a>(&'a self, thread: Option<usize>, outbox: &'a Outbox) -> Sender<'a> {
+    /// What sends messages for I/O thread `thread`, if it is one, and leaves whom to wake in
+    /// `outbox`. The messages show the change log up to `position`.
+    pub fn sender<'a>(&'a self, thread: Option<usize>, outbox: &'a Outbox, position: u64) -> Sender<'a> {
         let Self { clients, threads, pubsub, .. } = self;
-        Sender { clients, threads, pubsub, thread, outbox }
+        Sender { clients, threads, pubsub, thread, outbox, position }
     }
 
     /// Counts an error reply to a blocked client, on the I/O thread that ended its wait.

@@ -59,7 +59,7 @@ impl Session {
 
     /// Writes what was published up to now.
     pub(crate) fn catch_up(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
-        pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply);
+        self.saw(pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply));
     }
 
     /// Takes the client out of its thread's table, if it is there.

@@ -60,6 +60,8 @@ pub struct Delivery {
     pub pushes: ByteQueue,
     /// How long its request ran to get it.
     pub took: Duration,
+    /// The position of the change log that it shows.
+    pub position: u64,
 }
 
 /// Threads for which something was left and that may sleep. Whoever sends has one; the thread that

@@ -37,8 +37,8 @@ pub struct Engine<'s, C, H> {
     /// What runs commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// Whether CLIENT PAUSE may hold something back in this turn.
-    is_paused: bool,
+    /// Whether CLIENT PAUSE or a full change log may hold something back in this turn.
+    holds_back: bool,
     /// Replies that wait until something is freed.
     delayed_replies: Vec<DelayedReply>,
 }
@@ -66,7 +66,7 @@ pub enum Outcome {
 impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     /// An engine for I/O thread `thread`.
     pub fn new(executor: Executor<'s, C, H>) -> Self {
-        Self { executor, memory: MemoryLimit::default(), is_paused: false, delayed_replies: Vec::new() }
+        Self { executor, memory: MemoryLimit::default(), holds_back: false, delayed_replies: Vec::new() }
     }
 
     /// What all threads share.
@@ -79,7 +79,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     pub fn begin(&mut self, began: Instant) {
         let executor = &mut self.executor;
         executor.begin_turn(began);
-        self.is_paused = executor.shared().pause.until_ms.load(Relaxed) > executor.now.unix_ms;
+        self.holds_back = executor.holds_back();
         let limit = executor.settings.maxmemory_bytes;
         if limit > 0 {
             self.memory.begin_turn(limit, executor.shared().threads.len());
@@ -170,7 +170,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         reply_from: usize,
     ) {
         let commit = &mut self.executor.commit;
-        let sender = commit.shared.sender(commit.thread, &commit.outbox);
+        let sender = commit.shared.sender(commit.thread, &commit.outbox, session.seen_position());
         if !commit.own.ahead.is_empty() {
             let ahead = std::mem::take(&mut commit.own.ahead);
             out.insert(reply_from, ahead.as_single().expect("keys are copied into it, not shared"));
@@ -225,8 +225,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             return Outcome::Done;
         }
         session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
-        if self.is_paused && self.is_paused(session, registered) {
-            session.flow = Flow::Postponed;
+        if self.holds_back && self.is_held_back(session, registered) {
             return Outcome::Postponed;
         }
         if session.transaction.is_some() && is_queued(registered) {
@@ -282,7 +281,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Data(_) | Runner::Walk(_) => {}
         }
         // CLIENT PAUSE acts on the next request, from a transaction as well.
-        self.is_paused = executor.shared().pause.until_ms.load(Relaxed) > executor.now.unix_ms;
+        self.holds_back = executor.holds_back();
         executor.end_unlocked(session.id);
         if executor.now.is_monitored {
             executor.monitor(&session.info, registered, &request.args);
@@ -317,11 +316,18 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol(), error, out);
     }
 
-    /// Whether CLIENT PAUSE holds this command back: all commands, CLIENT UNPAUSE
-    /// included, or those that write.
+    /// Whether this command is held back, its client with it: by CLIENT PAUSE all commands, CLIENT
+    /// UNPAUSE included, or those that write; by a full change log those that write.
     #[cold]
-    fn is_paused(&self, session: &Session, registered: &Registered) -> bool {
-        self.shared().pause.all.load(Relaxed) || writes(session, registered)
+    fn is_held_back(&self, session: &mut Session, registered: &Registered) -> bool {
+        let pause = &self.shared().pause;
+        let writes = writes(session, registered);
+        if pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed)) {
+            session.flow = Flow::Postponed;
+        } else if writes && self.executor.commit.is_log_full() {
+            session.flow = Flow::AwaitingLog;
+        }
+        session.flow != Flow::Running
     }
 
     /// Takes a request's reply back until what the request discarded is freed.
@@ -343,8 +349,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
 
     /// Takes the replies out that wait for nothing any more.
     pub fn freed_replies(&mut self) -> Vec<DelayedReply> {
-        let Some(first) = self.delayed_replies.iter().map(|delayed_replies| delayed_replies.ticket).min()
-        else {
+        let Some(first) = self.delayed_replies.iter().map(|delayed| delayed.ticket).min() else {
             return Vec::new();
         };
         let freeing = &self.executor.commit.shared.freeing;
@@ -352,9 +357,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             return Vec::new();
         }
         freeing.await_ticket(first);
-        self.delayed_replies
-            .extract_if(.., |delayed_replies| freeing.is_done(delayed_replies.ticket))
-            .collect()
+        self.delayed_replies.extract_if(.., |delayed| freeing.is_done(delayed.ticket)).collect()
     }
 }
 

@@ -18,20 +18,11 @@ use stdx::ByteQueue;
 
 use crate::call::Host;
 use crate::clock::Clock;
-use crate::commit::Held;
+use crate::commit::{Held, Unit};
 use crate::request::Request;
 use crate::run::{Caller, Executor};
 use crate::session::Session;
 use crate::track::Place;
-
-/// What a walker is run as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// Its own changes and each removal are units.
-    Own,
-    /// It is part of a transaction.
-    Transaction,
-}
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Runs a client's walker outside a transaction, as the exclusive owner of the keyspace where
@@ -68,7 +59,11 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let before = out.len_bytes();
         let mut calls_before = 0;
         let result = loop {
+            let is_recorded = self.commit.begin_record();
             let (result, due) = self.call_walker((walker, calls_before), &caller, request, out);
+            if is_recorded {
+                self.log_step(session, request, unit);
+            }
             self.end_step(&caller, unit);
             due.into_iter().for_each(|key| self.remove_due(&caller, &key, unit));
             match result {
@@ -77,7 +72,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
                 Err(error) => break Err(error),
             }
         };
-        if let Some(client) = caller.shown {
+        if unit == Unit::Own
+            && let Some(client) = caller.shown
+        {
             // A client gets a command's events ahead of its line, as in Redis.
             self.commit.release(caller.client);
             self.monitor(client, request.registered, &request.args);
@@ -110,6 +107,18 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (result, ctx.due)
     }
 
+    /// Records what a walker did itself. What it shows is all of a database: its reply waits for
+    /// all changes so far.
+    #[cold]
+    fn log_step(&mut self, session: &Session, request: &Request<'_>, unit: Unit) {
+        self.commit.record(session.db(), &request.args);
+        self.commit.note_change_alone(None);
+        if unit == Unit::Own {
+            self.commit.log_unit_alone();
+            session.saw(self.commit.position);
+        }
+    }
+
     /// Ends what a walker did itself.
     fn end_step(&mut self, caller: &Caller<'_>, unit: Unit) {
         match unit {
@@ -127,11 +136,19 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let keyspace = &self.shared().keyspace;
         let access_context = self.access_context(caller);
         let key = keyspace.hasher().key(key);
+        let is_recorded = self.commit.begin_record();
         let mut locked = keyspace.lock_one(key.hash);
         View::new(keyspace, &mut locked, caller.db, access_context, &mut self.commit.access_results)
             .remove_due(key);
         if self.commit.has_changes() {
             self.commit.collect(&mut Held::Locked(&mut locked), caller.client);
+            if is_recorded {
+                self.commit.record_commands();
+                match unit {
+                    Unit::Own => self.commit.log_unit(&locked),
+                    Unit::Transaction => self.commit.note_change_alone(Some(&locked)),
+                }
+            }
         }
         if unit == Unit::Own && self.commit.is_pending() {
             self.commit.release(caller.client);

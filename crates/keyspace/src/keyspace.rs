@@ -266,7 +266,8 @@ pub struct SweepResult {
     /// The fields that hashes lost, in the order of their removal, where they are to be named.
     /// Those of a hash that lost its last field are among them.
     pub removed_fields: Vec<SweptFields>,
-    names_fields: bool,
+    /// Whether fields that are removed are named.
+    pub names_fields: bool,
     /// Number of fields removed.
     pub fields: u64,
     /// Keys with an expiry, due or not, of the tables that were begun with.
@@ -460,6 +461,12 @@ impl Locked<'_> {
     /// Whether the shards of all these hashes are locked. O(hashes log locked).
     pub fn holds(&self, mut hashes: impl Iterator<Item = KeyHash>) -> bool {
         hashes.all(|hash| self.0.get(shard_of(hash)).is_some())
+    }
+
+    /// The numbers of the locked shards, in ascending order.
+    #[inline]
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.as_slice().iter().map(|(shard, _)| *shard)
     }
 
     /// The locked shards, for one command. O(locked).

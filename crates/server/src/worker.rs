@@ -80,6 +80,8 @@ impl Outputs for NetOutputs<'_> {
     fn len_bytes(&mut self, conn: ConnId) -> usize {
         self.0.len_bytes(conn)
     }
+
+    fn shows(&mut self, _conn: ConnId, _len_bytes: usize, _position: u64) {}
 }
 
 /// An I/O thread.
@@ -206,6 +208,7 @@ impl<'s> Worker<'s> {
     #[inline]
     fn send(&mut self, began: Instant) {
         self.wake_others();
+        self.shared.engine.log.merge(&self.engine.executor.commit.outbox);
         let executor = &mut self.engine.executor;
         executor.stats().writes.add(self.net.flush() as u64);
         executor.meter.turn.end(Instant::now(), executor.stats());
@@ -255,6 +258,7 @@ impl<'s> Worker<'s> {
         {
             for conn in std::mem::take(&mut self.postponed) {
                 self.resume(conn, Flow::Postponed);
+                self.resume(conn, Flow::AwaitingLog);
             }
         }
     }

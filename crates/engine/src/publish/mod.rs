@@ -16,4 +16,8 @@ pub trait Outputs {
 
     /// Bytes in it that are not sent.
     fn len_bytes(&mut self, conn: ConnId) -> usize;
+
+    /// The last `len_bytes` that were appended to its queue show changes up to this position of the
+    /// change log: they leave once that is released.
+    fn shows(&mut self, conn: ConnId, len_bytes: usize, position: u64);
 }

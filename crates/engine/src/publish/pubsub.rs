@@ -88,6 +88,8 @@ struct Publication {
     /// The pattern that the channel matched, for subscribers of patterns.
     pattern: Option<Arc<[u8]>>,
     payload: Arc<[u8]>,
+    /// The position of the change log that it shows.
+    position: u64,
 }
 
 impl Publication {
@@ -284,13 +286,13 @@ impl PubSub {
         self.part(kind, channel).lock().get(channel).map_or(0, total)
     }
 
-    /// Publishes a message: where it went, and the threads that may sleep beside it. O(threads),
-    /// and a comparison with each pattern.
+    /// Publishes a message that shows changes up to `position`: where it went, and the threads that
+    /// may sleep beside it. O(threads), and a comparison with each pattern.
     pub(super) fn publish(
         &self,
         kind: Kind,
-        channel: &[u8],
-        payload: &[u8],
+        (channel, payload): (&[u8], &[u8]),
+        position: u64,
     ) -> (Published, SmallVec<[usize; 8]>) {
         let mut published = Published { receivers: 0, subscribers_full: false };
         let patterns = kind == Kind::Channel && self.pattern_count() > 0;
@@ -309,6 +311,7 @@ impl PubSub {
                     channel: Arc::clone(channel),
                     pattern: pattern.cloned(),
                     payload: Arc::clone(payload),
+                    position,
                 });
                 published.receivers += total(counts);
                 for (thread, _) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -414,6 +417,7 @@ impl PubSub {
             }
             let table = inbox.tables[run[0].1.kind as usize].lock();
             let Some(subscribers) = table.get(run[0].1.subscribed()) else { continue };
+            let position = run.iter().map(|(_, message)| message.position).max().unwrap_or(0);
             // By protocol. Those who subscribed within the run, and get its end only, are rare.
             let mut frames = [const { None::<Frame> }; 2];
             for subscriber in subscribers.values() {
@@ -433,6 +437,7 @@ impl PubSub {
                 };
                 bytes += len_bytes;
                 subscriber.client.count_output(len_bytes);
+                outputs.shows(subscriber.conn, len_bytes as usize, position);
                 if outputs.len_bytes(subscriber.conn) as u64 > limit_bytes {
                     over.push(subscriber.conn);
                 }
@@ -491,7 +496,8 @@ impl PubSub {
             publication.encode(&mut Reply::new(&mut out, client.protocol()));
             let bytes: Arc<[u8]> = out.as_single().expect("names are copied into it, not shared").into();
             // With the message's own number, so that it keeps its place among the others.
-            pushes.push((*number, Push::counted(&self.push_bytes, client, &bytes)));
+            let position = publication.position;
+            pushes.push((*number, Push::counted(&self.push_bytes, client, &bytes, position)));
         }
         pushes.sort_by_key(|(number, _)| *number);
     }
@@ -519,16 +525,16 @@ impl PubSub {
         }
     }
 
-    /// Delivers the messages for a client in its thread's inbox, in order. On its own thread.
-    /// O(messages that wait there).
+    /// Delivers the messages for a client in its thread's inbox, in order. Gives the position of
+    /// the change log that they show. On its own thread. O(messages that wait there).
     pub(crate) fn catch_up(
         &self,
         client: &ClientInfo,
         subscriptions: Option<&Subscriptions>,
         reply: &mut Reply<'_>,
-    ) {
+    ) -> u64 {
         let inbox = &self.inboxes[client.thread];
-        let Some(subscriptions) = subscriptions.filter(|_| inbox.has_messages.load(SeqCst)) else { return };
+        let Some(subscriptions) = subscriptions.filter(|_| inbox.has_messages.load(SeqCst)) else { return 0 };
         let (messages, pushes, next) = {
             let mut messages = inbox.messages.lock();
             let pushes = messages.pushes.extract_if(.., |(_, push)| push.conn == client.conn);
@@ -539,6 +545,7 @@ impl PubSub {
             let waiting = messages.waiting.iter().filter(|(_, message)| subscribed(message));
             (waiting.cloned().collect::<Vec<_>>(), pushes, messages.next)
         };
+        let mut position = pushes.iter().map(|(_, push)| push.position).max().unwrap_or(0);
         let mut pushes = pushes.into_iter().peekable();
         let mut audience = Vec::new();
         for (number, message) in messages {
@@ -550,6 +557,7 @@ impl PubSub {
             let subscriber = subscribers.and_then(|subscribers| subscribers.get_mut(&client.id));
             if subscriber.expect("a subscription stands in its thread's table").since <= number {
                 message.encode(reply);
+                position = position.max(message.position);
                 audience.push(message);
             }
         }
@@ -562,6 +570,7 @@ impl PubSub {
                 it.since = next;
             }
         }
+        position
     }
 
     /// Takes a subscriber out that publishers do not count any more, on its own thread.

@@ -31,6 +31,8 @@ pub struct Push {
     pub client: Arc<ClientInfo>,
     /// What is sent, in the client's protocol.
     pub bytes: Arc<[u8]>,
+    /// The position of the change log that it shows.
+    pub position: u64,
 }
 
 /// What a message of this length takes at most: its block is rounded up, the list of
@@ -42,11 +44,16 @@ fn counted_bytes(len_bytes: usize) -> u64 {
 impl Push {
     /// A message that counts as waiting for its client, and in `push_bytes`. It must be put into
     /// the inbox of the client's thread.
-    pub fn counted(push_bytes: &AtomicU64, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) -> Self {
+    pub fn counted(
+        push_bytes: &AtomicU64,
+        client: &Arc<ClientInfo>,
+        bytes: &Arc<[u8]>,
+        position: u64,
+    ) -> Self {
         client.held.waiting_push_bytes.fetch_add(bytes.len() as u64, Relaxed);
         // Relaxed: a figure for the memory limit.
         push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
-        Self { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes) }
+        Self { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes), position }
     }
 
     /// What it adds to [`PubSub::push_bytes`](super::pubsub::PubSub::push_bytes).
@@ -68,6 +75,7 @@ impl Push {
         } else {
             out.push_shared(Arc::new(self.bytes));
         }
+        outputs.shows(self.conn, len_bytes as usize, self.position);
         self.client.count_output(len_bytes);
         true
     }

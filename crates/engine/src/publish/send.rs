@@ -23,6 +23,8 @@ pub struct Sender<'a> {
     pub thread: Option<usize>,
     /// Where it is noted who is to be woken.
     pub outbox: &'a Outbox,
+    /// The position of the change log that the messages show: they leave once it is released.
+    pub position: u64,
 }
 
 impl Sender<'_> {
@@ -51,14 +53,15 @@ impl Sender<'_> {
     }
 
     fn hand_over(&self, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
-        if self.pubsub.hand_over(client.thread, Push::counted(self.pubsub.push_bytes(), client, bytes)) {
+        let push = Push::counted(self.pubsub.push_bytes(), client, bytes, self.position);
+        if self.pubsub.hand_over(client.thread, push) {
             self.outbox.wake(client.thread);
         }
     }
 
     /// Publishes a message on a channel.
     pub fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> Published {
-        let (published, wake) = self.pubsub.publish(kind, channel, payload);
+        let (published, wake) = self.pubsub.publish(kind, (channel, payload), self.position);
         for thread in wake.into_iter().filter(|thread| self.thread != Some(*thread)) {
             self.outbox.wake(thread);
         }

@@ -23,6 +23,7 @@ use crate::config::table::security;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
+mod change_log;
 mod digest;
 mod reload;
 
@@ -93,6 +94,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
             *ctx.shared.repl_id() = format!("{a:016x}{b:016x}{c:08x}");
             ctx.reply.ok();
         }
+        (b"change-log", _) => return change_log::change_log(ctx, args),
         (b"reload", _) => return reload(ctx, args),
         (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
@@ -146,6 +148,13 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
         ctx,
         "DEBUG",
         &[
+            (
+                "CHANGE-LOG (DISCARD|FILE <path>|OFF)",
+                &[
+                    "Attaches a reader to the change log: one that throws all away, or one that writes a file.",
+                    "OFF detaches all readers.",
+                ],
+            ),
             ("CHANGE-REPL-ID", &["Draws a new replication id."]),
             (
                 "CONFIG-REWRITE-FORCE-ALL",

@@ -84,6 +84,7 @@ impl Worker<'_> {
             let blocked = shared.engine.blocked.of(&session.info);
             let awaits = blocked.is_some_and(|blocked| blocked.ticket == delivery.ticket);
             if session.id == delivery.client && awaits {
+                session.saw(delivery.position);
                 let info = Arc::clone(&session.info);
                 let ahead_bytes = delivery.reply_bytes - delivery.reply.len_bytes();
                 let reply = |_, out: &mut ByteQueue| out.append(delivery.reply);

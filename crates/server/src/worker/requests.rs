@@ -228,7 +228,7 @@ impl Worker<'_> {
                 self.subscribers_full.push(conn);
                 self.net.pause_input(conn);
             }
-            Flow::Postponed => {
+            Flow::Postponed | Flow::AwaitingLog => {
                 session.info.state.postponed.store(true, Relaxed);
                 self.postponed.push(conn);
                 self.net.pause_input(conn);

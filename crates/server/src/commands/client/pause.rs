@@ -139,6 +139,7 @@ fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
                 reply,
                 pushes: ByteQueue::new(),
                 took: Duration::ZERO,
+                position: 0,
             };
             threads.deliver(waiter.thread, delivery, &ctx.data.commit.outbox);
         }

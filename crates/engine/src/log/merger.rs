@@ -1,0 +1,186 @@
+//! Merging the threads' records into one stream, in the order of their positions.
+
+use super::buffer::{Buffer, Chunk, Header};
+use super::unit::encode_select;
+use super::{Progress, READERS_MAX};
+
+/// Bytes of the stream that are handed to the readers at a time, give or take a record.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// A reader that is attached: its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderId(pub(super) usize);
+
+/// A part of the stream.
+pub struct LogBatch<'b> {
+    /// Requests of the protocol, whole ones.
+    pub bytes: &'b [u8],
+    /// The offset of the first byte, in bytes since the process started.
+    pub offset: u64,
+    /// The position of the last unit.
+    pub position: u64,
+}
+
+/// What the stream is for: a file, a backlog, a feed. It is called by the thread that merges,
+/// outside the gate, without locks.
+pub trait LogReader: Send {
+    /// Takes the next part of the stream. Gives the position up to which replies may leave as far
+    /// as it is concerned, [`u64::MAX`] where they need not wait for it. It may confirm more later
+    /// ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
+    fn append(&mut self, batch: &LogBatch<'_>) -> u64;
+}
+
+/// A chunk that is being merged.
+#[derive(Default)]
+struct Taken {
+    chunk: Chunk,
+    /// The next header.
+    at: usize,
+    /// The first byte of its record.
+    start: usize,
+}
+
+impl Taken {
+    fn front(&self) -> Option<&Header> {
+        self.chunk.headers.get(self.at)
+    }
+}
+
+/// See the module. Owned by one thread at a time.
+pub(super) struct Merger {
+    taken: Box<[Taken]>,
+    /// The next position.
+    next: u64,
+    /// The database that the stream has selected, if it has.
+    selected: Option<u32>,
+    readers: [Option<Box<dyn LogReader>>; READERS_MAX],
+    out: Vec<u8>,
+    offset: u64,
+}
+
+impl Merger {
+    /// For so many buffers.
+    pub fn new(buffers: usize) -> Self {
+        Self {
+            taken: (0..buffers).map(|_| Taken::default()).collect(),
+            next: 1,
+            selected: None,
+            readers: Default::default(),
+            out: Vec::new(),
+            offset: 0,
+        }
+    }
+
+    /// How far it has got.
+    pub fn progress(&self) -> Progress {
+        Progress { position: self.next - 1, offset_bytes: self.offset }
+    }
+
+    /// Adds a reader of all that comes behind `cut`, up to which all is merged.
+    pub fn attach(&mut self, reader: Box<dyn LogReader>, cut: u64) -> Option<ReaderId> {
+        debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
+        let place = self.readers.iter().position(Option::is_none)?;
+        self.readers[place] = Some(reader);
+        // Its stream begins with a SELECT.
+        self.selected = None;
+        Some(ReaderId(place))
+    }
+
+    /// Removes a reader.
+    pub fn detach(&mut self, id: ReaderId) -> Option<Box<dyn LogReader>> {
+        self.readers[id.0].take()
+    }
+
+    /// Whether there is a reader.
+    pub fn has_readers(&self) -> bool {
+        self.readers.iter().any(Option::is_some)
+    }
+
+    /// The readers there are.
+    pub fn readers(&self) -> Vec<ReaderId> {
+        (0..READERS_MAX).filter(|&place| self.readers[place].is_some()).map(ReaderId).collect()
+    }
+
+    /// Merges a part of what is in the buffers and hands it to the readers. Gives how far they let
+    /// replies go; `None` when there was nothing. O(bytes + records × threads).
+    pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, u64)> + use<>> {
+        let from = self.next;
+        while self.out.len() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
+        if self.next == from {
+            return None;
+        }
+        let batch = LogBatch { bytes: &self.out, offset: self.offset, position: self.next - 1 };
+        let mut confirmed = [None; READERS_MAX];
+        for (reader, confirmed) in self.readers.iter_mut().zip(&mut confirmed) {
+            *confirmed = reader.as_mut().map(|reader| reader.append(&batch));
+        }
+        self.offset += self.out.len() as u64;
+        self.out.clear();
+        let confirmed = confirmed.into_iter().enumerate();
+        Some(confirmed.filter_map(|(place, position)| position.map(|it| (ReaderId(place), it))))
+    }
+
+    /// Merges the records from the next position on that stand behind each other in one buffer;
+    /// whether there were any.
+    fn merge_some(&mut self, buffers: &[Buffer]) -> bool {
+        let next = self.next;
+        for (taken, buffer) in self.taken.iter_mut().zip(buffers) {
+            if taken.front().is_none() {
+                taken.chunk.clear();
+                (taken.at, taken.start) = (0, 0);
+                buffer.take(&mut taken.chunk);
+            }
+            if taken.front().is_some_and(|front| front.position == next) {
+                let mut stream = Stream { selected: &mut self.selected, out: &mut self.out };
+                let start = taken.start;
+                self.next = stream.take(taken, next);
+                buffer.merged(taken.start - start);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The end of the stream.
+struct Stream<'m> {
+    selected: &'m mut Option<u32>,
+    out: &'m mut Vec<u8>,
+}
+
+impl Stream<'_> {
+    /// Takes records with dense positions from `next` on; the next position then.
+    fn take(&mut self, taken: &mut Taken, mut next: u64) -> u64 {
+        // Records that need nothing between them are copied together.
+        let mut copied = taken.start;
+        while let Some(&header) = taken.front()
+            && header.position == next
+            && self.out.len() + (taken.start - copied) < BATCH_BYTES_MAX
+        {
+            if header.is_transaction || *self.selected != Some(header.first_db) {
+                self.out.extend_from_slice(&taken.chunk.bytes[copied..taken.start]);
+                copied = taken.start;
+                self.begin(&header);
+            }
+            *self.selected = Some(header.last_db);
+            (taken.start, taken.at, next) = (header.end, taken.at + 1, next + 1);
+            if header.is_transaction {
+                self.out.extend_from_slice(&taken.chunk.bytes[copied..taken.start]);
+                copied = taken.start;
+                self.out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+            }
+        }
+        self.out.extend_from_slice(&taken.chunk.bytes[copied..taken.start]);
+        next
+    }
+
+    /// Writes what must stand before a record.
+    fn begin(&mut self, header: &Header) {
+        if header.is_transaction {
+            self.out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+        }
+        if *self.selected != Some(header.first_db) {
+            encode_select(header.first_db as usize, self.out);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The change log: one ordered stream of all changes, in the replication format of Redis.
+//!
+//! ```text
+//!   unit, under its locks ─► position drawn ─► record ─► the thread's buffer
+//!                                                              │ merged in the order of positions,
+//!                                                              ▼ outside gate and locks
+//!                            replies leave ◄─ released ◄─ readers (a file, a backlog, a feed)
+//! ```
+//! **Position.** One counter, raised by a unit (a command outside a transaction, a transaction, a
+//! blocked client's request, one key that expired or was evicted) after its last change, while it
+//! still holds all its locks or owns the keyspace. Units that conflict exclude each other until
+//! then, and a counter has one order for all threads: so the order of positions agrees with the
+//! history of each key, and with whatever a client learned from one unit before it started another.
+//! Positions are dense and start at 1. A unit without a record draws none.
+//!
+//! **Buffers.** Each thread appends its records to a buffer of its own ([`buffer`]). Whoever merges
+//! takes position n + 1 next from the front of one of them: no timestamps and no waiting for
+//! threads that change nothing. A position that is drawn and not yet in its buffer ends the merge;
+//! its thread merges soon.
+//!
+//! **Merging** ([`merger`]) is a role that a thread takes at the end of its turn if it is free;
+//! nobody waits for it. Who finds it taken leaves a request behind, which the owner of the role
+//! finds when it gives it up. The merger writes SELECT, MULTI and EXEC, and counts the stream's
+//! bytes.
+//!
+//! **Release of replies.** What a client may see of a change waits until the log has got that far:
+//! [`ChangeLog::released`]. Each shard has the position of its last change, so that a reply waits
+//! for what its request touched and for nothing else.
+//!
+//! **Readers** are attached and detached by the exclusive owner of the keyspace. No unit is under
+//! way then and all drawn positions are in their buffers, which are merged first: the cut is exact,
+//! and every reader's part of the stream begins with its own SELECT. While there is no reader
+//! nothing is drawn, and a unit pays one load.
+//!
+//! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
+//! ([`ChangeLog::is_full`]), eviction and expiry; reads go on. What a turn may add beyond that is
+//! what its batch has received already.
+//!
+//! **Locks.** The role is taken inside the gate by exclusive owners only; its owner takes the
+//! buffers' locks, which are leaves, as is that of the confirmed positions.
+
+pub mod buffer;
+pub mod merger;
+pub mod unit;
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64 as PlainU64;
+
+use keyspace::gate::Exclusive;
+use keyspace::key::SHARD_COUNT;
+use stdx::sync::Ordering::{Relaxed, SeqCst};
+use stdx::sync::{AtomicBool, AtomicU64, fence};
+use structures::lock::Lock;
+
+use self::buffer::Buffer;
+use self::merger::{LogReader, Merger, ReaderId};
+use self::unit::UnitRecord;
+use crate::threads::Outbox;
+
+/// Bytes of records that may wait to be merged, all threads together, before writes wait.
+pub const PENDING_BYTES_MAX: usize = 64 << 20;
+
+/// Readers at a time.
+pub const READERS_MAX: usize = 8;
+
+/// No reader: everything is released.
+const RELEASED_ALL: u64 = u64::MAX;
+
+/// The position of a shard's last change, on a cache line of its own. Written and read under the
+/// shard's lock.
+#[derive(Default)]
+#[repr(align(64))]
+struct ShardPosition(PlainU64);
+
+/// What the merged stream has come to, for INFO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The last position that was merged.
+    pub position: u64,
+    /// Bytes of the stream since the process started.
+    pub offset_bytes: u64,
+}
+
+/// See the module. Shared by all threads of an engine.
+pub struct ChangeLog {
+    /// Whether there is a reader. Changed by exclusive owners only.
+    is_attached: AtomicBool,
+    /// The last position that was drawn.
+    drawn: crossbeam_utils::CachePadded<AtomicU64>,
+    /// One for each I/O thread, then the housekeeper's.
+    buffers: Box<[Buffer]>,
+    shards: OnceLock<Box<[ShardPosition]>>,
+    /// The last position at which more changed than could be said shard by shard.
+    all_shards: PlainU64,
+    merger: Lock<Merger>,
+    /// Somebody wants a merge who could not have the role.
+    is_requested: AtomicBool,
+    released: AtomicU64,
+    /// How far each reader lets replies go.
+    confirmed: Lock<[u64; READERS_MAX]>,
+    /// The first position that each I/O thread waits for; [`u64::MAX`] for none.
+    awaited: Box<[AtomicU64]>,
+    /// What was merged, for those who do not have the role.
+    merged_position: PlainU64,
+    merged_bytes: PlainU64,
+}
+
+impl ChangeLog {
+    /// A log without readers, for `threads` I/O threads and a housekeeper.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            is_attached: AtomicBool::new(false),
+            drawn: AtomicU64::new(0).into(),
+            buffers: (0..=threads).map(|_| Buffer::default()).collect(),
+            shards: OnceLock::new(),
+            all_shards: 0.into(),
+            merger: Lock::new(Merger::new(threads + 1)),
+            is_requested: AtomicBool::new(false),
+            released: AtomicU64::new(RELEASED_ALL),
+            confirmed: Lock::new([RELEASED_ALL; READERS_MAX]),
+            awaited: (0..threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            merged_position: 0.into(),
+            merged_bytes: 0.into(),
+        }
+    }
+
+    /// Whether changes are recorded: asked at the start of each unit, inside the gate or as its
+    /// owner. One load.
+    #[inline]
+    pub fn is_attached(&self) -> bool {
+        // Relaxed: changed by exclusive owners only, and the gate orders them and the units.
+        self.is_attached.load(Relaxed)
+    }
+
+    /// The last position that was drawn: what an exclusive owner's unit adds 1 to.
+    pub fn drawn(&self) -> u64 {
+        self.drawn.load(Relaxed)
+    }
+
+    /// Which buffer belongs to an I/O thread, or to the housekeeper.
+    pub fn buffer_index(&self, thread: Option<usize>) -> usize {
+        thread.unwrap_or(self.buffers.len() - 1)
+    }
+
+    /// Draws the position of a unit and appends its record, which is empty afterwards. Under all
+    /// the unit's locks; `buffer` belongs to the caller's thread. O(bytes).
+    pub fn append(&self, buffer: usize, unit: &mut UnitRecord) -> u64 {
+        // Relaxed: who draws after this thread for the same key does so after it has taken a lock
+        // that this thread gives back later, and read-modify-writes of one counter have one order.
+        let position = self.drawn.fetch_add(1, Relaxed) + 1;
+        self.buffers[buffer].append(position, unit);
+        position
+    }
+
+    fn shard_positions(&self) -> &[ShardPosition] {
+        self.shards.get_or_init(|| (0..SHARD_COUNT).map(|_| ShardPosition::default()).collect())
+    }
+
+    /// Notes that these shards, all of them locked, were changed at `position`.
+    #[inline]
+    pub fn note_change(&self, shards: impl Iterator<Item = usize>, position: u64) {
+        let positions = self.shard_positions();
+        // Relaxed: the shard's lock orders it.
+        shards.for_each(|shard| positions[shard].0.store(position, Relaxed));
+    }
+
+    /// Notes that any shard may have changed at `position`. The caller owns the keyspace.
+    pub fn note_change_of_all(&self, position: u64) {
+        self.all_shards.store(position, Relaxed);
+    }
+
+    /// The position of the last change of these shards, all of them locked. O(shards).
+    #[inline]
+    pub fn last_change(&self, shards: impl Iterator<Item = usize>) -> u64 {
+        let positions = self.shard_positions();
+        let all = self.all_shards.load(Relaxed);
+        shards.map(|shard| positions[shard].0.load(Relaxed)).fold(all, u64::max)
+    }
+
+    /// Replies and messages that show nothing beyond this position may leave.
+    #[inline]
+    pub fn released(&self) -> u64 {
+        // SeqCst: see `await_release`.
+        self.released.load(SeqCst)
+    }
+
+    /// Whether this thread's writes must wait until what it has appended is merged. Asked once a
+    /// turn, before locks are taken.
+    #[inline]
+    pub fn is_full(&self, buffer: usize) -> bool {
+        self.buffers[buffer].len_bytes() > PENDING_BYTES_MAX / self.buffers.len()
+    }
+
+    /// Bytes of records that wait to be merged.
+    pub fn pending_bytes(&self) -> usize {
+        self.buffers.iter().map(Buffer::len_bytes).sum()
+    }
+
+    /// What was merged so far.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            position: self.merged_position.load(Relaxed),
+            offset_bytes: self.merged_bytes.load(Relaxed),
+        }
+    }
+
+    /// Asks for this thread to be woken once `position` is released; whether it is already, and
+    /// nothing will come. I/O thread `thread` only, which waits for one position at a time: the
+    /// first that it has something for.
+    pub fn await_release(&self, thread: usize, position: u64) -> bool {
+        // SeqCst, with the loads and stores of `release`: either this sees what was released, or
+        // the releaser sees what is awaited.
+        self.awaited[thread].store(position, SeqCst);
+        let is_released = self.released.load(SeqCst) >= position;
+        if is_released {
+            self.awaited[thread].store(u64::MAX, SeqCst);
+        }
+        is_released
+    }
+
+    /// Merges what all threads have appended and hands it to the readers, or leaves that to the
+    /// thread that is at it. At the end of a turn, outside the gate, without locks. What is
+    /// released by it wakes others by `outbox`. O(bytes), and what the readers do.
+    pub fn merge(&self, outbox: &Outbox) {
+        if !self.is_attached() {
+            return;
+        }
+        self.is_requested.store(true, SeqCst);
+        while self.is_requested.load(SeqCst) {
+            // The request before the attempt; with the fence below: who finds the role taken is
+            // seen by its owner after that has given it up.
+            fence(SeqCst);
+            let Some(mut merger) = self.merger.try_lock() else { return };
+            while self.is_requested.swap(false, SeqCst) {
+                self.run(&mut merger, outbox);
+            }
+            drop(merger);
+            fence(SeqCst);
+        }
+    }
+
+    /// Merges all there is, as the owner of the role.
+    fn run(&self, merger: &mut Merger, outbox: &Outbox) {
+        while let Some(confirmed) = merger.run(&self.buffers) {
+            let Progress { position, offset_bytes } = merger.progress();
+            self.merged_position.store(position, Relaxed);
+            self.merged_bytes.store(offset_bytes, Relaxed);
+            self.confirm(confirmed, outbox);
+        }
+    }
+
+    /// Notes how far readers let replies go, and wakes those who waited for that. Any thread: a
+    /// reader that confirms later than it takes bytes calls it when it does. O(threads).
+    pub fn confirm(&self, positions: impl IntoIterator<Item = (ReaderId, u64)>, outbox: &Outbox) {
+        let mut confirmed = self.confirmed.lock();
+        for (ReaderId(reader), position) in positions {
+            confirmed[reader] = confirmed[reader].max(position);
+        }
+        self.release(*confirmed.iter().min().expect("there are places for readers"), outbox);
+    }
+
+    /// Releases replies up to `position`, under the lock of the confirmed positions.
+    fn release(&self, position: u64, outbox: &Outbox) {
+        // SeqCst: see `await_release`.
+        self.released.store(position, SeqCst);
+        for (thread, awaited) in self.awaited.iter().enumerate() {
+            if awaited.load(SeqCst) <= position && awaited.swap(u64::MAX, SeqCst) != u64::MAX {
+                outbox.wake(thread);
+            }
+        }
+    }
+
+    /// Attaches a reader at an exact cut: it gets all that is appended from now on. `None` when
+    /// there are [`READERS_MAX`]. The caller owns the keyspace.
+    pub fn attach(
+        &self,
+        _alone: &Exclusive,
+        reader: Box<dyn LogReader>,
+        outbox: &Outbox,
+    ) -> Option<ReaderId> {
+        let mut merger = self.merger.lock();
+        // Nobody is inside the gate: all that was drawn is in the buffers.
+        self.run(&mut merger, outbox);
+        let cut = self.drawn();
+        let id = merger.attach(reader, cut)?;
+        self.is_attached.store(true, Relaxed);
+        let mut confirmed = self.confirmed.lock();
+        confirmed[id.0] = cut;
+        self.release(*confirmed.iter().min().expect("there are places for readers"), outbox);
+        Some(id)
+    }
+
+    /// Detaches a reader after it got all that was appended so far. The caller owns the keyspace.
+    pub fn detach(&self, _alone: &Exclusive, id: ReaderId, outbox: &Outbox) -> Option<Box<dyn LogReader>> {
+        let mut merger = self.merger.lock();
+        self.run(&mut merger, outbox);
+        let reader = merger.detach(id)?;
+        self.is_attached.store(merger.has_readers(), Relaxed);
+        self.confirm([(id, RELEASED_ALL)], outbox);
+        Some(reader)
+    }
+
+    /// The readers that are attached.
+    pub fn readers(&self) -> Vec<ReaderId> {
+        self.merger.lock().readers()
+    }
+}

@@ -1,0 +1,74 @@
+//! DEBUG CHANGE-LOG: readers of the change log for tests and measurements.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use ::commands::{Args, CommandError};
+use engine::log::merger::{LogBatch, LogReader};
+
+use crate::context::ServerCtx;
+
+/// Throws the stream away.
+struct Discarding;
+
+impl LogReader for Discarding {
+    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+        batch.position
+    }
+}
+
+/// Writes the stream to a file: replies leave when it is written.
+struct Writing {
+    file: File,
+    path: PathBuf,
+    /// A write has failed: what follows is dropped.
+    has_failed: bool,
+}
+
+impl LogReader for Writing {
+    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+        if !self.has_failed
+            && let Err(error) = self.file.write_all(batch.bytes)
+        {
+            self.has_failed = true;
+            tracing::error!(path = %self.path.display(), %error, "DEBUG CHANGE-LOG FILE stops: writing failed");
+        }
+        batch.position
+    }
+}
+
+/// DEBUG CHANGE-LOG (DISCARD | FILE path | OFF).
+pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if ctx.session.in_exec {
+        return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));
+    }
+    let reader: Option<Box<dyn LogReader>> = match args.len() {
+        3 if args.is(2, "DISCARD") => Some(Box::new(Discarding)),
+        3 if args.is(2, "OFF") => None,
+        4 if args.is(2, "FILE") => {
+            let path = PathBuf::from(String::from_utf8_lossy(args.get(3)).into_owned());
+            let file = File::create(&path).map_err(|error| {
+                let path = path.display().to_string();
+                CommandError::quoting("ERR creating ", path.as_bytes(), &format!(" failed: {error}"))
+            })?;
+            Some(Box::new(Writing { file, path, has_failed: false }))
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
+    let is_done = ctx.pass.exclusive(|alone| match reader {
+        Some(reader) => log.attach(alone, reader, outbox).is_some(),
+        None => {
+            for reader in log.readers() {
+                log.detach(alone, reader, outbox);
+            }
+            true
+        }
+    });
+    if !is_done {
+        return Err(CommandError::Line("ERR the change log has as many readers as it can have"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
