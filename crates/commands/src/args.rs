@@ -50,11 +50,26 @@ pub fn lenient_float(text: &[u8]) -> Option<f64> {
 /// Stands for no key whose hash is known: no request has an argument of this index.
 const NO_KEY: (usize, KeyHash) = (usize::MAX, KeyHash::first_of_shard(0));
 
-/// Bytes of `*3` or `$3` with its line end.
+/// Where `*3\r\n` or `$3\r\n` with this marker and count ends that stands at `at`, if it does.
 #[inline]
-fn header_len_bytes(count: usize) -> usize {
-    let digits = if count < 10 { 1 } else { count.ilog10() as usize + 1 };
-    1 + digits + 2
+fn end_of_header(input: &[u8], at: usize, (marker, count): (u8, usize)) -> Option<usize> {
+    let digit = |number: usize| b'0' + number as u8;
+    let header = input.get(at..at + 5)?;
+    if count < 10 {
+        (header[..4] == [marker, digit(count), b'\r', b'\n']).then_some(at + 4)
+    } else if count < 100 {
+        (header[..5] == [marker, digit(count / 10), digit(count % 10), b'\r', b'\n']).then_some(at + 5)
+    } else {
+        end_of_long_header(input, at, (marker, count))
+    }
+}
+
+#[cold]
+fn end_of_long_header(input: &[u8], at: usize, (marker, count): (u8, usize)) -> Option<usize> {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(count).as_bytes();
+    let behind = input[at..].strip_prefix(&[marker])?.strip_prefix(digits)?.strip_prefix(b"\r\n")?;
+    Some(input.len() - behind.len())
 }
 
 /// The arguments of one request. Index 0 is the command's name.
@@ -106,20 +121,22 @@ impl<'a> Args<'a> {
         if self.is_canonical() { out.extend_from_slice(self.input) } else { self.encode_anew(out) }
     }
 
-    /// Whether the input is the request in its shortest form: with the length that it must have,
-    /// since lengths written otherwise (`$03`) are longer and words alone are shorter, and with
-    /// line ends where the parser does not look at them.
+    /// Whether the input is the request in its shortest form. The parser also takes lengths such as
+    /// `$03`, and does not look at each byte of a line's end.
     #[inline]
     fn is_canonical(&self) -> bool {
-        let ends_line = |end: usize| self.input.get(end.wrapping_sub(2)..end) == Some(b"\r\n");
-        let mut end = header_len_bytes(self.spans.len());
-        let mut is_canonical = self.input.first() == Some(&b'*') && ends_line(end);
+        let Some(mut at) = end_of_header(self.input, 0, (b'*', self.spans.len())) else { return false };
         for span in self.spans {
-            let start = end + header_len_bytes(span.len as usize);
-            end = start + span.len as usize + 2;
-            is_canonical &= ends_line(start) && ends_line(end);
+            let (start, len) = (span.start as usize, span.len as usize);
+            if end_of_header(self.input, at, (b'$', len)) != Some(start) {
+                return false;
+            }
+            at = start + len + 2;
+            if at > self.input.len() || self.input[at - 2..at] != *b"\r\n" {
+                return false;
+            }
         }
-        is_canonical && end == self.input.len()
+        at == self.input.len()
     }
 
     #[cold]

@@ -187,6 +187,26 @@ impl<'s> Commit<'s> {
         commands.for_each(|command| self.unit.push_command(&command));
     }
 
+    /// Ends a unit of one command in the change log, as [`Commit::record`] and [`Commit::log_unit`]
+    /// do.
+    #[inline]
+    pub fn log_command(&mut self, db: usize, args: &Args<'_>, locked: &Locked<'_>) {
+        let record = &self.effects.record;
+        if record.command_count() > 0 {
+            self.record(db, args);
+            return self.log_unit(locked);
+        }
+        let log = &self.shared.log;
+        self.position = if record.has_request(self.effects.changes) {
+            let position = log.append_request(self.log_buffer, db, args);
+            log.note_change(locked.numbers(), position);
+            position
+        } else {
+            log.last_change(locked.numbers())
+        };
+        self.note_changed_position();
+    }
+
     /// Ends a unit in the change log, under the locks of these shards: draws its position if it has
     /// a record. Before it is released. Where changes are recorded only.
     #[inline]

@@ -348,8 +348,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let succeeded = match registered.command.run {
             Runner::Data(handler) => {
                 let caller = self.caller(session, registered, OnEmpty::Reply);
+                let db = caller.db;
                 match locked {
-                    Some(locked) => self.run_one(locked, &caller, handler, request, out),
+                    Some(locked) => {
+                        let succeeded = self.run_one(locked, &caller, handler, request, out);
+                        self.commit.record(db, &request.args);
+                        succeeded
+                    }
                     None => {
                         let keyspace = &self.shared().keyspace;
                         let mut own = if registered.command.runs_alone(&request.args) {
@@ -359,6 +364,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                         };
                         let succeeded = self.run_one(&mut own, &caller, handler, request, out);
                         if self.commit.effects.record.is_wanted {
+                            self.commit.record(db, &request.args);
                             self.commit.note_change_alone(Some(&own));
                         }
                         succeeded

@@ -299,8 +299,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Runs a data command on locked shards: calls its handler, writes the error that it ends with,
-    /// and collects what others are sent of it. Returns whether it succeeded. Everything that runs
-    /// a data command comes here.
+    /// and collects what others are sent of it. The caller adds its record to its unit. Returns
+    /// whether it succeeded. Everything that runs a data command comes here.
     #[inline]
     pub fn run_one(
         &mut self,
@@ -313,7 +313,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let reply = Reply::new(out, caller.protocol);
         let before = reply.mark();
         let access_context = self.access_context(caller);
-        let is_recorded = self.commit.begin_record();
+        self.commit.begin_record();
         // A scope rather than a drop, which would move the context to its end.
         let (result, missed_lock) = {
             let mut ctx = Ctx {
@@ -339,9 +339,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         };
         if self.commit.has_changes() || caller.reader.is_some() {
             self.collect(locked, caller, request);
-        }
-        if is_recorded {
-            self.commit.record(caller.db, &request.args);
         }
         let result = if missed_lock { Err(self.count_undeclared_key(&request.args)) } else { result };
         match result {
@@ -475,7 +472,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let caller = self.caller(session, request.registered, OnEmpty::Block);
         let done = self.run_one(&mut locked, &caller, handler, request, out);
         if self.commit.effects.record.is_wanted {
-            self.commit.log_unit(&locked);
+            self.commit.log_command(caller.db, &request.args, &locked);
             session.saw(self.commit.position);
         }
         if self.commit.is_pending() || self.commit.effects.wait.is_some() || self.now.is_monitored {
@@ -722,7 +719,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let of_writer = std::mem::take(&mut self.commit.own);
         self.run_one(locked, &caller, handler, &request, &mut out);
         if self.commit.effects.record.is_wanted {
-            self.commit.log_unit(locked);
+            self.commit.log_command(blocked.db, &request.args, locked);
         }
         let is_served = self.commit.effects.wait.take().is_none();
         if is_served {

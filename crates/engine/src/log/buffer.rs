@@ -3,11 +3,10 @@
 //! One thread appends, one at a time takes: the merger swaps the whole chunk for an empty one. The
 //! lock is held for one copy or one swap, so the appending thread hardly ever finds it taken.
 
-use stdx::sync::AtomicUsize;
+use std::sync::atomic::AtomicU64;
+
 use stdx::sync::Ordering::Relaxed;
 use structures::lock::Lock;
-
-use super::unit::UnitRecord;
 
 /// What the merger needs to know of a unit's record.
 #[derive(Clone, Copy, Debug)]
@@ -49,28 +48,25 @@ impl Chunk {
 #[repr(align(128))]
 pub(super) struct Buffer {
     chunk: Lock<Chunk>,
-    /// Bytes of records that are not merged yet, those that the merger has taken included.
-    len_bytes: AtomicUsize,
+    /// Bytes of all records so far. Only the thread whose buffer this is writes it.
+    appended_bytes: AtomicU64,
+    /// Bytes of those that were merged. Only the owner of the merger's role writes it.
+    merged_bytes: AtomicU64,
 }
 
 impl Buffer {
-    /// Appends the record of a unit, which is empty afterwards. O(bytes).
-    pub fn append(&self, position: u64, unit: &mut UnitRecord) {
-        let (first_db, last_db) = unit.dbs();
+    /// Appends the record of a unit, which `write` writes; its end is found here. O(bytes).
+    #[inline]
+    pub fn append(&self, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
         let mut chunk = self.chunk.lock();
-        chunk.bytes.extend_from_slice(unit.bytes());
-        let header = Header {
-            position,
-            end: chunk.bytes.len(),
-            first_db: first_db as u32,
-            last_db: last_db as u32,
-            is_transaction: unit.is_transaction(),
-        };
-        chunk.headers.push(header);
-        // Relaxed: a figure for limits.
-        self.len_bytes.fetch_add(unit.bytes().len(), Relaxed);
+        let Chunk { bytes, headers } = &mut *chunk;
+        let start = bytes.len();
+        write(bytes);
+        let (end, len_bytes) = (bytes.len(), bytes.len() - start);
+        headers.push(Header { end, ..header });
         drop(chunk);
-        unit.clear();
+        // Relaxed, here and below: figures for limits, with one writer each.
+        self.appended_bytes.store(self.appended_bytes.load(Relaxed) + len_bytes as u64, Relaxed);
     }
 
     /// Exchanges the records for an empty chunk.
@@ -81,13 +77,14 @@ impl Buffer {
         }
     }
 
-    /// Bytes that wait to be merged.
+    /// Bytes that wait to be merged, those that the merger has taken included.
+    #[inline]
     pub fn len_bytes(&self) -> usize {
-        self.len_bytes.load(Relaxed)
+        self.appended_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize
     }
 
     /// Counts records out that were merged.
     pub fn merged(&self, len_bytes: usize) {
-        self.len_bytes.fetch_sub(len_bytes, Relaxed);
+        self.merged_bytes.store(self.merged_bytes.load(Relaxed) + len_bytes as u64, Relaxed);
     }
 }

@@ -46,13 +46,14 @@ pub mod unit;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64 as PlainU64;
 
+use commands::Args;
 use keyspace::gate::Exclusive;
 use keyspace::key::SHARD_COUNT;
 use stdx::sync::Ordering::{Relaxed, SeqCst};
 use stdx::sync::{AtomicBool, AtomicU64, fence};
 use structures::lock::Lock;
 
-use self::buffer::Buffer;
+use self::buffer::{Buffer, Header};
 use self::merger::{LogReader, Merger, ReaderId};
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
@@ -145,11 +146,28 @@ impl ChangeLog {
     /// Draws the position of a unit and appends its record, which is empty afterwards. Under all
     /// the unit's locks; `buffer` belongs to the caller's thread. O(bytes).
     pub fn append(&self, buffer: usize, unit: &mut UnitRecord) -> u64 {
+        let position = self.draw();
+        let (first_db, last_db) = unit.dbs();
+        let header = Header { position, end: 0, first_db, last_db, is_transaction: unit.is_transaction() };
+        self.buffers[buffer].append(header, |bytes| bytes.extend_from_slice(unit.bytes()));
+        unit.clear();
+        position
+    }
+
+    /// [`ChangeLog::append`] for a unit of one request, which is its own record.
+    #[inline]
+    pub fn append_request(&self, buffer: usize, db: usize, args: &Args<'_>) -> u64 {
+        let (position, db) = (self.draw(), db as u32);
+        let header = Header { position, end: 0, first_db: db, last_db: db, is_transaction: false };
+        self.buffers[buffer].append(header, |bytes| args.encode(bytes));
+        position
+    }
+
+    #[inline]
+    fn draw(&self) -> u64 {
         // Relaxed: who draws after this thread for the same key does so after it has taken a lock
         // that this thread gives back later, and read-modify-writes of one counter have one order.
-        let position = self.drawn.fetch_add(1, Relaxed) + 1;
-        self.buffers[buffer].append(position, unit);
-        position
+        self.drawn.fetch_add(1, Relaxed) + 1
     }
 
     fn shard_positions(&self) -> &[ShardPosition] {
@@ -188,7 +206,7 @@ impl ChangeLog {
     /// turn, before locks are taken.
     #[inline]
     pub fn is_full(&self, buffer: usize) -> bool {
-        self.buffers[buffer].len_bytes() > PENDING_BYTES_MAX / self.buffers.len()
+        self.is_attached() && self.buffers[buffer].len_bytes() > PENDING_BYTES_MAX / self.buffers.len()
     }
 
     /// Bytes of records that wait to be merged.
@@ -221,10 +239,14 @@ impl ChangeLog {
     /// Merges what all threads have appended and hands it to the readers, or leaves that to the
     /// thread that is at it. At the end of a turn, outside the gate, without locks. What is
     /// released by it wakes others by `outbox`. O(bytes), and what the readers do.
+    #[inline]
     pub fn merge(&self, outbox: &Outbox) {
-        if !self.is_attached() {
-            return;
+        if self.is_attached() {
+            self.merge_attached(outbox);
         }
+    }
+
+    fn merge_attached(&self, outbox: &Outbox) {
         self.is_requested.store(true, SeqCst);
         while self.is_requested.load(SeqCst) {
             // The request before the attempt; with the fence below: who finds the role taken is

@@ -33,8 +33,8 @@ impl UnitRecord {
     }
 
     /// The databases of the first and of the last command.
-    pub(super) fn dbs(&self) -> (usize, usize) {
-        (self.first_db, self.last_db)
+    pub(super) fn dbs(&self) -> (u32, u32) {
+        (self.first_db as u32, self.last_db as u32)
     }
 
     /// Forgets all, keeping the memory unless it is much.
