@@ -8,6 +8,7 @@
 pub mod alloc;
 mod block;
 pub mod claim;
+pub mod combiner;
 pub mod entry;
 #[doc(hidden)]
 pub mod fuzz;
@@ -26,3 +27,4 @@ pub mod rank_tree;
 pub mod ranked_members;
 pub mod size_class;
 pub mod table;
+pub mod watermark;

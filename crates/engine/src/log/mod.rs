@@ -49,9 +49,11 @@ use std::sync::atomic::AtomicU64 as PlainU64;
 use commands::Args;
 use keyspace::gate::Exclusive;
 use keyspace::key::SHARD_COUNT;
-use stdx::sync::Ordering::{Relaxed, SeqCst};
-use stdx::sync::{AtomicBool, AtomicU64, fence};
+use stdx::sync::Ordering::Relaxed;
+use stdx::sync::{AtomicBool, AtomicU64};
+use structures::combiner::Combiner;
 use structures::lock::Lock;
+use structures::watermark::Watermark;
 
 use self::buffer::{Buffer, Header};
 use self::merger::{LogReader, Merger, ReaderId};
@@ -93,14 +95,11 @@ pub struct ChangeLog {
     shards: OnceLock<Box<[ShardPosition]>>,
     /// The last position at which more changed than could be said shard by shard.
     all_shards: PlainU64,
-    merger: Lock<Merger>,
-    /// Somebody wants a merge who could not have the role.
-    is_requested: AtomicBool,
-    released: AtomicU64,
+    merger: Combiner<Merger>,
     /// How far each reader lets replies go.
     confirmed: Lock<[u64; READERS_MAX]>,
-    /// The first position that each I/O thread waits for; [`u64::MAX`] for none.
-    awaited: Box<[AtomicU64]>,
+    /// Their minimum. Set under the lock of `confirmed`.
+    released: Watermark,
     /// What was merged, for those who do not have the role.
     merged_position: PlainU64,
     merged_bytes: PlainU64,
@@ -115,11 +114,9 @@ impl ChangeLog {
             buffers: (0..=threads).map(|_| Buffer::default()).collect(),
             shards: OnceLock::new(),
             all_shards: 0.into(),
-            merger: Lock::new(Merger::new(threads + 1)),
-            is_requested: AtomicBool::new(false),
-            released: AtomicU64::new(RELEASED_ALL),
+            merger: Combiner::new(Merger::new(threads + 1)),
             confirmed: Lock::new([RELEASED_ALL; READERS_MAX]),
-            awaited: (0..threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            released: Watermark::new(threads, RELEASED_ALL),
             merged_position: 0.into(),
             merged_bytes: 0.into(),
         }
@@ -198,8 +195,7 @@ impl ChangeLog {
     /// Replies and messages that show nothing beyond this position may leave.
     #[inline]
     pub fn released(&self) -> u64 {
-        // SeqCst: see `await_release`.
-        self.released.load(SeqCst)
+        self.released.get()
     }
 
     /// Whether this thread's writes must wait until what it has appended is merged. Asked once a
@@ -222,18 +218,10 @@ impl ChangeLog {
         }
     }
 
-    /// Asks for this thread to be woken once `position` is released; whether it is already, and
-    /// nothing will come. I/O thread `thread` only, which waits for one position at a time: the
-    /// first that it has something for.
-    pub fn await_release(&self, thread: usize, position: u64) -> bool {
-        // SeqCst, with the loads and stores of `release`: either this sees what was released, or
-        // the releaser sees what is awaited.
-        self.awaited[thread].store(position, SeqCst);
-        let is_released = self.released.load(SeqCst) >= position;
-        if is_released {
-            self.awaited[thread].store(u64::MAX, SeqCst);
-        }
-        is_released
+    /// Has I/O thread `thread` woken once `position` is released; false if it is already. That
+    /// thread only, for the first position that it has something for.
+    pub fn wait_for_release(&self, thread: usize, position: u64) -> bool {
+        self.released.wait_for(thread, position)
     }
 
     /// Merges what all threads have appended and hands it to the readers, or leaves that to the
@@ -247,18 +235,7 @@ impl ChangeLog {
     }
 
     fn merge_attached(&self, outbox: &Outbox) {
-        self.is_requested.store(true, SeqCst);
-        while self.is_requested.load(SeqCst) {
-            // The request before the attempt; with the fence below: who finds the role taken is
-            // seen by its owner after that has given it up.
-            fence(SeqCst);
-            let Some(mut merger) = self.merger.try_lock() else { return };
-            while self.is_requested.swap(false, SeqCst) {
-                self.run(&mut merger, outbox);
-            }
-            drop(merger);
-            fence(SeqCst);
-        }
+        self.merger.run(|merger| self.run(merger, outbox));
     }
 
     /// Merges all there is, as the owner of the role.
@@ -278,18 +255,13 @@ impl ChangeLog {
         for (ReaderId(reader), position) in positions {
             confirmed[reader] = confirmed[reader].max(position);
         }
-        self.release(*confirmed.iter().min().expect("there are places for readers"), outbox);
+        self.release(&confirmed, outbox);
     }
 
-    /// Releases replies up to `position`, under the lock of the confirmed positions.
-    fn release(&self, position: u64, outbox: &Outbox) {
-        // SeqCst: see `await_release`.
-        self.released.store(position, SeqCst);
-        for (thread, awaited) in self.awaited.iter().enumerate() {
-            if awaited.load(SeqCst) <= position && awaited.swap(u64::MAX, SeqCst) != u64::MAX {
-                outbox.wake(thread);
-            }
-        }
+    /// Releases what all readers have confirmed.
+    fn release(&self, confirmed: &[u64; READERS_MAX], outbox: &Outbox) {
+        let position = confirmed.iter().copied().min().expect("there are places for readers");
+        self.released.set(position, |thread| outbox.wake(thread));
     }
 
     /// Attaches a reader at an exact cut: it gets all that is appended from now on. `None` when
@@ -308,7 +280,7 @@ impl ChangeLog {
         self.is_attached.store(true, Relaxed);
         let mut confirmed = self.confirmed.lock();
         confirmed[id.0] = cut;
-        self.release(*confirmed.iter().min().expect("there are places for readers"), outbox);
+        self.release(&confirmed, outbox);
         Some(id)
     }
 
