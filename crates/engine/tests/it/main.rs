@@ -1,6 +1,7 @@
 //! The engine driven without sockets, threads and clocks.
 
 mod driver;
+mod log;
 mod undeclared;
 
 use std::sync::atomic::Ordering::Relaxed;
