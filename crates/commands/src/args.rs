@@ -50,26 +50,11 @@ pub fn lenient_float(text: &[u8]) -> Option<f64> {
 /// Stands for no key whose hash is known: no request has an argument of this index.
 const NO_KEY: (usize, KeyHash) = (usize::MAX, KeyHash::first_of_shard(0));
 
-/// Where `*3\r\n` or `$3\r\n` with this marker and count ends that stands at `at`, if it does.
+/// Bytes of `*3\r\n` or `$3\r\n` with this count.
 #[inline]
-fn end_of_header(input: &[u8], at: usize, (marker, count): (u8, usize)) -> Option<usize> {
-    let digit = |number: usize| b'0' + number as u8;
-    let header = input.get(at..at + 5)?;
-    if count < 10 {
-        (header[..4] == [marker, digit(count), b'\r', b'\n']).then_some(at + 4)
-    } else if count < 100 {
-        (header[..5] == [marker, digit(count / 10), digit(count % 10), b'\r', b'\n']).then_some(at + 5)
-    } else {
-        end_of_long_header(input, at, (marker, count))
-    }
-}
-
-#[cold]
-fn end_of_long_header(input: &[u8], at: usize, (marker, count): (u8, usize)) -> Option<usize> {
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(count).as_bytes();
-    let behind = input[at..].strip_prefix(&[marker])?.strip_prefix(digits)?.strip_prefix(b"\r\n")?;
-    Some(input.len() - behind.len())
+fn header_len_bytes(count: usize) -> usize {
+    let digits = if count < 100 { 1 + usize::from(count > 9) } else { count.ilog10() as usize + 1 };
+    1 + digits + 2
 }
 
 /// The arguments of one request. Index 0 is the command's name.
@@ -122,21 +107,20 @@ impl<'a> Args<'a> {
     }
 
     /// Whether the input is the request in its shortest form. The parser also takes lengths such as
-    /// `$03`, and does not look at each byte of a line's end.
+    /// `$03`, which make it longer, and looks at the CR of a line's end only: not at the byte
+    /// behind it, nor at the two bytes behind a word.
     #[inline]
     fn is_canonical(&self) -> bool {
-        let Some(mut at) = end_of_header(self.input, 0, (b'*', self.spans.len())) else { return false };
+        let is_at = |at: usize, byte: u8| self.input.get(at) == Some(&byte);
+        let mut len_bytes = header_len_bytes(self.spans.len());
+        let mut is_canonical = is_at(0, b'*') && is_at(len_bytes - 1, b'\n');
         for span in self.spans {
             let (start, len) = (span.start as usize, span.len as usize);
-            if end_of_header(self.input, at, (b'$', len)) != Some(start) {
-                return false;
-            }
-            at = start + len + 2;
-            if at > self.input.len() || self.input[at - 2..at] != *b"\r\n" {
-                return false;
-            }
+            len_bytes += header_len_bytes(len) + len + 2;
+            is_canonical &= is_at(start.wrapping_sub(1), b'\n');
+            is_canonical &= is_at(start + len, b'\r') & is_at(start + len + 1, b'\n');
         }
-        at == self.input.len()
+        is_canonical && len_bytes == self.input.len()
     }
 
     #[cold]

@@ -76,7 +76,10 @@ impl DataAccess<'_, '_> {
         if is_recorded {
             self.commit.record_commands();
             match self.unit {
-                Unit::Own => self.commit.log_unit(&locked),
+                Unit::Own => {
+                    self.commit.log_unit(&locked);
+                    self.commit.publish_log();
+                }
                 Unit::Transaction => self.commit.note_change_alone(Some(&locked)),
             }
         }

@@ -27,6 +27,7 @@ use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::AccessResults;
 use keyspace::{Key, Keyspace, Locked, Shard};
 
+use crate::log::buffer::Chunk;
 use crate::log::unit::UnitRecord;
 use crate::publish::notify::{self, Notifications};
 use crate::publish::send::Sender;
@@ -118,6 +119,8 @@ pub struct Commit<'s> {
     pub position: u64,
     /// The record of the unit under way.
     unit: UnitRecord,
+    /// Records of units that have ended and are not published yet.
+    chunk: Chunk,
     /// This thread's buffer in the change log.
     log_buffer: usize,
     notifications: Notifications,
@@ -144,6 +147,7 @@ impl<'s> Commit<'s> {
             flush_place: Place::Behind,
             position: 0,
             unit: UnitRecord::default(),
+            chunk: Chunk::default(),
             log_buffer: shared.log.buffer_index(thread),
             notifications: Notifications::default(),
             notices: Vec::new(),
@@ -198,7 +202,7 @@ impl<'s> Commit<'s> {
         }
         let log = &self.shared.log;
         self.position = if record.has_request(self.effects.changes) {
-            let position = log.append_request(self.log_buffer, db, args);
+            let position = log.append_request(&mut self.chunk, db, args);
             log.note_change(locked.numbers(), position);
             position
         } else {
@@ -221,7 +225,7 @@ impl<'s> Commit<'s> {
         self.position = if self.unit.is_empty() {
             log.last_change(shards())
         } else {
-            let position = log.append(self.log_buffer, &mut self.unit);
+            let position = log.append(&mut self.chunk, &mut self.unit);
             log.note_change(shards(), position);
             position
         };
@@ -234,10 +238,17 @@ impl<'s> Commit<'s> {
     pub fn log_unit_alone(&mut self) {
         let log = &self.shared.log;
         if !self.unit.is_empty() {
-            log.append(self.log_buffer, &mut self.unit);
+            log.append(&mut self.chunk, &mut self.unit);
         }
         self.position = log.drawn();
         self.note_changed_position();
+    }
+
+    /// Lets the merger have what was appended to the change log: after each visit of a connection,
+    /// and before the thread leaves the gate or asks to own it.
+    #[inline]
+    pub fn publish_log(&mut self) {
+        self.shared.log.publish(self.log_buffer, &mut self.chunk);
     }
 
     /// Notes, as the exclusive owner, that the unit under way has changed these shards, `None` for

@@ -235,7 +235,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let ran = if transaction.has_declared_keys(keyspace.hasher()) && !self.now.is_monitored {
             self.exec_locked(session, &transaction, out, pass)
         } else {
-            pass.alone(|pass| self.exec_alone(session, &transaction, out, pass))
+            self.alone(pass, |it, pass| it.exec_alone(session, &transaction, out, pass))
         };
         session.unwatch(watchers, keyspace);
         if !ran {

@@ -454,9 +454,24 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> bool {
-        pass.exclusive(|_alone| {
-            let locked = self.shared().keyspace.lock_all();
-            self.run_unit(locked, session, handler, request, out)
+        self.alone(pass, |it, _pass| {
+            let locked = it.shared().keyspace.lock_all();
+            it.run_unit(locked, session, handler, request, out)
+        })
+    }
+
+    /// Does `work` as the exclusive owner of the keyspace. While this thread is outside the gate,
+    /// the change log has all that it did.
+    pub(crate) fn alone<'g, R>(
+        &mut self,
+        pass: &mut SharedPass<'g>,
+        work: impl FnOnce(&mut Self, &mut SharedPass<'g>) -> R,
+    ) -> R {
+        self.commit.publish_log();
+        pass.alone(|pass| {
+            let done = work(self, pass);
+            self.commit.publish_log();
+            done
         })
     }
 
@@ -834,6 +849,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Hands the turn's counts and effects to those who read them.
     pub fn end_turn(&mut self) {
         let stats = self.stats();
+        self.commit.publish_log();
         let Commit { effects, access_results, .. } = &mut self.commit;
         effects.absorb(access_results);
         let access_results = access_results.take();

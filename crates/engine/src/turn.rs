@@ -91,6 +91,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     #[cold]
     pub fn yield_to_owner(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();
+        self.executor.commit.publish_log();
         pass.yield_to_owner();
         let now = self.executor.clock.now();
         self.executor.note_latency(Event::GateWait, now - since);
@@ -271,6 +272,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     ) {
         let executor = &mut self.executor;
         let registered = request.registered;
+        // It may leave the gate, or own it.
+        executor.commit.publish_log();
         match registered.command.run {
             Runner::Host(command) => {
                 executor.run_host(session, command, request, out, pass);

@@ -41,7 +41,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         // A client gets the invalidation of its own FLUSHALL ahead of the reply, except in a
         // transaction.
         self.commit.flush_place = Place::Ahead;
-        let done = pass.exclusive(|_alone| self.walk(session, walker, request, out, Unit::Own));
+        let done = self.alone(pass, |it, _pass| it.walk(session, walker, request, out, Unit::Own));
         self.commit.flush_place = Place::Behind;
         done
     }

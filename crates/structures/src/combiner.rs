@@ -51,8 +51,8 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Waits for whoever is at it, and takes what the work needs. It is the caller's then to do what
-    /// is requested meanwhile: by [`Combiner::run`], later.
+    /// Waits for whoever is at it, and takes what the work needs. What is requested meanwhile the
+    /// caller has to do, by [`Combiner::run`], later.
     pub fn lock(&self) -> Guard<'_, T> {
         self.state.lock()
     }

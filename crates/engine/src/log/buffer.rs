@@ -1,7 +1,11 @@
 //! A thread's records on their way to the merger.
 //!
-//! One thread appends, one at a time takes: the merger swaps the whole chunk for an empty one. The
-//! lock is held for one copy or one swap, so the appending thread hardly ever finds it taken.
+//! ```text
+//!   thread: chunk ─publish─► buffer ─take─► merger: chunk
+//!               ◄──────── empty chunks ────────
+//! ```
+//! Chunks are exchanged, so that their memory goes round; only where the buffer is not empty yet
+//! are records copied behind those in it. The lock is held for that.
 
 use std::sync::atomic::AtomicU64;
 
@@ -25,17 +29,30 @@ pub(super) struct Header {
 
 /// Records of one thread, in the order of their positions.
 #[derive(Default)]
-pub(super) struct Chunk {
-    pub headers: Vec<Header>,
-    pub bytes: Vec<u8>,
+pub struct Chunk {
+    pub(super) headers: Vec<Header>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// Memory that an emptied chunk keeps.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 impl Chunk {
+    /// Whether it has no records.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_empty()
+    }
+
+    /// Appends the record of a unit, which `write` writes; its end is found here. O(bytes).
+    #[inline]
+    pub(super) fn append(&mut self, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.headers.push(Header { end: self.bytes.len(), ..header });
+    }
+
     /// Forgets all, keeping the memory unless it is much.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.headers.clear();
         self.bytes.clear();
         self.headers.shrink_to(KEPT_BYTES_MAX / size_of::<Header>());
@@ -49,30 +66,33 @@ impl Chunk {
 pub(super) struct Buffer {
     chunk: Lock<Chunk>,
     /// Bytes of all records so far. Only the thread whose buffer this is writes it.
-    appended_bytes: AtomicU64,
+    published_bytes: AtomicU64,
     /// Bytes of those that were merged. Only the owner of the merger's role writes it.
     merged_bytes: AtomicU64,
 }
 
 impl Buffer {
-    /// Appends the record of a unit, which `write` writes; its end is found here. O(bytes).
-    #[inline]
-    pub fn append(&self, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut chunk = self.chunk.lock();
-        let Chunk { bytes, headers } = &mut *chunk;
-        let start = bytes.len();
-        write(bytes);
-        let (end, len_bytes) = (bytes.len(), bytes.len() - start);
-        headers.push(Header { end, ..header });
-        drop(chunk);
+    /// Takes over the records of its thread's chunk, which is empty afterwards.
+    pub fn publish(&self, chunk: &mut Chunk) {
+        let len_bytes = chunk.bytes.len() as u64;
+        let mut own = self.chunk.lock();
+        if own.is_empty() {
+            std::mem::swap(&mut *own, chunk);
+        } else {
+            let offset = own.bytes.len();
+            own.bytes.extend_from_slice(&chunk.bytes);
+            own.headers.extend(chunk.headers.iter().map(|it| Header { end: it.end + offset, ..*it }));
+        }
+        drop(own);
+        chunk.clear();
         // Relaxed, here and below: figures for limits, with one writer each.
-        self.appended_bytes.store(self.appended_bytes.load(Relaxed) + len_bytes as u64, Relaxed);
+        self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
     /// Exchanges the records for an empty chunk.
     pub fn take(&self, chunk: &mut Chunk) {
         let mut own = self.chunk.lock();
-        if !own.headers.is_empty() {
+        if !own.is_empty() {
             std::mem::swap(&mut *own, chunk);
         }
     }
@@ -80,7 +100,7 @@ impl Buffer {
     /// Bytes that wait to be merged, those that the merger has taken included.
     #[inline]
     pub fn len_bytes(&self) -> usize {
-        self.appended_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize
+        self.published_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize
     }
 
     /// Counts records out that were merged.

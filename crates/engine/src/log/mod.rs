@@ -13,9 +13,11 @@
 //! history of each key, and with whatever a client learned from one unit before it started another.
 //! Positions are dense and start at 1. A unit without a record draws none.
 //!
-//! **Buffers.** Each thread appends its records to a buffer of its own ([`buffer`]). Whoever merges
-//! takes position n + 1 next from the front of one of them: no timestamps and no waiting for
-//! threads that change nothing. A position that is drawn and not yet in its buffer ends the merge;
+//! **Buffers.** Each thread appends its records to a chunk of its own and puts that into its buffer
+//! ([`buffer`]) after each visit of a connection, and in any case before it leaves the gate
+//! ([`ChangeLog::publish`]): one lock for all that a client has pipelined. Whoever merges takes
+//! position n + 1 next from the front of one of the buffers: no timestamps and no waiting for
+//! threads that change nothing. A position that is drawn and not yet in a buffer ends the merge;
 //! its thread merges soon.
 //!
 //! **Merging** ([`merger`]) is a role that a thread takes at the end of its turn if it is free;
@@ -43,7 +45,6 @@ pub mod buffer;
 pub mod merger;
 pub mod unit;
 
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64 as PlainU64;
 
 use commands::Args;
@@ -55,7 +56,7 @@ use structures::combiner::Combiner;
 use structures::lock::Lock;
 use structures::watermark::Watermark;
 
-use self::buffer::{Buffer, Header};
+use self::buffer::{Buffer, Chunk, Header};
 use self::merger::{LogReader, Merger, ReaderId};
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
@@ -92,7 +93,7 @@ pub struct ChangeLog {
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
     /// One for each I/O thread, then the housekeeper's.
     buffers: Box<[Buffer]>,
-    shards: OnceLock<Box<[ShardPosition]>>,
+    shards: Box<[ShardPosition]>,
     /// The last position at which more changed than could be said shard by shard.
     all_shards: PlainU64,
     merger: Combiner<Merger>,
@@ -112,7 +113,7 @@ impl ChangeLog {
             is_attached: AtomicBool::new(false),
             drawn: AtomicU64::new(0).into(),
             buffers: (0..=threads).map(|_| Buffer::default()).collect(),
-            shards: OnceLock::new(),
+            shards: (0..SHARD_COUNT).map(|_| ShardPosition::default()).collect(),
             all_shards: 0.into(),
             merger: Combiner::new(Merger::new(threads + 1)),
             confirmed: Lock::new([RELEASED_ALL; READERS_MAX]),
@@ -141,23 +142,32 @@ impl ChangeLog {
     }
 
     /// Draws the position of a unit and appends its record, which is empty afterwards. Under all
-    /// the unit's locks; `buffer` belongs to the caller's thread. O(bytes).
-    pub fn append(&self, buffer: usize, unit: &mut UnitRecord) -> u64 {
+    /// the unit's locks; `chunk` is the thread's own. O(bytes).
+    pub fn append(&self, chunk: &mut Chunk, unit: &mut UnitRecord) -> u64 {
         let position = self.draw();
         let (first_db, last_db) = unit.dbs();
         let header = Header { position, end: 0, first_db, last_db, is_transaction: unit.is_transaction() };
-        self.buffers[buffer].append(header, |bytes| bytes.extend_from_slice(unit.bytes()));
+        chunk.append(header, |bytes| bytes.extend_from_slice(unit.bytes()));
         unit.clear();
         position
     }
 
     /// [`ChangeLog::append`] for a unit of one request, which is its own record.
     #[inline]
-    pub fn append_request(&self, buffer: usize, db: usize, args: &Args<'_>) -> u64 {
+    pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>) -> u64 {
         let (position, db) = (self.draw(), db as u32);
         let header = Header { position, end: 0, first_db: db, last_db: db, is_transaction: false };
-        self.buffers[buffer].append(header, |bytes| args.encode(bytes));
+        chunk.append(header, |bytes| args.encode(bytes));
         position
+    }
+
+    /// Puts what a thread has appended into its buffer, for whoever merges. Inside the gate or as
+    /// its owner. O(bytes) at worst, one exchange as a rule.
+    #[inline]
+    pub fn publish(&self, buffer: usize, chunk: &mut Chunk) {
+        if !chunk.is_empty() {
+            self.buffers[buffer].publish(chunk);
+        }
     }
 
     #[inline]
@@ -167,16 +177,11 @@ impl ChangeLog {
         self.drawn.fetch_add(1, Relaxed) + 1
     }
 
-    fn shard_positions(&self) -> &[ShardPosition] {
-        self.shards.get_or_init(|| (0..SHARD_COUNT).map(|_| ShardPosition::default()).collect())
-    }
-
     /// Notes that these shards, all of them locked, were changed at `position`.
     #[inline]
     pub fn note_change(&self, shards: impl Iterator<Item = usize>, position: u64) {
-        let positions = self.shard_positions();
         // Relaxed: the shard's lock orders it.
-        shards.for_each(|shard| positions[shard].0.store(position, Relaxed));
+        shards.for_each(|shard| self.shards[shard].0.store(position, Relaxed));
     }
 
     /// Notes that any shard may have changed at `position`. The caller owns the keyspace.
@@ -187,9 +192,8 @@ impl ChangeLog {
     /// The position of the last change of these shards, all of them locked. O(shards).
     #[inline]
     pub fn last_change(&self, shards: impl Iterator<Item = usize>) -> u64 {
-        let positions = self.shard_positions();
         let all = self.all_shards.load(Relaxed);
-        shards.map(|shard| positions[shard].0.load(Relaxed)).fold(all, u64::max)
+        shards.map(|shard| self.shards[shard].0.load(Relaxed)).fold(all, u64::max)
     }
 
     /// Replies and messages that show nothing beyond this position may leave.

@@ -190,6 +190,7 @@ impl Worker<'_> {
                 session.flow = Flow::AwaitingReader;
             }
         }
+        self.engine.executor.commit.publish_log();
         if ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
             // Empty lines behind the requests need no reply.
             done_bytes = done_bytes.max(skip_to);
