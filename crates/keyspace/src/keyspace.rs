@@ -134,6 +134,12 @@ impl Keyspace {
         self.shards[shard].0.lock()
     }
 
+    /// Locks one shard, unless a script holds it that has run for too long. Hold no other.
+    #[inline]
+    pub fn lock_unless_busy(&self, shard: usize) -> Option<Guard<'_, Shard>> {
+        self.shards[shard].0.lock_unless_busy()
+    }
+
     /// Locks one shard if nobody holds it.
     #[inline]
     pub fn try_lock(&self, shard: usize) -> Option<Guard<'_, Shard>> {
@@ -158,27 +164,55 @@ impl Keyspace {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
+    /// As [`lock_one`](Self::lock_one), unless a script holds the shard that has run for too long.
+    #[inline]
+    pub fn lock_one_unless_busy(&self, hash: KeyHash) -> Option<Locked<'_>> {
+        let shard = shard_of(hash);
+        Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
+    }
+
+    /// As [`lock_all_of`](Self::lock_all_of), unless a script holds one of them that has run for too
+    /// long: none is locked then.
+    pub fn lock_all_of_unless_busy(&self, hashes: impl Iterator<Item = KeyHash>) -> Option<Locked<'_>> {
+        self.lock_shards_by(hashes.map(shard_of).collect(), |shard| self.lock_unless_busy(shard))
+    }
+
     /// Locks the shards of all these hashes, each once, in ascending order. O(n log n).
     pub fn lock_all_of(&self, hashes: impl Iterator<Item = KeyHash>) -> Locked<'_> {
         self.lock_shards(hashes.map(shard_of).collect())
     }
 
     /// Gives locked shards up and locks them anew together with those of all these hashes: in
-    /// between, others may lock them. O(n log n).
-    pub fn relock<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = KeyHash>) -> Locked<'k> {
+    /// between, others may lock them. `None`, with none locked, where a script holds one that has
+    /// run for too long. O(n log n).
+    pub fn relock_unless_busy<'k>(
+        &'k self,
+        locked: Locked<'k>,
+        hashes: impl Iterator<Item = KeyHash>,
+    ) -> Option<Locked<'k>> {
         let shards =
             locked.0.as_slice().iter().map(|(shard, _)| *shard).chain(hashes.map(shard_of)).collect();
         drop(locked);
-        self.lock_shards(shards)
+        self.lock_shards_by(shards, |shard| self.lock_unless_busy(shard))
     }
 
-    fn lock_shards(&self, mut shards: SmallVec<[usize; 16]>) -> Locked<'_> {
+    fn lock_shards(&self, shards: SmallVec<[usize; 16]>) -> Locked<'_> {
+        self.lock_shards_by(shards, |shard| Some(self.lock(shard))).expect("each is waited for")
+    }
+
+    fn lock_shards_by<'k>(
+        &'k self,
+        mut shards: SmallVec<[usize; 16]>,
+        lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,
+    ) -> Option<Locked<'k>> {
         shards.sort_unstable();
         shards.dedup();
-        Locked(match shards[..] {
-            [shard] => Held::One((shard, self.lock(shard))),
-            _ => Held::Many(shards.into_iter().map(|shard| (shard, self.lock(shard))).collect()),
-        })
+        Some(Locked(match shards[..] {
+            [shard] => Held::One((shard, lock(shard)?)),
+            _ => Held::Many(
+                shards.into_iter().map(|shard| Some((shard, lock(shard)?))).collect::<Option<_>>()?,
+            ),
+        }))
     }
 
     /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys
@@ -450,6 +484,13 @@ impl Locked<'_> {
     /// A shard by its number, if it is locked. O(log locked).
     pub fn shard_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         self.0.get_mut(shard).map(|guard| &mut **guard)
+    }
+
+    /// Says that they stay locked for long, because of a script: who waits for one of them by an
+    /// `unless_busy` gives up. O(locked).
+    #[cold]
+    pub fn mark_busy(&self) {
+        self.0.as_slice().iter().for_each(|(_, guard)| Guard::mark_busy(guard));
     }
 
     /// Whether one of the locked shards has followers. O(locked).
