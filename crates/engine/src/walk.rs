@@ -41,9 +41,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         // A client gets the invalidation of its own FLUSHALL ahead of the reply, except in a
         // transaction.
         self.commit.flush_place = Place::Ahead;
-        let done = pass.exclusive(|_alone| self.walk(session, walker, request, out, Unit::Own));
+        let done = pass.alone_unless_busy(|_alone| self.walk(session, walker, request, out, Unit::Own));
         self.commit.flush_place = Place::Behind;
-        done
+        self.is_inside = pass.is_inside();
+        done.unwrap_or_else(|| self.refuse_busy(session, request.registered, out))
     }
 
     /// Runs a walker; whether it succeeded. No shard is locked.
