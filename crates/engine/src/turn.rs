@@ -300,6 +300,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         if executor.now.is_monitored {
             executor.monitor(&session.info, registered, &request.args);
         }
+        self.executor.is_inside = pass.is_inside();
         // CLIENT PAUSE acts on the next request, from a transaction as well.
         self.holds_back = self.executor.holds_back();
     }
