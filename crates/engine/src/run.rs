@@ -153,11 +153,7 @@ pub fn lock_blocked_clients_keys<'k>(
 
 /// [`lock_blocked_clients_keys`] for one command, if it writes.
 #[cold]
-fn lock_for_command<'k>(
-    shared: &'k Shared,
-    locked: Locked<'k>,
-    request: &Request<'_>,
-) -> Option<Locked<'k>> {
+fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Option<Locked<'k>> {
     if !request.registered.command.flags.contains(Flags::WRITE) {
         return Some(locked);
     }
