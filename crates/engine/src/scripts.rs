@@ -110,15 +110,13 @@ impl RunningScripts {
         let entries = self.entries();
         let busy = entries.iter().filter(|entry| entry.is_busy.load(Relaxed));
         let kind = busy.min_by_key(|entry| entry.since).map(|entry| entry.script.kind);
-        CommandError::Line(match kind {
+        match kind {
             // One that has ended at this moment was most likely a script.
-            Some(ScriptKind::Script) | None => {
-                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
-            }
-            Some(ScriptKind::Function) => {
-                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE."
-            }
-        })
+            Some(ScriptKind::Script) | None => CommandError::Busy,
+            Some(ScriptKind::Function) => CommandError::Line(
+                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+            ),
+        }
     }
 
     /// Asks all scripts of this kind to end.

@@ -82,6 +82,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
         let Err(error) = result else { return true };
         out.truncate(before);
+        let error = if matches!(error, CommandError::Busy) { self.shared().scripts.error() } else { error };
         self.fail(request.registered, caller.protocol, error, out);
         false
     }

@@ -22,6 +22,10 @@ pub struct Keyspace {
 #[repr(align(64))]
 struct PaddedLock(Lock<Shard>);
 
+/// A script that has run for too long holds a shard that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardBusy;
+
 /// How many keys a database holds, as INFO shows them.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DbSize {
@@ -31,6 +35,17 @@ pub struct DbSize {
     pub expires: usize,
     /// Hashes of which fields have an expiry.
     pub field_expires: usize,
+}
+
+impl DbSize {
+    /// Adds what a shard has of database `db`.
+    fn add(&mut self, shard: &Shard, db: usize) {
+        if let Some(db) = shard.db(db) {
+            self.keys += db.table.len();
+            self.expires += db.table.deadline_count();
+            self.field_expires += db.table.part_deadline_count();
+        }
+    }
 }
 
 impl Keyspace {
@@ -157,6 +172,11 @@ impl Keyspace {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
+    /// As [`lock_shard`](Self::lock_shard), unless a busy script holds it.
+    pub fn lock_shard_unless_busy(&self, shard: usize) -> Option<Locked<'_>> {
+        Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
+    }
+
     /// Locks the shard of one key.
     #[inline]
     pub fn lock_one(&self, hash: KeyHash) -> Locked<'_> {
@@ -228,17 +248,29 @@ impl Keyspace {
     }
 
     /// The size of one database, shard after shard: exact only while nobody writes. O(shards).
-    pub fn db_size(&self, db: usize) -> DbSize {
+    ///
+    /// # Errors
+    /// A busy script holds a shard.
+    pub fn db_size(&self, db: usize) -> Result<DbSize, ShardBusy> {
         let mut size = DbSize::default();
         for shard in 0..SHARD_COUNT {
-            let guard = self.lock(shard);
-            if let Some(db) = guard.db(db) {
-                size.keys += db.table.len();
-                size.expires += db.table.deadline_count();
-                size.field_expires += db.table.part_deadline_count();
-            }
+            self.look_at(shard, |shard| size.add(shard, db)).ok_or(ShardBusy)?;
+        }
+        Ok(size)
+    }
+
+    /// As [`db_size`](Self::db_size), without the shards that busy scripts hold: for figures.
+    pub fn reachable_db_size(&self, db: usize) -> DbSize {
+        let mut size = DbSize::default();
+        for shard in 0..SHARD_COUNT {
+            self.look_at(shard, |shard| size.add(shard, db));
         }
         size
+    }
+
+    /// Shows `look` a locked shard, unless a busy script holds it.
+    pub(crate) fn look_at<T>(&self, shard: usize, look: impl FnOnce(&Shard) -> T) -> Option<T> {
+        self.lock_unless_busy(shard).map(|guard| look(&guard))
     }
 
     /// What [`KeySizes::counts`] must be, found out by looking at every key: for tests. O(keys).
@@ -586,10 +618,10 @@ mod tests {
             assert!(swept.emptied.iter().all(|entry| keys.clone().any(|key| key == entry.key())));
             (swept.fields, swept.emptied.len(), swept.expired.len())
         };
-        assert_eq!(keyspace.db_size(1), DbSize { keys: 5, expires: 0, field_expires: 4 });
+        assert_eq!(keyspace.db_size(1), Ok(DbSize { keys: 5, expires: 0, field_expires: 4 }));
         assert_eq!(sweep(99), (0, 0, 0));
         assert_eq!(sweep(100), (3_710, 2, 0));
-        assert_eq!(keyspace.db_size(1), DbSize { keys: 3, expires: 0, field_expires: 0 });
+        assert_eq!(keyspace.db_size(1), Ok(DbSize { keys: 3, expires: 0, field_expires: 0 }));
         assert_eq!(sweep(i64::MAX), (0, 0, 0));
     }
 }

@@ -204,6 +204,9 @@ impl<'s> Worker<'s> {
             if !self.departed.is_empty() {
                 self.give_up_keys();
             }
+            if shared.engine.blocked.has_left_behind() {
+                shared.engine.blocked.remove_left_behind(&shared.engine.keyspace);
+            }
             self.end_waits();
         }
         self.run_ready(began, &mut pass);

@@ -520,7 +520,7 @@ fn table_stats(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     let db = db.ok_or(CommandError::Line("ERR Out of range database"))?;
     let slots_of = |shard| keyspace.lock(shard).db(db).map_or(0, |db| db.table().slot_count());
     let slots: usize = (0..SHARD_COUNT).map(slots_of).sum();
-    let size = keyspace.db_size(db);
+    let size = keyspace.reachable_db_size(db);
     let text = format!(
         "[Dictionary HT]\n{}[Expires HT]\n{}",
         table_text(Some(slots), size.keys),
