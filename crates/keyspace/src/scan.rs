@@ -183,9 +183,10 @@ mod tests {
         (0..2_000).for_each(|number| insert(&keyspace, 0, number));
         let (mut seen, mut cursor, mut next) = (HashSet::new(), ScanCursor::START, 2_000);
         loop {
-            cursor = keyspace.scan_step(0, cursor, |entry| {
+            let step = keyspace.scan_step(0, cursor, |entry| {
                 seen.insert(number_of(entry));
             });
+            cursor = step.expect("no script runs");
             if cursor == ScanCursor::START {
                 break;
             }
