@@ -237,7 +237,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         // For monitors messages leave within the transaction, ahead of its position in the change
         // log: others get them when the owner of the keyspace is done.
-        let ran = if transaction.has_declared_keys(self.shared().keyspace.hasher()) && !self.now.is_monitored {
+        let ran = if transaction.has_declared_keys(self.shared().keyspace.hasher()) && !self.now.is_monitored
+        {
             self.exec_locked(session, &transaction, out, pass)
         } else {
             let ran = pass.alone_unless_busy(|pass| self.exec_alone(session, &transaction, out, pass));

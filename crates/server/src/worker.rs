@@ -253,6 +253,10 @@ impl<'s> Worker<'s> {
     /// How long to sleep: until the pause that holds sessions back ends or a client stops waiting,
     /// else until something happens.
     fn timeout(&self) -> Option<Duration> {
+        if !self.engine.executor.is_inside {
+            // A deadline that has passed must not keep the thread awake: it is dealt with inside.
+            return Some(BUSY_RETRY);
+        }
         let pause = (!self.postponed.is_empty()).then(|| {
             let left_ms = self.shared.engine.pause.until_ms.load(Relaxed) - unix_ms();
             Duration::from_millis(left_ms.clamp(0, 1000) as u64)
@@ -261,9 +265,8 @@ impl<'s> Worker<'s> {
             Duration::from_millis(deadline_ms).saturating_sub(self.shared.engine.started.elapsed())
         });
         let pending_output = (!self.pending_output.is_empty()).then_some(PENDING_OUTPUT_SLEEP);
-        let is_kept_waiting = !self.engine.executor.is_inside || !self.departed.is_empty();
-        let busy = is_kept_waiting.then_some(BUSY_RETRY);
-        pause.into_iter().chain(wait).chain(pending_output).chain(busy).min()
+        let departed = (!self.departed.is_empty()).then_some(BUSY_RETRY);
+        pause.into_iter().chain(wait).chain(pending_output).chain(departed).min()
     }
 
     fn take_messages(&mut self) {
