@@ -255,8 +255,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Ok(())
     }
 
-    /// Runs a transaction under the locks of all its keys; whether it ran. `None` where a busy script
-    /// holds one of their shards.
+    /// Runs a transaction under the locks of all its keys; whether it ran. `None` where a busy
+    /// script holds one of their shards.
     fn exec_locked(
         &mut self,
         session: &mut Session,

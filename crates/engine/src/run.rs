@@ -80,8 +80,8 @@ pub struct Executor<'s, C, H> {
     pub exec_filtered_replies: bool,
     /// What this thread is to free of what commands displaced, in bytes.
     pub unfreed_bytes: u64,
-    /// Whether the thread is inside the gate, where shards may be locked: not while a busy script owns
-    /// the keyspace.
+    /// Whether the thread is inside the gate, where shards may be locked: not while a busy script
+    /// owns the keyspace.
     pub is_inside: bool,
 }
 
@@ -127,8 +127,8 @@ fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
 }
 
 /// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of
-/// `keys` may touch, the keys of a command that has not run yet. `None`, with nothing locked, where a
-/// busy script holds one of those shards. O(keys + clients looked at).
+/// `keys` may touch, the keys of a command that has not run yet. `None`, with nothing locked, where
+/// a busy script holds one of those shards. O(keys + clients looked at).
 #[cold]
 pub fn lock_blocked_clients_keys<'k>(
     shared: &'k Shared,

@@ -4,8 +4,8 @@
 //! Whoever runs a script registers it, and calls [`Script::exceeds`] from time to time. Once a
 //! script has run for longer than `busy-reply-threshold` it is **busy**: its thread marks the locks
 //! that it holds, or the gate ([`Locked::mark_busy`](keyspace::Locked::mark_busy),
-//! [`SharedPass::mark_busy`](keyspace::SharedPass::mark_busy)). A thread that waits for one of these
-//! gives up then. It has locked nothing and done nothing of the request, replies with
+//! [`SharedPass::mark_busy`](keyspace::SharedPass::mark_busy)). A thread that waits for one of
+//! these gives up then. It has locked nothing and done nothing of the request, replies with
 //! [`RunningScripts::error`], and goes on with its other clients. Below the threshold everybody
 //! waits, as in Redis; so does who waits for something else that takes long.
 //!
@@ -136,8 +136,8 @@ impl RunningScripts {
 }
 
 impl Script<'_> {
-    /// Whether it has now become busy: true once, when it has run for longer than `threshold`; never
-    /// without one. The caller marks all that the script holds.
+    /// Whether it has now become busy: true once, when it has run for longer than `threshold`;
+    /// never without one. The caller marks all that the script holds.
     pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
         let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
         let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);

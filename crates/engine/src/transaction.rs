@@ -11,10 +11,10 @@
 //! was removed: deleted, expired (found expired or not), evicted, flushed. A key that had already
 //! expired when it was watched counts as missing, and its removal changes nothing.
 //!
-//! **While a script is busy** the shard of a key may be out of reach. A WATCH that cannot look at its
-//! key counts as one of a key that has changed: the transaction behind it does not run, which its
-//! client must expect in any case. An UNWATCH that cannot reach a key leaves the watch behind as over,
-//! and it is ended when the script is done.
+//! **While a script is busy** the shard of a key may be out of reach. A WATCH that cannot look at
+//! its key counts as one of a key that has changed: the transaction behind it does not run, which
+//! its client must expect in any case. An UNWATCH that cannot reach a key leaves the watch behind
+//! as over, and it is ended when the script is done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -123,8 +123,8 @@ impl Watch {
     }
 
     /// Watches a key, unless it does already or is known to fail. A key with a time up to `due_ms`
-    /// counts as missing. The caller holds no shard's lock. Whether it was possible: not where a busy
-    /// script holds the shard.
+    /// counts as missing. The caller holds no shard's lock. Whether it was possible: not where a
+    /// busy script holds the shard.
     pub(crate) fn add(
         &mut self,
         (watchers, keyspace): (&Watchers, &Keyspace),
@@ -149,8 +149,8 @@ impl Watch {
         self.is_over
     }
 
-    /// Begins to watch more keys. One that is over, with keys that could not be given up, becomes the
-    /// client's again: as one that fails, for its marks are those of what is over, too.
+    /// Begins to watch more keys. One that is over, with keys that could not be given up, becomes
+    /// the client's again: as one that fails, for its marks are those of what is over, too.
     pub(crate) fn begin(&mut self) {
         if std::mem::take(&mut self.is_over) {
             self.fail();
@@ -169,8 +169,8 @@ impl Watch {
         self.client.watched.store(0, Relaxed);
     }
 
-    /// Ends it, but for keys whose shards a busy script holds; whether there were none. The caller is
-    /// inside the gate and holds no shard's lock. O(keys).
+    /// Ends it, but for keys whose shards a busy script holds; whether there were none. The caller
+    /// is inside the gate and holds no shard's lock. O(keys).
     pub(crate) fn end(&mut self, watchers: &Watchers, keyspace: &Keyspace) -> bool {
         self.end_later();
         let client = &self.client;
@@ -186,7 +186,8 @@ impl Watch {
         let ended = self.keys.is_empty();
         if ended {
             watchers.clients().fetch_sub(1, Relaxed);
-            // Under the locks of their shards all keys were given up: nobody marks the client any more.
+            // Under the locks of their shards all keys were given up: nobody marks the client any
+            // more.
             client.watch_dirty.store(false, Relaxed);
         }
         ended

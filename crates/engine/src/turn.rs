@@ -9,8 +9,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use commands::CommandError;
 use commands::table::Flags;
+use commands::{Args, CommandError};
 use keyspace::gate::SharedPass;
 use stdx::{ByteQueue, ConnId};
 
@@ -38,7 +38,8 @@ pub struct Engine<'s, C, H> {
     /// What runs commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// Whether CLIENT PAUSE, a full change log or a busy script may hold something back in this turn.
+    /// Whether CLIENT PAUSE, a full change log or a busy script may hold something back in this
+    /// turn.
     holds_back: bool,
     /// Replies that wait until something is freed.
     delayed_replies: Vec<DelayedReply>,
@@ -87,8 +88,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.holds_back = self.executor.holds_back();
     }
 
-    /// Notes where the turn's pass through the gate has the thread. Outside, while a busy script owns
-    /// the keyspace, requests are still answered: those that are allowed then run, others are refused.
+    /// Notes where the turn's pass through the gate has the thread. Outside, while a busy script
+    /// owns the keyspace, requests are still answered: those that are allowed then run, others are
+    /// refused.
     #[inline]
     pub fn note_standing(&mut self, pass: &SharedPass<'_>) {
         if self.executor.is_inside != pass.is_inside() {
@@ -98,8 +100,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 
     /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. What the
-    /// owner set (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew. Where
-    /// the owner is a busy script the turn goes on outside: see [`note_standing`](Self::note_standing).
+    /// owner set (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
+    /// Where the owner is a busy script the turn goes on outside: see
+    /// [`note_standing`](Self::note_standing).
     #[cold]
     pub fn yield_to_owner(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();
@@ -223,11 +226,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
                 return Outcome::Done;
             }
         };
-        if self.executor.settings.maxmemory_bytes > 0
-            && needs_memory(session, registered)
-            && self.executor.is_inside
-            && !self.executor.has_memory_for(&mut self.memory, args)
-        {
+        if self.executor.settings.maxmemory_bytes > 0 && self.lacks_memory(session, registered, args) {
             let error = CommandError::Line("OOM command not allowed when used memory > 'maxmemory'.");
             self.reject(session, Refused { registered, error }, out);
             return Outcome::Done;
@@ -275,6 +274,15 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             session.flow = Flow::AwaitingSubscribers;
         }
         Outcome::Done
+    }
+
+    /// Whether a command needs memory and there is none. Outside the gate nothing can be evicted,
+    /// and what needs memory does not run.
+    #[inline]
+    fn lacks_memory(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
+        needs_memory(session, registered)
+            && self.executor.is_inside
+            && !self.executor.has_memory_for(&mut self.memory, args)
     }
 
     /// Runs a command that is not one on keys.
@@ -363,9 +371,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered).then_some(Outcome::Postponed)
     }
 
-    /// Whether a busy script keeps this command from running, as far as that is known before its locks
-    /// are asked for. A script that owns the keyspace leaves nothing else; beside one that holds shards
-    /// commands run that name their keys, on other shards.
+    /// Whether a busy script keeps this command from running, as far as that is known before its
+    /// locks are asked for. A script that owns the keyspace leaves nothing else; beside one that
+    /// holds shards commands run that name their keys, on other shards.
     fn is_out_of_reach(&self, registered: &Registered) -> bool {
         let names_keys = matches!(registered.command.run, Runner::Data(_) | Runner::Transaction(_));
         let may_run = registered.command.flags.contains(Flags::ALLOW_BUSY)

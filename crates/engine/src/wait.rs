@@ -220,8 +220,8 @@ pub struct BlockedClients {
     blocked_clients: AtomicUsize,
     blocking_keys: AtomicUsize,
     group_keys: AtomicUsize,
-    /// Clients whose wait has ended, each with the number of a key in whose queue they still stand. The
-    /// lock is a leaf.
+    /// Clients whose wait has ended, each with the number of a key in whose queue they still stand.
+    /// The lock is a leaf.
     left_behind: Lock<Vec<(Arc<BlockedClient>, usize)>>,
     left_behind_count: AtomicUsize,
 }
@@ -262,9 +262,9 @@ impl BlockedClients {
         self.by_thread[client.thread].lock().get(&client.id).cloned()
     }
 
-    /// Takes a client out of the queues it waits in, if any, on its own thread; out of those of shards
-    /// that a busy script holds by [`BlockedClients::remove_left_behind`]. The caller holds no shard's
-    /// lock. O(its keys).
+    /// Takes a client out of the queues it waits in, if any, on its own thread; out of those of
+    /// shards that a busy script holds by [`BlockedClients::remove_left_behind`]. The caller holds
+    /// no shard's lock. O(its keys).
     pub fn unblock(&self, keyspace: &Keyspace, client: &ClientInfo) {
         let Some(blocked) = self.by_thread[client.thread].lock().remove(&client.id) else { return };
         client.held.blocked_bytes.store(0, Relaxed);
@@ -278,7 +278,8 @@ impl BlockedClients {
         }
     }
 
-    /// Leaves a client whose wait has ended in the queue of its key number `index`: nobody serves it.
+    /// Leaves a client whose wait has ended in the queue of its key number `index`: nobody serves
+    /// it.
     #[cold]
     fn leave_behind(&self, blocked: Arc<BlockedClient>, index: usize) {
         let mut left_behind = self.left_behind.lock();

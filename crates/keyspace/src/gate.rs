@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!   inside[0] inside[1] …   one padded flag a thread: it is in a turn, or busy in one
-//!   closed                  an exclusive owner is waiting or working, or busy; shared callers sleep on it
+//!   closed                  an exclusive owner waits, works or is busy; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
 //!   kept_out                callers that wait for an owner's end; the next owner waits for 0
 //!   turn                    lock: one exclusive owner at a time
@@ -34,13 +34,14 @@
 //! others may have been exclusive: read again what you rely on. And nobody may hold a
 //! shard's lock when upgrading.
 //!
-//! **Who is busy.** A script that runs for too long says so (`mark_busy`): alone, in `closed` and in
-//! the lock `turn`; inside, in its thread's flag. Who came by an `unless_busy` then gives up rather
-//! than wait, and its thread goes on outside the gate: it has not raised its flag, or lowered it, so
-//! nobody counts on it. A caller sleeps on `closed` with the value that it saw there, so it cannot
-//! miss the change of it. An owner that waits for a busy thread opens the gate and gives up; one
-//! that must wait says BUSY in `closed`, so that those behind it need not. The flag of a busy thread
-//! is changed as it is when the thread leaves: with the fence, and `left` stepped.
+//! **Who is busy.** A script that runs for too long says so (`mark_busy`): alone, in `closed` and
+//! in the lock `turn`; inside, in its thread's flag. Who came by an `unless_busy` then gives up
+//! rather than wait, and its thread goes on outside the gate: it has not raised its flag, or
+//! lowered it, so nobody counts on it. A caller sleeps on `closed` with the value that it saw
+//! there, so it cannot miss the change of it. An owner that waits for a busy thread opens the gate
+//! and gives up; one that must wait says BUSY in `closed`, so that those behind it need not. The
+//! flag of a busy thread is changed as it is when the thread leaves: with the fence, and `left`
+//! stepped.
 //!
 //! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive
 //! owner does, short by contract. Fairness: a caller waits for one owner. It is counted while it
@@ -155,7 +156,8 @@ impl Gate {
     pub fn shared(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         let waited = self.enter(thread_index);
-        self.pass(thread_index, Standing::Inside, waited)
+        let standing = Standing::Inside;
+        SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
     }
 
     /// As [`shared`](Self::shared), but gives up while a busy owner has the gate: the pass is
@@ -166,22 +168,16 @@ impl Gate {
     #[inline]
     pub fn shared_unless_busy(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
-        if self.try_enter(thread_index) {
-            return self.pass(thread_index, Standing::Inside, false);
-        }
-        let standing = self.enter_when_open(thread_index, Patience::UntilBusy);
-        self.pass(thread_index, standing, true)
+        let waited = !self.try_enter(thread_index);
+        let standing =
+            if waited { self.enter_when_open(thread_index, Patience::UntilBusy) } else { Standing::Inside };
+        SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
     }
 
     #[inline]
     fn assert_outside(&self, thread_index: usize) {
         let inside = self.inside[thread_index].load(Relaxed);
         assert!(inside == OUTSIDE, "thread {thread_index} is already inside the gate");
-    }
-
-    #[inline]
-    fn pass(&self, thread_index: usize, standing: Standing, waited: bool) -> SharedPass<'_> {
-        SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
     }
 
     /// Runs `work` alone: waits for every thread to leave, and holds new ones off meanwhile.
@@ -235,7 +231,8 @@ impl Gate {
                 match self.closed.load(Relaxed) {
                     OPEN => break,
                     CLOSED_BUSY if patience == Patience::UntilBusy => return Standing::Outside,
-                    // With the value seen: a change of it ends the sleep, or keeps it from beginning.
+                    // With the value seen: a change of it ends the sleep, or keeps it from
+                    // beginning.
                     closed if spins_left == 0 => self.closed.wait(closed),
                     _ => {
                         spins_left -= 1;
@@ -272,8 +269,8 @@ impl Gate {
     /// Ends the owner's sleep, or keeps it from beginning.
     #[cold]
     fn tell_owner(&self) {
-        // Relaxed: the fence in `set_flag` stands before it, so who reads this count with the Acquire
-        // in `own` also sees our flag down.
+        // Relaxed: the fence in `set_flag` stands before it, so who reads this count with the
+        // Acquire in `own` also sees our flag down.
         self.left.fetch_add(1, Relaxed);
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
@@ -292,7 +289,8 @@ impl Gate {
         self.closed.store(CLOSED, Relaxed);
         // From here the drop opens the gate again, whatever happens.
         let ownership = Ownership { gate: self, _turn: turn };
-        // `closed` before our look at the flags: pairs with the fences in `try_enter` and `set_flag`.
+        // `closed` before our look at the flags: pairs with the fences in `try_enter` and
+        // `set_flag`.
         fence(SeqCst);
         let mut spins_left = spins_max();
         loop {
@@ -333,7 +331,8 @@ impl Gate {
         occupancy
     }
 
-    /// Has those that wait for the opening give up, if they may. For the one that has closed the gate.
+    /// Has those that wait for the opening give up, if they may. For the one that has closed the
+    /// gate.
     #[cold]
     fn close_for_busy(&self) {
         // Relaxed: whoever reads it comes no nearer to the data.
@@ -423,8 +422,9 @@ impl SharedPass<'_> {
     }
 
     /// Leaves the gate for a waiting exclusive owner and enters again when it is done, or stays
-    /// outside while it is busy: whether the pass is inside. One that was outside comes in if it can.
-    /// As with `exclusive`, the caller must hold no shard's lock and nothing that it read before.
+    /// outside while it is busy: whether the pass is inside. One that was outside comes in if it
+    /// can. As with `exclusive`, the caller must hold no shard's lock and nothing that it read
+    /// before.
     #[cold]
     pub fn yield_to_owner(&mut self) -> bool {
         match self.standing {

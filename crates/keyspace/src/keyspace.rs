@@ -191,8 +191,8 @@ impl Keyspace {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
 
-    /// As [`lock_all_of`](Self::lock_all_of), unless a script holds one of them that has run for too
-    /// long: none is locked then.
+    /// As [`lock_all_of`](Self::lock_all_of), unless a script holds one of them that has run for
+    /// too long: none is locked then.
     pub fn lock_all_of_unless_busy(&self, hashes: impl Iterator<Item = KeyHash>) -> Option<Locked<'_>> {
         self.lock_shards_by(hashes.map(shard_of).collect(), |shard| self.lock_unless_busy(shard))
     }

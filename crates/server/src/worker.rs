@@ -109,8 +109,9 @@ pub struct Worker<'s> {
     subscribers_full: Vec<ConnId>,
     /// Subscribers whose output may be over a limit.
     slow_subscribers: Vec<ConnId>,
-    /// Clients whose connections were closed while a script was busy: their keys are to be given up.
-    departed: Vec<Box<Client>>,
+    /// Clients whose connections were closed while a script was busy: their keys are to be given
+    /// up.
+    departed: Vec<Client>,
     /// Clients with output that did not or may not fit their sockets: looked at after a flush.
     pending_output: VecDeque<ConnId>,
     /// What this thread accepts from: thread 0 does for all.

@@ -11,8 +11,8 @@
 //! once parked takes the lock as WAITED, not HELD: it cannot know whether others still sleep. The
 //! price is at most one needless wake at the end of a contended stretch.
 //!
-//! **A busy holder.** Who will hold the lock for long (a script past its threshold) writes BUSY into
-//! the word and wakes all sleepers. BUSY means WAITED, and that a thread that came by
+//! **A busy holder.** Who will hold the lock for long (a script past its threshold) writes BUSY
+//! into the word and wakes all sleepers. BUSY means WAITED, and that a thread that came by
 //! `lock_unless_busy` gives up rather than wait; others sleep on. A thread gives up only when a
 //! read-modify-write has shown it BUSY, after its last wake: so the holder of that moment owes a
 //! wake, and a wake that came to the one that gives up is not lost to those that still sleep.
@@ -163,8 +163,8 @@ impl<T> Lock<T> {
         self.state.load(Relaxed) != FREE
     }
 
-    /// Takes the lock when the first try failed: a bounded spin, then sleep by sleep. Whether it has
-    /// it: always, with endless patience.
+    /// Takes the lock when the first try failed: a bounded spin, then sleep by sleep. Whether it
+    /// has it: always, with endless patience.
     #[cold]
     fn lock_contended(&self, patience: Patience) -> bool {
         // As which it is taken. Once this thread may have slept: WAITED.

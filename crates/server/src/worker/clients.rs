@@ -132,12 +132,12 @@ impl Worker<'_> {
         self.engine.executor.stats().clients.sub(1);
         client_eviction::uncount(&self.shared.engine, &session.info);
         threads.remove_from_list(clients, &session.info);
-        self.departed.push(client);
+        self.departed.push(*client);
         self.give_up_keys();
     }
 
-    /// Has clients that left give up the keys that they watched, waited for or cached, as soon as no
-    /// script is busy.
+    /// Has clients that left give up the keys that they watched, waited for or cached, as soon as
+    /// no script is busy.
     pub(super) fn give_up_keys(&mut self) {
         let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
         if !self.engine.executor.is_inside || scripts.is_any_busy() {

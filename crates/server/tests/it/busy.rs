@@ -1,5 +1,5 @@
-//! A script that runs for too long: what others are answered meanwhile. A stand-in of DEBUG runs as one,
-//! on a thread of its own.
+//! A script that runs for too long: what others are answered meanwhile. A stand-in of DEBUG runs as
+//! one, on a thread of its own.
 
 use std::time::{Duration, Instant};
 
@@ -49,8 +49,8 @@ struct Busy {
 }
 
 impl Busy {
-    /// Starts one on these keys, on all without; `others` are on another thread, and `key` is one that
-    /// it holds.
+    /// Starts one on these keys, on all without; `others` are on another thread, and `key` is one
+    /// that it holds.
     fn start(server: &Server, others: &mut Client, kind_and_keys: &str, key: &str) -> Self {
         ask(others, "CONFIG SET busy-reply-threshold 20");
         let mut script = connect_on(server, SCRIPT);

@@ -1,5 +1,5 @@
-//! DEBUG SCRIPT-STANDIN: runs as a script does that takes long, as far as others notice. For tests of
-//! what they are answered meanwhile.
+//! DEBUG SCRIPT-STANDIN: runs as a script does that takes long, as far as others notice. For tests
+//! of what they are answered meanwhile.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
