@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use keyspace::AccessError;
+use keyspace::{AccessError, ShardBusy};
 use structures::hll::{Corrupted, NotHll};
 
 /// The cause of an error reply.
@@ -12,6 +12,9 @@ pub enum CommandError {
     WrongType,
     /// The command asked for a key that its record does not declare: a defect of the server.
     UndeclaredKey,
+    /// A script has run for too long, and holds what the command needs. The engine, which knows
+    /// whether it is a function, says so in its stead.
+    Busy,
     /// The string at the key is no HyperLogLog.
     NotHll,
     /// The string at the key is a HyperLogLog whose registers are broken.
@@ -71,6 +74,12 @@ impl From<AccessError> for CommandError {
     }
 }
 
+impl From<ShardBusy> for CommandError {
+    fn from(_: ShardBusy) -> Self {
+        CommandError::Busy
+    }
+}
+
 impl From<NotHll> for CommandError {
     fn from(_: NotHll) -> Self {
         CommandError::NotHll
@@ -101,6 +110,9 @@ impl CommandError {
             CommandError::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             CommandError::UndeclaredKey => {
                 "ERR internal error: the command used a key that it does not declare, please report this request"
+            }
+            CommandError::Busy => {
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
             }
             CommandError::NotHll => "WRONGTYPE Key is not a valid HyperLogLog string value.",
             CommandError::CorruptedHll => "INVALIDOBJ Corrupted HLL object detected",

@@ -139,7 +139,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let queued_bytes = transaction.query_bytes();
         if queued_bytes as u64 > self.settings.clients.query_buffer_bytes_max {
             self.note_long_query(session.id, queued_bytes);
-            session.discard(&self.shared().watchers, &self.shared().keyspace);
+            self.discard(session);
             session.flow = Flow::Closing;
             return;
         }
@@ -179,7 +179,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Runs what comes before EXEC, or instead of it.
     fn prepare(&mut self, session: &mut Session, verb: Verb, args: &Args<'_>) -> Result<(), CommandError> {
-        let Shared { watchers, keyspace, .. } = self.shared();
         match verb {
             Verb::Multi if session.transaction.is_some() => {
                 return Err(CommandError::Line("ERR MULTI calls can not be nested"));
@@ -191,12 +190,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             Verb::Discard if session.transaction.is_none() => {
                 return Err(CommandError::Line("ERR DISCARD without MULTI"));
             }
-            Verb::Discard => session.discard(watchers, keyspace),
+            Verb::Discard => self.discard(session),
             Verb::Watch if session.transaction.is_some() => {
                 return Err(CommandError::Line("ERR WATCH inside MULTI is not allowed"));
             }
             Verb::Watch => self.watch(session, args),
-            Verb::Unwatch => session.unwatch(watchers, keyspace),
+            Verb::Unwatch => self.unwatch(session),
             Verb::Exec => {}
         }
         Ok(())
@@ -204,11 +203,18 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     fn watch(&mut self, session: &mut Session, args: &Args<'_>) {
         let Shared { watchers, keyspace, .. } = self.shared();
+        if session.watch.is_some() && session.watched().is_none() {
+            self.unwatch(session);
+        }
         let due_ms = self.due_ms(&session.info);
         let db = session.db();
+        let is_inside = self.is_inside;
         let watch = session.watch.get_or_insert_with(|| Box::new(Watch::new(&session.info, watchers)));
+        watch.begin();
         for index in 1..args.len() {
-            watch.add((watchers, keyspace), (db, args.key(index)), due_ms);
+            if !(is_inside && watch.add((watchers, keyspace), (db, args.key(index)), due_ms)) {
+                watch.fail();
+            }
         }
         session.info.watched.store(watch.keys.len() as u64, Relaxed);
     }
@@ -222,50 +228,54 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let Some(transaction) = session.transaction.take() else {
             return Err(CommandError::Line("ERR EXEC without MULTI"));
         };
-        let Shared { watchers, keyspace, .. } = self.shared();
         session.info.queued.store(0, Relaxed);
         session.info.held.queued_bytes.store(0, Relaxed);
         if transaction.refused {
-            session.unwatch(watchers, keyspace);
+            self.unwatch(session);
             let line = "EXECABORT Transaction discarded because of previous errors.";
             return Err(CommandError::Line(line));
         }
         // For monitors messages leave within the transaction, ahead of its position in the change
         // log: others get them when the owner of the keyspace is done.
-        let ran = if transaction.has_declared_keys(keyspace.hasher()) && !self.now.is_monitored {
+        let ran = if transaction.has_declared_keys(self.shared().keyspace.hasher()) && !self.now.is_monitored
+        {
             self.exec_locked(session, &transaction, out, pass)
         } else {
             self.alone(pass, |it, pass| it.exec_alone(session, &transaction, out, pass))
         };
-        session.unwatch(watchers, keyspace);
+        self.unwatch(session);
+        let Some(ran) = ran else {
+            return Err(aborted_by(&self.shared().scripts.error()));
+        };
         if !ran {
             Reply::new(out, session.protocol()).null_array();
         }
         Ok(())
     }
 
-    /// Runs a transaction under the locks of all its keys; whether it ran.
+    /// Runs a transaction under the locks of all its keys; whether it ran. `None` where a busy
+    /// script holds one of their shards.
     fn exec_locked(
         &mut self,
         session: &mut Session,
         transaction: &Transaction,
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
-    ) -> bool {
+    ) -> Option<bool> {
         let shared = self.shared();
         let requests = self.requests(transaction);
         let keys = requests.iter().flat_map(|request| request.keys.as_slice());
-        let watched = session.watch.iter().flat_map(|watch| watch.keys.iter().map(|key| key.hash));
+        let watched = session.watched().into_iter().flat_map(|watch| watch.keys.iter().map(|key| key.hash));
         let hashes: SmallVec<[KeyHash; 16]> = keys.map(|key| key.hash).chain(watched).collect();
-        let mut locked = shared.keyspace.lock_all_of(hashes.into_iter());
+        let mut locked = shared.keyspace.lock_all_of_unless_busy(hashes.into_iter())?;
         if locked.is_followed() {
             let keys: Vec<Key<'_>> = requests.iter().flat_map(Request::named_keys).collect();
             locked =
-                lock_blocked_clients_keys(shared, locked, &keys, requests.iter().map(served_max_of).sum());
+                lock_blocked_clients_keys(shared, locked, &keys, requests.iter().map(served_max_of).sum())?;
         }
         let due_ms = self.due_ms(&session.info);
-        if session.watch.as_ref().is_some_and(|watch| watch.has_changed_key(&mut locked, due_ms)) {
-            return false;
+        if session.watched().is_some_and(|watch| watch.has_changed_key(&mut locked, due_ms)) {
+            return Some(false);
         }
         Reply::new(out, session.protocol()).array(requests.len());
         for request in &requests {
@@ -276,7 +286,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             session.saw(self.commit.position);
         }
         self.end_transaction(locked, session);
-        true
+        Some(true)
     }
 
     /// Runs a transaction as the exclusive owner of the keyspace; whether it ran.
@@ -288,7 +298,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         pass: &mut SharedPass<'_>,
     ) -> bool {
         let shared = self.shared();
-        if let Some(watch) = &session.watch {
+        if let Some(watch) = session.watched() {
             let mut locked = shared.keyspace.lock_all_of(watch.keys.iter().map(|key| key.hash));
             if watch.has_changed_key(&mut locked, self.due_ms(&session.info)) {
                 return false;
@@ -412,15 +422,36 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         error: CommandError,
     ) -> CommandError {
         if let Some(Runner::Transaction(Verb::Exec)) = runner {
-            session.discard(&self.shared().watchers, &self.shared().keyspace);
-            let line = error.line();
-            let mut abort = b"EXECABORT Transaction discarded because of: ".to_vec();
-            abort.extend_from_slice(line.strip_prefix(b"ERR ").unwrap_or(&line));
-            return CommandError::Bytes(abort);
+            self.discard(session);
+            return aborted_by(&error);
         }
         if let Some(transaction) = &mut session.transaction {
             transaction.refused = true;
         }
         error
     }
+
+    /// Drops the watched keys.
+    fn unwatch(&self, session: &mut Session) {
+        if self.is_inside {
+            session.unwatch(&self.shared().watchers, &self.shared().keyspace);
+        } else {
+            session.unwatch_later();
+        }
+    }
+
+    /// Drops the transaction and the watched keys.
+    fn discard(&self, session: &mut Session) {
+        session.drop_transaction();
+        self.unwatch(session);
+    }
+}
+
+/// What EXEC replies where this keeps it from running.
+#[cold]
+fn aborted_by(error: &CommandError) -> CommandError {
+    let line = error.line();
+    let mut abort = b"EXECABORT Transaction discarded because of: ".to_vec();
+    abort.extend_from_slice(line.strip_prefix(b"ERR ").unwrap_or(&line));
+    CommandError::Bytes(abort)
 }

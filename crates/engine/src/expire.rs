@@ -206,11 +206,15 @@ impl ActiveExpiry {
         swept: &mut SweepResult,
     ) -> Option<SweepPoint> {
         let shared = executor.shared();
-        let _pass = shared.enter_gate(GateSlot::Housekeeper);
+        // What a busy script holds is left to a later round.
+        let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
+        if !pass.is_inside() {
+            return None;
+        }
         let since = (executor.settings.thresholds.latency_ms > 0).then(|| executor.clock.now());
+        let mut locked = shared.keyspace.lock_shard_unless_busy(self.at.shard)?;
         let is_recorded = executor.commit.begin_record();
         swept.names_fields = is_recorded;
-        let mut locked = shared.keyspace.lock_shard(self.at.shard);
         let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
         let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);
         if !swept.is_empty() {

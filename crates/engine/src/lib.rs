@@ -18,6 +18,7 @@
 //! | [`watch`], [`wait`] | who depends on changes: watchers, blocked clients |
 //! | [`freeing`] | values on their way out |
 //! | [`log`] | the change log: positions, buffers, merging, release |
+//! | [`scripts`] | which scripts run, and for how long |
 //! | [`transaction`], [`session`], [`subscribe`] | what one client is |
 //! | [`shared`] | what all threads of an engine share |
 //! | [`request`], [`check`] | the record and the keys, found once; the checks in Redis' order |
@@ -49,6 +50,7 @@ pub mod owned_args;
 pub mod publish;
 pub mod request;
 pub mod run;
+pub mod scripts;
 pub mod secret;
 pub mod session;
 pub mod settings;

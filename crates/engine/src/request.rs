@@ -73,6 +73,21 @@ impl RequestKeys {
             Self::Many(keys) => lock_many(keyspace, keys),
         }
     }
+
+    /// As [`lock`](Self::lock); `None`, with nothing locked, where a busy script holds one of them.
+    #[inline(always)]
+    pub fn lock_unless_busy<'k>(&self, keyspace: &'k Keyspace) -> Option<Locked<'k>> {
+        match self {
+            Self::None => Some(keyspace.lock_none()),
+            Self::One(key) => keyspace.lock_one_unless_busy(key.hash),
+            Self::Many(keys) => lock_many_unless_busy(keyspace, keys),
+        }
+    }
+}
+
+#[inline(never)]
+fn lock_many_unless_busy<'k>(keyspace: &'k Keyspace, keys: &[RequestKey]) -> Option<Locked<'k>> {
+    keyspace.lock_all_of_unless_busy(keys.iter().map(|key| key.hash))
 }
 
 #[inline(never)]

@@ -80,6 +80,9 @@ pub struct Executor<'s, C, H> {
     pub exec_filtered_replies: bool,
     /// What this thread is to free of what commands displaced, in bytes.
     pub unfreed_bytes: u64,
+    /// Whether the thread is inside the gate, where shards may be locked: not while a busy script
+    /// owns the keyspace.
+    pub is_inside: bool,
 }
 
 /// What is the same for all requests of a turn.
@@ -124,17 +127,18 @@ fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
 }
 
 /// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of
-/// `keys` may touch, the keys of a command that has not run yet. O(keys + clients looked at).
+/// `keys` may touch, the keys of a command that has not run yet. `None`, with nothing locked, where
+/// a busy script holds one of those shards. O(keys + clients looked at).
 #[cold]
 pub fn lock_blocked_clients_keys<'k>(
     shared: &'k Shared,
     mut locked: Locked<'k>,
     keys: &[Key<'_>],
     served_max: usize,
-) -> Locked<'k> {
+) -> Option<Locked<'k>> {
     let Shared { keyspace, blocked, .. } = shared;
     if blocked.blocked_clients().load(Relaxed) == 0 {
-        return locked;
+        return Some(locked);
     }
     for _ in 0..LOCK_ATTEMPTS_MAX {
         let hashes = blocked.keys_to_lock(keys.iter().copied(), served_max);
@@ -142,16 +146,16 @@ pub fn lock_blocked_clients_keys<'k>(
             break;
         }
         // Other clients may become blocked meanwhile, so it is looked again.
-        locked = keyspace.relock(locked, hashes.into_iter());
+        locked = keyspace.relock_unless_busy(locked, hashes.into_iter())?;
     }
-    locked
+    Some(locked)
 }
 
 /// [`lock_blocked_clients_keys`] for one command, if it writes.
 #[cold]
-fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Locked<'k> {
+fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Option<Locked<'k>> {
     if !request.registered.command.flags.contains(Flags::WRITE) {
-        return locked;
+        return Some(locked);
     }
     let keys: SmallVec<[Key<'_>; 4]> = request.named_keys().collect();
     lock_blocked_clients_keys(shared, locked, &keys, served_max_of(request))
@@ -223,6 +227,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             stats: shared.threads.stats(thread),
             exec_filtered_replies: false,
             unfreed_bytes: 0,
+            is_inside: true,
             clock,
         }
     }
@@ -436,9 +441,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if request.registered.command.runs_alone(&request.args) {
             return self.run_data_alone(session, handler, request, out, pass);
         }
-        let mut locked = request.keys.lock(&shared.keyspace);
+        let Some(mut locked) = request.keys.lock_unless_busy(&shared.keyspace) else {
+            return self.refuse_busy(session, request.registered, out);
+        };
         if locked.is_followed() {
-            locked = lock_for_command(shared, locked, request);
+            match lock_for_command(shared, locked, request) {
+                Some(all) => locked = all,
+                None => return self.refuse_busy(session, request.registered, out),
+            }
         }
         self.run_unit(locked, session, handler, request, out)
     }
@@ -454,25 +464,46 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> bool {
-        self.alone(pass, |it, _pass| {
+        let done = self.alone(pass, |it, _pass| {
             let locked = it.shared().keyspace.lock_all();
             it.run_unit(locked, session, handler, request, out)
-        })
+        });
+        done.unwrap_or_else(|| self.refuse_busy(session, request.registered, out))
     }
 
-    /// Does `work` as the exclusive owner of the keyspace. While this thread is outside the gate,
-    /// the change log has all that it did.
+    /// Does `work` as the exclusive owner of the keyspace; `None` if a busy script keeps this thread
+    /// from it. While this thread is outside the gate, the change log has all that it did.
     pub(crate) fn alone<'g, R>(
         &mut self,
         pass: &mut SharedPass<'g>,
         work: impl FnOnce(&mut Self, &mut SharedPass<'g>) -> R,
-    ) -> R {
+    ) -> Option<R> {
         self.commit.publish_log();
-        pass.alone(|pass| {
+        let done = pass.alone_unless_busy(|pass| {
             let done = work(self, pass);
             self.commit.publish_log();
             done
-        })
+        });
+        self.is_inside = pass.is_inside();
+        done
+    }
+
+    /// Replies that a script runs for too long, to a request that was counted as called and has not
+    /// run. It has not succeeded.
+    #[cold]
+    pub(crate) fn refuse_busy(
+        &mut self,
+        session: &Session,
+        registered: &Registered,
+        out: &mut ByteQueue,
+    ) -> bool {
+        let counters = self.counters(registered);
+        counters.calls.sub(1);
+        counters.rejected.add(1);
+        self.meter.called = false;
+        self.meter.extra_calls -= 1;
+        self.refuse(session.protocol(), self.shared().scripts.error(), out);
+        false
     }
 
     #[inline]
@@ -840,10 +871,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
     }
 
-    /// Whether CLIENT PAUSE or a full change log may hold requests back.
+    /// Whether CLIENT PAUSE, a full change log or a busy script may hold requests back.
     #[inline]
     pub fn holds_back(&self) -> bool {
-        self.shared().pause.is_on(self.now.unix_ms) || self.commit.is_log_full()
+        self.shared().pause.is_on(self.now.unix_ms)
+            || self.commit.is_log_full()
+            || self.shared().scripts.is_any_busy()
+            || !self.is_inside
     }
 
     /// Hands the turn's counts and effects to those who read them.

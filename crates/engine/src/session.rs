@@ -172,18 +172,40 @@ impl Session {
         }
     }
 
-    /// Drops the watched keys. The caller holds no shard's lock. O(watched keys).
+    /// The keys watched for the next transaction.
+    #[inline]
+    pub fn watched(&self) -> Option<&Watch> {
+        self.watch.as_deref().filter(|watch| !watch.is_over())
+    }
+
+    /// Drops the watched keys. The caller is inside the gate and holds no shard's lock. What a busy
+    /// script holds is dropped by a later call: before the next WATCH, after the next EXEC.
+    /// O(watched keys).
     pub fn unwatch(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
-        if let Some(watch) = self.watch.take() {
-            watch.end(watchers, keyspace);
+        if let Some(watch) = &mut self.watch
+            && watch.end(watchers, keyspace)
+        {
+            self.watch = None;
+        }
+    }
+
+    /// As [`unwatch`](Self::unwatch), for a caller that may lock no shard: all is dropped later.
+    pub fn unwatch_later(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.end_later();
         }
     }
 
     /// Drops the transaction and the watched keys. The caller holds no shard's lock.
     pub fn discard(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
+        self.drop_transaction();
+        self.unwatch(watchers, keyspace);
+    }
+
+    /// Drops the transaction.
+    pub fn drop_transaction(&mut self) {
         self.transaction = None;
         self.info.queued.store(0, Relaxed);
         self.info.held.queued_bytes.store(0, Relaxed);
-        self.unwatch(watchers, keyspace);
     }
 }

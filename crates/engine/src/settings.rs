@@ -94,6 +94,8 @@ pub struct Settings {
     pub thresholds: Thresholds,
     /// `hotkeys-*`.
     pub key_sampling: Sampling,
+    /// `busy-reply-threshold`: a script that runs for longer is busy; none for never.
+    pub busy_threshold: Option<Duration>,
     /// `hz`.
     pub hz: u32,
     /// `notify-keyspace-events`.
@@ -141,6 +143,7 @@ impl Default for Settings {
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
             key_sampling: Sampling::default(),
+            busy_threshold: Some(Duration::from_secs(5)),
             hz: 10,
             notifications: Notifications::default(),
             clients: ClientLimits::default(),

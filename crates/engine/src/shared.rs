@@ -13,6 +13,7 @@ use crate::memory::OverLimit;
 use crate::publish::monitor::Monitors;
 use crate::publish::pubsub::PubSub;
 use crate::publish::send::Sender;
+use crate::scripts::RunningScripts;
 use crate::settings::{Settings, SharedSettings};
 use crate::stats::Counter;
 use crate::stats::command_log::CommandLogs;
@@ -126,6 +127,8 @@ pub struct Shared {
     pub freeing: FreeQueue,
     /// All changes, in order, while somebody reads them.
     pub log: ChangeLog,
+    /// Scripts and functions that run.
+    pub scripts: RunningScripts,
 }
 
 impl Pause {
@@ -164,6 +167,7 @@ impl Shared {
             over_limit: OverLimit::default(),
             freeing: FreeQueue::default(),
             log: ChangeLog::new(threads),
+            scripts: RunningScripts::default(),
         }
     }
 

@@ -10,6 +10,11 @@
 //! after the whole transaction. A key that existed and was removed counts as changed, however it
 //! was removed: deleted, expired (found expired or not), evicted, flushed. A key that had already
 //! expired when it was watched counts as missing, and its removal changes nothing.
+//!
+//! **While a script is busy** the shard of a key may be out of reach. A WATCH that cannot look at
+//! its key counts as one of a key that has changed: the transaction behind it does not run, which
+//! its client must expect in any case. An UNWATCH that cannot reach a key leaves the watch behind
+//! as over, and it is ended when the script is done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -86,6 +91,8 @@ impl Transaction {
 pub struct Watch {
     pub(crate) client: Arc<ClientInfo>,
     pub(crate) keys: Vec<WatchedKey>,
+    /// It is over for the client, but keys of it could not be given up yet.
+    is_over: bool,
     /// Places in `keys`, found by the hash of the key.
     places: HashTable<usize>,
 }
@@ -106,7 +113,7 @@ impl Watch {
     /// A client that begins to watch keys.
     pub(crate) fn new(client: &Arc<ClientInfo>, watchers: &Watchers) -> Self {
         watchers.clients().fetch_add(1, Relaxed);
-        Self { client: Arc::clone(client), keys: Vec::new(), places: HashTable::new() }
+        Self { client: Arc::clone(client), keys: Vec::new(), is_over: false, places: HashTable::new() }
     }
 
     /// Whether a key of database `db` is watched. O(1).
@@ -116,38 +123,74 @@ impl Watch {
     }
 
     /// Watches a key, unless it does already or is known to fail. A key with a time up to `due_ms`
-    /// counts as missing. The caller holds no shard's lock.
+    /// counts as missing. The caller holds no shard's lock. Whether it was possible: not where a
+    /// busy script holds the shard.
     pub(crate) fn add(
         &mut self,
         (watchers, keyspace): (&Watchers, &Keyspace),
         (db, key): (usize, Key<'_>),
         due_ms: i64,
-    ) {
+    ) -> bool {
         if self.client.watch_dirty.load(Relaxed) || self.has(db, key) {
-            return;
+            return true;
         }
-        let mut shard = keyspace.lock(key.shard());
+        let Some(mut shard) = keyspace.lock_unless_busy(key.shard()) else { return false };
         let existed = shard.is_live(db, key, due_ms);
         watchers.add(&mut shard, (db, key), &self.client);
         drop(shard);
         let watched = WatchedKey { db, key: key.bytes.into(), hash: key.hash, existed };
         self.client.held.watched_and_subscribed_bytes.fetch_add(watched.len_bytes() as u64, Relaxed);
         self.insert(watched);
+        true
     }
 
-    /// Ends it. The caller holds no shard's lock. O(keys).
-    pub(crate) fn end(self, watchers: &Watchers, keyspace: &Keyspace) {
-        let Self { client, keys, .. } = self;
-        watchers.clients().fetch_sub(1, Relaxed);
-        client.watched.store(0, Relaxed);
-        let watched_and_subscribed_bytes: usize = keys.iter().map(WatchedKey::len_bytes).sum();
-        client.held.watched_and_subscribed_bytes.fetch_sub(watched_and_subscribed_bytes as u64, Relaxed);
-        for watched in &keys {
-            let key = Key { bytes: &watched.key, hash: watched.hash };
-            watchers.remove(&mut keyspace.lock(key.shard()), (watched.db, key), client.id);
+    /// Whether it is over for the client.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Begins to watch more keys. One that is over, with keys that could not be given up, becomes
+    /// the client's again: as one that fails, for its marks are those of what is over, too.
+    pub(crate) fn begin(&mut self) {
+        if std::mem::take(&mut self.is_over) {
+            self.fail();
         }
-        // Under the locks of their shards all keys were given up: nobody marks the client any more.
-        client.watch_dirty.store(false, Relaxed);
+    }
+
+    /// Has the transaction fail.
+    pub(crate) fn fail(&self) {
+        self.client.watch_dirty.store(true, Relaxed);
+    }
+
+    /// Ends it for the client: what is left is to give the keys up.
+    pub(crate) fn end_later(&mut self) {
+        self.is_over = true;
+        self.places.clear();
+        self.client.watched.store(0, Relaxed);
+    }
+
+    /// Ends it, but for keys whose shards a busy script holds; whether there were none. The caller
+    /// is inside the gate and holds no shard's lock. O(keys).
+    pub(crate) fn end(&mut self, watchers: &Watchers, keyspace: &Keyspace) -> bool {
+        self.end_later();
+        let client = &self.client;
+        let mut given_up_bytes = 0;
+        self.keys.retain(|watched| {
+            let key = Key { bytes: &watched.key, hash: watched.hash };
+            let Some(mut shard) = keyspace.lock_unless_busy(key.shard()) else { return true };
+            watchers.remove(&mut shard, (watched.db, key), client.id);
+            given_up_bytes += watched.len_bytes() as u64;
+            false
+        });
+        client.held.watched_and_subscribed_bytes.fetch_sub(given_up_bytes, Relaxed);
+        let ended = self.keys.is_empty();
+        if ended {
+            watchers.clients().fetch_sub(1, Relaxed);
+            // Under the locks of their shards all keys were given up: nobody marks the client any
+            // more.
+            client.watch_dirty.store(false, Relaxed);
+        }
+        ended
     }
 
     fn insert(&mut self, watched: WatchedKey) {

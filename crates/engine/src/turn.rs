@@ -9,7 +9,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use commands::CommandError;
+use commands::table::Flags;
+use commands::{Args, CommandError};
 use keyspace::gate::SharedPass;
 use stdx::{ByteQueue, ConnId};
 
@@ -37,7 +38,8 @@ pub struct Engine<'s, C, H> {
     /// What runs commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// Whether CLIENT PAUSE or a full change log may hold something back in this turn.
+    /// Whether CLIENT PAUSE, a full change log or a busy script may hold something back in this
+    /// turn.
     holds_back: bool,
     /// Replies that wait until something is freed.
     delayed_replies: Vec<DelayedReply>,
@@ -79,15 +81,28 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     pub fn begin(&mut self, began: Instant) {
         let executor = &mut self.executor;
         executor.begin_turn(began);
-        self.holds_back = executor.holds_back();
         let limit = executor.settings.maxmemory_bytes;
         if limit > 0 {
             self.memory.begin_turn(limit, executor.shared().threads.len());
+        }
+        self.holds_back = self.executor.holds_back();
+    }
+
+    /// Notes where the turn's pass through the gate has the thread. Outside, while a busy script
+    /// owns the keyspace, requests are still answered: those that are allowed then run, others are
+    /// refused.
+    #[inline]
+    pub fn note_standing(&mut self, pass: &SharedPass<'_>) {
+        if self.executor.is_inside != pass.is_inside() {
+            self.executor.is_inside = pass.is_inside();
+            self.holds_back = self.executor.holds_back();
         }
     }
 
     /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. What the
     /// owner set (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
+    /// Where the owner is a busy script the turn goes on outside: see
+    /// [`note_standing`](Self::note_standing).
     #[cold]
     pub fn yield_to_owner(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();
@@ -97,6 +112,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.note_latency(Event::GateWait, now - since);
         timed.skip_to(now);
         self.begin(now);
+        self.note_standing(pass);
     }
 
     /// Evicts and forgets what this turn's requests brought over a limit; whether another
@@ -186,7 +202,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             out.append(behind);
         }
         commit.own.redirect(sender);
-        let keeps = |it: &Registered| it.command.flags.contains(commands::table::Flags::KEEPS_CACHING);
+        let keeps = |it: &Registered| it.command.flags.contains(Flags::KEEPS_CACHING);
         if session.transaction.is_none() && !incoming.registered.is_some_and(keeps) {
             session.info.tracking.remove(Mode::CACHING);
         }
@@ -211,10 +227,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
                 return Outcome::Done;
             }
         };
-        if self.executor.settings.maxmemory_bytes > 0
-            && needs_memory(session, registered)
-            && !self.executor.has_memory_for(&mut self.memory, args)
-        {
+        if self.executor.settings.maxmemory_bytes > 0 && self.lacks_memory(session, registered, args) {
             let error = CommandError::Line("OOM command not allowed when used memory > 'maxmemory'.");
             self.reject(session, Refused { registered, error }, out);
             return Outcome::Done;
@@ -226,8 +239,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             return Outcome::Done;
         }
         session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
-        if self.holds_back && self.is_held_back(session, registered) {
-            return Outcome::Postponed;
+        if self.holds_back
+            && let Some(outcome) = self.hold_back(session, registered, out)
+        {
+            return outcome;
         }
         if session.transaction.is_some() && is_queued(registered) {
             self.executor.meter.extra_calls -= 1;
@@ -262,6 +277,15 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         Outcome::Done
     }
 
+    /// Whether a command needs memory and there is none. Outside the gate nothing can be evicted,
+    /// and what needs memory does not run.
+    #[inline]
+    fn lacks_memory(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
+        needs_memory(session, registered)
+            && self.executor.is_inside
+            && !self.executor.has_memory_for(&mut self.memory, args)
+    }
+
     /// Runs a command that is not one on keys.
     fn run_other(
         &mut self,
@@ -283,12 +307,13 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             }
             Runner::Data(_) | Runner::Walk(_) => {}
         }
-        // CLIENT PAUSE acts on the next request, from a transaction as well.
-        self.holds_back = executor.holds_back();
         executor.end_unlocked(session.id);
         if executor.now.is_monitored {
             executor.monitor(&session.info, registered, &request.args);
         }
+        self.executor.is_inside = pass.is_inside();
+        // CLIENT PAUSE acts on the next request, from a transaction as well.
+        self.holds_back = self.executor.holds_back();
     }
 
     /// Answers a request whose first word is no command's name.
@@ -331,6 +356,32 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             session.flow = Flow::AwaitingLog;
         }
         session.flow != Flow::Running
+    }
+
+    /// Refuses what a busy script keeps from running, and postpones what is held back.
+    #[cold]
+    fn hold_back(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        out: &mut ByteQueue,
+    ) -> Option<Outcome> {
+        if self.is_out_of_reach(registered) {
+            let error = self.shared().scripts.error();
+            self.reject(session, Refused { registered, error }, out);
+            return Some(Outcome::Done);
+        }
+        self.is_held_back(session, registered).then_some(Outcome::Postponed)
+    }
+
+    /// Whether a busy script keeps this command from running, as far as that is known before its
+    /// locks are asked for. A script that owns the keyspace leaves nothing else; beside one that
+    /// holds shards commands run that name their keys, on other shards.
+    fn is_out_of_reach(&self, registered: &Registered) -> bool {
+        let names_keys = matches!(registered.command.run, Runner::Data(_) | Runner::Transaction(_));
+        let may_run = registered.command.flags.contains(Flags::ALLOW_BUSY)
+            || (self.executor.is_inside && (names_keys || !self.shared().scripts.is_any_busy()));
+        !may_run
     }
 
     /// Takes a request's reply back until what the request discarded is freed.

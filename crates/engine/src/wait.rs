@@ -220,6 +220,10 @@ pub struct BlockedClients {
     blocked_clients: AtomicUsize,
     blocking_keys: AtomicUsize,
     group_keys: AtomicUsize,
+    /// Clients whose wait has ended, each with the number of a key in whose queue they still stand.
+    /// The lock is a leaf.
+    left_behind: Lock<Vec<(Arc<BlockedClient>, usize)>>,
+    left_behind_count: AtomicUsize,
 }
 
 impl BlockedClients {
@@ -233,6 +237,8 @@ impl BlockedClients {
             blocked_clients: AtomicUsize::new(0),
             blocking_keys: AtomicUsize::new(0),
             group_keys: AtomicUsize::new(0),
+            left_behind: Lock::new(Vec::new()),
+            left_behind_count: AtomicUsize::new(0),
         }
     }
 
@@ -256,15 +262,49 @@ impl BlockedClients {
         self.by_thread[client.thread].lock().get(&client.id).cloned()
     }
 
-    /// Takes a client out of the queues it waits in, if any, on its own thread. The caller holds no
-    /// shard's lock. O(its keys).
+    /// Takes a client out of the queues it waits in, if any, on its own thread; out of those of
+    /// shards that a busy script holds by [`BlockedClients::remove_left_behind`]. The caller holds
+    /// no shard's lock. O(its keys).
     pub fn unblock(&self, keyspace: &Keyspace, client: &ClientInfo) {
         let Some(blocked) = self.by_thread[client.thread].lock().remove(&client.id) else { return };
         client.held.blocked_bytes.store(0, Relaxed);
         client.held.blocked_text_bytes.store(0, Relaxed);
         self.end(&blocked);
         for (index, key) in blocked.keys.iter().enumerate() {
-            self.remove_blocked(&mut keyspace.lock(shard_of(key.hash)), &blocked, index);
+            match keyspace.lock_unless_busy(shard_of(key.hash)) {
+                Some(mut shard) => _ = self.remove_blocked(&mut shard, &blocked, index),
+                None => self.leave_behind(Arc::clone(&blocked), index),
+            }
+        }
+    }
+
+    /// Leaves a client whose wait has ended in the queue of its key number `index`: nobody serves
+    /// it.
+    #[cold]
+    fn leave_behind(&self, blocked: Arc<BlockedClient>, index: usize) {
+        let mut left_behind = self.left_behind.lock();
+        left_behind.push((blocked, index));
+        self.left_behind_count.store(left_behind.len(), Relaxed);
+    }
+
+    /// Whether clients stand in queues though their wait has ended.
+    #[inline]
+    pub fn has_left_behind(&self) -> bool {
+        self.left_behind_count.load(Relaxed) > 0
+    }
+
+    /// Takes clients whose wait has ended out of queues that a busy script held then. The caller is
+    /// inside the gate and holds no shard's lock.
+    #[cold]
+    pub fn remove_left_behind(&self, keyspace: &Keyspace) {
+        // Taken out first: a shard's lock comes before this one.
+        let left_behind = std::mem::take(&mut *self.left_behind.lock());
+        self.left_behind_count.store(0, Relaxed);
+        for (blocked, index) in left_behind {
+            match keyspace.lock_unless_busy(shard_of(blocked.keys[index].hash)) {
+                Some(mut shard) => _ = self.remove_blocked(&mut shard, &blocked, index),
+                None => self.leave_behind(blocked, index),
+            }
         }
     }
 

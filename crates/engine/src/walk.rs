@@ -43,7 +43,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.commit.flush_place = Place::Ahead;
         let done = self.alone(pass, |it, _pass| it.walk(session, walker, request, out, Unit::Own));
         self.commit.flush_place = Place::Behind;
-        done
+        done.unwrap_or_else(|| self.refuse_busy(session, request.registered, out))
     }
 
     /// Runs a walker; whether it succeeded. No shard is locked.
@@ -81,6 +81,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
         let Err(error) = result else { return true };
         out.truncate(before);
+        let error = if matches!(error, CommandError::Busy) { self.shared().scripts.error() } else { error };
         self.fail(request.registered, caller.protocol, error, out);
         false
     }

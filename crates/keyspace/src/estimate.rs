@@ -29,7 +29,7 @@ impl Keyspace {
         for shard in
             seen_shards().chain((0..SHARD_COUNT).filter(|shard| shard % (SHARD_COUNT / SHARDS_SEEN) != 0))
         {
-            let guard = self.lock(shard);
+            let Some(guard) = self.lock_unless_busy(shard) else { continue };
             let Some(db) = guard.db(db) else { continue };
             let start = (shard as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             seen += db.table.sample(start, KEYS_SEEN, Sampled::Expiring, |entry| {

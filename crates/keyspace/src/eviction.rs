@@ -169,7 +169,8 @@ impl Evictor {
         let (first, point) = ((draw() % SHARD_COUNT as u64) as usize, draw());
         let mut seen = 0;
         for shard in (first..SHARD_COUNT).chain(0..first) {
-            let guard = keyspace.lock(shard);
+            // What a busy script holds is not evicted.
+            let Some(guard) = keyspace.lock_unless_busy(shard) else { continue };
             for (db, keys) in guard.dbs().enumerate() {
                 seen += keys.table.sample(point, wanted, of, |entry| {
                     self.consider(criteria.rank(&entry), db, keyspace, entry.key());
@@ -214,7 +215,7 @@ impl Evictor {
         settle: &mut impl FnMut(&mut Shard, &Evicted),
     ) -> Option<Evicted> {
         let key = Key { bytes: &best.key, hash: best.hash };
-        let mut guard = keyspace.lock(key.shard());
+        let mut guard = keyspace.lock_unless_busy(key.shard())?;
         guard.db(best.db)?;
         let followed = guard.is_followed();
         let table = &mut guard.db_mut(best.db).table;
@@ -246,7 +247,7 @@ fn evict_any(
 ) -> Option<Evicted> {
     let first = (draw() % SHARD_COUNT as u64) as usize;
     for shard in (first..SHARD_COUNT).chain(0..first) {
-        let mut guard = keyspace.lock(shard);
+        let Some(mut guard) = keyspace.lock_unless_busy(shard) else { continue };
         let fits = |(_, keys): &(usize, &crate::db::Db)| {
             if policy.volatile_only { keys.table.deadline_count() > 0 } else { !keys.table.is_empty() }
         };

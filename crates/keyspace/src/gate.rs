@@ -9,8 +9,8 @@
 //! aside.
 //!
 //! ```text
-//!   inside[0] inside[1] …   one padded flag a thread: it is in a turn
-//!   closed                  an exclusive owner is waiting or working; shared callers sleep on it
+//!   inside[0] inside[1] …   one padded flag a thread: it is in a turn, or busy in one
+//!   closed                  an exclusive owner waits, works or is busy; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
 //!   kept_out                callers that wait for an owner's end; the next owner waits for 0
 //!   turn                    lock: one exclusive owner at a time
@@ -34,6 +34,15 @@
 //! others may have been exclusive: read again what you rely on. And nobody may hold a
 //! shard's lock when upgrading.
 //!
+//! **Who is busy.** A script that runs for too long says so (`mark_busy`): alone, in `closed` and
+//! in the lock `turn`; inside, in its thread's flag. Who came by an `unless_busy` then gives up
+//! rather than wait, and its thread goes on outside the gate: it has not raised its flag, or
+//! lowered it, so nobody counts on it. A caller sleeps on `closed` with the value that it saw
+//! there, so it cannot miss the change of it. An owner that waits for a busy thread opens the gate
+//! and gives up; one that must wait says BUSY in `closed`, so that those behind it need not. The
+//! flag of a busy thread is changed as it is when the thread leaves: with the fence, and `left`
+//! stepped.
+//!
 //! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive
 //! owner does, short by contract. Fairness: a caller waits for one owner. It is counted while it
 //! waits, and the next owner closes the gate only when all who waited for the last one are in.
@@ -46,17 +55,55 @@ use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 use stdx::futex::FutexWord;
 use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use stdx::sync::{AtomicBool, fence, spins_max};
+use stdx::sync::{AtomicU32, fence, spins_max};
 use structures::lock::{Guard, Lock};
 
 /// `closed` while there is no exclusive owner.
 const OPEN: u32 = 0;
 /// `closed` while an exclusive owner waits or works.
 const CLOSED: u32 = 1;
+/// `closed` while the exclusive owner is busy, or must wait for a thread that is.
+const CLOSED_BUSY: u32 = 2;
+
+/// A thread's flag while it is in no turn.
+const OUTSIDE: u32 = 0;
+/// A thread's flag during a turn.
+const INSIDE: u32 = 1;
+/// A thread's flag while a script keeps it in its turn for too long.
+const INSIDE_BUSY: u32 = 2;
+
+/// How long a thread waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Until its turn has come.
+    Endless,
+    /// Until its turn has come or whom it waits for is busy.
+    UntilBusy,
+}
+
+/// Where a pass has its thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Inside, beside others.
+    Inside,
+    /// The thread is the exclusive owner: the pass is kept for when it no longer is.
+    Owning,
+    /// Outside: it gave up waiting for somebody busy.
+    Outside,
+}
+
+/// Who is inside, as an owner to be sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Occupancy {
+    Empty,
+    Occupied,
+    /// By a busy thread, perhaps among others.
+    Busy,
+}
 
 /// Shared passes for I/O threads, exclusive ownership for one. See the module for the protocol.
 pub struct Gate {
-    inside: Box<[CachePadded<AtomicBool>]>,
+    inside: Box<[CachePadded<AtomicU32>]>,
     /// Read by all at every turn, written only by exclusive owners: alone on its line.
     closed: CachePadded<FutexWord>,
     left: CachePadded<FutexWord>,
@@ -66,12 +113,12 @@ pub struct Gate {
 }
 
 /// A thread is inside: no exclusive owner works until this is dropped. It stays on its thread.
+/// Where it was taken or kept by an `unless_busy`, ask [`SharedPass::is_inside`].
 #[must_use = "the pass ends as soon as it is dropped"]
 pub struct SharedPass<'g> {
     gate: &'g Gate,
     thread_index: usize,
-    /// This thread is the exclusive owner: the pass is kept for when it no longer is.
-    owning: bool,
+    standing: Standing,
     /// It had to wait to come in.
     waited: bool,
     _stays_on_its_thread: PhantomData<*const ()>,
@@ -92,7 +139,7 @@ impl Gate {
     /// A gate for threads numbered `0..threads_max`. One padded cache line a thread.
     pub fn new(threads_max: usize) -> Self {
         Self {
-            inside: (0..threads_max).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
+            inside: (0..threads_max).map(|_| CachePadded::new(AtomicU32::new(OUTSIDE))).collect(),
             closed: CachePadded::new(FutexWord::new(OPEN)),
             left: CachePadded::new(FutexWord::new(0)),
             rejected: CachePadded::new(FutexWord::new(0)),
@@ -107,74 +154,111 @@ impl Gate {
     /// When the index is not below `threads_max`, or already inside.
     #[inline]
     pub fn shared(&self, thread_index: usize) -> SharedPass<'_> {
-        let inside = &self.inside[thread_index];
-        assert!(!inside.load(Relaxed), "thread {thread_index} is already inside the gate");
+        self.assert_outside(thread_index);
         let waited = self.enter(thread_index);
-        SharedPass { gate: self, thread_index, owning: false, waited, _stays_on_its_thread: PhantomData }
+        let standing = Standing::Inside;
+        SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
+    }
+
+    /// As [`shared`](Self::shared), but gives up while a busy owner has the gate: the pass is
+    /// outside then.
+    ///
+    /// # Panics
+    /// When the index is not below `threads_max`, or already inside.
+    #[inline]
+    pub fn shared_unless_busy(&self, thread_index: usize) -> SharedPass<'_> {
+        self.assert_outside(thread_index);
+        let waited = !self.try_enter(thread_index);
+        let standing =
+            if waited { self.enter_when_open(thread_index, Patience::UntilBusy) } else { Standing::Inside };
+        SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
+    }
+
+    #[inline]
+    fn assert_outside(&self, thread_index: usize) {
+        let inside = self.inside[thread_index].load(Relaxed);
+        assert!(inside == OUTSIDE, "thread {thread_index} is already inside the gate");
     }
 
     /// Runs `work` alone: waits for every thread to leave, and holds new ones off meanwhile.
     /// For threads without a pass; from inside a turn use `SharedPass::exclusive`, this
     /// would wait for itself.
     pub fn exclusive<R>(&self, work: impl FnOnce(&Exclusive) -> R) -> R {
-        let _ownership = self.own();
+        let _ownership = self.own(Patience::Endless);
         work(&Exclusive { _stays_on_its_thread: PhantomData })
     }
 
-    /// Raises the flag, and is done unless the gate is closed. Whether it had to wait.
+    /// Comes in, however long that takes. Whether it had to wait.
     #[inline]
     fn enter(&self, thread_index: usize) -> bool {
-        self.inside[thread_index].store(true, Relaxed);
-        // Our flag before our look at `closed`: pairs with the fence in `own`.
-        fence(SeqCst);
-        // Acquire: what the last owner did is visible; pairs with the Release in `Ownership::drop`.
-        let waits = self.closed.load(Acquire) != OPEN;
+        let waits = !self.try_enter(thread_index);
         if waits {
-            self.enter_when_open(thread_index);
+            self.enter_when_open(thread_index, Patience::Endless);
         }
         waits
     }
 
-    /// Steps back, sleeps until the gate opens, tries again.
+    /// Raises the flag, and is done unless the gate is closed.
+    #[inline]
+    fn try_enter(&self, thread_index: usize) -> bool {
+        self.inside[thread_index].store(INSIDE, Relaxed);
+        // Our flag before our look at `closed`: pairs with the fence in `own`.
+        fence(SeqCst);
+        // Acquire: what the last owner did is visible; pairs with the Release in `Ownership::drop`.
+        self.closed.load(Acquire) == OPEN
+    }
+
+    /// Steps back, sleeps until the gate opens, tries again. Where it stands then.
     #[cold]
-    fn enter_when_open(&self, thread_index: usize) {
+    fn enter_when_open(&self, thread_index: usize, patience: Patience) -> Standing {
         // Relaxed, here and below: a count that owners wait for; the flags and
         // fences are what excludes.
         self.rejected.fetch_add(1, Relaxed);
-        self.wait_for_opening(thread_index);
+        let standing = self.wait_for_opening(thread_index, patience);
         if self.rejected.fetch_sub(1, Relaxed) == 1 {
             self.rejected.wake_one(); // Only the one owner to be sleeps on it.
         }
+        standing
     }
 
     /// The waiting part of that.
-    fn wait_for_opening(&self, thread_index: usize) {
+    fn wait_for_opening(&self, thread_index: usize, patience: Patience) -> Standing {
         loop {
             self.leave(thread_index);
             let mut spins_left = spins_max();
-            // Relaxed: only a hint when to try; the load after the fence decides.
-            while self.closed.load(Relaxed) != OPEN {
-                if spins_left == 0 {
-                    self.closed.wait(CLOSED);
-                } else {
-                    spins_left -= 1;
-                    std::hint::spin_loop();
+            loop {
+                // Relaxed: only a hint when to try; the load after the fence decides.
+                match self.closed.load(Relaxed) {
+                    OPEN => break,
+                    CLOSED_BUSY if patience == Patience::UntilBusy => return Standing::Outside,
+                    // With the value seen: a change of it ends the sleep, or keeps it from
+                    // beginning.
+                    closed if spins_left == 0 => self.closed.wait(closed),
+                    _ => {
+                        spins_left -= 1;
+                        std::hint::spin_loop();
+                    }
                 }
             }
-            self.inside[thread_index].store(true, Relaxed);
-            // As in `enter`.
-            fence(SeqCst);
-            if self.closed.load(Acquire) == OPEN {
-                return;
+            if self.try_enter(thread_index) {
+                return Standing::Inside;
             }
         }
     }
 
-    /// Lowers the flag, and tells an owner that may be waiting for it.
+    /// Lowers the flag, and notifies an owner that may be waiting for that.
     #[inline]
     fn leave(&self, thread_index: usize) {
         // Release: what was done inside is visible to the owner; pairs with the Acquire in `own`.
-        self.inside[thread_index].store(false, Release);
+        self.set_flag(thread_index, OUTSIDE);
+    }
+
+    /// Changes the flag of a thread that is inside, and notifies an owner that may be waiting for
+    /// that.
+    #[inline]
+    fn set_flag(&self, thread_index: usize, flag: u32) {
+        // Release: what was done inside is visible to the owner; pairs with the Acquire in `own`.
+        self.inside[thread_index].store(flag, Release);
         // Our flag before our look at `closed`: pairs with the fence in `own`.
         fence(SeqCst);
         if self.closed.load(Relaxed) != OPEN {
@@ -185,29 +269,44 @@ impl Gate {
     /// Ends the owner's sleep, or keeps it from beginning.
     #[cold]
     fn tell_owner(&self) {
-        // Relaxed: the fence in `leave` stands before it, so who reads this count with the Acquire
-        // in `own` also sees our flag down.
+        // Relaxed: the fence in `set_flag` stands before it, so who reads this count with the
+        // Acquire in `own` also sees our flag down.
         self.left.fetch_add(1, Relaxed);
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
 
-    /// Closes the gate and waits until all are out.
-    fn own(&self) -> Ownership<'_> {
-        let turn = self.turn.lock();
+    /// Closes the gate and waits until all are out; always, with endless patience.
+    fn own(&self, patience: Patience) -> Option<Ownership<'_>> {
+        let turn = match patience {
+            Patience::Endless => self.turn.lock(),
+            Patience::UntilBusy => self.turn.lock_unless_busy()?,
+        };
+        // Before it closes the gate: nobody is held up for an owner that will give up.
+        if patience == Patience::UntilBusy && self.occupancy() == Occupancy::Busy {
+            return None;
+        }
         self.admit_waiting_threads();
         self.closed.store(CLOSED, Relaxed);
         // From here the drop opens the gate again, whatever happens.
         let ownership = Ownership { gate: self, _turn: turn };
-        // `closed` before our look at the flags: pairs with the fences in `enter` and `leave`.
+        // `closed` before our look at the flags: pairs with the fences in `try_enter` and
+        // `set_flag`.
         fence(SeqCst);
         let mut spins_left = spins_max();
         loop {
-            // Acquire: pairs with the count in `tell_owner`. Read before the flags: a departure
-            // that the scan misses steps the count, and then the wait does not sleep.
+            // Acquire: pairs with the count in `tell_owner`. Read before the flags: a change that
+            // the scan misses steps the count, and then the wait does not sleep.
             let left = self.left.load(Acquire);
-            // Acquire: pairs with the Release in `leave`.
-            if self.inside.iter().all(|inside| !inside.load(Acquire)) {
-                return ownership;
+            let occupancy = self.occupancy();
+            match (occupancy, patience) {
+                (Occupancy::Busy, Patience::UntilBusy) => return None,
+                (Occupancy::Busy, Patience::Endless) => self.close_for_busy(),
+                // Nobody is, any more. Who sleeps on the other value is woken when the gate opens.
+                _ if self.closed.load(Relaxed) != CLOSED => self.closed.store(CLOSED, Relaxed),
+                _ => {}
+            }
+            if occupancy == Occupancy::Empty {
+                return Some(ownership);
             }
             if spins_left == 0 {
                 self.left.wait(left);
@@ -215,6 +314,30 @@ impl Gate {
                 spins_left -= 1;
                 std::hint::spin_loop();
             }
+        }
+    }
+
+    /// Who is inside.
+    fn occupancy(&self) -> Occupancy {
+        let mut occupancy = Occupancy::Empty;
+        for inside in &self.inside {
+            // Acquire: pairs with the Release in `set_flag`.
+            match inside.load(Acquire) {
+                OUTSIDE => {}
+                INSIDE_BUSY => return Occupancy::Busy,
+                _ => occupancy = Occupancy::Occupied,
+            }
+        }
+        occupancy
+    }
+
+    /// Has those that wait for the opening give up, if they may. For the one that has closed the
+    /// gate.
+    #[cold]
+    fn close_for_busy(&self) {
+        // Relaxed: whoever reads it comes no nearer to the data.
+        if self.closed.swap(CLOSED_BUSY, Relaxed) != CLOSED_BUSY {
+            self.closed.wake_all();
         }
     }
 }
@@ -250,16 +373,28 @@ impl SharedPass<'_> {
     /// Like [`exclusive`](Self::exclusive) for work of several parts, which may ask to be alone
     /// themselves: they are, then.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        if self.owning {
-            return work(self);
+        self.alone_with(Patience::Endless, work).expect("endless patience ends with the ownership")
+    }
+
+    /// As [`alone`](Self::alone), but neither waits for somebody busy: where it would, `work` does
+    /// not run. It may come back outside, with and without having run: see
+    /// [`is_inside`](Self::is_inside).
+    pub fn alone_unless_busy<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        self.alone_with(Patience::UntilBusy, work)
+    }
+
+    fn alone_with<R>(&mut self, patience: Patience, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        match self.standing {
+            Standing::Owning => return Some(work(self)),
+            Standing::Outside if patience == Patience::UntilBusy => return None,
+            Standing::Inside | Standing::Outside => {}
         }
-        self.gate.leave(self.thread_index);
         // Comes back in last, also when `work` panics: the pass still exists and must be true.
-        let _back_inside = ReenterGuard { gate: self.gate, thread_index: self.thread_index };
-        let _ownership = self.gate.own();
-        let owner = Owner(self);
-        owner.0.owning = true;
-        work(owner.0)
+        let back = ReenterGuard::leave(self, patience);
+        let ownership = back.pass.gate.own(patience)?;
+        let owner = Owner { pass: &mut *back.pass, _ownership: ownership };
+        owner.pass.standing = Standing::Owning;
+        Some(work(owner.pass))
     }
 
     /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive
@@ -267,27 +402,77 @@ impl SharedPass<'_> {
     /// no shard's lock and nothing that it read before.
     /// An exclusive owner stays where it is.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        if self.owning {
+        if self.standing != Standing::Inside {
             return work();
         }
-        self.gate.leave(self.thread_index);
-        let _back_inside = ReenterGuard { gate: self.gate, thread_index: self.thread_index };
+        let _back_inside = ReenterGuard::leave(self, Patience::Endless);
         work()
     }
 
-    /// Whether a thread waits to be the exclusive owner: a long turn should yield. One load of a
-    /// line that is written by owners only.
+    /// Whether the turn should step aside or look whether it may come in: a thread waits to be the
+    /// exclusive owner, or the pass is outside. One load of a line that is written by owners only.
     #[inline]
     pub fn is_wanted(&self) -> bool {
-        // Relaxed: a hint; `yield_to_owner` is what orders.
-        !self.owning && self.gate.closed.load(Relaxed) != OPEN
+        match self.standing {
+            // Relaxed: a hint; `yield_to_owner` is what orders.
+            Standing::Inside => self.gate.closed.load(Relaxed) != OPEN,
+            Standing::Owning => false,
+            Standing::Outside => true,
+        }
     }
 
-    /// Leaves the gate for a waiting exclusive owner and enters again when it is done. As with
-    /// `exclusive`, the caller must hold no shard's lock and nothing that it read before.
+    /// Leaves the gate for a waiting exclusive owner and enters again when it is done, or stays
+    /// outside while it is busy: whether the pass is inside. One that was outside comes in if it
+    /// can. As with `exclusive`, the caller must hold no shard's lock and nothing that it read
+    /// before.
     #[cold]
-    pub fn yield_to_owner(&mut self) {
-        self.outside(|| ());
+    pub fn yield_to_owner(&mut self) -> bool {
+        match self.standing {
+            Standing::Inside => drop(ReenterGuard::leave(self, Patience::UntilBusy)),
+            Standing::Outside => self.come_in(Patience::UntilBusy),
+            Standing::Owning => {}
+        }
+        self.is_inside()
+    }
+
+    /// Whether the thread is inside, as the exclusive owner or beside others. It is not after it
+    /// gave up waiting for somebody busy, and may lock no shard then.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        self.standing != Standing::Outside
+    }
+
+    /// Says that this turn takes long, because of a script: who waits for its end by an
+    /// `unless_busy` gives up, until [`end_busy`](Self::end_busy) or the end of the turn; of the
+    /// ownership where this thread is the exclusive owner.
+    #[cold]
+    pub fn mark_busy(&mut self) {
+        match self.standing {
+            Standing::Inside => self.gate.set_flag(self.thread_index, INSIDE_BUSY),
+            Standing::Owning => {
+                self.gate.turn.mark_busy();
+                self.gate.close_for_busy();
+            }
+            Standing::Outside => {}
+        }
+    }
+
+    /// Ends what [`mark_busy`](Self::mark_busy) began inside. Ownership stays busy to its end.
+    #[cold]
+    pub fn end_busy(&mut self) {
+        if self.standing == Standing::Inside {
+            self.gate.set_flag(self.thread_index, INSIDE);
+        }
+    }
+
+    /// Enters for a pass that is outside, if its patience lasts.
+    fn come_in(&mut self, patience: Patience) {
+        let (gate, thread_index) = (self.gate, self.thread_index);
+        self.standing = if gate.try_enter(thread_index) {
+            Standing::Inside
+        } else {
+            gate.enter_when_open(thread_index, patience)
+        };
     }
 
     /// Whether there was an exclusive owner, for whose end it waited, when this pass was taken.
@@ -301,31 +486,44 @@ impl SharedPass<'_> {
     }
 }
 
-/// Enters for an existing pass when dropped.
-struct ReenterGuard<'g> {
-    gate: &'g Gate,
-    thread_index: usize,
+/// A pass that is outside for a while; enters when dropped, if its patience lasts.
+struct ReenterGuard<'p, 'g> {
+    pass: &'p mut SharedPass<'g>,
+    patience: Patience,
 }
 
-impl Drop for ReenterGuard<'_> {
+impl<'p, 'g> ReenterGuard<'p, 'g> {
+    fn leave(pass: &'p mut SharedPass<'g>, patience: Patience) -> Self {
+        pass.gate.leave(pass.thread_index);
+        pass.standing = Standing::Outside;
+        Self { pass, patience }
+    }
+}
+
+impl Drop for ReenterGuard<'_, '_> {
     fn drop(&mut self) {
-        self.gate.enter(self.thread_index);
+        self.pass.come_in(self.patience);
     }
 }
 
 /// A pass whose thread is the exclusive owner until this is dropped.
-struct Owner<'p, 'g>(&'p mut SharedPass<'g>);
+struct Owner<'p, 'g> {
+    pass: &'p mut SharedPass<'g>,
+    _ownership: Ownership<'g>,
+}
 
 impl Drop for Owner<'_, '_> {
     fn drop(&mut self) {
-        self.0.owning = false;
+        self.pass.standing = Standing::Outside;
     }
 }
 
 impl Drop for SharedPass<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.leave(self.thread_index);
+        if self.standing != Standing::Outside {
+            self.gate.leave(self.thread_index);
+        }
     }
 }
 
@@ -356,7 +554,7 @@ mod tests {
         let gate = Gate::new(1);
         let mut pass = gate.shared(0);
         assert_eq!(pass.exclusive(|_| 7), 7);
-        assert!(gate.inside[0].load(Relaxed), "back inside");
+        assert_eq!(gate.inside[0].load(Relaxed), super::INSIDE, "back inside");
         drop(pass);
         assert_eq!(gate.exclusive(|_| 8), 8);
     }
@@ -366,7 +564,7 @@ mod tests {
         let gate = Gate::new(2);
         let mut pass = gate.shared(0);
         assert_eq!(pass.alone(|pass| pass.exclusive(|_| 1) + pass.alone(|pass| pass.outside(|| 2))), 3);
-        assert!(gate.inside[0].load(Relaxed), "back inside");
+        assert_eq!(gate.inside[0].load(Relaxed), super::INSIDE, "back inside");
         assert_eq!(pass.exclusive(|_| gate.closed.load(Relaxed)), super::CLOSED);
     }
 
@@ -375,7 +573,7 @@ mod tests {
         let gate = Gate::new(1);
         let mut pass = gate.shared(0);
         assert_eq!(pass.outside(|| gate.exclusive(|_| 7)), 7);
-        assert!(gate.inside[0].load(Relaxed), "back inside");
+        assert_eq!(gate.inside[0].load(Relaxed), super::INSIDE, "back inside");
     }
 
     #[test]
@@ -414,10 +612,73 @@ mod tests {
             pass.exclusive(|_| panic!("on purpose"));
         }));
         assert!(result.is_err());
-        assert!(gate.inside[0].load(Relaxed), "the pass that still exists is inside");
+        assert_eq!(gate.inside[0].load(Relaxed), super::INSIDE, "the pass that still exists is inside");
         drop(gate.shared(1));
         drop(pass);
         gate.exclusive(|_| ());
+    }
+
+    /// Waits until somebody is kept out.
+    fn await_rejected(gate: &Gate) {
+        while gate.rejected.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_may_gives_up_on_a_busy_owner_and_who_must_waits() {
+        let gate = Gate::new(3);
+        std::thread::scope(|scope| {
+            let mut script = gate.shared(0);
+            script.alone(|script| {
+                let gives_up = scope.spawn(|| gate.shared_unless_busy(1).is_inside());
+                await_rejected(&gate);
+                script.mark_busy();
+                assert!(!gives_up.join().expect("no panic"), "woken, and not kept waiting");
+                assert!(!gate.shared_unless_busy(1).is_inside());
+                let mut outside = gate.shared_unless_busy(1);
+                assert!(outside.is_wanted() && !outside.yield_to_owner());
+                assert_eq!(outside.alone_unless_busy(|_| ()), None);
+                scope.spawn(|| assert!(gate.shared(2).is_inside()));
+                await_rejected(&gate);
+            });
+            assert!(script.is_inside());
+        });
+        let mut late = gate.shared_unless_busy(1);
+        assert!(late.is_inside() && !late.is_wanted() && late.yield_to_owner());
+        assert_eq!(late.alone_unless_busy(|_| 7), Some(7));
+    }
+
+    #[test]
+    fn an_owner_to_be_gives_up_on_a_busy_turn_and_disturbs_nobody() {
+        let gate = Gate::new(3);
+        let mut script = gate.shared(0);
+        script.mark_busy();
+        let mut other = gate.shared(1);
+        assert_eq!(other.alone_unless_busy(|_| ()), None);
+        assert!(other.is_inside() && !other.is_wanted(), "the gate is open, its thread back inside");
+        script.end_busy();
+        drop(script);
+        assert_eq!(other.alone_unless_busy(|_| 7), Some(7));
+    }
+
+    #[test]
+    fn an_owner_that_must_wait_for_a_busy_turn_lets_others_give_up() {
+        let gate = Gate::new(3);
+        std::thread::scope(|scope| {
+            let mut script = gate.shared(0);
+            let owner = scope.spawn(|| gate.exclusive(|_| gate.closed.load(Relaxed)));
+            while gate.closed.load(Relaxed) == super::OPEN {
+                std::thread::yield_now();
+            }
+            let gives_up = scope.spawn(|| gate.shared_unless_busy(1).is_inside());
+            await_rejected(&gate);
+            script.mark_busy();
+            assert!(!gives_up.join().expect("no panic"));
+            script.end_busy();
+            drop(script);
+            assert_eq!(owner.join().expect("no panic"), super::CLOSED, "nobody is busy any more");
+        });
     }
 
     /// Turns, upgrades and background owners at once, real threads, real parking: an owner's

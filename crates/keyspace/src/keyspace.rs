@@ -22,6 +22,10 @@ pub struct Keyspace {
 #[repr(align(64))]
 struct PaddedLock(Lock<Shard>);
 
+/// A script that has run for too long holds a shard that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardBusy;
+
 /// How many keys a database holds, as INFO shows them.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DbSize {
@@ -31,6 +35,17 @@ pub struct DbSize {
     pub expires: usize,
     /// Hashes of which fields have an expiry.
     pub field_expires: usize,
+}
+
+impl DbSize {
+    /// Adds what a shard has of database `db`.
+    fn add(&mut self, shard: &Shard, db: usize) {
+        if let Some(db) = shard.db(db) {
+            self.keys += db.table.len();
+            self.expires += db.table.deadline_count();
+            self.field_expires += db.table.part_deadline_count();
+        }
+    }
 }
 
 impl Keyspace {
@@ -134,6 +149,12 @@ impl Keyspace {
         self.shards[shard].0.lock()
     }
 
+    /// Locks one shard, unless a script holds it that has run for too long. Hold no other.
+    #[inline]
+    pub fn lock_unless_busy(&self, shard: usize) -> Option<Guard<'_, Shard>> {
+        self.shards[shard].0.lock_unless_busy()
+    }
+
     /// Locks one shard if nobody holds it.
     #[inline]
     pub fn try_lock(&self, shard: usize) -> Option<Guard<'_, Shard>> {
@@ -151,11 +172,29 @@ impl Keyspace {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
+    /// As [`lock_shard`](Self::lock_shard), unless a busy script holds it.
+    pub fn lock_shard_unless_busy(&self, shard: usize) -> Option<Locked<'_>> {
+        Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
+    }
+
     /// Locks the shard of one key.
     #[inline]
     pub fn lock_one(&self, hash: KeyHash) -> Locked<'_> {
         let shard = shard_of(hash);
         Locked(Held::One((shard, self.lock(shard))))
+    }
+
+    /// As [`lock_one`](Self::lock_one), unless a script holds the shard that has run for too long.
+    #[inline]
+    pub fn lock_one_unless_busy(&self, hash: KeyHash) -> Option<Locked<'_>> {
+        let shard = shard_of(hash);
+        Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
+    }
+
+    /// As [`lock_all_of`](Self::lock_all_of), unless a script holds one of them that has run for
+    /// too long: none is locked then.
+    pub fn lock_all_of_unless_busy(&self, hashes: impl Iterator<Item = KeyHash>) -> Option<Locked<'_>> {
+        self.lock_shards_by(hashes.map(shard_of).collect(), |shard| self.lock_unless_busy(shard))
     }
 
     /// Locks the shards of all these hashes, each once, in ascending order. O(n log n).
@@ -164,21 +203,36 @@ impl Keyspace {
     }
 
     /// Gives locked shards up and locks them anew together with those of all these hashes: in
-    /// between, others may lock them. O(n log n).
-    pub fn relock<'k>(&'k self, locked: Locked<'k>, hashes: impl Iterator<Item = KeyHash>) -> Locked<'k> {
+    /// between, others may lock them. `None`, with none locked, where a script holds one that has
+    /// run for too long. O(n log n).
+    pub fn relock_unless_busy<'k>(
+        &'k self,
+        locked: Locked<'k>,
+        hashes: impl Iterator<Item = KeyHash>,
+    ) -> Option<Locked<'k>> {
         let shards =
             locked.0.as_slice().iter().map(|(shard, _)| *shard).chain(hashes.map(shard_of)).collect();
         drop(locked);
-        self.lock_shards(shards)
+        self.lock_shards_by(shards, |shard| self.lock_unless_busy(shard))
     }
 
-    fn lock_shards(&self, mut shards: SmallVec<[usize; 16]>) -> Locked<'_> {
+    fn lock_shards(&self, shards: SmallVec<[usize; 16]>) -> Locked<'_> {
+        self.lock_shards_by(shards, |shard| Some(self.lock(shard))).expect("each is waited for")
+    }
+
+    fn lock_shards_by<'k>(
+        &'k self,
+        mut shards: SmallVec<[usize; 16]>,
+        lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,
+    ) -> Option<Locked<'k>> {
         shards.sort_unstable();
         shards.dedup();
-        Locked(match shards[..] {
-            [shard] => Held::One((shard, self.lock(shard))),
-            _ => Held::Many(shards.into_iter().map(|shard| (shard, self.lock(shard))).collect()),
-        })
+        Some(Locked(match shards[..] {
+            [shard] => Held::One((shard, lock(shard)?)),
+            _ => Held::Many(
+                shards.into_iter().map(|shard| Some((shard, lock(shard)?))).collect::<Option<_>>()?,
+            ),
+        }))
     }
 
     /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys
@@ -194,17 +248,29 @@ impl Keyspace {
     }
 
     /// The size of one database, shard after shard: exact only while nobody writes. O(shards).
-    pub fn db_size(&self, db: usize) -> DbSize {
+    ///
+    /// # Errors
+    /// A busy script holds a shard.
+    pub fn db_size(&self, db: usize) -> Result<DbSize, ShardBusy> {
         let mut size = DbSize::default();
         for shard in 0..SHARD_COUNT {
-            let guard = self.lock(shard);
-            if let Some(db) = guard.db(db) {
-                size.keys += db.table.len();
-                size.expires += db.table.deadline_count();
-                size.field_expires += db.table.part_deadline_count();
-            }
+            self.look_at(shard, |shard| size.add(shard, db)).ok_or(ShardBusy)?;
+        }
+        Ok(size)
+    }
+
+    /// As [`db_size`](Self::db_size), without the shards that busy scripts hold: for figures.
+    pub fn reachable_db_size(&self, db: usize) -> DbSize {
+        let mut size = DbSize::default();
+        for shard in 0..SHARD_COUNT {
+            self.look_at(shard, |shard| size.add(shard, db));
         }
         size
+    }
+
+    /// Shows `look` a locked shard, unless a busy script holds it.
+    pub(crate) fn look_at<T>(&self, shard: usize, look: impl FnOnce(&Shard) -> T) -> Option<T> {
+        self.lock_unless_busy(shard).map(|guard| look(&guard))
     }
 
     /// What [`KeySizes::counts`] must be, found out by looking at every key: for tests. O(keys).
@@ -452,6 +518,13 @@ impl Locked<'_> {
         self.0.get_mut(shard).map(|guard| &mut **guard)
     }
 
+    /// Says that they stay locked for long, because of a script: who waits for one of them by an
+    /// `unless_busy` gives up. O(locked).
+    #[cold]
+    pub fn mark_busy(&self) {
+        self.0.as_slice().iter().for_each(|(_, guard)| Guard::mark_busy(guard));
+    }
+
     /// Whether one of the locked shards has followers. O(locked).
     #[inline]
     pub fn is_followed(&self) -> bool {
@@ -545,10 +618,10 @@ mod tests {
             assert!(swept.emptied.iter().all(|entry| keys.clone().any(|key| key == entry.key())));
             (swept.fields, swept.emptied.len(), swept.expired.len())
         };
-        assert_eq!(keyspace.db_size(1), DbSize { keys: 5, expires: 0, field_expires: 4 });
+        assert_eq!(keyspace.db_size(1), Ok(DbSize { keys: 5, expires: 0, field_expires: 4 }));
         assert_eq!(sweep(99), (0, 0, 0));
         assert_eq!(sweep(100), (3_710, 2, 0));
-        assert_eq!(keyspace.db_size(1), DbSize { keys: 3, expires: 0, field_expires: 0 });
+        assert_eq!(keyspace.db_size(1), Ok(DbSize { keys: 3, expires: 0, field_expires: 0 }));
         assert_eq!(sweep(i64::MAX), (0, 0, 0));
     }
 }

@@ -35,7 +35,7 @@ pub use freeing::Pieces;
 pub use gate::{Exclusive, Gate, SharedPass};
 pub use hash::{FieldWrite, Hash, HashField, LiveFields, Lookup};
 pub use key::{Hasher, Key, KeyHash};
-pub use keyspace::{Keyspace, Locked, SweepPoint, SweepResult, SweptFields};
+pub use keyspace::{Keyspace, Locked, ShardBusy, SweepPoint, SweepResult, SweptFields};
 pub use limits::{PackLimits, SetLimits};
 pub use list::{Beside, List, ListEnd, ListLimits, ListView, PositionQuery, Trimmed};
 pub use object::{Blob, KeyEntry, Object, ObjectType};

@@ -21,7 +21,7 @@
 use structures::table::Table;
 
 use crate::key::{SHARD_BITS, SHARD_COUNT};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, ShardBusy};
 use crate::object::KeyEntry;
 
 /// Bits of a cursor that are a point in a table.
@@ -68,24 +68,32 @@ impl Keyspace {
     /// One step of a scan of database `db`: passes over shards without keys, visits the keys of one
     /// bucket (expired ones too) and gives the next cursor, [`ScanCursor::START`] at the end.
     /// O(bucket), plus a lock per empty shard.
-    pub fn scan_step(&self, db: usize, cursor: ScanCursor, mut visit: impl FnMut(&KeyEntry)) -> ScanCursor {
+    ///
+    /// # Errors
+    /// A busy script holds the shard that is next.
+    pub fn scan_step(
+        &self,
+        db: usize,
+        cursor: ScanCursor,
+        mut visit: impl FnMut(&KeyEntry),
+    ) -> Result<ScanCursor, ShardBusy> {
         let mut point = cursor.point();
         for shard in cursor.shard()..SHARD_COUNT {
-            let guard = self.lock(shard);
+            let guard = self.lock_unless_busy(shard).ok_or(ShardBusy)?;
             if let Some(table) = guard.db(db).map(|db| &db.table).filter(|table| !table.is_empty()) {
-                return match scan_table(table, point, &mut visit) {
+                return Ok(match scan_table(table, point, &mut visit) {
                     0 => ScanCursor::of(shard + 1, 0),
                     point => ScanCursor::of(shard, point),
-                };
+                });
             }
             point = 0;
         }
-        ScanCursor::START
+        Ok(ScanCursor::START)
     }
 
     /// Shows `look` a key of database `db`, expired or not, close to uniformly chosen by the random
     /// numbers that `draw` gives; `None` where no key was found. O(1) in a large database; in a
-    /// small one a lock per shard.
+    /// small one a lock per shard. Keys that a busy script holds are not among the chosen.
     pub fn random_key<T>(
         &self,
         db: usize,
@@ -93,7 +101,8 @@ impl Keyspace {
         look: impl FnOnce(&KeyEntry) -> T,
     ) -> Option<T> {
         let mut shard = (draw() % SHARD_COUNT as u64) as usize;
-        let len_of = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.len());
+        let len_of =
+            |shard| self.look_at(shard, |shard| shard.db(db).map_or(0, |db| db.table.len())).unwrap_or(0);
         if len_of(shard) < DENSE_SHARD_LEN_MIN {
             // Few keys: a shard's chance is its number of keys.
             let total: usize = (0..SHARD_COUNT).map(len_of).sum();
@@ -110,7 +119,7 @@ impl Keyspace {
             // None when keys were removed meanwhile: the drawn shard is looked at, full or empty.
             shard = (0..SHARD_COUNT).find(holds).unwrap_or(shard);
         }
-        let guard = self.lock(shard);
+        let guard = self.lock_unless_busy(shard)?;
         let table = &guard.db(db)?.table;
         let place = table.random(draw)?;
         Some(look(&table.at(place)))
@@ -152,9 +161,11 @@ mod tests {
             (0..len).for_each(|number| insert(&keyspace, (number % 2) as usize, number));
             let (mut seen, mut cursor, mut last) = (HashMap::new(), ScanCursor::START, 0);
             loop {
-                cursor = keyspace.scan_step(0, ScanCursor::from_number(cursor.number()), |entry| {
+                let from = ScanCursor::from_number(cursor.number());
+                let step = keyspace.scan_step(0, from, |entry| {
                     *seen.entry(number_of(entry)).or_insert(0) += 1;
                 });
+                cursor = step.expect("no script runs");
                 if cursor == ScanCursor::START {
                     break;
                 }
@@ -172,9 +183,10 @@ mod tests {
         (0..2_000).for_each(|number| insert(&keyspace, 0, number));
         let (mut seen, mut cursor, mut next) = (HashSet::new(), ScanCursor::START, 2_000);
         loop {
-            cursor = keyspace.scan_step(0, cursor, |entry| {
+            let step = keyspace.scan_step(0, cursor, |entry| {
                 seen.insert(number_of(entry));
             });
+            cursor = step.expect("no script runs");
             if cursor == ScanCursor::START {
                 break;
             }
@@ -194,7 +206,7 @@ mod tests {
             let mut cursor = ScanCursor::from_number(number);
             let mut steps = 0;
             while cursor != ScanCursor::START || steps == 0 {
-                cursor = keyspace.scan_step(0, cursor, |_| ());
+                cursor = keyspace.scan_step(0, cursor, |_| ()).expect("no script runs");
                 steps += 1;
                 assert!(steps < 100_000);
             }

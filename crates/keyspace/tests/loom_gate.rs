@@ -135,3 +135,86 @@ fn an_upgrader_beside_a_turn_and_an_owner() {
         guarded.finished(2, [1, 1]);
     });
 }
+
+/// A turn that may give up; whether it was inside.
+fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
+    let pass = guarded.gate.shared_unless_busy(index);
+    if pass.is_inside() {
+        guarded.owners.read();
+        guarded.turns[index].step();
+    }
+    pass.is_inside()
+}
+
+/// The owner ends only after the other gave up: a caller that slept on would never wake.
+#[test]
+fn a_turn_gives_up_on_an_owner_that_becomes_busy() {
+    check(None, |guarded| {
+        let mut pass = guarded.gate.shared(1);
+        pass.alone(|pass| {
+            let turn = {
+                let guarded = Arc::clone(guarded);
+                thread::spawn(move || turn_unless_busy(&guarded, 0))
+            };
+            guarded.work_alone();
+            pass.mark_busy();
+            assert!(!turn.join().expect("no panic"), "inside beside the owner");
+        });
+        assert!(turn_unless_busy(guarded, 0));
+        drop(pass);
+        guarded.finished(1, [1, 0]);
+    });
+}
+
+#[test]
+fn a_turn_that_may_give_up_and_a_busy_owner_exclude_each_other() {
+    check(Some(3), |guarded| {
+        let other = Arc::clone(guarded);
+        let turn = thread::spawn(move || u32::from(turn_unless_busy(&other, 0)));
+        guarded.gate.shared(1).alone(|pass| {
+            pass.mark_busy();
+            guarded.work_alone();
+        });
+        let turns = turn.join().expect("no panic");
+        guarded.finished(1, [turns, 0]);
+    });
+}
+
+/// The busy turn ends only after the owner to be gave up.
+#[test]
+fn an_owner_to_be_gives_up_on_a_turn_that_becomes_busy() {
+    check(None, |guarded| {
+        let mut busy = guarded.gate.shared(0);
+        let other = Arc::clone(guarded);
+        let owner = thread::spawn(move || {
+            let mut pass = other.gate.shared(1);
+            assert_eq!(pass.alone_unless_busy(|_| ()), None, "alone beside a turn");
+            assert!(pass.is_inside());
+            other.turns[1].step();
+        });
+        guarded.turns[0].step();
+        busy.mark_busy();
+        owner.join().expect("no panic");
+        drop(busy);
+        guarded.gate.exclusive(|_| guarded.work_alone());
+        guarded.finished(1, [1, 1]);
+    });
+}
+
+/// An owner that must wait for a busy turn keeps nobody waiting who may give up.
+#[test]
+fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
+    check(Some(2), |guarded| {
+        let mut busy = guarded.gate.shared(0);
+        let owner = spawn(guarded, |guarded| guarded.gate.exclusive(|_| guarded.work_alone()));
+        let other = Arc::clone(guarded);
+        let turn = thread::spawn(move || u32::from(turn_unless_busy(&other, 1)));
+        guarded.turns[0].step();
+        busy.mark_busy();
+        let turns = turn.join().expect("no panic");
+        busy.end_busy();
+        drop(busy);
+        owner.join().expect("no panic");
+        guarded.finished(1, [1, turns]);
+    });
+}

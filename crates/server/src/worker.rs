@@ -12,6 +12,11 @@
 //! two requests the thread steps aside for whoever waits to own the keyspace alone, so such an
 //! owner waits for one command.
 //!
+//! **A busy script** that owns the keyspace keeps the thread outside the gate. The turn goes on
+//! there: it reads and parses, what is allowed then runs, and all else is answered `-BUSY`. What
+//! needs a shard (ended waits, deliveries, the keys that clients of closed connections watched or
+//! waited for) is left to the first turn inside, which the thread tries each [`BUSY_RETRY`].
+//!
 //! | Module | Part of the thread |
 //! |---|---|
 //! | this one | the loop: events, messages, publications, how long to sleep |
@@ -57,6 +62,9 @@ type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 /// limits are over some time.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
+/// How long a thread sleeps at most while a busy script keeps it from what it has to do.
+const BUSY_RETRY: Duration = Duration::from_millis(10);
+
 /// A client of this thread: its session, and what its connection needs besides.
 struct Client {
     session: Session,
@@ -101,6 +109,9 @@ pub struct Worker<'s> {
     subscribers_full: Vec<ConnId>,
     /// Subscribers whose output may be over a limit.
     slow_subscribers: Vec<ConnId>,
+    /// Clients whose connections were closed while a script was busy: their keys are to be given
+    /// up.
+    departed: Vec<Client>,
     /// Clients with output that did not or may not fit their sockets: looked at after a flush.
     pending_output: VecDeque<ConnId>,
     /// What this thread accepts from: thread 0 does for all.
@@ -124,6 +135,7 @@ impl<'s> Worker<'s> {
             postponed: Vec::new(),
             subscribers_full: Vec::new(),
             slow_subscribers: Vec::new(),
+            departed: Vec::new(),
             pending_output: VecDeque::new(),
             listeners: Vec::new(),
         }
@@ -178,8 +190,9 @@ impl<'s> Worker<'s> {
         let began = Instant::now();
         let shared = self.shared;
         self.engine.executor.meter.turn.begin(began);
-        let mut pass = shared.engine.gate.shared(self.thread);
+        let mut pass = shared.engine.gate.shared_unless_busy(self.thread);
         self.engine.begin(began);
+        self.engine.note_standing(&pass);
         if pass.has_waited() {
             self.engine.executor.note_latency(LatencyEvent::GateWait, began.elapsed());
         }
@@ -188,14 +201,24 @@ impl<'s> Worker<'s> {
         for event in events.drain(..) {
             self.handle(event);
         }
-        self.end_waits();
-        self.run_ready(began, &mut pass);
-        if self.engine.keep_limits() {
-            // A full mailbox has other messages, which make a turn as well.
-            let _ = shared.ports[self.thread].mailbox.send(Message::EnforceMemory);
+        if pass.is_inside() {
+            if !self.departed.is_empty() {
+                self.give_up_keys();
+            }
+            if shared.engine.blocked.has_left_behind() {
+                shared.engine.blocked.remove_left_behind(&shared.engine.keyspace);
+            }
+            self.end_waits();
         }
-        self.engine.executor.commit.broadcast();
-        self.take_inbound();
+        self.run_ready(began, &mut pass);
+        if pass.is_inside() {
+            if self.engine.keep_limits() {
+                // A full mailbox has other messages, which make a turn as well.
+                let _ = shared.ports[self.thread].mailbox.send(Message::EnforceMemory);
+            }
+            self.engine.executor.commit.broadcast();
+            self.take_inbound();
+        }
         self.take_publications();
         self.send_freed_replies();
         self.engine.executor.end_turn();
@@ -231,6 +254,10 @@ impl<'s> Worker<'s> {
     /// How long to sleep: until the pause that holds sessions back ends or a client stops waiting,
     /// else until something happens.
     fn timeout(&self) -> Option<Duration> {
+        if !self.engine.executor.is_inside {
+            // A deadline that has passed must not keep the thread awake: it is dealt with inside.
+            return Some(BUSY_RETRY);
+        }
         let pause = (!self.postponed.is_empty()).then(|| {
             let left_ms = self.shared.engine.pause.until_ms.load(Relaxed) - unix_ms();
             Duration::from_millis(left_ms.clamp(0, 1000) as u64)
@@ -239,7 +266,8 @@ impl<'s> Worker<'s> {
             Duration::from_millis(deadline_ms).saturating_sub(self.shared.engine.started.elapsed())
         });
         let pending_output = (!self.pending_output.is_empty()).then_some(PENDING_OUTPUT_SLEEP);
-        pause.into_iter().chain(wait).chain(pending_output).min()
+        let departed = (!self.departed.is_empty()).then_some(BUSY_RETRY);
+        pause.into_iter().chain(wait).chain(pending_output).chain(departed).min()
     }
 
     fn take_messages(&mut self) {

@@ -11,6 +11,12 @@
 //! once parked takes the lock as WAITED, not HELD: it cannot know whether others still sleep. The
 //! price is at most one needless wake at the end of a contended stretch.
 //!
+//! **A busy holder.** Who will hold the lock for long (a script past its threshold) writes BUSY
+//! into the word and wakes all sleepers. BUSY means WAITED, and that a thread that came by
+//! `lock_unless_busy` gives up rather than wait; others sleep on. A thread gives up only when a
+//! read-modify-write has shown it BUSY, after its last wake: so the holder of that moment owes a
+//! wake, and a wake that came to the one that gives up is not lost to those that still sleep.
+//!
 //! Cost: alone, one compare-exchange and one swap, no system call. Contended: up to
 //! `spins_max()` looks (1 to 2 µs, none on one core), then a parked thread.
 //!
@@ -48,6 +54,17 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// One guard exists and somebody may sleep: unlocking owes a wake.
 const WAITED: u32 = 2;
+/// As WAITED, and the guard is kept for long.
+const BUSY: u32 = 3;
+
+/// How long a thread waits for a lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Until it has it.
+    Endless,
+    /// Until it has it or the holder says that it is busy.
+    UntilBusy,
+}
 
 /// A value that one thread at a time may touch. See the module for cost, fairness and orderings.
 pub struct Lock<T> {
@@ -88,9 +105,37 @@ impl<T> Lock<T> {
     pub fn lock(&self) -> Guard<'_, T> {
         // Acquire: pairs with the Release swap in `Guard::drop`.
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-            self.lock_contended();
+            self.lock_contended(Patience::Endless);
         }
         self.guard()
+    }
+
+    /// Waits for the lock and takes it; gives up while its holder is busy
+    /// ([`Lock::mark_busy`]). Deadlocks if this thread already holds it and is not busy.
+    #[inline]
+    pub fn lock_unless_busy(&self) -> Option<Guard<'_, T>> {
+        // Acquire: pairs with the Release swap in `Guard::drop`.
+        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err()
+            && !self.lock_contended(Patience::UntilBusy)
+        {
+            return None;
+        }
+        Some(self.guard())
+    }
+
+    /// Says that the lock is held for long: whoever waits by [`Lock::lock_unless_busy`] gives up,
+    /// until it is unlocked. Only the thread that holds the lock may call this.
+    ///
+    /// # Panics
+    /// When nobody holds it.
+    #[cold]
+    pub fn mark_busy(&self) {
+        // Relaxed: only the word matters; the value goes on with the unlock.
+        let before = self.state.swap(BUSY, Relaxed);
+        assert_ne!(before, FREE, "only the holder of a lock marks it");
+        if before != HELD {
+            self.state.wake_all();
+        }
     }
 
     /// Takes the lock if nobody has it; never waits.
@@ -118,22 +163,39 @@ impl<T> Lock<T> {
         self.state.load(Relaxed) != FREE
     }
 
-    /// Takes the lock when the first try failed: a bounded spin, then sleep by sleep.
+    /// Takes the lock when the first try failed: a bounded spin, then sleep by sleep. Whether it
+    /// has it: always, with endless patience.
     #[cold]
-    fn lock_contended(&self) {
-        let mut seen = self.spin();
-        // Acquire: pairs with the Release swap in `Guard::drop`.
-        if seen == FREE && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-            return;
-        }
+    fn lock_contended(&self, patience: Patience) -> bool {
+        // As which it is taken. Once this thread may have slept: WAITED.
+        let mut taken = HELD;
         loop {
-            // From here on the word says WAITED whenever we might sleep, also when the swap takes
-            // the lock. Acquire: pairs with the Release swap in `Guard::drop`.
-            if seen != WAITED && self.state.swap(WAITED, Acquire) == FREE {
-                return;
+            // Each change of the word here is compared, so that none covers BUSY.
+            match self.spin() {
+                FREE => {
+                    // Acquire: pairs with the Release swap in `Guard::drop`.
+                    if self.state.compare_exchange(FREE, taken, Acquire, Relaxed).is_ok() {
+                        return true;
+                    }
+                }
+                HELD => {
+                    // The word says WAITED whenever we might sleep.
+                    if self.state.compare_exchange(HELD, WAITED, Relaxed, Relaxed).is_ok() {
+                        taken = WAITED;
+                        self.state.wait(WAITED);
+                    }
+                }
+                // Compared as well: the newest value, of a holder that owes a wake.
+                BUSY if patience == Patience::UntilBusy => {
+                    if self.state.compare_exchange(BUSY, BUSY, Relaxed, Relaxed).is_ok() {
+                        return false;
+                    }
+                }
+                waited => {
+                    taken = WAITED;
+                    self.state.wait(waited);
+                }
             }
-            self.state.wait(WAITED);
-            seen = self.spin();
         }
     }
 
@@ -171,9 +233,16 @@ impl<T> Drop for Guard<'_, T> {
         drop(self.access.take()); // Our access ends before the unlock, not after it.
         // Release: publishes what was written under the lock; pairs with the Acquire of
         // whoever takes it next.
-        if self.lock.state.swap(FREE, Release) == WAITED {
+        if self.lock.state.swap(FREE, Release) != HELD {
             self.lock.wake_one();
         }
+    }
+}
+
+impl<T> Guard<'_, T> {
+    /// Says that this guard is kept for long: see [`Lock::mark_busy`].
+    pub fn mark_busy(guard: &Self) {
+        guard.lock.mark_busy();
     }
 }
 
@@ -301,6 +370,24 @@ mod tests {
             drop(guard);
         });
         assert_eq!(lock.into_inner(), 1);
+    }
+
+    #[test]
+    fn a_busy_holder_is_waited_for_only_by_who_must() {
+        let lock = Lock::new(0);
+        std::thread::scope(|scope| {
+            let guard = lock.lock();
+            let gives_up = scope.spawn(|| lock.lock_unless_busy().is_none());
+            while lock.state.load(Ordering::Relaxed) != super::WAITED {
+                std::thread::yield_now();
+            }
+            super::Guard::mark_busy(&guard);
+            assert!(gives_up.join().expect("no panic"), "woken, and not kept waiting");
+            assert!(lock.lock_unless_busy().is_none() && lock.try_lock().is_none());
+            scope.spawn(|| *lock.lock() += 1);
+            drop(guard);
+        });
+        assert_eq!(*lock.lock_unless_busy().expect("nobody is busy any more"), 1);
     }
 
     #[test]

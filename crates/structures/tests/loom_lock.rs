@@ -7,7 +7,7 @@
 
 use loom::thread;
 use std::sync::Arc;
-use structures::lock::Lock;
+use structures::lock::{Guard, Lock};
 
 /// Two steps, so that a second owner between them would be seen; loom checks the access itself too.
 fn add_one(value: &mut u32) {
@@ -78,5 +78,42 @@ fn trying_never_waits_and_never_shares() {
         add_one(&mut lock.lock());
         let tried = thread.join().expect("no panic");
         assert_eq!(*lock.lock(), 1 + tried);
+    });
+}
+
+/// The one that gives up may have been woken in place of the one that does not.
+#[test]
+fn a_busy_holder_is_given_up_and_nobody_sleeps_for_ever() {
+    check(Some(3), || {
+        let lock = Arc::new(Lock::new(0));
+        let [patient, other] = [0, 1].map(|_| Arc::clone(&lock));
+        let patient = thread::spawn(move || add_one(&mut patient.lock()));
+        let other = thread::spawn(move || match other.lock_unless_busy() {
+            Some(mut guard) => {
+                add_one(&mut guard);
+                1
+            }
+            None => 0,
+        });
+        let mut guard = lock.lock();
+        Guard::mark_busy(&guard);
+        add_one(&mut guard);
+        drop(guard);
+        patient.join().expect("no panic");
+        let taken = other.join().expect("no panic");
+        assert_eq!(*lock.lock(), 2 + taken);
+    });
+}
+
+/// With a holder that never lets go, giving up is the only way on.
+#[test]
+fn who_sleeps_on_a_holder_that_becomes_busy_gives_up() {
+    check(None, || {
+        let lock = Arc::new(Lock::new(0));
+        let other = Arc::clone(&lock);
+        let guard = lock.lock();
+        let thread = thread::spawn(move || other.lock_unless_busy().is_none());
+        Guard::mark_busy(&guard);
+        assert!(thread.join().expect("no panic"));
     });
 }

@@ -50,7 +50,7 @@ fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> 
             Verdict::Passes => keys.push(entry.key().into()),
             Verdict::Due => ctx.expired(entry.key().into()),
             Verdict::Other => {}
-        });
+        })?;
         if cursor == ScanCursor::START || keys.len() >= filter.count {
             break;
         }
@@ -199,7 +199,7 @@ pub(super) static DBSIZE: Command<Walker> = Command {
 };
 /// DBSIZE: the number of keys, including expired ones that have not been removed yet.
 fn dbsize(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
-    let size = ctx.keyspace.db_size(ctx.db);
+    let size = ctx.keyspace.db_size(ctx.db)?;
     ctx.reply.integer(size.keys as i64);
     Ok(Walked::Done)
 }

@@ -461,7 +461,12 @@ impl Tracking {
         let departing = self.departing.lock().pop_front();
         let found = emptied.is_some() || departing.is_some();
         if let Some(mut departing) = departing {
-            let pass = gate.shared(gate_slot);
+            let pass = gate.shared_unless_busy(gate_slot);
+            if !pass.is_inside() {
+                // A busy script owns the keyspace: later.
+                self.departing.lock().push_front(departing);
+                return emptied.is_some();
+            }
             let has_left = self.leave(keyspace, &mut departing, DEPARTED_PER_STEP);
             drop(pass);
             if !has_left {

@@ -81,10 +81,13 @@ impl<'s> Thread<'s> {
         let args = owned.args(self.shared.keyspace.hasher());
         let incoming = Incoming { registered: self.shared.table.find(args.get(0)), args };
         let mut out = ByteQueue::new();
-        let mut pass = self.shared.gate.shared(self.index);
+        let mut pass = self.shared.gate.shared_unless_busy(self.index);
         self.engine.begin(self.clock.now());
+        self.engine.note_standing(&pass);
         self.engine.run(&mut self.sessions[client], &incoming, &mut out, &mut pass);
-        self.engine.keep_limits();
+        if pass.is_inside() {
+            self.engine.keep_limits();
+        }
         self.engine.executor.end_turn();
         let mut woken = self.engine.executor.commit.outbox.take().into_vec();
         woken.sort_unstable();

@@ -1,5 +1,6 @@
 //! The engine driven without sockets, threads and clocks.
 
+mod busy;
 mod driver;
 mod log;
 mod undeclared;

@@ -252,12 +252,21 @@ static RESET: Command<Runner> = Command {
 };
 /// RESET: the connection as it was when it was opened.
 fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let engine::Shared { pubsub, watchers, tracking, monitors, keyspace, .. } = &ctx.shared.engine;
+    let engine::Shared { pubsub, watchers, tracking, monitors, keyspace, scripts, .. } = &ctx.shared.engine;
+    if ctx.session.tracking.is_some() && (scripts.is_any_busy() || !ctx.pass.is_inside()) {
+        // Unlike in Redis: what it caches is noted in shards that a script may hold.
+        return Err(scripts.error());
+    }
     ctx.session.unsubscribe_all(pubsub, Some(&mut ctx.reply));
     switch_protocol(ctx, Protocol::Resp2);
     ctx.reply.set_protocol(Protocol::Resp2);
     let session = &mut *ctx.session;
-    session.discard(watchers, keyspace);
+    session.drop_transaction();
+    if ctx.pass.is_inside() {
+        session.unwatch(watchers, keyspace);
+    } else {
+        session.unwatch_later();
+    }
     session.stop_tracking(tracking, keyspace);
     session.stop_monitoring(monitors);
     session.info.db.store(0, Relaxed);

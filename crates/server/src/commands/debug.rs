@@ -26,6 +26,7 @@ use crate::context::ServerCtx;
 mod change_log;
 mod digest;
 mod reload;
+mod stand_in;
 
 use digest::Digest;
 
@@ -56,6 +57,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
     match (args.get(1).to_ascii_lowercase().as_slice(), args.len()) {
         (b"help", 2) => help(ctx),
         (b"sleep", 3) => sleep(ctx, args.get(2)),
+        (b"script-standin", 4..) => return stand_in::run(ctx, args),
         (b"object", 3) => return object(ctx, args.key(2)),
         (b"listpack", 3) => return listpack(ctx, args.key(2)),
         (b"quicklist", 3 | 4) => return quicklist(ctx, args.key(2)),
@@ -194,6 +196,10 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
             (
                 "REPLYBUFFER (RESIZING <0|1>|PEAK-RESET-TIME <ms>)",
                 &["Taken for the sake of tests: no client owns a reply buffer here."],
+            ),
+            (
+                "SCRIPT-STANDIN <milliseconds> <SCRIPT|FUNCTION> [<key> ...]",
+                &["Runs as a script of this time would, on the shards of the keys, or alone. For tests."],
             ),
             ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
             ("SET-ACTIVE-EXPIRE <0|1>", &["Whether active expiry removes expired keys."]),
@@ -514,7 +520,7 @@ fn table_stats(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     let db = db.ok_or(CommandError::Line("ERR Out of range database"))?;
     let slots_of = |shard| keyspace.lock(shard).db(db).map_or(0, |db| db.table().slot_count());
     let slots: usize = (0..SHARD_COUNT).map(slots_of).sum();
-    let size = keyspace.db_size(db);
+    let size = keyspace.reachable_db_size(db);
     let text = format!(
         "[Dictionary HT]\n{}[Expires HT]\n{}",
         table_text(Some(slots), size.keys),

@@ -153,7 +153,7 @@ fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     let figures = MemoryFigures::now(ctx.shared);
     let keyspace = &ctx.shared.engine.keyspace;
     let dbs: Vec<(usize, u64)> = (0..keyspace.db_count())
-        .map(|db| (db, keyspace.db_size(db).keys as u64))
+        .map(|db| (db, keyspace.reachable_db_size(db).keys as u64))
         .filter(|&(_, keys)| keys > 0)
         .collect();
     let keys: u64 = dbs.iter().map(|(_, keys)| keys).sum();

@@ -3,6 +3,8 @@
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
+use engine::scripts::{Kill, ScriptKind};
+
 use crate::commands::help;
 use crate::context::Runner;
 use crate::context::ServerCtx;
@@ -78,9 +80,17 @@ static SCRIPT_KILL: Command<Runner> = Command {
     run: Runner::Server(script_kill),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT KILL: no script ever runs.
-fn script_kill(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::Line("NOTBUSY No scripts in execution right now."))
+/// SCRIPT KILL: ends scripts, not functions. So far only the stand-in of DEBUG runs as one.
+fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let scripts = &ctx.shared.engine.scripts;
+    match scripts.kill(ScriptKind::Script) {
+        Kill::Requested => {
+            ctx.reply.ok();
+            Ok(())
+        }
+        Kill::OtherKind => Err(scripts.error()),
+        Kill::NoneRuns => Err(CommandError::Line("NOTBUSY No scripts in execution right now.")),
+    }
 }
 
 static SCRIPT_HELP: Command<Runner> = Command {

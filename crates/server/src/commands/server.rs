@@ -148,6 +148,10 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     if abort {
         return Err(CommandError::Line("ERR No shutdown in progress."));
     }
+    let scripts = &ctx.shared.engine.scripts;
+    if !nosave && scripts.is_any_busy() {
+        return Err(scripts.error());
+    }
     tracing::info!(client = ctx.session.id, "User requested shutdown...");
     match (save, force) {
         (true, false) => {

@@ -141,6 +141,10 @@ pub fn settings(store: &ConfigStore) -> Settings {
             percent: diagnostics::HOTKEYS_SAMPLING_PERCENTAGE.of(store),
             window: Duration::from_secs(diagnostics::HOTKEYS_WINDOW_SECONDS.of(store)),
         },
+        busy_threshold: u64::try_from(diagnostics::BUSY_REPLY_THRESHOLD.of(store))
+            .ok()
+            .filter(|&threshold_ms| threshold_ms > 0)
+            .map(Duration::from_millis),
         hz: diagnostics::HZ.of(store),
         clients: ClientLimits {
             maxclients: clients::MAXCLIENTS.of(store),

@@ -96,7 +96,12 @@ pub fn each_field(
 ) {
     for section in SECTIONS.iter().filter(|section| wanted(section.name)) {
         let mut fields = Fields::default();
-        let pass = section.locks_shards.then(|| shared.engine.enter_gate(slot));
+        let enter = || shared.engine.gate.shared_unless_busy(shared.engine.gate_index(slot));
+        let pass = section.locks_shards.then(enter);
+        if pass.as_ref().is_some_and(|pass| !pass.is_inside()) {
+            // A busy script owns the keyspace: its figures are for the next time.
+            continue;
+        }
         (section.write)(shared, &mut fields);
         drop(pass);
         for (name, value) in fields.0.lines().filter_map(|line| line.split_once(':')) {

@@ -209,7 +209,7 @@ fn short_size(size: u64) -> String {
 /// The Keyspace section: databases that are not empty.
 pub fn keyspace(shared: &Shared, fields: &mut Fields) {
     for db in 0..shared.engine.keyspace.db_count() {
-        let size = shared.engine.keyspace.db_size(db);
+        let size = shared.engine.keyspace.reachable_db_size(db);
         if size.keys > 0 {
             let (keys, expires, fields_expire) = (size.keys, size.expires, size.field_expires);
             let ttl_ms = if expires == 0 { 0 } else { shared.engine.keyspace.average_ttl_ms(db, unix_ms()) };

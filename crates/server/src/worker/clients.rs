@@ -119,23 +119,38 @@ impl Worker<'_> {
         }
         let Some(mut client) = self.clients[conn.index()].take() else { return };
         let session = &mut client.session;
-        let engine::Shared {
-            keyspace, blocked, watchers, pubsub, tracking, monitors, clients, threads, ..
-        } = &self.shared.engine;
+        let engine::Shared { blocked, pubsub, monitors, clients, threads, .. } = &self.shared.engine;
         if let Some(blocked_by) = blocked.of(&session.info) {
             // Whoever serves it now is the last: the reply finds no client.
             blocked.end(&blocked_by);
             self.timeouts.remove(blocked_by.deadline_ms, blocked_by.ticket);
         }
-        blocked.unblock(keyspace, &session.info);
-        session.discard(watchers, keyspace);
+        session.drop_transaction();
         session.unsubscribe_all(pubsub, None);
-        session.stop_tracking(tracking, keyspace);
         session.stop_monitoring(monitors);
         session.info.state.gone.store(true, Relaxed);
         self.engine.executor.stats().clients.sub(1);
         client_eviction::uncount(&self.shared.engine, &session.info);
         threads.remove_from_list(clients, &session.info);
+        self.departed.push(*client);
+        self.give_up_keys();
+    }
+
+    /// Has clients that left give up the keys that they watched, waited for or cached, as soon as
+    /// no script is busy.
+    pub(super) fn give_up_keys(&mut self) {
+        let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
+        if !self.engine.executor.is_inside || scripts.is_any_busy() {
+            return;
+        }
+        self.departed.retain_mut(|client| {
+            let session = &mut client.session;
+            blocked.unblock(keyspace, &session.info);
+            session.stop_tracking(tracking, keyspace);
+            session.unwatch(watchers, keyspace);
+            // A script may have become busy meanwhile.
+            session.watch.is_some()
+        });
     }
 
     /// Lets a session that was held back for `reason` go on with its waiting input.

@@ -120,7 +120,8 @@ impl Worker<'_> {
         if self.exceeds_output_limit(conn) {
             // It leaves the queues of its keys, under the locks of their shards.
             let shared = self.shared;
-            let _pass = shared.engine.gate.shared(self.thread);
+            let pass = shared.engine.gate.shared_unless_busy(self.thread);
+            self.engine.note_standing(&pass);
             return self.close(conn);
         }
         if self.engine.executor.settings.clients.maxmemory_clients_bytes > 0 && self.is_evicted(conn) {

@@ -54,7 +54,9 @@ impl Worker<'_> {
                     self.collect(visit);
                 }
             }
-            self.batch.prefetch(&self.shared.engine.keyspace);
+            if pass.is_inside() {
+                self.batch.prefetch(&self.shared.engine.keyspace);
+            }
             let deadline = (began + budget * TURN_BUDGETS_MAX).max(now + BATCH_TIME_MIN);
             now = self.execute(deadline, pass).max(now);
         }

@@ -2,6 +2,7 @@
 
 mod any_request;
 mod blocking;
+mod busy;
 mod clients;
 mod command_facts;
 mod config;

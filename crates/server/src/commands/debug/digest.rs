@@ -37,7 +37,7 @@ impl Digest {
     pub fn of_keyspace(keyspace: &Keyspace) -> Self {
         let mut digest = Self::default();
         for db in 0..keyspace.db_count() {
-            if keyspace.db_size(db).keys == 0 {
+            if keyspace.reachable_db_size(db).keys == 0 {
                 continue;
             }
             digest.mix(&(db as u32).to_be_bytes());

@@ -17,14 +17,7 @@ const FOR_TESTS: &str = "it is for tests of Redis itself";
 
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
-    &Opt::integer(
-        "busy-reply-threshold",
-        "5000",
-        ANY,
-        "Milliseconds after which a script is reported as busy.",
-    )
-    .also(&["lua-time-limit"])
-    .accepted(NO_SCRIPTS),
+    &BUSY_REPLY_THRESHOLD.opt,
     &SLOWLOG_LOG_SLOWER_THAN.opt,
     &SLOWLOG_MAX_LEN.opt,
     &COMMANDLOG_REQUEST_LARGER_THAN.opt,
@@ -91,6 +84,16 @@ pub static OPTIONS: &[&Opt] = &[
         .hidden()
         .accepted(NO_SCRIPTS),
 ];
+
+/// Milliseconds from which on a script is busy; 0 or less for never.
+pub static BUSY_REPLY_THRESHOLD: Handle<i64> = Opt::integer(
+    "busy-reply-threshold",
+    "5000",
+    ANY,
+    "Milliseconds after which a script that others wait for makes them get `-BUSY`; 0 for never.",
+)
+.also(&["lua-time-limit"])
+.typed();
 
 /// Microseconds from which on a command is noted; negative for none.
 pub static SLOWLOG_LOG_SLOWER_THAN: Handle<i64> = Opt::integer(

@@ -1,0 +1,212 @@
+//! Scripts and functions that run at the moment, and what others are told of one that runs for too
+//! long.
+//!
+//! Whoever runs a script registers it, and calls [`Script::exceeds`] from time to time. Once a
+//! script has run for longer than `busy-reply-threshold` it is **busy**: its thread marks the locks
+//! that it holds, or the gate ([`Locked::mark_busy`](keyspace::Locked::mark_busy),
+//! [`SharedPass::mark_busy`](keyspace::SharedPass::mark_busy)). A thread that waits for one of
+//! these gives up then. It has locked nothing and done nothing of the request, replies with
+//! [`RunningScripts::error`], and goes on with its other clients. Below the threshold everybody
+//! waits, as in Redis; so does who waits for something else that takes long.
+//!
+//! ```text
+//!   begin ─► [ exceeds? ─► mark locks and gate busy ]* ─► drop        the script's thread
+//!                               └─► lock, gate: give up ─► -BUSY      the others
+//! ```
+//! The list's lock is a leaf. A busy script is in the list as such before it marks anything.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use commands::CommandError;
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptKind {
+    /// A script: SCRIPT KILL ends it.
+    Script,
+    /// A function: FUNCTION KILL ends it.
+    Function,
+}
+
+/// What a script is known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptName {
+    /// Script or function.
+    pub kind: ScriptKind,
+    /// What it is called: a digest, or a function's name.
+    pub name: Box<[u8]>,
+    /// The I/O thread that runs it.
+    pub thread: usize,
+}
+
+/// A script in the list.
+struct Entry {
+    script: ScriptName,
+    since: Instant,
+    is_busy: AtomicBool,
+    is_killed: AtomicBool,
+}
+
+/// All that run now: one for each I/O thread at most.
+#[derive(Default)]
+pub struct RunningScripts {
+    entries: Mutex<Vec<Arc<Entry>>>,
+    /// Of these the busy ones: looked at once a turn.
+    busy: AtomicUsize,
+}
+
+/// What came of the wish to end scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kill {
+    /// They will end.
+    Requested,
+    /// None of this kind runs, but a busy one of the other kind does.
+    OtherKind,
+    /// None runs.
+    NoneRuns,
+}
+
+/// A script that runs; it has ended when this is dropped.
+pub struct Script<'a> {
+    all: &'a RunningScripts,
+    entry: Arc<Entry>,
+}
+
+impl RunningScripts {
+    fn entries(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+        self.entries.lock().expect("nothing panics while the scripts are locked")
+    }
+
+    /// Begins a script at `now` of the engine's clock.
+    pub fn begin(&self, script: ScriptName, now: Instant) -> Script<'_> {
+        let entry = Arc::new(Entry {
+            script,
+            since: now,
+            is_busy: AtomicBool::new(false),
+            is_killed: AtomicBool::new(false),
+        });
+        self.entries().push(Arc::clone(&entry));
+        Script { all: self, entry }
+    }
+
+    /// Whether a script has run for too long. A hint: it may have ended, or have become busy.
+    #[inline]
+    pub fn is_any_busy(&self) -> bool {
+        self.busy.load(Relaxed) > 0
+    }
+
+    /// The script that has run longest, and since when.
+    pub fn oldest(&self) -> Option<(ScriptName, Instant)> {
+        let entries = self.entries();
+        entries.iter().min_by_key(|entry| entry.since).map(|entry| (entry.script.clone(), entry.since))
+    }
+
+    /// What a request is replied that a busy script keeps from running. Where several are busy, the
+    /// oldest is named.
+    #[cold]
+    pub fn error(&self) -> CommandError {
+        let entries = self.entries();
+        let busy = entries.iter().filter(|entry| entry.is_busy.load(Relaxed));
+        let kind = busy.min_by_key(|entry| entry.since).map(|entry| entry.script.kind);
+        match kind {
+            // One that has ended at this moment was most likely a script.
+            Some(ScriptKind::Script) | None => CommandError::Busy,
+            Some(ScriptKind::Function) => CommandError::Line(
+                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+            ),
+        }
+    }
+
+    /// Asks all scripts of this kind to end.
+    pub fn kill(&self, kind: ScriptKind) -> Kill {
+        let entries = self.entries();
+        let mut found = Kill::NoneRuns;
+        for entry in &*entries {
+            if entry.script.kind == kind {
+                entry.is_killed.store(true, Relaxed);
+                found = Kill::Requested;
+            } else if found == Kill::NoneRuns && entry.is_busy.load(Relaxed) {
+                found = Kill::OtherKind;
+            }
+        }
+        found
+    }
+}
+
+impl Script<'_> {
+    /// Whether it has now become busy: true once, when it has run for longer than `threshold`;
+    /// never without one. The caller marks all that the script holds.
+    pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
+        let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
+        let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);
+        if exceeds {
+            self.all.busy.fetch_add(1, Relaxed);
+        }
+        exceeds
+    }
+
+    /// Whether somebody asked for its end.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.entry.is_killed.load(Relaxed)
+    }
+}
+
+impl Drop for Script<'_> {
+    fn drop(&mut self) {
+        self.all.entries().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        if self.entry.is_busy.load(Relaxed) {
+            self.all.busy.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(kind: ScriptKind, thread: usize) -> ScriptName {
+        ScriptName { kind, name: Box::from(&b"f"[..]), thread }
+    }
+
+    #[test]
+    fn a_script_is_busy_once_its_threshold_has_passed() {
+        let (scripts, now) = (RunningScripts::default(), Instant::now());
+        let threshold = Some(Duration::from_millis(5));
+        let at = |ms| now + Duration::from_millis(ms);
+        let script = scripts.begin(named(ScriptKind::Script, 0), now);
+        assert!(!script.exceeds(threshold, at(5)) && !script.exceeds(None, at(1_000)));
+        assert!(!scripts.is_any_busy());
+        assert!(script.exceeds(threshold, at(6)) && scripts.is_any_busy());
+        assert!(!script.exceeds(threshold, at(7)), "once is enough");
+        drop(script);
+        assert!(!scripts.is_any_busy() && scripts.oldest().is_none());
+    }
+
+    #[test]
+    fn the_error_names_the_command_that_ends_the_oldest_busy_script() {
+        let (scripts, now) = (RunningScripts::default(), Instant::now());
+        let line = |scripts: &RunningScripts| String::from_utf8_lossy(&scripts.error().line()).into_owned();
+        let function = scripts.begin(named(ScriptKind::Function, 0), now);
+        let script = scripts.begin(named(ScriptKind::Script, 1), now + Duration::from_millis(1));
+        let later = now + Duration::from_secs(1);
+        assert!(script.exceeds(Some(Duration::ZERO), later) && line(&scripts).contains("SCRIPT KILL"));
+        assert!(function.exceeds(Some(Duration::ZERO), later) && line(&scripts).contains("FUNCTION KILL"));
+        assert_eq!(scripts.oldest().map(|(script, _)| script.thread), Some(0));
+    }
+
+    #[test]
+    fn a_kill_reaches_scripts_of_its_kind_only() {
+        let (scripts, now) = (RunningScripts::default(), Instant::now());
+        assert_eq!(scripts.kill(ScriptKind::Script), Kill::NoneRuns);
+        let function = scripts.begin(named(ScriptKind::Function, 0), now);
+        assert_eq!(scripts.kill(ScriptKind::Script), Kill::NoneRuns);
+        function.exceeds(Some(Duration::ZERO), now + Duration::from_millis(1));
+        assert_eq!(scripts.kill(ScriptKind::Script), Kill::OtherKind);
+        assert!(!function.is_killed());
+        assert_eq!(scripts.kill(ScriptKind::Function), Kill::Requested);
+        assert!(function.is_killed());
+    }
+}
