@@ -471,8 +471,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         done.unwrap_or_else(|| self.refuse_busy(session, request.registered, out))
     }
 
-    /// Does `work` as the exclusive owner of the keyspace; `None` if a busy script keeps this thread
-    /// from it. While this thread is outside the gate, the change log has all that it did.
+    /// Does `work` as the exclusive owner of the keyspace; `None` if a busy script keeps this
+    /// thread from it. While this thread is outside the gate, the change log has all that it did.
     pub(crate) fn alone<'g, R>(
         &mut self,
         pass: &mut SharedPass<'g>,
