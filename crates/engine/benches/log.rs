@@ -1,0 +1,73 @@
+//! What a change costs in the change log: the parts that the model of docs/performance.md adds up.
+//!
+//! `cargo bench -p engine`
+
+use commands::Args;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use engine::log::ChangeLog;
+use engine::log::buffer::Chunk;
+use engine::log::merger::{LogBatch, LogReader};
+use engine::threads::Outbox;
+use keyspace::Hasher;
+use keyspace::gate::Gate;
+use resp::parse::Span;
+
+const REQUEST: &[u8] = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000012345\r\n$3\r\nxxx\r\n";
+const SPANS: [Span; 3] =
+    [Span { start: 8, len: 3 }, Span { start: 18, len: 16 }, Span { start: 40, len: 3 }];
+/// Changes between two merges: what a turn of pipelined requests makes.
+const CHANGES: usize = 1000;
+/// Changes of each thread that draws beside another: long enough for both to be at it.
+const DRAWN: usize = 100_000;
+
+struct Discarding;
+
+impl LogReader for Discarding {
+    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+        batch.position
+    }
+}
+
+fn log() -> ChangeLog {
+    let log = ChangeLog::new(2);
+    Gate::new(1).exclusive(|alone| log.attach(alone, Box::new(Discarding), &Outbox::default()));
+    log
+}
+
+/// Draws a position and encodes the request, with two threads at a time, too.
+#[divan::bench(threads = [1, 2])]
+fn append(bencher: Bencher<'_, '_>) {
+    let (log, hasher) = (log(), Hasher::with_seed([1, 2, 3, 4]));
+    bencher.counter(ItemsCount::new(DRAWN)).with_inputs(Chunk::default).bench_refs(|chunk| {
+        let args = Args::new(REQUEST, &SPANS, &hasher);
+        for change in 0..DRAWN {
+            log.append_request(chunk, 0, &args);
+            if change % CHANGES == 0 {
+                *chunk = Chunk::default();
+            }
+        }
+    });
+}
+
+/// Appends, publishes in pieces of a pipeline of 16, and merges.
+#[divan::bench]
+fn append_publish_and_merge(bencher: Bencher<'_, '_>) {
+    let (log, hasher) = (log(), Hasher::with_seed([1, 2, 3, 4]));
+    let (args, outbox) = (Args::new(REQUEST, &SPANS, &hasher), Outbox::default());
+    let mut chunk = Chunk::default();
+    bencher.counter(ItemsCount::new(CHANGES)).bench_local(|| {
+        for change in 0..CHANGES {
+            log.append_request(&mut chunk, 0, &args);
+            if change % 16 == 15 {
+                log.publish(0, &mut chunk);
+            }
+        }
+        log.publish(0, &mut chunk);
+        log.merge(&outbox);
+    });
+}
+
+fn main() {
+    divan::main();
+}
