@@ -45,6 +45,9 @@
 use keyspace::StreamId;
 use keyspace::stream::IdText;
 
+/// Memory that is kept for the next record.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
 /// Words of commands, one after another as bulk strings of the protocol.
 #[derive(Default)]
 struct Commands {
@@ -63,6 +66,9 @@ impl Commands {
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = RecordedCommand<'_>> {

@@ -14,8 +14,7 @@ use keyspace::gate::Gate;
 use resp::parse::Span;
 
 const REQUEST: &[u8] = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000012345\r\n$3\r\nxxx\r\n";
-const SPANS: [Span; 3] =
-    [Span { start: 8, len: 3 }, Span { start: 18, len: 16 }, Span { start: 40, len: 3 }];
+const SPANS: [Span; 3] = [Span { start: 8, len: 3 }, Span { start: 18, len: 16 }, Span { start: 40, len: 3 }];
 /// Changes between two merges: what a turn of pipelined requests makes.
 const CHANGES: usize = 1000;
 /// Changes of each thread that draws beside another: long enough for both to be at it.

@@ -71,6 +71,7 @@ impl DataAccess<'_, '_> {
         let mut view =
             View::new(keyspace, &mut locked, db, self.access_context, &mut self.commit.access_results);
         let done = work(&mut view, &mut self.commit.effects);
+        let seen_position = self.commit.position;
         drop(view);
         self.commit.collect(&mut Held::Locked(&mut locked), self.client);
         if is_recorded {
@@ -78,6 +79,8 @@ impl DataAccess<'_, '_> {
             match self.unit {
                 Unit::Own => {
                     self.commit.log_unit(&locked);
+                    // What the command shows is what it has seen of all its keys.
+                    self.commit.position = self.commit.position.max(seen_position);
                     self.commit.publish_log();
                 }
                 Unit::Transaction => self.commit.note_change_alone(Some(&locked)),

@@ -121,6 +121,8 @@ pub struct Commit<'s> {
     unit: UnitRecord,
     /// Records of units that have ended and are not published yet.
     chunk: Chunk,
+    /// Something was published and not merged by this thread.
+    awaits_merge: bool,
     /// This thread's buffer in the change log.
     log_buffer: usize,
     notifications: Notifications,
@@ -148,6 +150,7 @@ impl<'s> Commit<'s> {
             position: 0,
             unit: UnitRecord::default(),
             chunk: Chunk::default(),
+            awaits_merge: false,
             log_buffer: shared.log.buffer_index(thread),
             notifications: Notifications::default(),
             notices: Vec::new(),
@@ -175,7 +178,7 @@ impl<'s> Commit<'s> {
     /// Adds what a command did to the unit's record. What it found expired was collected.
     #[inline]
     pub fn record(&mut self, db: usize, args: &Args<'_>) {
-        if self.effects.record.command_count() > 0 {
+        if self.effects.record.is_wanted && self.effects.record.command_count() > 0 {
             self.record_commands();
         }
         if self.effects.record.has_request(self.effects.changes) {
@@ -248,7 +251,19 @@ impl<'s> Commit<'s> {
     /// and before the thread leaves the gate or asks to own it.
     #[inline]
     pub fn publish_log(&mut self) {
-        self.shared.log.publish(self.log_buffer, &mut self.chunk);
+        if !self.chunk.is_empty() {
+            self.shared.log.publish(self.log_buffer, &mut self.chunk);
+            self.awaits_merge = true;
+        }
+    }
+
+    /// Merges the change log if this thread has published something: at the end of a turn, outside
+    /// the gate.
+    #[inline]
+    pub fn merge_log(&mut self) {
+        if std::mem::take(&mut self.awaits_merge) {
+            self.shared.log.merge(&self.outbox);
+        }
     }
 
     /// Notes, as the exclusive owner, that the unit under way has changed these shards, `None` for

@@ -185,6 +185,7 @@ impl ActiveExpiry {
             shared.expiry.fields.add(std::mem::take(&mut swept.fields));
             swept.clear();
             let pause = if next == Some(self.at) { SAME_PLACE_PAUSE } else { Duration::ZERO };
+            executor.commit.merge_log();
             after_step(&executor.commit.outbox, pause);
             self.at = next.unwrap_or_else(|| {
                 self.shards_left -= 1;

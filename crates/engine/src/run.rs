@@ -563,7 +563,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         let call = Call {
             settings: &self.settings,
-            session,
+            session: &mut *session,
             registered: request.registered,
             reply: Reply::new(out, protocol),
             thread,
@@ -575,6 +575,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if result.is_err() {
             out.truncate(before);
         }
+        session.saw(self.commit.position);
         // CONFIG SET acts on the next command, which may be in the same turn.
         self.take_settings();
         match result {

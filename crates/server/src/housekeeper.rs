@@ -121,7 +121,6 @@ impl Housekeeper {
         }
         if self.expiry.next_slice()? <= Instant::now() {
             self.expiry.slice(executor, |outbox: &Outbox, pause| {
-                shared.engine.log.merge(outbox);
                 shared.wake(outbox);
                 if !pause.is_zero() {
                     std::thread::sleep(pause);

@@ -231,7 +231,7 @@ impl<'s> Worker<'s> {
     #[inline]
     fn send(&mut self, began: Instant) {
         self.wake_others();
-        self.shared.engine.log.merge(&self.engine.executor.commit.outbox);
+        self.engine.executor.commit.merge_log();
         let executor = &mut self.engine.executor;
         executor.stats().writes.add(self.net.flush() as u64);
         executor.meter.turn.end(Instant::now(), executor.stats());

@@ -89,6 +89,13 @@ impl Buffer {
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
+    /// Whether there are records that were not taken, for whoever has merged all that it took. What
+    /// a thread published before it asked for a merge is seen.
+    #[inline]
+    pub fn has_records(&self) -> bool {
+        self.published_bytes.load(Relaxed) != self.merged_bytes.load(Relaxed)
+    }
+
     /// Exchanges the records for an empty chunk.
     pub fn take(&self, chunk: &mut Chunk) {
         let mut own = self.chunk.lock();

@@ -126,6 +126,9 @@ impl Merger {
         let next = self.next;
         for (taken, buffer) in self.taken.iter_mut().zip(buffers) {
             if taken.front().is_none() {
+                if !buffer.has_records() {
+                    continue;
+                }
                 taken.chunk.clear();
                 (taken.at, taken.start) = (0, 0);
                 buffer.take(&mut taken.chunk);

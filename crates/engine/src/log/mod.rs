@@ -163,11 +163,8 @@ impl ChangeLog {
 
     /// Puts what a thread has appended into its buffer, for whoever merges. Inside the gate or as
     /// its owner. O(bytes) at worst, one exchange as a rule.
-    #[inline]
     pub fn publish(&self, buffer: usize, chunk: &mut Chunk) {
-        if !chunk.is_empty() {
-            self.buffers[buffer].publish(chunk);
-        }
+        self.buffers[buffer].publish(chunk);
     }
 
     #[inline]
