@@ -248,6 +248,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             return Err(aborted_by(&self.shared().scripts.error()));
         };
         if !ran {
+            // The refusal shows that a watched key was changed, by a unit before it.
+            session.saw(self.shared().log.drawn());
             Reply::new(out, session.protocol()).null_array();
         }
         Ok(())
