@@ -7,10 +7,10 @@
 //! system call: protocols record in the word itself whether anybody sleeps.
 //! A wait may end without a wake. Callers look at the word again, in a loop.
 //!
-//! Under `cfg(loom)` and `cfg(shuttle)` the word is their atomic and the kernel's queue a mutex with a
-//! condition variable: the same compare-and-queue step, so they see a lost wake-up as the deadlock it
-//! is.
-//! The models never wakes without reason; real kernels may, and the callers' loops allow for it.
+//! Under `cfg(loom)` and `cfg(shuttle)` the word is their atomic and the kernel's queue a mutex
+//! with a condition variable: the same compare-and-queue step, so they see a lost wake-up as the
+//! deadlock it is. The models never wake without reason; real kernels may, and the callers' loops
+//! allow for it.
 
 use crate::sync::AtomicU32;
 
