@@ -109,6 +109,7 @@ pub struct Registered {
 const NAME_LEN_MAX: usize = 32;
 
 /// All commands by name.
+#[derive(Clone)]
 pub struct CommandTable {
     by_name: HashMap<Box<[u8]>, &'static Registered, ahash::RandomState>,
     by_id: Vec<&'static Registered>,

@@ -68,7 +68,7 @@ struct RareState {
 }
 
 // The lock's word and the shard are one line: a request's first memory access fetches both.
-const _: () = assert!(size_of::<Shard>() <= 60);
+const _: () = assert!(size_of::<Shard>() <= 60 || cfg!(shuttle));
 
 impl Shard {
     /// Whether a key of this shard exists and has not expired at `now_ms`. It

@@ -537,7 +537,7 @@ impl Drop for Ownership<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::Gate;
     use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};

@@ -2,8 +2,8 @@
 
 use ahash::RandomState;
 
-/// log2 of the number of shards.
-pub const SHARD_BITS: u32 = 10;
+/// log2 of the number of shards. Few in the simulator, so that different keys meet in one.
+pub const SHARD_BITS: u32 = if cfg!(shuttle) { 6 } else { 10 };
 /// Number of shards of a keyspace.
 pub const SHARD_COUNT: usize = 1 << SHARD_BITS;
 

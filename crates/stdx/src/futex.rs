@@ -7,22 +7,28 @@
 //! system call: protocols record in the word itself whether anybody sleeps.
 //! A wait may end without a wake. Callers look at the word again, in a loop.
 //!
-//! Under `cfg(loom)` the word is loom's atomic and the kernel's queue a mutex with a condition
-//! variable: the same compare-and-queue step, so loom sees a lost wake-up as the deadlock it is.
-//! The model never wakes without reason; real kernels may, and the callers' loops allow for it.
+//! Under `cfg(loom)` and `cfg(shuttle)` the word is their atomic and the kernel's queue a mutex
+//! with a condition variable: the same compare-and-queue step, so they see a lost wake-up as the
+//! deadlock it is. The models never wake without reason; real kernels may, and the callers' loops
+//! allow for it.
 
 use crate::sync::AtomicU32;
+
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex};
+#[cfg(shuttle)]
+use shuttle::sync::{Condvar, Mutex};
 
 /// A `u32` in memory that threads can sleep on. Four bytes, no allocation, no destructor.
 pub struct FutexWord {
     word: AtomicU32,
-    #[cfg(loom)]
-    queue: loom::sync::Mutex<()>,
-    #[cfg(loom)]
-    woken: loom::sync::Condvar,
+    #[cfg(any(loom, shuttle))]
+    queue: Mutex<()>,
+    #[cfg(any(loom, shuttle))]
+    woken: Condvar,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl FutexWord {
     /// A word of this value that nobody sleeps on.
     pub const fn new(value: u32) -> Self {
@@ -49,15 +55,18 @@ impl FutexWord {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl FutexWord {
     /// A word of this value that nobody sleeps on.
+    #[cfg(loom)]
     pub fn new(value: u32) -> Self {
-        Self {
-            word: AtomicU32::new(value),
-            queue: loom::sync::Mutex::new(()),
-            woken: loom::sync::Condvar::new(),
-        }
+        Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
+    }
+
+    /// A word of this value that nobody sleeps on.
+    #[cfg(shuttle)]
+    pub const fn new(value: u32) -> Self {
+        Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
     }
 
     /// The kernel's wait: compares under the lock of its queue, then queues and sleeps.
@@ -91,7 +100,7 @@ impl std::ops::Deref for FutexWord {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::FutexWord;
     use std::sync::atomic::Ordering::{Acquire, Release};

@@ -21,16 +21,17 @@
 //! The fences alone carry the proof: nothing is asked of the queue but that a message is there once
 //! its push returned and is handed out once. tests/loom_mailbox.rs proves the protocol under loom
 //! over a small queue of its own, whose emptiness is told by relaxed counters. It does not prove
-//! crossbeam's `ArrayQueue`, which is not written for loom.
+//! crossbeam's `ArrayQueue`, which is not written for loom. Random schedules
+//! (shuttle) run over that queue as well.
 //! Capacity: fixed at the start. A full mailbox refuses, and the sender decides what that means.
 
 use crate::sync::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::{AtomicBool, fence};
 use crossbeam_utils::CachePadded;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 use crossbeam_queue::ArrayQueue;
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 use modelled::ArrayQueue;
 
 /// A bounded queue from many threads to one. Shared by reference or `Arc`; which thread consumes is
@@ -116,11 +117,14 @@ impl<T> Mailbox<T> {
 
 /// The queue that the model uses: one mutex for the messages, and emptiness from relaxed counters,
 /// so that the mutex lends the sleep protocol no ordering that the real queue might not have.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod modelled {
     use crate::sync::AtomicUsize;
     use crate::sync::Ordering::Relaxed;
+    #[cfg(loom)]
     use loom::sync::Mutex;
+    #[cfg(shuttle)]
+    use shuttle::sync::Mutex;
     use std::collections::VecDeque;
 
     pub struct ArrayQueue<T> {
@@ -174,7 +178,7 @@ mod modelled {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::Mailbox;
     use std::sync::Arc;

@@ -1,11 +1,16 @@
-//! The atomics that our protocols are written with: the standard library's, and loom's when a model
-//! runs (`cfg(loom)`), so that one source is both what ships and what is proven.
+//! The atomics that our protocols are written with: the standard library's; loom's when a model
+//! runs (`cfg(loom)`); shuttle's in the simulator (`cfg(shuttle)`), where the schedule may pass to
+//! another thread at each operation. So one source is what ships, what is proven and what is
+//! simulated. loom's and shuttle's may be touched only within a run of theirs.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(shuttle)]
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use std::sync::OnceLock;
 
@@ -15,8 +20,8 @@ use std::sync::OnceLock;
 #[inline]
 pub fn spins_max() -> u32 {
     static SPINS: OnceLock<u32> = OnceLock::new();
-    if cfg!(loom) {
-        return 0; // A model explores every interleaving anyway: spinning only repeats states.
+    if cfg!(any(loom, shuttle)) {
+        return 0; // A model explores the interleavings anyway: spinning only repeats states.
     }
     *SPINS
         .get_or_init(|| if std::thread::available_parallelism().map_or(1, |n| n.get()) > 1 { 100 } else { 0 })

@@ -41,7 +41,7 @@ impl Claim {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::Claim;
 

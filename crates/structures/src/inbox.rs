@@ -54,7 +54,7 @@ impl<C: Default> Inbox<C> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::Inbox;
 

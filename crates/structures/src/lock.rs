@@ -308,7 +308,7 @@ impl<T> fmt::Debug for Lock<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::Lock;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -101,7 +101,7 @@ fn run_client(recording: &Recording, client: usize, start: Instant, together: &B
 }
 
 /// The random choices of one client.
-struct Choices<'r> {
+pub struct Choices<'r> {
     rng: fastrand::Rng,
     recording: &'r Recording,
     client: usize,
@@ -156,7 +156,8 @@ const SINGLE: &[&[&str]] = &[
 ];
 
 impl<'r> Choices<'r> {
-    fn new(recording: &'r Recording, client: usize) -> Self {
+    /// Those of client `client`.
+    pub fn new(recording: &'r Recording, client: usize) -> Self {
         let rng =
             fastrand::Rng::with_seed(recording.seed.wrapping_mul(1_000_003).wrapping_add(client as u64));
         Self { rng, recording, client, values_made: 0 }
@@ -186,7 +187,7 @@ impl<'r> Choices<'r> {
     }
 
     /// The next command.
-    fn command(&mut self) -> Vec<Vec<u8>> {
+    pub fn command(&mut self) -> Vec<Vec<u8>> {
         loop {
             let words = match (self.recording.mix, self.below(100)) {
                 (Mix::MultiKey, ..1) => vec!["FLUSHDB".to_owned()],

@@ -16,6 +16,8 @@ pub mod queue;
 pub mod rng;
 pub mod script;
 pub mod sequential;
+#[cfg(shuttle)]
+pub mod simulator;
 pub mod soak;
 
 pub use client::{Address, Client, ClientError};

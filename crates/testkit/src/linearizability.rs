@@ -80,6 +80,20 @@ pub fn check(history: &[Operation]) -> Result<(), Box<Counterexample>> {
     Ok(())
 }
 
+/// As [`check`] of what had returned by `until`: operations that were in flight may have taken
+/// effect or not.
+///
+/// # Panics
+/// When the model does not know a command of the history.
+pub fn check_prefix(history: &[Operation], until: u64) -> Result<(), Box<Counterexample>> {
+    for object in objects(history) {
+        if !Search::new(&object, until).succeeds() {
+            return Err(Box::new(explain(&object)));
+        }
+    }
+    Ok(())
+}
+
 /// The operations of each object, in the order of the history: keys named together are one object,
 /// and where one operation concerns all keys there is one object only.
 fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {

@@ -11,6 +11,7 @@ mod redis_suite;
 mod release;
 mod server;
 mod shell;
+mod simulate;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -51,6 +52,10 @@ enum Task {
     },
     /// Run fuzz targets, keeping what they learn below the target folder.
     Fuzz(FuzzArguments),
+    /// Run engines with simulated threads, clients, links, clock and disk until something is wrong.
+    Simulate(simulate::SimulateArguments),
+    /// Plant known bugs, each in a copy of the sources, and see that the simulator finds them.
+    Plant(simulate::plant::PlantArguments),
     /// Run Redis' own test suite against Saker; tests/redis-suite/skip.toml says what of it.
     RedisSuite(redis_suite::SuiteArguments),
 }
@@ -112,6 +117,8 @@ fn run(arguments: Arguments) -> Result<bool> {
             ci::fuzz::run(&session, &arguments.targets, arguments.seconds)
         }
         Task::RedisSuite(arguments) => redis_suite::run(&Session::new(root, fresh_seed()), &arguments),
+        Task::Simulate(arguments) => simulate::run(&Session::new(root, fresh_seed()), &arguments),
+        Task::Plant(arguments) => simulate::plant::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Docs => docs::write(&Session::new(root, fresh_seed())),
         Task::Package => package::run(&Session::new(root, fresh_seed())),
         Task::Notices { programs } => package::notices::print(&Session::new(root, fresh_seed()), &programs),

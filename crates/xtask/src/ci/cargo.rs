@@ -1,6 +1,7 @@
 //! Steps that are one cargo command.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -8,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::peer;
 use crate::progress::{Outcome, Session};
-use crate::shell;
+use crate::{shell, simulate};
 
 /// No single cargo command of CI may take longer.
 const CARGO_LIMIT: Duration = Duration::from_secs(900);
@@ -86,28 +87,42 @@ impl TestCounts {
 
 /// Every `crates/*/tests/loom*.rs`, with `--cfg loom`, in a target folder of its own.
 pub fn loom(session: &Session) -> Result<Outcome> {
-    let models = loom_models(session)?;
+    let target = session.target.join("loom");
+    models_named(session, "loom", |command| {
+        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target);
+    })
+}
+
+/// Every `crates/*/tests/shuttle*.rs`, built as the simulator is.
+pub fn shuttle(session: &Session) -> Result<Outcome> {
+    let target = session.target.join("shuttle");
+    models_named(session, "shuttle", |command| simulate::set_up(command, &target))
+}
+
+/// Every `crates/*/tests/PREFIX*.rs`.
+fn models_named(session: &Session, prefix: &str, set_up: impl FnOnce(&mut Command)) -> Result<Outcome> {
+    let models = models(session, prefix)?;
     if models.is_empty() {
-        return Ok(Outcome::Skipped("no crate has a tests/loom*.rs".into()));
+        return Ok(Outcome::Skipped(format!("no crate has a tests/{prefix}*.rs")));
     }
     let mut command = shell::cargo(session);
     command.args(["test", "--locked"]);
     for (krate, test) in &models {
         command.args(["-p", krate, "--test", test]);
     }
-    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", session.target.join("loom"));
-    shell::run_logged(session, "loom", &mut command, CARGO_LIMIT)?;
+    set_up(&mut command);
+    shell::run_logged(session, prefix, &mut command, CARGO_LIMIT)?;
     let names: Vec<_> = models.iter().map(|(krate, test)| format!("{krate}/{test}")).collect();
     Ok(Outcome::Passed(names.join(", ")))
 }
 
-/// The loom test files there are, as (crate, test name), sorted.
-fn loom_models(session: &Session) -> Result<Vec<(String, String)>> {
+/// The test files whose names begin so, as (crate, test name), sorted.
+fn models(session: &Session, prefix: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for krate in entries(session.root.join("crates"))? {
         for file in entries(krate.join("tests"))? {
             let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-            if stem.starts_with("loom") && file.extension().is_some_and(|extension| extension == "rs") {
+            if stem.starts_with(prefix) && file.extension().is_some_and(|extension| extension == "rs") {
                 let name =
                     krate.file_name().and_then(|name| name.to_str()).context("a crate folder's name")?;
                 found.push((name.to_owned(), stem.to_owned()));

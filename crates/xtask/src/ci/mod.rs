@@ -14,7 +14,7 @@ mod sanitize;
 use anyhow::Result;
 
 use crate::progress::{Outcome, Session, Step};
-use crate::{docs, redis_suite, release, tidy};
+use crate::{docs, redis_suite, release, simulate, tidy};
 
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 
@@ -55,6 +55,18 @@ pub const STEPS: &[Step] = &[
         about: "all interleavings of the concurrent pieces",
         remedy: "`RUSTFLAGS='--cfg loom' LOOM_LOG=1 cargo test -p CRATE --test NAME` shows the interleaving",
         run: cargo::loom,
+    },
+    Step {
+        name: "shuttle",
+        about: "the concurrent pieces under random schedules",
+        remedy: "the log has the schedule; `shuttle::replay` repeats it",
+        run: cargo::shuttle,
+    },
+    Step {
+        name: "simulator",
+        about: "an engine with simulated threads, clients, links, clock and disk, for a minute",
+        remedy: "`cargo xtask simulate --scenario SEED` repeats the scenario that failed",
+        run: simulate::step,
     },
     Step {
         name: "sanitizers",

@@ -1,0 +1,100 @@
+//! Runs the simulator: `cargo xtask simulate` builds it with `--cfg shuttle` and starts it.
+#![forbid(unsafe_code)]
+
+#[cfg(not(shuttle))]
+fn main() {
+    eprintln!("this is built without the simulator: run `cargo xtask simulate`");
+    std::process::exit(2);
+}
+
+#[cfg(shuttle)]
+fn main() -> std::process::ExitCode {
+    simulation::main()
+}
+
+#[cfg(shuttle)]
+mod simulation {
+    use std::process::ExitCode;
+    use std::time::{Duration, Instant};
+
+    use clap::Parser;
+    use testkit::Rng;
+    use testkit::simulator::run;
+    use testkit::simulator::scenario::Scenario;
+    use testkit::simulator::shrink::{Failure, shrink};
+
+    /// Runs engines with simulated threads, clients, links, clock and disk until something is
+    /// wrong.
+    #[derive(Parser)]
+    struct Arguments {
+        /// Ends after this many seconds.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Where all choices start from.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Ends after this many operations of clients.
+        #[arg(long)]
+        operations: Option<u64>,
+        /// Runs one scenario only, the one with this seed.
+        #[arg(long)]
+        scenario: Option<u64>,
+        /// Prints a failing scenario as it is, without looking for a smaller one.
+        #[arg(long)]
+        no_shrinking: bool,
+        /// Says which scenario begins.
+        #[arg(long)]
+        verbose: bool,
+    }
+
+    /// Counts memory, for eviction.
+    #[global_allocator]
+    static ALLOCATOR: structures::alloc::CountingAllocator = structures::alloc::CountingAllocator;
+
+    /// Operations of one scenario, about.
+    const OPERATIONS: &[usize] = &[30, 100, 250, 500];
+
+    pub fn main() -> ExitCode {
+        let arguments = Arguments::parse();
+        // What is wrong is printed in the end; a panic of a simulated thread is a finding.
+        std::panic::set_hook(Box::new(|_| ()));
+        let mut seeds = Rng::new(arguments.seed);
+        let begun = Instant::now();
+        let (mut runs, mut operations) = (0_u64, 0_u64);
+        let limit = Duration::from_secs(arguments.seconds);
+        while begun.elapsed() < limit && arguments.operations.is_none_or(|max| operations < max) {
+            let seed = arguments.scenario.unwrap_or_else(|| seeds.next_u64() >> 16);
+            let scenario = Scenario::new(seed, *Rng::new(seed).pick(OPERATIONS));
+            if arguments.verbose {
+                eprintln!("scenario {seed}: {:?}, {} operations", scenario.kind, scenario.operations());
+            }
+            let findings = run(&scenario);
+            runs += 1;
+            operations += scenario.operations() as u64;
+            if !findings.is_empty() {
+                println!("scenario {seed} fails, after {operations} operations in {runs} scenarios:");
+                let failure = Failure { scenario, findings };
+                show_findings(&failure);
+                if !arguments.no_shrinking {
+                    let smallest = shrink(failure);
+                    println!("\nThe smallest scenario found that fails:\n{}", smallest.scenario);
+                    show_findings(&smallest);
+                }
+                return ExitCode::FAILURE;
+            }
+            if arguments.scenario.is_some() {
+                break;
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let rate = operations as f64 / seconds;
+        println!(
+            "{operations} operations in {runs} scenarios, {seconds:.1} s: {rate:.0} operations per second"
+        );
+        ExitCode::SUCCESS
+    }
+
+    fn show_findings(failure: &Failure) {
+        failure.findings.iter().for_each(|finding| println!("- {finding}"));
+    }
+}

@@ -1,0 +1,214 @@
+//! What must hold when a run has ended.
+
+use std::collections::BTreeSet;
+
+use engine::threads::Outbox;
+
+use super::network::{Crash, Outcome};
+use super::replay::{Contents, Inspector, expire_all, replay};
+use super::scenario::Scenario;
+use super::world::World;
+use crate::linearizability::{History, Operation, check, check_prefix};
+use crate::sequential::keys_of;
+
+/// The client of the model that reads what a crash has left.
+const READER: usize = usize::MAX;
+
+/// The checks that need the engine, whose threads have ended: within the run.
+pub(super) fn check_engine(world: &World, outcome: &Outcome) {
+    nothing_is_left(world);
+    caches_are_current(world, outcome);
+    events_are_complete(world, outcome);
+    if world.engine.log.is_attached() {
+        the_log_is_the_data(world);
+    }
+    for crash in &outcome.crashes {
+        if let Err(finding) = what_was_heard_is_there(crash, outcome) {
+            world.find(format!("after a crash at {}: {finding}", crash.step));
+        }
+    }
+}
+
+/// What a crash left can be replayed, and has every increment that a listener had heard of.
+fn what_was_heard_is_there(crash: &Crash, outcome: &Outcome) -> Result<(), String> {
+    let (replica, clock) = replay(&crash.left)?;
+    let mut inspector = Inspector::new(&replica, &clock);
+    for player in &outcome.players {
+        for key in player.increments.keys() {
+            let heard =
+                player.heard.iter().filter(|(step, heard)| step <= &crash.step && heard == key).count();
+            let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
+            let value = value.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
+            if heard as i64 > value {
+                return Err(format!(
+                    "{heard} increments of {} were heard of, {value} are there",
+                    key.escape_ascii()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nobody is left in a queue or a table once all clients have left.
+fn nothing_is_left(world: &World) {
+    let shared = &world.engine;
+    let mut left = vec![
+        ("clients", shared.clients.count()),
+        ("blocked clients", shared.blocked.blocked_clients().load(std::sync::atomic::Ordering::Relaxed)),
+        ("keys with blocked clients", shared.blocked.blocking_keys()),
+        ("watching clients", shared.watchers.clients().load(std::sync::atomic::Ordering::Relaxed)),
+        ("tracking clients", shared.tracking.clients()),
+        ("tracked keys", shared.tracking.items()),
+        ("subscribers", shared.pubsub.client_count()),
+        ("patterns", shared.pubsub.pattern_count()),
+        ("bytes of pushes", shared.pubsub.push_bytes().load(std::sync::atomic::Ordering::Relaxed) as usize),
+        ("bytes of the log", shared.log.pending_bytes()),
+        ("values to free", shared.freeing.pending_objects() as usize),
+    ];
+    for thread in 0..world.threads() {
+        let inbound = shared.threads.take(thread).unwrap_or_default();
+        left.push(("replies in an inbox", inbound.deliveries.len()));
+    }
+    for (what, count) in left.into_iter().filter(|&(_, count)| count > 0) {
+        world.find(format!("{count} {what} are left when all clients have gone"));
+    }
+}
+
+/// What a client still has in its cache is what the server holds: every change was told.
+fn caches_are_current(world: &World, outcome: &Outcome) {
+    let mut inspector = Inspector::new(&world.engine, &world.clock);
+    for (at, player) in outcome.players.iter().enumerate() {
+        for (key, cached) in &player.cache {
+            let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
+            // RESP2 and RESP3 write a missing value alike here.
+            if value != *cached {
+                let key = key.escape_ascii();
+                world.find(format!("client {at} has {key} = {cached} in its cache, the server {value}"));
+            }
+        }
+    }
+}
+
+/// A listener that was there from the start heard of every increment that a client was told of.
+fn events_are_complete(world: &World, outcome: &Outcome) {
+    let mut inspector = Inspector::new(&world.engine, &world.clock);
+    for (at, player) in outcome.players.iter().enumerate() {
+        for (key, &heard) in &player.increments {
+            let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
+            let value = value.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
+            if heard > value {
+                let key = key.escape_ascii();
+                world.find(format!("client {at} heard of {heard} increments of {key}, which is {value}"));
+            }
+        }
+    }
+}
+
+/// The log, replayed, makes the data, expiries and all.
+fn the_log_is_the_data(world: &World) {
+    expire_all(&world.engine, &world.clock);
+    let outbox = Outbox::default();
+    world.engine.log.merge(&outbox);
+    world.disk.sync(&world.engine, &outbox);
+    match replay(&world.disk.synced()) {
+        Ok((replica, clock)) => {
+            let expected = Inspector::new(&world.engine, &world.clock).contents();
+            let replayed = Inspector::new(&replica, &clock).contents();
+            if let Some(difference) = difference(&expected, &replayed) {
+                world.find(format!("the replayed log is not the data: {difference}"));
+            }
+        }
+        Err(finding) => world.find(finding),
+    }
+}
+
+/// The first key that differs.
+fn difference(expected: &Contents, replayed: &Contents) -> Option<String> {
+    let keys: BTreeSet<_> = expected.keys().chain(replayed.keys()).collect();
+    let differing = keys.into_iter().find(|key| expected.get(key) != replayed.get(key))?;
+    let (db, key) = differing;
+    let show = |contents: &Contents| contents.get(differing).map_or("missing", |text| text).to_owned();
+    let (held, made) = (show(expected), show(replayed));
+    Some(format!("{} of database {db} holds {held}; replayed: {made}", key.escape_ascii()))
+}
+
+/// The checks of what clients were told: outside of the run.
+pub(super) fn check_histories(
+    scenario: &Scenario,
+    outcome: &Outcome,
+    crashes: &[(u64, History)],
+) -> Vec<String> {
+    if !scenario.kind.is_modelled() {
+        return Vec::new();
+    }
+    let history: History = outcome.players.iter().flat_map(|player| player.history.clone()).collect();
+    let mut findings = Vec::new();
+    if let Err(counterexample) = check(&history) {
+        findings.push(format!("no order of the commands explains the replies:\n{counterexample}"));
+    }
+    for (step, reads) in crashes {
+        let mut history = history_at(&history, *step);
+        history.extend_from_slice(reads);
+        if let Err(counterexample) = check_prefix(&history, u64::MAX - 1) {
+            let what = "what clients were told is not what the disk holds";
+            findings.push(format!("after a crash at {step} {what}:\n{counterexample}"));
+        }
+    }
+    findings
+}
+
+/// What had been asked for by a step; what was not answered by then may have taken effect or not.
+///
+/// A blocked client is a unit of its own in the log, behind the one that serves it: a crash between
+/// the two leaves the element in its list, and nobody was told anything else. So a wait counts as a
+/// command that takes what is there at one instant of its time.
+fn history_at(history: &[Operation], step: u64) -> History {
+    let begun = history.iter().filter(|operation| operation.invoked <= step && operation.args[0] != b"BEGIN");
+    let at_the_step = |operation: &Operation| {
+        let mut operation = operation.clone();
+        if operation.args[0] == b"END" {
+            operation.args.remove(0);
+            operation.args.push(b"0".to_vec());
+        }
+        if operation.returned > step {
+            operation.returned = u64::MAX;
+        }
+        operation
+    };
+    begun.map(at_the_step).collect()
+}
+
+/// What a crash left, as operations of a client that reads all keys of the history.
+pub(super) fn reads_after(crash: &Crash, history: &[Operation]) -> History {
+    let Ok((replica, clock)) = replay(&crash.left) else { return Vec::new() };
+    let mut inspector = Inspector::new(&replica, &clock);
+    let named = history.iter().filter_map(|operation| keys_of(&operation.args)).flatten();
+    let keys: BTreeSet<Vec<u8>> = named.map(<[u8]>::to_vec).collect();
+    let mut reads = History::new();
+    for key in keys {
+        let words = |line: &[&str]| -> Vec<Vec<u8>> {
+            let mut args: Vec<Vec<u8>> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
+            args.insert(1, key.clone());
+            args
+        };
+        let mut read = |args: Vec<Vec<u8>>| {
+            let reply = inspector.run(&args);
+            let (invoked, returned) = (crash.step + 1, crash.step + 2);
+            reads.push(Operation { client: READER, args, reply: reply.clone(), invoked, returned });
+            reply
+        };
+        let kind = read(words(&["TYPE"]));
+        match kind.as_bytes().unwrap_or_default() {
+            b"string" => drop(read(words(&["GET"]))),
+            b"list" => drop(read(words(&["LRANGE", "0", "-1"]))),
+            b"set" => drop(read(words(&["SMEMBERS"]))),
+            b"zset" => drop(read(words(&["ZRANGE", "0", "-1"]))),
+            b"hash" => {
+                (0..4).for_each(|field| drop(read(words(&["HGET", &format!("m{field}")]))));
+            }
+            _ => {}
+        }
+    }
+    reads
+}

@@ -1,0 +1,377 @@
+//! The clients, their links and the clock: all that happens around the engine, an action at a time,
+//! chance deciding which.
+//!
+//! A link delays and cuts: bytes wait at its end until chance delivers some of them. The clock
+//! moves a little now and then, and to the next timeout when nothing else can happen. When nothing
+//! can happen at all and a client still waits for a reply, it must be one that rightly waits for a
+//! key; otherwise something was lost.
+
+use std::time::Duration;
+
+use engine::clock::Clock;
+use engine::settings::Settings;
+use engine::shared::GateSlot;
+use engine::threads::Outbox;
+use keyspace::Policy;
+use resp::Value;
+use resp::decode::{decode, encode_request};
+
+use super::housekeeper::ROUND_MS;
+use super::kernel::{Event, LinkId, Message, Sent};
+use super::player::{Player, Received};
+use super::scenario::{Kind, Scenario, Step};
+use super::world::World;
+use crate::Rng;
+
+/// Rounds of the housekeeper after which nothing is left to expire or to clean up.
+const LAST_ROUNDS: usize = 4;
+
+/// A connection of a client.
+struct Link {
+    id: LinkId,
+    thread: usize,
+    to_server: Vec<u8>,
+    to_client: Vec<u8>,
+    decoding: Vec<u8>,
+}
+
+/// A client and its connection.
+struct Seat {
+    player: Player,
+    link: Link,
+}
+
+/// What may happen next.
+#[derive(Clone, Copy)]
+enum Action {
+    /// A client sends its next requests.
+    Start(usize),
+    /// Bytes reach the server.
+    ToServer(usize),
+    /// Bytes reach the client.
+    ToClient(usize),
+    /// Time passes.
+    Tick,
+    /// The disk syncs.
+    Sync,
+    /// The memory limit is exceeded by all there is, or no longer.
+    Limit,
+    /// The machine might lose its power here: notes what the disk would hold then.
+    Crash,
+}
+
+/// A moment at which the machine might have lost its power.
+pub(super) struct Crash {
+    /// The step.
+    pub step: u64,
+    /// What the disk had of the log when it was on again.
+    pub left: Vec<u8>,
+}
+
+/// Crashes that are looked into in one run.
+const CRASHES_MAX: usize = 4;
+
+/// Values of `maxmemory-policy`.
+const POLICIES: &[&str] = &["allkeys-lru", "volatile-ttl", "allkeys-random", "noeviction"];
+
+/// See the module.
+pub(super) struct Network<'w> {
+    world: &'w World,
+    has_disk: bool,
+    evicts: bool,
+    rng: Rng,
+    seats: Vec<Seat>,
+    links: LinkId,
+    crashes: Vec<Crash>,
+}
+
+/// What is left of a run for the checks.
+pub(super) struct Outcome {
+    pub players: Vec<Player>,
+    pub crashes: Vec<Crash>,
+}
+
+impl<'w> Network<'w> {
+    /// The clients of a scenario, not yet connected.
+    pub fn new(world: &'w World, scenario: &Scenario) -> Self {
+        let rng = Rng::new(scenario.schedule ^ 0x6e65_7477_6f72_6b00);
+        let mut network = Self {
+            world,
+            has_disk: scenario.has_disk,
+            evicts: scenario.kind == Kind::Everything && scenario.seed.is_multiple_of(3),
+            rng,
+            seats: Vec::new(),
+            links: 0,
+            crashes: Vec::new(),
+        };
+        for (number, player) in scenario.players.iter().enumerate() {
+            let link = network.connect();
+            network.seats.push(Seat { player: Player::new(number, player), link });
+        }
+        network
+    }
+
+    /// A new connection, to any thread.
+    fn connect(&mut self) -> Link {
+        self.links += 1;
+        let (id, thread) = (self.links, self.rng.below(self.world.threads()));
+        self.world.kernel.ports[thread].poll.post(Event::Connected(id));
+        Link { id, thread, to_server: Vec::new(), to_client: Vec::new(), decoding: Vec::new() }
+    }
+
+    /// Runs until all clients are done or nothing happens any more, and stops the threads.
+    pub fn run(mut self) -> Outcome {
+        let mut rounds_left = LAST_ROUNDS;
+        loop {
+            self.take_sent();
+            if let Some(action) = self.choose() {
+                self.act(action);
+                shuttle::thread::yield_now();
+            } else if !self.world.kernel.is_quiet() {
+                self.world.kernel.wait();
+            } else if self.seats.iter().any(|seat| seat.player.is_waiting()) && self.pass_time() {
+                continue;
+            } else if rounds_left > 0 {
+                // What has expired is removed, and whoever cached it is told.
+                rounds_left -= 1;
+                self.world.advance(Duration::from_millis(ROUND_MS));
+            } else {
+                break;
+            }
+        }
+        self.judge_waiting();
+        self.leave();
+        Outcome { players: self.seats.into_iter().map(|seat| seat.player).collect(), crashes: self.crashes }
+    }
+
+    /// Brings what threads have sent to the ends of the links.
+    fn take_sent(&mut self) {
+        for Sent { link, bytes, closed } in self.world.kernel.take_sent() {
+            if let Some(seat) = self.seats.iter_mut().find(|seat| seat.link.id == link) {
+                seat.link.to_client.extend_from_slice(&bytes);
+            }
+            if closed {
+                self.world.find(format!("connection {link} was closed by the server"));
+            }
+        }
+    }
+
+    /// One of the actions that are possible, if there is one. Time alone is none.
+    fn choose(&mut self) -> Option<Action> {
+        let mut possible = Vec::new();
+        for (at, Seat { player, link }) in self.seats.iter().enumerate() {
+            if !link.to_server.is_empty() {
+                possible.push(Action::ToServer(at));
+            }
+            if !link.to_client.is_empty() {
+                possible.push(Action::ToClient(at));
+            }
+            if player.can_start() {
+                possible.push(Action::Start(at));
+            }
+        }
+        if self.world.disk.is_behind() {
+            possible.push(Action::Sync);
+        }
+        if possible.is_empty() {
+            return None;
+        }
+        if self.rng.below(16) == 0 {
+            return Some(Action::Tick);
+        }
+        if self.evicts && self.rng.below(128) == 0 {
+            return Some(Action::Limit);
+        }
+        if self.has_disk && self.crashes.len() < CRASHES_MAX && self.rng.below(128) == 0 {
+            return Some(Action::Crash);
+        }
+        Some(*self.rng.pick(&possible))
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Start(at) => self.start(at),
+            Action::ToServer(at) => {
+                let link = &mut self.seats[at].link;
+                let bytes = some_of(&mut link.to_server, &mut self.rng);
+                self.world.kernel.ports[link.thread].poll.post(Event::Data(link.id, bytes));
+            }
+            Action::ToClient(at) => {
+                let link = &mut self.seats[at].link;
+                let bytes = some_of(&mut link.to_client, &mut self.rng);
+                link.decoding.extend_from_slice(&bytes);
+                self.receive(at);
+            }
+            Action::Tick => self.world.advance(Duration::from_millis(1 + self.rng.below(3) as u64)),
+            Action::Sync => {
+                let outbox = Outbox::default();
+                self.world.disk.sync(&self.world.engine, &outbox);
+                self.world.wake(&outbox);
+            }
+            Action::Limit => {
+                let mut settings = Settings::clone(&self.world.engine.settings.get());
+                settings.maxmemory_bytes = 1 - settings.maxmemory_bytes;
+                let policy: &&str = self.rng.pick(POLICIES);
+                settings.eviction = Policy::named(policy);
+                self.world.engine.settings.set(settings);
+            }
+            Action::Crash => {
+                let left = self.world.disk.after_crash(&mut self.rng);
+                self.crashes.push(Crash { step: self.world.step(), left });
+            }
+        }
+    }
+
+    /// Lets a client begin its next step.
+    fn start(&mut self, at: usize) {
+        match self.seats[at].player.next_step() {
+            Step::Reconnect => self.reconnect(at),
+            Step::Abandon(commands) => {
+                let mut bytes = encoded(&commands);
+                bytes.truncate(1 + self.rng.below(bytes.len()));
+                let link = &self.seats[at].link;
+                self.world.kernel.ports[link.thread].poll.post(Event::Data(link.id, bytes));
+                shuttle::thread::yield_now();
+                self.reconnect(at);
+            }
+            step => {
+                let step_number = self.world.step();
+                let requests = self.seats[at].player.begin(step, step_number);
+                self.send(at, &requests);
+            }
+        }
+    }
+
+    fn send(&mut self, at: usize, requests: &[Vec<Vec<u8>>]) {
+        self.seats[at].link.to_server.extend_from_slice(&encoded(requests));
+    }
+
+    fn reconnect(&mut self, at: usize) {
+        let new = self.connect();
+        let old = std::mem::replace(&mut self.seats[at].link, new);
+        self.world.kernel.ports[old.thread].poll.post(Event::Closed(old.id));
+        self.seats[at].player.reconnected();
+    }
+
+    /// Hands a client the values that have arrived whole.
+    fn receive(&mut self, at: usize) {
+        loop {
+            let Seat { player, link } = &mut self.seats[at];
+            let (value, len_bytes) = match decode(&link.decoding) {
+                Ok(Some(decoded)) => decoded,
+                Ok(None) => return,
+                Err(error) => {
+                    self.world
+                        .find(format!("client {at} received {}: {error}", link.decoding.escape_ascii()));
+                    link.decoding.clear();
+                    return;
+                }
+            };
+            link.decoding.drain(..len_bytes);
+            let step = self.world.step();
+            let received = if let Value::Push(parts) = value {
+                player.pushed(&parts, step)
+            } else {
+                let blocked = self.world.take_blocked(link.id);
+                player.replied(value, step, blocked)
+            };
+            match received {
+                Ok(Received::Nothing) => {}
+                Ok(Received::Send(requests)) => self.send(at, &requests),
+                Err(finding) => self.world.find(format!("client {at}: {finding}")),
+            }
+        }
+    }
+
+    /// Moves the clock to the next timeout of a thread; whether there is one besides the
+    /// housekeeper's.
+    fn pass_time(&mut self) -> bool {
+        let ports = &self.world.kernel.ports[..self.world.threads()];
+        let Some(next_ms) = ports.iter().filter_map(|port| port.poll.deadline_ms()).min() else {
+            return false;
+        };
+        let left_ms = next_ms.saturating_sub(self.world.uptime_ms());
+        // Not beyond the housekeeper's next round, and now and then beyond the timeout.
+        let late_ms = self.rng.below(2) as u64;
+        self.world.advance(Duration::from_millis((left_ms + late_ms).clamp(1, ROUND_MS)));
+        true
+    }
+
+    /// Nothing will happen any more: whoever waits for a reply must be blocked, and rightly.
+    fn judge_waiting(&mut self) {
+        let shared = &self.world.engine;
+        for (at, Seat { player, link }) in self.seats.iter().enumerate() {
+            if !player.is_waiting() {
+                continue;
+            }
+            let clients = shared.clients.all();
+            let info = clients.iter().find(|info| info.conn.generation() == link.id);
+            let Some(blocked) = info.and_then(|info| shared.blocked.of(info)) else {
+                self.world
+                    .find(format!("client {at} waits for a reply that never comes: {}", player.doing()));
+                continue;
+            };
+            let args = &blocked.args;
+            let args = args.args(shared.keyspace.hasher());
+            let _pass = shared.enter_gate(GateSlot::Metrics);
+            let exists = args.from(1).any(|word| {
+                let key = shared.keyspace.hasher().key(word);
+                let shard = shared.keyspace.lock(keyspace::key::shard_of(key.hash));
+                shard.is_live(blocked.db, key, self.world.clock.unix_ms())
+            });
+            if exists {
+                self.world
+                    .find(format!("client {at} is blocked beside what it waits for: {}", player.doing()));
+            }
+        }
+    }
+
+    /// Disconnects all clients, lets the housekeeper clean up, and stops the threads.
+    fn leave(&mut self) {
+        let world = self.world;
+        let mut settings = Settings::clone(&world.engine.settings.get());
+        settings.maxmemory_bytes = 0;
+        world.engine.settings.set(settings);
+        self.settle();
+        self.seats.iter_mut().for_each(|seat| seat.player.finish());
+        for Seat { link, .. } in &self.seats {
+            world.kernel.ports[link.thread].poll.post(Event::Closed(link.id));
+        }
+        self.settle();
+        for _ in 0..LAST_ROUNDS {
+            world.advance(Duration::from_millis(ROUND_MS));
+            self.settle();
+        }
+        world.kernel.broadcast(world.threads() + 1, Message::Stop);
+        // A full mailbox has missed it.
+        while !world.kernel.is_quiet() {
+            world.kernel.wait();
+        }
+    }
+
+    /// Waits until nothing happens any more.
+    fn settle(&mut self) {
+        loop {
+            self.take_sent();
+            if self.world.disk.is_behind() {
+                self.act(Action::Sync);
+            } else if self.world.kernel.is_quiet() {
+                break;
+            } else {
+                self.world.kernel.wait();
+            }
+        }
+    }
+}
+
+fn encoded(requests: &[Vec<Vec<u8>>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    requests.iter().for_each(|args| encode_request(args, &mut bytes));
+    bytes
+}
+
+/// The first bytes, as many as chance says: often all.
+fn some_of(bytes: &mut Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    let len_bytes = if rng.percent(60) { bytes.len() } else { 1 + rng.below(bytes.len()) };
+    bytes.drain(..len_bytes).collect()
+}

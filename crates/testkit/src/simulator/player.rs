@@ -1,0 +1,252 @@
+//! A client: its next step, the replies it waits for, what it has seen.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use resp::Value;
+
+use super::scenario::{self, Args, Role, Sending, Step};
+use crate::history::sessions::{Call, in_history};
+use crate::linearizability::{History, Operation};
+
+/// Clients of one history with other numbers than these have reconnected.
+const SESSIONS_MAX: usize = 1_000;
+
+/// A step under way.
+struct UnderWay {
+    step: Step,
+    /// Requests that are sent once the replies to the ones before are there.
+    later: VecDeque<Vec<Args>>,
+    /// Replies that are missing until then.
+    awaited: usize,
+    replies: Vec<(Value, u64)>,
+    invoked: u64,
+    blocked: Option<u64>,
+}
+
+/// What comes of something that a client received.
+pub(super) enum Received {
+    /// Nothing.
+    Nothing,
+    /// It sends these.
+    Send(Vec<Args>),
+}
+
+/// See the module.
+pub(super) struct Player {
+    number: usize,
+    role: Role,
+    /// How often it has reconnected.
+    sessions: usize,
+    steps: VecDeque<Step>,
+    under_way: Option<UnderWay>,
+    /// What it did, for the model.
+    pub history: History,
+    /// A cache's keys and values.
+    pub cache: BTreeMap<Vec<u8>, Value>,
+    /// A listener's events of increments, by key.
+    pub increments: BTreeMap<Vec<u8>, i64>,
+    /// When it heard of them, by step.
+    pub heard: Vec<(u64, Vec<u8>)>,
+    /// The last message of each publisher.
+    published: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Player {
+    /// Client `number`, which has done nothing yet.
+    pub fn new(number: usize, player: &scenario::Player) -> Self {
+        let mut player = Self {
+            number,
+            role: player.role,
+            sessions: 0,
+            steps: player.steps.iter().cloned().collect(),
+            under_way: None,
+            history: Vec::new(),
+            cache: BTreeMap::new(),
+            increments: BTreeMap::new(),
+            heard: Vec::new(),
+            published: BTreeMap::new(),
+        };
+        player.introduce();
+        player
+    }
+
+    /// Puts the requests in front that a new connection begins with.
+    fn introduce(&mut self) {
+        let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Args>();
+        let lines: &[&str] = match self.role {
+            Role::Plain => return,
+            Role::Listener => &["HELLO 3", "PSUBSCRIBE __keyevent@0__:*", "SUBSCRIBE news"],
+            Role::Cache => &["HELLO 3", "TRACKING"],
+        };
+        // One at a time: the confirmation of a subscription is a push, and no reply.
+        lines.iter().rev().for_each(|line| self.steps.push_front(Step::Pipeline(vec![words(line)])));
+    }
+
+    /// Whether it has something to do and waits for no reply.
+    pub fn can_start(&self) -> bool {
+        self.under_way.is_none() && !self.steps.is_empty()
+    }
+
+    /// Whether it waits for a reply.
+    pub fn is_waiting(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// What it waits for.
+    pub fn doing(&self) -> String {
+        self.under_way.as_ref().map(|under_way| under_way.step.to_string()).unwrap_or_default()
+    }
+
+    /// What it does next.
+    pub fn next_step(&mut self) -> Step {
+        self.steps.pop_front().expect("it can start")
+    }
+
+    /// Begins a step at `now`; what it sends for it.
+    pub fn begin(&mut self, step: Step, now: u64) -> Vec<Args> {
+        let word = |word: &str| vec![word.as_bytes().to_vec()];
+        let mut parts: VecDeque<Vec<Args>> = match &step {
+            Step::Pipeline(commands) => [commands.clone()].into(),
+            Step::Wait(args) => [vec![args.clone()]].into(),
+            Step::Transaction(commands, sending) => {
+                let queued = [&[word("MULTI")], &commands[..]].concat();
+                match sending {
+                    Sending::Together => [[&queued[..], &[word("EXEC")]].concat()].into(),
+                    Sending::ExecApart => [queued, vec![word("EXEC")]].into(),
+                }
+            }
+            Step::Reconnect | Step::Abandon(_) => VecDeque::new(),
+        };
+        let first = parts.pop_front().unwrap_or_default();
+        // Confirmations of subscriptions are pushes.
+        let awaited = first.iter().filter(|args| !args[0].ends_with(b"SUBSCRIBE")).count();
+        if awaited > 0 {
+            let replies = Vec::new();
+            self.under_way =
+                Some(UnderWay { step, later: parts, awaited, replies, invoked: now, blocked: None });
+        }
+        first
+    }
+
+    /// A reply has arrived. `blocked` is when the client began to wait, if it did.
+    pub fn replied(&mut self, value: Value, now: u64, blocked: Option<u64>) -> Result<Received, String> {
+        let Some(under_way) = &mut self.under_way else {
+            return Err(format!("received {value} without having asked"));
+        };
+        under_way.replies.push((value, now));
+        under_way.blocked = under_way.blocked.or(blocked);
+        under_way.awaited -= 1;
+        if under_way.awaited > 0 {
+            return Ok(Received::Nothing);
+        }
+        if let Some(next) = under_way.later.pop_front() {
+            // Nothing has happened so far.
+            under_way.invoked = now;
+            under_way.awaited = next.len();
+            return Ok(Received::Send(next));
+        }
+        let done = self.under_way.take().expect("it is there");
+        self.conclude(done)?;
+        Ok(Received::Nothing)
+    }
+
+    /// The client of the model that it is now.
+    fn client(&self) -> usize {
+        self.number + SESSIONS_MAX * self.sessions
+    }
+
+    /// Writes a step down that is done.
+    fn conclude(&mut self, done: UnderWay) -> Result<(), String> {
+        let UnderWay { step, mut replies, invoked, blocked, .. } = done;
+        let client = self.client();
+        let call = match step {
+            Step::Pipeline(commands) => {
+                for (args, (reply, returned)) in commands.into_iter().zip(replies) {
+                    self.learn(&args, &reply)?;
+                    self.history.push(Operation { client, args, reply, invoked, returned });
+                }
+                return Ok(());
+            }
+            Step::Wait(args) => Call::Wait(args),
+            Step::Transaction(commands, _) => Call::Transaction(commands),
+            Step::Reconnect | Step::Abandon(_) => return Ok(()),
+        };
+        let (reply, returned) = replies.pop().expect("it is done");
+        let parts = in_history(&call);
+        let last = parts.len() - 1;
+        for (at, args) in parts.into_iter().enumerate() {
+            let (reply, returned) = match at == last {
+                true => (reply.clone(), returned),
+                false => (Value::Simple(b"OK".to_vec()), blocked.unwrap_or(returned)),
+            };
+            self.history.push(Operation { client, args, reply, invoked, returned });
+        }
+        Ok(())
+    }
+
+    /// Draws conclusions from the reply to a command.
+    fn learn(&mut self, args: &Args, reply: &Value) -> Result<(), String> {
+        if args[0] != b"GET" {
+            return Ok(());
+        }
+        match self.role {
+            Role::Cache => {
+                self.cache.insert(args[1].clone(), reply.clone());
+            }
+            Role::Listener => {
+                let heard = self.increments.get(&args[1]).copied().unwrap_or(0);
+                let value = reply.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
+                // What was heard when it was asked for is there; more may have been heard since.
+                if heard > value {
+                    return Err(format!("{} is {value} after {heard} events", args[1].escape_ascii()));
+                }
+            }
+            Role::Plain => {}
+        }
+        Ok(())
+    }
+
+    /// A message has arrived.
+    pub fn pushed(&mut self, parts: &[Value], now: u64) -> Result<Received, String> {
+        let words: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes().unwrap_or_default()).collect();
+        match words[..] {
+            [b"invalidate", _] => match &parts[1] {
+                Value::Array(keys) => {
+                    keys.iter().filter_map(Value::as_bytes).for_each(|key| drop(self.cache.remove(key)));
+                }
+                _ => self.cache.clear(),
+            },
+            [b"pmessage", _, channel, key] if channel.ends_with(b":incrby") => {
+                *self.increments.entry(key.to_vec()).or_default() += 1;
+                self.heard.push((now, key.to_vec()));
+                if self.under_way.is_none() {
+                    // An event comes after its change: whoever asks now must see it.
+                    self.steps.push_front(Step::Pipeline(vec![vec![b"GET".to_vec(), key.to_vec()]]));
+                }
+            }
+            [b"message", _, message] => {
+                let text = String::from_utf8_lossy(message);
+                let (publisher, number) = text.split_once(':').unwrap_or_default();
+                let number = number.parse().unwrap_or(0);
+                let last = self.published.insert(publisher.into(), number);
+                if last.is_some_and(|last| last + 1 != number) {
+                    return Err(format!("message {text} came behind {last:?} of the same publisher"));
+                }
+            }
+            _ => {}
+        }
+        Ok(Received::Nothing)
+    }
+
+    /// It has a new connection.
+    pub fn reconnected(&mut self) {
+        self.sessions += 1;
+        self.cache.clear();
+        self.introduce();
+    }
+
+    /// Nothing more will arrive: notes what it was in the middle of as in flight for ever.
+    pub fn finish(&mut self) {
+        self.under_way = None;
+    }
+}

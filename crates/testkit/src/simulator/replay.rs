@@ -1,0 +1,164 @@
+//! What an engine holds, read by commands; and an engine that a change log is replayed into.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::Shared;
+use engine::batch::Incoming;
+use engine::client::{ClientInfo, Place};
+use engine::clock::{Clock, ManualClock};
+use engine::expire::ActiveExpiry;
+use engine::owned_args::OwnedArgs;
+use engine::run::Executor;
+use engine::session::{Session, User};
+use engine::settings::Settings;
+use engine::turn::Engine;
+use resp::Value;
+use resp::decode::decode;
+use stdx::{Address, ByteQueue, ConnId};
+
+use super::host::SimulatedHost;
+use super::scenario::Args;
+use super::world::engine;
+
+/// Keys by database and name, and what they hold in words.
+pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
+
+/// Databases that the workloads use.
+const DATABASES: usize = 2;
+
+/// A client inside the engine, alone with it: all its threads have ended.
+pub(super) struct Inspector<'s> {
+    shared: &'s Shared,
+    clock: ManualClock,
+    engine: Engine<'s, ManualClock, SimulatedHost>,
+    session: Session,
+}
+
+impl<'s> Inspector<'s> {
+    pub fn new(shared: &'s Arc<Shared>, clock: &ManualClock) -> Self {
+        let host = SimulatedHost(Arc::clone(shared));
+        let executor = Executor::new(shared, Some(0), 1, (clock.clone(), host));
+        let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
+        let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
+        let info = Arc::new(ClientInfo::new(u64::MAX, place, (address(), address()), 0));
+        let session = Session::new(info, Some(User));
+        Self { shared, clock: clock.clone(), engine: Engine::new(executor), session }
+    }
+
+    /// Runs a command in a turn of its own.
+    pub fn run(&mut self, words: &[Vec<u8>]) -> Value {
+        let owned = OwnedArgs::new(words.iter().map(Vec::as_slice));
+        let args = owned.args(self.shared.keyspace.hasher());
+        let incoming = Incoming { registered: self.shared.table.find(args.get(0)), args };
+        let mut out = ByteQueue::new();
+        let mut pass = self.shared.gate.shared(0);
+        self.engine.begin(self.clock.now());
+        self.engine.run(&mut self.session, &incoming, &mut out, &mut pass);
+        self.engine.executor.commit.broadcast();
+        self.engine.executor.end_turn();
+        drop(self.engine.executor.commit.outbox.take());
+        let bytes: Vec<u8> = out.io_slices(usize::MAX).iter().flat_map(|piece| piece.to_vec()).collect();
+        match decode(&bytes) {
+            Ok(Some((value, _))) => value,
+            other => Value::Error(format!("no reply: {other:?}").into()),
+        }
+    }
+
+    fn ask(&mut self, words: &[&[u8]]) -> Value {
+        self.run(&words.iter().map(|word| word.to_vec()).collect::<Args>())
+    }
+
+    /// All that the engine holds.
+    pub fn contents(&mut self) -> Contents {
+        let mut contents = Contents::new();
+        for db in 0..DATABASES {
+            self.ask(&[b"SELECT", db.to_string().as_bytes()]);
+            for key in bulks(&self.ask(&[b"KEYS", b"*"])) {
+                let text = self.describe(&key);
+                contents.insert((db, key), text);
+            }
+        }
+        self.ask(&[b"SELECT", b"0"]);
+        contents
+    }
+
+    fn describe(&mut self, key: &[u8]) -> String {
+        let expiry = self.ask(&[b"PEXPIRETIME", key]);
+        let kind = self.ask(&[b"TYPE", key]);
+        let value = match kind.as_bytes().unwrap_or_default() {
+            b"string" => format!("{}", self.ask(&[b"GET", key])),
+            b"list" => format!("{}", self.ask(&[b"LRANGE", key, b"0", b"-1"])),
+            b"set" => sorted(bulks(&self.ask(&[b"SMEMBERS", key]))),
+            b"zset" => format!("{}", self.ask(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"])),
+            b"hash" => self.describe_hash(key),
+            _ => {
+                let entries = self.ask(&[b"XRANGE", key, b"-", b"+"]);
+                let groups = self.ask(&[b"XINFO", b"GROUPS", key]);
+                format!("{entries} {groups}")
+            }
+        };
+        format!("{kind} {value}, expires {expiry}")
+    }
+
+    fn describe_hash(&mut self, key: &[u8]) -> String {
+        let fields = bulks(&self.ask(&[b"HGETALL", key]));
+        let describe = |pair: &[Vec<u8>]| {
+            let expiry = self.ask(&[b"HPEXPIRETIME", key, b"FIELDS", b"1", &pair[0]]);
+            format!("{}={} {expiry}", pair[0].escape_ascii(), pair[1].escape_ascii()).into_bytes()
+        };
+        sorted(fields.chunks(2).map(describe).collect())
+    }
+}
+
+fn bulks(value: &Value) -> Vec<Vec<u8>> {
+    let parts = match value {
+        Value::Array(parts) | Value::Set(parts) => parts,
+        _ => return Vec::new(),
+    };
+    parts.iter().filter_map(Value::as_bytes).map(<[u8]>::to_vec).collect()
+}
+
+fn sorted(mut words: Vec<Vec<u8>>) -> String {
+    words.sort_unstable();
+    words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// Removes all that has expired, as active expiry does.
+pub(super) fn expire_all(shared: &Arc<Shared>, clock: &ManualClock) {
+    let host = SimulatedHost(Arc::clone(shared));
+    let mut executor = Executor::new(shared, None, 7, (clock.clone(), host));
+    let mut expiry = ActiveExpiry::new(clock.now());
+    expiry.begin_round(shared, 100);
+    while expiry.next_slice().is_some() {
+        expiry.slice(&mut executor, |outbox, _| drop(outbox.take()));
+    }
+}
+
+/// An engine that has run the whole requests of a change log, in order; its clock stands still at
+/// the start, so that nothing expires in it by itself. An error names the request that failed.
+pub(super) fn replay(stream: &[u8]) -> Result<(Arc<Shared>, ManualClock), String> {
+    let (shared, clock) = engine(1, Settings::default(), 1);
+    let mut inspector = Inspector::new(&shared, &clock);
+    let mut rest = stream;
+    while let Some((request, len_bytes)) = decode(rest).map_err(|error| format!("not the log's: {error}"))? {
+        let args = bulks(&request);
+        let reply = inspector.run(&args);
+        if let Some(error) = error_in(&reply) {
+            let line = args.iter().map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
+            return Err(format!("replaying {line} failed: {error}"));
+        }
+        rest = &rest[len_bytes..];
+    }
+    drop(inspector);
+    Ok((shared, clock))
+}
+
+/// The first error in a reply.
+fn error_in(reply: &Value) -> Option<&Value> {
+    match reply {
+        Value::Error(_) | Value::BulkError(_) => Some(reply),
+        Value::Array(parts) => parts.iter().find_map(error_in),
+        _ => None,
+    }
+}

@@ -1,0 +1,425 @@
+//! What the clients of a run do: lists of steps that a seed determines, so that a failing run can
+//! be cut down list by list.
+
+use std::fmt;
+
+use engine::publish::notify::Notifications;
+use engine::settings::Settings;
+use resp::Value;
+
+use crate::history::sessions::{Call, Script};
+use crate::history::{Choices, Mix, Recording};
+use crate::{Address, Rng};
+
+/// A command and its arguments.
+pub type Args = Vec<Vec<u8>>;
+
+/// What a run is about, and so how it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Commands of one key, a linearizable history.
+    SingleKey,
+    /// Also commands of several keys and whole databases, a linearizable history.
+    MultiKey,
+    /// Transactions, WATCH, clients that block: a linearizable history in which blocked clients are
+    /// served oldest first.
+    Sessions,
+    /// BLMOVE and its like, a linearizable history.
+    Moves,
+    /// Clients that block without a timeout: whoever can be served is served, oldest first.
+    Queue,
+    /// Every kind of change: expiry of keys and fields, eviction, FLUSHALL, SWAPDB, clients that
+    /// leave without waiting for replies. The replayed log equals the data.
+    Everything,
+    /// Keyspace events, published messages and caches beside writers.
+    Listeners,
+}
+
+impl Kind {
+    const ALL: &[Self] = &[
+        Self::SingleKey,
+        Self::MultiKey,
+        Self::Sessions,
+        Self::Sessions,
+        Self::Moves,
+        Self::Queue,
+        Self::Everything,
+        Self::Everything,
+        Self::Listeners,
+    ];
+
+    /// Whether the replies are explained by a model.
+    pub fn is_modelled(self) -> bool {
+        !matches!(self, Self::Everything | Self::Listeners)
+    }
+}
+
+/// One thing that a client does before the next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Sends these in one go and waits for the replies.
+    Pipeline(Vec<Args>),
+    /// MULTI, these, EXEC. Sends EXEC apart from the rest, or not.
+    Transaction(Vec<Args>, Sending),
+    /// A blocking command whose beginning and end are told apart.
+    Wait(Args),
+    /// Closes its connection and opens another, on whatever thread.
+    Reconnect,
+    /// Sends these and is gone without waiting for replies, perhaps in the middle of one.
+    Abandon(Vec<Args>),
+}
+
+/// How the requests of a transaction are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// All at once.
+    Together,
+    /// EXEC once the other replies are there.
+    ExecApart,
+}
+
+/// What a client is, besides the sender of its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing.
+    Plain,
+    /// It listens to keyspace events and to a channel: at each it asks for the key's value.
+    Listener,
+    /// It caches what it reads until it is told that it changed.
+    Cache,
+}
+
+/// One client.
+#[derive(Clone, Debug)]
+pub struct Player {
+    /// See there.
+    pub role: Role,
+    /// In this order.
+    pub steps: Vec<Step>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Of everything that chance decides.
+    pub seed: u64,
+    /// Of the order in which threads run and bytes arrive.
+    pub schedule: u64,
+    /// What it is about.
+    pub kind: Kind,
+    /// I/O threads.
+    pub threads: usize,
+    /// Whether the change log is written to a disk.
+    pub has_disk: bool,
+    /// The clients.
+    pub players: Vec<Player>,
+}
+
+/// Forms of commands of [`Kind::Everything`]: `k` is any key, `l`, `z`, `h`, `x` mostly one of a
+/// list, sorted set, hash, stream, `v` a new value, `d` a small number, `m` a member or field, `p`
+/// some milliseconds, `t` a timeout in seconds, `b` a database.
+const EVERYTHING: &[&str] = &[
+    "SET k v",
+    "SET k v PX p",
+    "SET k v KEEPTTL",
+    "GET k",
+    "GETEX k PX p",
+    "INCR k",
+    "APPEND k v",
+    "DEL k k",
+    "UNLINK k",
+    "RENAME k k",
+    "COPY k k REPLACE",
+    "PEXPIRE k p",
+    "PEXPIRE k p NX",
+    "PERSIST k",
+    "MSET k v k v",
+    "LPUSH l v v",
+    "RPUSH l v",
+    "LPOP l",
+    "LMOVE l l LEFT RIGHT",
+    "BLPOP l l t",
+    "BLMOVE l l LEFT RIGHT t",
+    "BZPOPMIN z t",
+    "HSET h m v m v",
+    "HSET h m v",
+    "HPEXPIRE h p FIELDS 1 m",
+    "HPEXPIRE h p FIELDS 2 m m",
+    "HPERSIST h FIELDS 1 m",
+    "HDEL h m",
+    "HGETALL h",
+    "HINCRBY h m d",
+    "SADD k m m",
+    "SREM k m",
+    "SPOP k",
+    "SUNIONSTORE k k k",
+    "ZADD z d m d m",
+    "ZPOPMAX z",
+    "ZUNIONSTORE z 2 z k",
+    "XADD x * m v",
+    "XADD x MAXLEN ~ 3 * m v",
+    "XGROUP CREATE x g $ MKSTREAM",
+    "XREADGROUP GROUP g c COUNT 1 STREAMS x >",
+    "SETRANGE k d v",
+    "SETBIT k d 1",
+    "PFADD k m v",
+    "SORT k BY nosort STORE k",
+    "KEYS *",
+    "SELECT b",
+];
+
+/// Forms of commands on everything, seldom sent.
+const RARE: &[&str] = &["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "WATCH k k", "UNWATCH", "FLUSHALL ASYNC"];
+
+/// Forms of the writers that others listen to: `c` is a counter, which is only ever
+/// incremented, `q` a key that is cached.
+const WRITERS: &[&str] =
+    &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "MSET q v q v", "PUBLISH news n", "GET q"];
+
+/// Milliseconds of `p`.
+const EXPIRIES: &[&str] = &["1", "3", "10", "40", "150"];
+/// Seconds of `t`.
+const TIMEOUTS: &[&str] = &["0.001", "0.005", "0.02", "0.06"];
+
+impl Scenario {
+    /// The scenario of a seed, of about this many operations.
+    pub fn new(seed: u64, operations: usize) -> Self {
+        let mut rng = Rng::new(seed);
+        let kind = *rng.pick(Kind::ALL);
+        let threads = 1 + rng.below(3);
+        let clients = 2 + rng.below(if kind == Kind::Sessions { 4 } else { 5 });
+        let steps = (operations / clients).max(1);
+        let keys = 1 + rng.below(3);
+        let players = match kind {
+            Kind::SingleKey => single_keys(seed, Mix::SingleKey, [clients, steps, keys], &mut rng),
+            Kind::MultiKey => single_keys(seed, Mix::MultiKey, [clients, steps, keys], &mut rng),
+            Kind::Sessions => sessions(seed, Mix::Sessions, [clients, steps, keys], &mut rng),
+            Kind::Moves => sessions(seed, Mix::Moves, [clients, steps, keys], &mut rng),
+            Kind::Queue => queues([clients, steps, keys], &mut rng),
+            Kind::Everything => everything([clients, steps, 1 + rng.below(6)], &mut rng),
+            Kind::Listeners => listeners([clients, steps, keys], &mut rng),
+        };
+        Self { seed, schedule: rng.next_u64(), kind, threads, has_disk: rng.percent(60), players }
+    }
+
+    /// The settings of its engine.
+    pub(super) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        if self.kind == Kind::Listeners || self.seed.is_multiple_of(4) {
+            settings.notifications = Notifications::parse(b"AKE");
+        }
+        settings
+    }
+
+    /// Operations in all.
+    pub fn operations(&self) -> usize {
+        let of = |step: &Step| match step {
+            Step::Pipeline(commands) | Step::Abandon(commands) => commands.len(),
+            Step::Transaction(..) | Step::Wait(_) => 1,
+            Step::Reconnect => 0,
+        };
+        self.players.iter().flat_map(|player| &player.steps).map(of).sum()
+    }
+}
+
+fn words(line: &str) -> Args {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn recording(seed: u64, mix: Mix, keys: usize) -> Recording {
+    let without = Vec::new();
+    Recording { address: Address::port(0), clients: 0, commands_each: 0, keys, mix, without, seed }
+}
+
+/// Adds a reconnection here and there.
+fn with_reconnections(steps: Vec<Step>, rng: &mut Rng) -> Vec<Step> {
+    let mut all = Vec::new();
+    for step in steps {
+        if rng.percent(2) {
+            all.push(Step::Reconnect);
+        }
+        all.push(step);
+    }
+    all
+}
+
+fn single_keys(seed: u64, mix: Mix, [clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+    let recording = recording(seed, mix, keys);
+    let player = |client| {
+        let mut choices = Choices::new(&recording, client);
+        let mut sent = 0;
+        let mut all = Vec::new();
+        while sent < steps {
+            let commands: Vec<_> = (0..1 + rng.below(4)).map(|_| choices.command()).collect();
+            sent += commands.len();
+            all.push(Step::Pipeline(commands));
+        }
+        Player { role: Role::Plain, steps: with_reconnections(all, rng) }
+    };
+    (0..clients).map(player).collect()
+}
+
+fn sessions(seed: u64, mix: Mix, [clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+    let recording = recording(seed, mix, keys);
+    let player = |client| {
+        let mut script = Script::new(&recording, client);
+        // What an increment starts from is not known before the run: any number will do, another
+        // one each time.
+        let step = |at: usize| match script.next(&Value::Bulk((1000 * client + at).to_string().into())) {
+            Call::Command(args) => Step::Pipeline(vec![args]),
+            Call::Wait(args) => Step::Wait(args),
+            Call::Transaction(commands) => {
+                let sending = if rng.percent(50) { Sending::Together } else { Sending::ExecApart };
+                Step::Transaction(commands, sending)
+            }
+        };
+        let all = (0..steps).map(step).collect();
+        Player { role: Role::Plain, steps: with_reconnections(all, rng) }
+    };
+    (0..clients).map(player).collect()
+}
+
+/// Clients that block without a timeout, and one that pushes as much as they take.
+fn queues([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+    let mut pushes = Vec::new();
+    let mut players = Vec::new();
+    for _ in 1..clients {
+        let mut steps_of_one = Vec::new();
+        for _ in 0..steps.div_ceil(2) {
+            let keys: Vec<usize> = (0..1 + rng.below(2)).map(|_| rng.below(keys)).collect();
+            let names: Vec<String> = keys.iter().map(|key| format!("list:{key}")).collect();
+            let verb = rng.pick(&["BLPOP", "BRPOP"]);
+            steps_of_one.push(Step::Wait(words(&format!("{verb} {} 0", names.join(" ")))));
+            // Each key gets one, so that whoever takes it from the other leaves enough.
+            pushes.extend(keys);
+        }
+        players.push(Player { role: Role::Plain, steps: steps_of_one });
+    }
+    rng.shuffle(&mut pushes);
+    let mut steps_of_pusher = Vec::new();
+    for (number, key) in pushes.into_iter().enumerate() {
+        let push = words(&format!("{} list:{key} v{number}", rng.pick(&["RPUSH", "LPUSH"])));
+        steps_of_pusher.push(match rng.below(5) {
+            0 => Step::Transaction(vec![push], Sending::Together),
+            _ => Step::Pipeline(vec![push]),
+        });
+    }
+    players.push(Player { role: Role::Plain, steps: steps_of_pusher });
+    players
+}
+
+/// Fills the places of a form.
+struct Forms<'r> {
+    rng: &'r mut Rng,
+    keys: usize,
+    client: usize,
+    values: usize,
+    published: usize,
+}
+
+impl Forms<'_> {
+    fn command(&mut self, forms: &[&str]) -> Args {
+        let form = *self.rng.pick(forms);
+        form.split(' ').map(|word| self.argument(word).into_bytes()).collect()
+    }
+
+    fn argument(&mut self, kind: &str) -> String {
+        let Self { rng, keys, client, .. } = self;
+        match kind {
+            // A key of a type is another's now and then.
+            "l" | "z" | "h" | "x" if rng.percent(85) => format!("{kind}:{}", rng.below(*keys)),
+            "k" if rng.percent(50) => format!("{}:{}", rng.pick(&["l", "z", "h", "x"]), rng.below(*keys)),
+            "k" | "l" | "z" | "h" | "x" => format!("key:{}", rng.below(*keys)),
+            "q" => format!("cached:{}", rng.below(*keys)),
+            "c" => format!("counter:{}", rng.below(*keys)),
+            "v" => {
+                self.values += 1;
+                format!("c{client}v{}", self.values)
+            }
+            "n" => {
+                self.published += 1;
+                format!("{client}:{}", self.published)
+            }
+            "d" => rng.below(9).to_string(),
+            "m" => format!("m{}", rng.below(5)),
+            "b" => rng.below(2).to_string(),
+            "p" => (*rng.pick(EXPIRIES)).to_owned(),
+            "t" => (*rng.pick(TIMEOUTS)).to_owned(),
+            literal => literal.to_owned(),
+        }
+    }
+}
+
+fn everything([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+    let player = |client| {
+        let mut forms = Forms { rng, keys, client, values: 0, published: 0 };
+        let mut all = Vec::new();
+        for _ in 0..steps {
+            let count = 1 + forms.rng.below(3);
+            let mut commands: Vec<_> = (0..count).map(|_| forms.command(EVERYTHING)).collect();
+            all.push(match forms.rng.below(100) {
+                0 => Step::Abandon(commands),
+                1 => Step::Reconnect,
+                2..6 => Step::Pipeline(vec![forms.command(RARE)]),
+                6..20 => {
+                    commands.retain(|command| command[0] != b"SELECT");
+                    Step::Transaction(commands, Sending::Together)
+                }
+                20..35 => Step::Pipeline(commands),
+                _ => Step::Pipeline(vec![commands.swap_remove(0)]),
+            });
+        }
+        Player { role: Role::Plain, steps: all }
+    };
+    (0..clients).map(player).collect()
+}
+
+fn listeners([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+    let player = |client| {
+        let role = [Role::Listener, Role::Cache, Role::Plain][client % 3];
+        let mut forms = Forms { rng, keys, client, values: 0, published: 0 };
+        let all = (0..steps).map(|_| {
+            Step::Pipeline(vec![match role {
+                Role::Plain => forms.command(WRITERS),
+                Role::Listener => forms.command(&["GET c"]),
+                Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v"]),
+            }])
+        });
+        Player { role, steps: all.collect() }
+    };
+    (0..clients + 1).map(player).collect()
+}
+
+/// A command on one line.
+fn line(args: &Args) -> String {
+    args.iter().map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = |commands: &[Args]| commands.iter().map(line).collect::<Vec<_>>().join("; ");
+        match self {
+            Self::Pipeline(commands) => write!(f, "{}", lines(commands)),
+            Self::Transaction(commands, Sending::Together) => write!(f, "MULTI; {}; EXEC", lines(commands)),
+            Self::Transaction(commands, Sending::ExecApart) => {
+                write!(f, "MULTI; {} … EXEC", lines(commands))
+            }
+            Self::Wait(args) => write!(f, "{}", line(args)),
+            Self::Reconnect => f.write_str("reconnects"),
+            Self::Abandon(commands) => write!(f, "{}; is gone", lines(commands)),
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, schedule, kind, threads, has_disk, .. } = self;
+        let disk = if *has_disk { "with a disk" } else { "without a disk" };
+        writeln!(f, "{kind:?}, {threads} threads, {disk}; seed {seed}, schedule {schedule}")?;
+        for (client, player) in self.players.iter().enumerate() {
+            writeln!(f, "client {client} ({:?}):", player.role)?;
+            player.steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Cutting a failing scenario down: fewer clients, fewer steps, as long as one of a few schedules
+//! still fails.
+
+use super::run;
+use super::scenario::Scenario;
+
+/// Schedules that a smaller scenario gets to fail in.
+const SCHEDULES: u64 = 12;
+/// Runs for one failure.
+const RUNS_MAX: usize = 2_000;
+
+/// A scenario that fails, and how.
+pub struct Failure {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// What was found wrong.
+    pub findings: Vec<String>,
+}
+
+/// The smallest scenario found that fails as this one does: in any way.
+pub fn shrink(failure: Failure) -> Failure {
+    let mut shrinker = Shrinker { failure, runs: 0 };
+    shrinker.drop_clients();
+    // Big pieces first, then smaller ones.
+    let mut pieces = 2;
+    while shrinker.runs < RUNS_MAX {
+        let longest = shrinker.failure.scenario.players.iter().map(|player| player.steps.len()).max();
+        let shrunk = shrinker.drop_steps(pieces);
+        if shrunk {
+            continue;
+        }
+        if pieces >= longest.unwrap_or(0) {
+            break;
+        }
+        pieces *= 2;
+    }
+    shrinker.drop_clients();
+    shrinker.failure
+}
+
+struct Shrinker {
+    failure: Failure,
+    runs: usize,
+}
+
+impl Shrinker {
+    /// Takes the candidate over if it fails under one of a few schedules; whether it does.
+    fn try_out(&mut self, mut candidate: Scenario) -> bool {
+        let first = candidate.schedule;
+        for number in 0..SCHEDULES {
+            if self.runs >= RUNS_MAX {
+                return false;
+            }
+            self.runs += 1;
+            candidate.schedule = first.wrapping_add(number);
+            let findings = run(&candidate);
+            if !findings.is_empty() {
+                self.failure = Failure { scenario: candidate, findings };
+                return true;
+            }
+        }
+        false
+    }
+
+    fn drop_clients(&mut self) {
+        let mut at = 0;
+        while at < self.failure.scenario.players.len() {
+            let mut candidate = self.failure.scenario.clone();
+            candidate.players.remove(at);
+            if candidate.players.is_empty() || !self.try_out(candidate) {
+                at += 1;
+            }
+        }
+    }
+
+    /// Cuts each client's steps into pieces and drops what is not needed; whether anything was.
+    fn drop_steps(&mut self, pieces: usize) -> bool {
+        let mut dropped = false;
+        for player in 0..self.failure.scenario.players.len() {
+            let mut from = 0;
+            loop {
+                let steps = &self.failure.scenario.players[player].steps;
+                let len = steps.len().div_ceil(pieces).max(1);
+                if from >= steps.len() {
+                    break;
+                }
+                let to = (from + len).min(steps.len());
+                let mut candidate = self.failure.scenario.clone();
+                candidate.players[player].steps.drain(from..to);
+                if self.try_out(candidate) {
+                    dropped = true;
+                } else {
+                    from = to;
+                }
+            }
+        }
+        dropped
+    }
+}

@@ -1,0 +1,506 @@
+//! An I/O thread: what the server's does in a turn, in its order, without sockets.
+//!
+//! Replies leave when the change log has got as far as they show: each connection's output knows
+//! which of its bytes show which position, and keeps back what is not released.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use engine::batch::{Batch, ConnTurn, Source};
+use engine::client::{ClientInfo, Place};
+use engine::clock::{Clock, ManualClock};
+use engine::publish::Outputs;
+use engine::run::Executor;
+use engine::session::{Flow, ReplyMode, Session, User};
+use engine::threads::{Inbound, Killed};
+use engine::timing::Timing;
+use engine::turn::{Engine, Outcome};
+use keyspace::gate::SharedPass;
+use resp::Protocol;
+use resp::parse::Progress;
+use stdx::{Address, ByteQueue, ConnId};
+
+use super::host::SimulatedHost;
+use super::kernel::{Event, LinkId, Message, Sent};
+use super::world::World;
+
+/// A connection's output, and which of it shows what.
+#[derive(Default)]
+struct Output {
+    queue: ByteQueue,
+    /// Up to which byte of the queue what stands there shows changes up to a position, in the order
+    /// of the bytes.
+    marks: VecDeque<(usize, u64)>,
+}
+
+impl Output {
+    /// Notes that what was appended since the last mark shows changes up to `position`.
+    fn mark(&mut self, position: u64) {
+        let end = self.queue.len_bytes();
+        if self.marks.back().map_or(0, |&(end, _)| end) < end {
+            self.marks.push_back((end, position));
+        }
+    }
+
+    /// Takes the bytes out that show nothing beyond `released`, and the last position that they do
+    /// show.
+    fn take_released(&mut self, released: u64) -> (Vec<u8>, u64) {
+        let (mut end, mut shown) = (0, 0);
+        while let Some(&(to, position)) = self.marks.front()
+            && position <= released
+        {
+            (end, shown) = (to, shown.max(position));
+            self.marks.pop_front();
+        }
+        self.marks.iter_mut().for_each(|(to, _)| *to -= end);
+        let rest = self.queue.split_off(end);
+        let taken = std::mem::replace(&mut self.queue, rest);
+        let bytes = taken.io_slices(usize::MAX).iter().flat_map(|piece| piece.to_vec()).collect();
+        (bytes, shown)
+    }
+}
+
+/// The outputs of a thread's connections, by their index.
+#[derive(Default)]
+struct LinkOutputs(Vec<Output>);
+
+impl Outputs for LinkOutputs {
+    fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
+        &mut self.0[conn.index()].queue
+    }
+
+    fn len_bytes(&mut self, conn: ConnId) -> usize {
+        self.0[conn.index()].queue.len_bytes()
+    }
+
+    fn shows(&mut self, conn: ConnId, _len_bytes: usize, position: u64) {
+        self.0[conn.index()].mark(position);
+    }
+}
+
+/// A client of this thread.
+struct Client {
+    session: Session,
+    progress: Progress,
+    input: Vec<u8>,
+    /// Bytes of input that were consumed.
+    consumed: u64,
+    is_ready: bool,
+}
+
+/// See the module.
+pub(super) struct IoThread<'w> {
+    world: &'w World,
+    index: usize,
+    engine: Engine<'w, ManualClock, SimulatedHost>,
+    clients: Vec<Option<Box<Client>>>,
+    outputs: LinkOutputs,
+    links: BTreeMap<LinkId, ConnId>,
+    batch: Batch<ConnId>,
+    ready: VecDeque<ConnId>,
+    /// When blocked clients stop waiting, with the ticket of the wait.
+    timeouts: BTreeMap<(u64, u64), ConnId>,
+    postponed: Vec<ConnId>,
+    subscribers_full: Vec<ConnId>,
+    over: Vec<ConnId>,
+    stops: bool,
+}
+
+impl<'w> IoThread<'w> {
+    /// Thread `index` of the engine.
+    pub fn new(world: &'w World, index: usize, seed: u64) -> Self {
+        let host = SimulatedHost(Arc::clone(&world.engine));
+        let executor = Executor::new(&world.engine, Some(index), seed, (world.clock.clone(), host));
+        Self {
+            world,
+            index,
+            engine: Engine::new(executor),
+            clients: Vec::new(),
+            outputs: LinkOutputs::default(),
+            links: BTreeMap::new(),
+            batch: Batch::default(),
+            ready: VecDeque::new(),
+            timeouts: BTreeMap::new(),
+            postponed: Vec::new(),
+            subscribers_full: Vec::new(),
+            over: Vec::new(),
+            stops: false,
+        }
+    }
+
+    /// Runs until it is asked to stop.
+    pub fn run(mut self) {
+        let port = &self.world.kernel.ports[self.index];
+        let mut all_released = true;
+        while !self.stops {
+            let may_sleep = port.mailbox.prepare_sleep() && self.ready.is_empty() && all_released;
+            let events = port.poll.wait(may_sleep.then(|| self.deadline_ms()));
+            port.mailbox.awake();
+            self.turn(events);
+            all_released = self.send();
+        }
+        self.world.kernel.leave();
+    }
+
+    fn deadline_ms(&self) -> Option<u64> {
+        self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
+    }
+
+    /// A turn with what the poll reported.
+    fn turn(&mut self, events: Vec<Event>) {
+        let world = self.world;
+        let began = world.clock.now();
+        self.engine.executor.meter.turn.begin(began);
+        let mut pass = world.engine.gate.shared(self.index);
+        self.engine.begin(began);
+        self.take_messages();
+        self.take_publications();
+        events.into_iter().for_each(|event| self.handle(event));
+        self.end_waits();
+        self.run_ready(&mut pass);
+        if self.engine.keep_limits() {
+            let _ = world.kernel.ports[self.index].mailbox.send(Message::EnforceMemory);
+        }
+        self.engine.executor.commit.broadcast();
+        self.take_inbound();
+        self.take_publications();
+        for held in self.engine.freed_replies() {
+            if self.session(held.conn).is_some_and(|session| session.id == held.client) {
+                self.outputs.queue(held.conn).append(held.reply);
+                self.mark(held.conn);
+                self.resume(held.conn, Flow::AwaitingFree);
+            }
+        }
+        self.engine.executor.end_turn();
+    }
+
+    /// Ends a turn outside the gate; whether nothing waits to be released that nobody will report.
+    fn send(&mut self) -> bool {
+        let world = self.world;
+        world.wake(&self.engine.executor.commit.outbox);
+        world.engine.log.merge(&self.engine.executor.commit.outbox);
+        world.wake(&self.engine.executor.commit.outbox);
+        let released = world.engine.log.released();
+        let mut first_held = None;
+        for at in 0..self.clients.len() {
+            first_held = [first_held, self.send_to(at, released)].into_iter().flatten().min();
+        }
+        let now = world.clock.now();
+        let executor = &mut self.engine.executor;
+        executor.meter.turn.end(now, executor.stats());
+        executor.free_displaced_values(now);
+        world.wake(&self.engine.executor.commit.outbox);
+        world.engine.pubsub.note_sent(self.index);
+        first_held.is_none_or(|position| world.engine.log.wait_for_release(self.index, position))
+    }
+
+    /// Sends what is released of one connection's output; the first position that it waits for.
+    fn send_to(&mut self, at: usize, released: u64) -> Option<u64> {
+        let world = self.world;
+        let client = self.clients[at].as_ref()?;
+        let (link, closes) = (client.session.conn.generation(), client.session.flow == Flow::Closing);
+        let output = &mut self.outputs.0[at];
+        let (bytes, shown) = output.take_released(released);
+        let first_held = output.marks.front().map(|&(_, position)| position);
+        let closed = closes && first_held.is_none();
+        if shown > world.disk.synced_position() && released != u64::MAX {
+            world.find(format!("a reply left that shows position {shown}, which the disk may still lose"));
+        }
+        if !bytes.is_empty() || closed {
+            world.kernel.send(Sent { link, bytes, closed });
+        }
+        first_held
+    }
+
+    fn take_messages(&mut self) {
+        while let Some(message) = self.world.kernel.ports[self.index].mailbox.receive() {
+            self.stops |= message == Message::Stop;
+        }
+        if !self.engine.executor.holds_back() {
+            for conn in std::mem::take(&mut self.postponed) {
+                self.resume(conn, Flow::Postponed);
+                self.resume(conn, Flow::AwaitingLog);
+            }
+        }
+    }
+
+    fn take_publications(&mut self) {
+        if self.engine.deliver_publications(&mut self.outputs, &mut self.over) {
+            self.world.resume_all();
+        }
+        self.over.clear();
+        if !self.subscribers_full.is_empty() && !self.world.engine.pubsub.are_subscribers_full() {
+            for conn in std::mem::take(&mut self.subscribers_full) {
+                self.resume(conn, Flow::AwaitingSubscribers);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Connected(link) => self.adopt(link),
+            Event::Data(link, bytes) => {
+                if let Some(&conn) = self.links.get(&link)
+                    && let Some(client) = self.client(conn)
+                {
+                    client.input.extend_from_slice(&bytes);
+                    self.make_ready(conn);
+                }
+            }
+            Event::Closed(link) => {
+                if let Some(&conn) = self.links.get(&link) {
+                    self.forget(conn);
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, link: LinkId) {
+        let at = self.clients.iter().position(Option::is_none).unwrap_or(self.clients.len());
+        if at == self.clients.len() {
+            self.clients.push(None);
+            self.outputs.0.push(Output::default());
+        }
+        let shared = &self.world.engine;
+        let conn = ConnId::new(at as u32, link);
+        let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
+        let place = Place { thread: self.index, conn, fd: -1 };
+        let id = shared.clients.next_id();
+        let info = Arc::new(ClientInfo::new(id, place, (address(), address()), self.world.uptime_ms()));
+        shared.clients.add(Arc::clone(&info));
+        shared.threads[self.index].load.fetch_add(1, Relaxed);
+        let session = Session::new(info, Some(User));
+        let client = Client {
+            session,
+            progress: Progress::default(),
+            input: Vec::new(),
+            consumed: 0,
+            is_ready: false,
+        };
+        self.clients[at] = Some(Box::new(client));
+        self.outputs.0[at] = Output::default();
+        self.links.insert(link, conn);
+    }
+
+    fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
+        let client = self.clients.get_mut(conn.index())?.as_deref_mut();
+        client.filter(|client| client.session.conn == conn)
+    }
+
+    fn session(&mut self, conn: ConnId) -> Option<&mut Session> {
+        self.client(conn).map(|client| &mut client.session)
+    }
+
+    /// Notes what the last bytes of a connection's output show.
+    fn mark(&mut self, conn: ConnId) {
+        let Some(position) = self.session(conn).map(|session| session.seen_position()) else { return };
+        self.outputs.0[conn.index()].mark(position);
+    }
+
+    fn make_ready(&mut self, conn: ConnId) {
+        if let Some(client) = self.client(conn)
+            && !std::mem::replace(&mut client.is_ready, true)
+        {
+            self.ready.push_back(conn);
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId, reason: Flow) {
+        let Some(session) = self.session(conn) else { return };
+        if session.flow == reason {
+            session.flow = Flow::Running;
+            session.info.state.postponed.store(false, Relaxed);
+            self.make_ready(conn);
+        }
+    }
+
+    /// Lets go of a connection that is closed.
+    fn forget(&mut self, conn: ConnId) {
+        if self.session(conn).is_none() {
+            return;
+        }
+        let Some(mut client) = self.clients[conn.index()].take() else { return };
+        self.links.remove(&conn.generation());
+        let session = &mut client.session;
+        let shared = &self.world.engine;
+        if let Some(blocked_by) = shared.blocked.of(&session.info) {
+            shared.blocked.end(&blocked_by);
+            self.timeouts.retain(|&(_, ticket), _| ticket != blocked_by.ticket);
+        }
+        shared.blocked.unblock(&shared.keyspace, &session.info);
+        session.discard(&shared.watchers, &shared.keyspace);
+        session.unsubscribe_all(&shared.pubsub, None);
+        session.stop_tracking(&shared.tracking, &shared.keyspace);
+        session.stop_monitoring(&shared.monitors);
+        session.info.state.gone.store(true, Relaxed);
+        shared.threads.remove_from_list(&shared.clients, &session.info);
+    }
+}
+
+/// Requests.
+impl IoThread<'_> {
+    /// Runs what has arrived, batch after batch.
+    fn run_ready(&mut self, pass: &mut SharedPass<'_>) {
+        let world = self.world;
+        while !self.ready.is_empty() {
+            self.batch.clear();
+            while !self.batch.is_full()
+                && let Some(conn) = self.ready.pop_front()
+            {
+                self.collect(conn);
+            }
+            self.batch.prefetch(&world.engine.keyspace);
+            let mut timed = Timing::start(&self.engine.executor);
+            for at in 0..self.batch.turns.len() {
+                self.visit(at, &mut timed, pass);
+            }
+        }
+    }
+
+    /// Adds what a connection sent to the batch, as far as it is whole and fits.
+    fn collect(&mut self, conn: ConnId) {
+        let limits = self.engine.executor.settings.parse_limits();
+        let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return };
+        if client.session.conn != conn {
+            return;
+        }
+        client.is_ready = false;
+        if client.session.flow != Flow::Running {
+            return;
+        }
+        let Client { session, progress, input, consumed, .. } = client;
+        let source = Source { progress, db: session.db(), limits, visit: conn, position: *consumed, input };
+        self.batch.collect(source, &self.world.engine);
+    }
+
+    /// Runs what the batch has of one connection.
+    fn visit(&mut self, at: usize, timed: &mut Timing, pass: &mut SharedPass<'_>) {
+        let world = self.world;
+        let ConnTurn { visit: conn, ref requests, skip_to, has_more } = self.batch.turns[at];
+        let Some(client) = self.clients[conn.index()].as_deref_mut() else { return };
+        let Client { session, input, .. } = client;
+        self.engine.executor.meter.turn.enter(&mut session.answered);
+        let (mut done_bytes, mut ran_all) = (0, true);
+        let mut requests = self.batch.requests[requests.clone()].iter().peekable();
+        while session.flow == Flow::Running
+            && let Some(parsed) = requests.next()
+        {
+            let Some(request) = self.batch.request(parsed, input, world.engine.keyspace.hasher()) else {
+                world.find(format!("a request was not understood: {}", input.escape_ascii()));
+                session.flow = Flow::Closing;
+                break;
+            };
+            if session.subscriptions.is_some()
+                && self.engine.deliver_publications(&mut self.outputs, &mut self.over)
+            {
+                world.resume_all();
+            }
+            if pass.is_wanted() {
+                self.engine.yield_to_owner(pass, timed);
+            }
+            let out = self.outputs.queue(conn);
+            let replied = out.len_bytes();
+            if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
+                ran_all = false;
+                break;
+            }
+            let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
+            self.outputs.0[conn.index()].mark(session.seen_position());
+            world.wake(&self.engine.executor.commit.outbox);
+            let next = requests.peek().and_then(|next| next.registered);
+            timed.ran(&mut self.engine.executor, session, &request, bytes, next);
+            done_bytes = parsed.start + parsed.len_bytes;
+        }
+        if ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
+            done_bytes = done_bytes.max(skip_to);
+        }
+        client.input.drain(..done_bytes);
+        client.consumed += done_bytes as u64;
+        self.settle(conn);
+        if has_more {
+            self.make_ready(conn);
+        }
+    }
+
+    /// After a connection's requests ran: acts on what they made of its flow.
+    fn settle(&mut self, conn: ConnId) {
+        let shared = &self.world.engine;
+        let Some(session) = self.session(conn) else { return };
+        match session.flow {
+            Flow::Blocked => {
+                if let Some(blocked) = shared.blocked.of(&session.info) {
+                    self.world.note_blocked(conn.generation());
+                    if let Some(deadline_ms) = blocked.deadline_ms {
+                        self.timeouts.insert((deadline_ms, blocked.ticket), conn);
+                    }
+                }
+            }
+            Flow::AwaitingSubscribers => self.subscribers_full.push(conn),
+            Flow::Postponed | Flow::AwaitingLog => self.postponed.push(conn),
+            Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree => {}
+        }
+    }
+}
+
+/// Blocked clients.
+impl IoThread<'_> {
+    fn take_inbound(&mut self) {
+        let Some(Inbound { deliveries, kills }) = self.world.engine.threads.take(self.index) else { return };
+        let shared = &self.world.engine;
+        self.take_publications();
+        for delivery in deliveries {
+            let Some(session) = self.session(delivery.conn) else { continue };
+            let blocked = shared.blocked.of(&session.info);
+            let awaits = blocked.is_some_and(|blocked| blocked.ticket == delivery.ticket);
+            if session.id == delivery.client && awaits {
+                session.saw(delivery.position);
+                self.end_wait(delivery.conn, delivery.took, |_, out| out.append(delivery.reply));
+                self.outputs.queue(delivery.conn).append(delivery.pushes);
+                self.mark(delivery.conn);
+            }
+        }
+        for Killed { conn, client } in kills {
+            if self.session(conn).is_some_and(|session| session.id == client) {
+                self.forget(conn);
+            }
+        }
+    }
+
+    /// Ends the waits whose timeout has passed.
+    fn end_waits(&mut self) {
+        self.take_inbound();
+        let now_ms = self.engine.executor.now.uptime_ms;
+        while let Some(first) = self.timeouts.first_entry().filter(|first| first.key().0 <= now_ms) {
+            let ((_, ticket), conn) = first.remove_entry();
+            let shared = &self.world.engine;
+            let Some(session) = self.session(conn) else { continue };
+            let blocked = shared.blocked.of(&session.info);
+            let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
+            // Served at this very moment: its reply is on the way.
+            if shared.blocked.end(&waiter) {
+                self.end_wait(conn, Duration::ZERO, |protocol, out| waiter.write_empty(protocol, out));
+            }
+        }
+    }
+
+    /// Resumes a blocked client with a reply.
+    fn end_wait(&mut self, conn: ConnId, took: Duration, reply: impl FnOnce(Protocol, &mut ByteQueue)) {
+        let shared = &self.world.engine;
+        let Some(session) = self.session(conn) else { return };
+        let waiter = shared.blocked.of(&session.info);
+        shared.blocked.unblock(&shared.keyspace, &session.info);
+        let (protocol, replies) = (session.protocol(), session.reply_mode == ReplyMode::On);
+        if replies {
+            reply(protocol, self.outputs.queue(conn));
+            self.mark(conn);
+        }
+        if let Some(waiter) = waiter {
+            self.timeouts.retain(|&(_, ticket), _| ticket != waiter.ticket);
+            let client = self.clients[conn.index()].as_deref().expect("it was looked at above");
+            self.engine.executor.record_unblocked(&client.session, &waiter, took, 0);
+        }
+        self.resume(conn, Flow::Blocked);
+    }
+}

@@ -1,0 +1,116 @@
+//! What all threads of a run share: the engine, the kernel, the clock, the disk, and what is
+//! written down for the checks.
+//!
+//! What is written down is plain memory, no yield point: the run is on one thread of the system.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use engine::Shared;
+use engine::clock::{Clock, ManualClock};
+use engine::settings::Settings;
+use engine::shared::Start;
+use engine::table::CommandTable;
+use engine::threads::Outbox;
+
+use super::disk::Disk;
+use super::host::COMMANDS;
+use super::kernel::{Kernel, LinkId, Message};
+
+/// See the module.
+pub(super) struct World {
+    pub engine: Arc<Shared>,
+    pub kernel: Kernel,
+    pub clock: ManualClock,
+    pub disk: Arc<Disk>,
+    /// Steps so far: the time of histories.
+    steps: AtomicU64,
+    /// When a thread let the client of this link begin to wait.
+    blocked: Mutex<BTreeMap<LinkId, u64>>,
+    /// What was found wrong.
+    findings: Mutex<Vec<String>>,
+}
+
+/// An engine without data, its clock at the start of all runs.
+pub(super) fn engine(threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
+    let now = Instant::now();
+    static TABLE: OnceLock<CommandTable> = OnceLock::new();
+    let table =
+        TABLE.get_or_init(|| CommandTable::new(engine::exec::commands().chain(COMMANDS.iter().copied())));
+    let table = table.clone();
+    let start = Start { threads, databases: 16, table, settings, seed: [seed, 2, 3, 4], now };
+    (Arc::new(Shared::new(start)), ManualClock::new(now, Duration::from_secs(1_000_000)))
+}
+
+impl World {
+    /// A world with so many I/O threads.
+    pub fn new(threads: usize, settings: Settings, seed: u64) -> Self {
+        let (engine, clock) = engine(threads, settings, seed);
+        Self {
+            engine,
+            kernel: Kernel::new(threads + 1),
+            clock,
+            disk: Arc::default(),
+            steps: AtomicU64::new(0),
+            blocked: Mutex::default(),
+            findings: Mutex::default(),
+        }
+    }
+
+    /// I/O threads.
+    pub fn threads(&self) -> usize {
+        self.engine.threads.len()
+    }
+
+    /// The next step.
+    pub fn step(&self) -> u64 {
+        self.steps.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Milliseconds since the engine's start.
+    pub fn uptime_ms(&self) -> u64 {
+        self.engine.uptime(self.clock.now()).as_millis() as u64
+    }
+
+    /// Moves the clock, and wakes whose timeout has passed.
+    pub fn advance(&self, time: Duration) {
+        self.clock.advance(time);
+        let uptime_ms = self.uptime_ms();
+        self.kernel.ports.iter().for_each(|port| port.poll.expire(uptime_ms));
+    }
+
+    /// Wakes the threads for which something was left. The caller holds no shard.
+    pub fn wake(&self, outbox: &Outbox) {
+        for thread in outbox.take() {
+            let _ = self.kernel.ports[thread].mailbox.send(Message::Delivered);
+        }
+    }
+
+    /// Has all I/O threads look again at what they hold back.
+    pub fn resume_all(&self) {
+        self.kernel.broadcast(self.threads(), Message::Resume);
+    }
+
+    /// Notes that a client has begun to wait.
+    pub fn note_blocked(&self, link: LinkId) {
+        let step = self.step();
+        self.blocked.lock().expect("nothing panics while it is locked").insert(link, step);
+    }
+
+    /// When a client began to wait, if it did since this was last asked.
+    pub fn take_blocked(&self, link: LinkId) -> Option<u64> {
+        self.blocked.lock().expect("nothing panics while it is locked").remove(&link)
+    }
+
+    /// Notes what is wrong.
+    pub fn find(&self, finding: String) {
+        self.findings.lock().expect("nothing panics while it is locked").push(finding);
+    }
+
+    /// What was found wrong.
+    pub fn take_findings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.findings.lock().expect("nothing panics while it is locked"))
+    }
+}

@@ -1,0 +1,88 @@
+//! The simulator (`testkit::simulator`): building it, running it, and showing that it finds bugs
+//! that are planted on purpose.
+
+pub mod plant;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::progress::{Outcome, Session};
+use crate::shell;
+
+/// How long CI runs it.
+const CI_SECONDS: u64 = 60;
+/// How long building it may take.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+
+/// What to simulate.
+#[derive(Args)]
+pub struct SimulateArguments {
+    /// How long.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Where all choices start from.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Ends after this many operations of clients.
+    #[arg(long)]
+    operations: Option<u64>,
+    /// Runs one scenario only, the one with this seed.
+    #[arg(long)]
+    scenario: Option<u64>,
+}
+
+/// `cargo xtask simulate`: true when nothing was found.
+pub fn run(session: &Session, arguments: &SimulateArguments) -> Result<bool> {
+    let program = build(&session.root, &session.target.join("shuttle"))?;
+    let mut command = Command::new(program);
+    command.args(["--seconds", &arguments.seconds.to_string()]);
+    command.args(["--seed", &arguments.seed.unwrap_or(session.seed).to_string()]);
+    if let Some(operations) = arguments.operations {
+        command.args(["--operations", &operations.to_string()]);
+    }
+    if let Some(scenario) = arguments.scenario {
+        command.args(["--scenario", &scenario.to_string()]);
+    }
+    let status = command.status().context("cannot start the simulator")?;
+    Ok(status.success())
+}
+
+/// The step: the small tests under random schedules, then the simulator for a minute.
+pub fn step(session: &Session) -> Result<Outcome> {
+    let program = build(&session.root, &session.target.join("shuttle"))?;
+    let mut command = Command::new(program);
+    let (seconds, seed) = (CI_SECONDS.to_string(), session.seed.to_string());
+    command.args(["--seconds", &seconds, "--seed", &seed]);
+    // A failure is shrunk, which takes its time.
+    let text = shell::run_logged(session, "simulator", &mut command, Duration::from_secs(900))?;
+    let figures = text.lines().last().unwrap_or_default().to_owned();
+    session.report(format!("simulator: {figures}"));
+    Ok(Outcome::Passed(figures))
+}
+
+/// Builds the simulator of the repository at `root`; its program.
+fn build(root: &Path, target: &Path) -> Result<PathBuf> {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(["build", "--locked", "-p", "testkit", "--bin", "simulate"]);
+    set_up(&mut command, target);
+    let mut child = command.spawn().context("cannot start cargo")?;
+    let begun = std::time::Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(target.join("debug/simulate")),
+            Some(status) => bail!("building the simulator ended with {status}"),
+            None if begun.elapsed() > BUILD_LIMIT => bail!("building the simulator takes too long"),
+            None => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// What makes cargo build for random schedules. The profile `dev` is what tests need: optimised a
+/// little, assertions on.
+pub fn set_up(command: &mut Command, target: &Path) {
+    command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target);
+}

@@ -1,0 +1,102 @@
+//! `cargo xtask plant`: does the simulator find bugs? Each patch of `crates/testkit/planted` puts
+//! one into a copy of the committed sources; the simulator must find it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::build;
+use crate::progress::Session;
+use crate::shell;
+
+/// Which bugs to plant, and for how long to look for each.
+#[derive(Args)]
+pub struct PlantArguments {
+    /// Bugs, by the names of their patches; all when none is named.
+    bugs: Vec<String>,
+    /// How long to look for each.
+    #[arg(long, default_value_t = 120)]
+    seconds: u64,
+    /// Where all choices start from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Plants each bug and looks for it; true when all were found.
+pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
+    let patches = patches(&session.root)?;
+    let known = |bug: &String| patches.iter().any(|patch| name_of(patch) == *bug);
+    if let Some(unknown) = arguments.bugs.iter().find(|bug| !known(bug)) {
+        bail!("no planted bug is called {unknown}");
+    }
+    let tree = Tree::new(&session.root, &session.target.join("planted/tree"))?;
+    let target = session.target.join("planted/target");
+    let mut all_found = true;
+    for patch in &patches {
+        let name = name_of(patch);
+        if !arguments.bugs.is_empty() && !arguments.bugs.contains(&name) {
+            continue;
+        }
+        tree.git(&["checkout", "--quiet", "."])?;
+        tree.git(&["apply", &patch.to_string_lossy()])?;
+        let mut command = Command::new(build(&tree.path, &target)?);
+        command.args(["--seconds", &arguments.seconds.to_string()]);
+        command.args(["--seed", &arguments.seed.to_string(), "--no-shrinking"]);
+        let output = command.output().context("cannot start the simulator")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut lines = text.lines();
+        let (first, finding) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        match output.status.success() {
+            true => println!("{name}: NOT FOUND, {first}"),
+            false => println!("{name}: {first}\n    {finding}"),
+        }
+        all_found &= !output.status.success() && first.contains(" fails, ");
+    }
+    Ok(all_found)
+}
+
+/// The patches there are, in order.
+fn patches(root: &Path) -> Result<Vec<PathBuf>> {
+    let folder = root.join("crates/testkit/planted");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut patches = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    patches.sort();
+    ensure!(!patches.is_empty(), "{} holds no patch", folder.display());
+    Ok(patches)
+}
+
+fn name_of(patch: &Path) -> String {
+    patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A checkout of what is committed, beside the sources that are worked on.
+struct Tree<'r> {
+    root: &'r Path,
+    path: PathBuf,
+}
+
+impl<'r> Tree<'r> {
+    fn new(root: &'r Path, path: &Path) -> Result<Self> {
+        let tree = Self { root, path: path.to_owned() };
+        if !path.exists() {
+            let add = ["worktree", "add", "--quiet", "--detach"];
+            shell::run_shown(Command::new("git").current_dir(root).args(add).arg(path).arg("HEAD"))?;
+        }
+        tree.git(&["checkout", "--quiet", "--force", "--detach", &tree.head()?])?;
+        Ok(tree)
+    }
+
+    /// The commit that is worked on.
+    fn head(&self) -> Result<String> {
+        let head = shell::output(Command::new("git").current_dir(self.root).args(["rev-parse", "HEAD"]))?;
+        Ok(head.trim().to_owned())
+    }
+
+    fn git(&self, arguments: &[&str]) -> Result<()> {
+        shell::run_shown(Command::new("git").current_dir(&self.path).args(arguments))
+    }
+}
