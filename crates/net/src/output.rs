@@ -103,18 +103,19 @@ impl Outputs {
 
     /// Holds the last `len_bytes` of what was appended to the queue of `conn` since the last flush
     /// back, as one part behind those that are held already. What is appended from now on leaves
-    /// behind it. Nothing for a stale id or no bytes. O(1) when all of the queue is held, else
-    /// O(`len_bytes`).
+    /// behind it. Whether there is such a part: none for a stale id or no bytes. O(1) when all of the
+    /// queue is held, else O(`len_bytes`).
     ///
     /// The part must not begin inside bytes that were queued by reference, nor before the parts
     /// that were made since the last flush.
-    pub fn hold(&mut self, conn: ConnId, len_bytes: usize) {
-        let Some(slot) = self.slot_mut(conn).filter(|_| len_bytes > 0) else { return };
+    pub fn hold(&mut self, conn: ConnId, len_bytes: usize) -> bool {
+        let Some(slot) = self.slot_mut(conn).filter(|_| len_bytes > 0) else { return false };
         let before = slot.queue.len_bytes().checked_sub(len_bytes);
         let part = split_off(&mut slot.queue, before.expect("no more is held than was appended"));
         slot.settle_held();
         let held = slot.held.get_or_insert_with(|| Box::new(Held::behind(slot.queue.len_bytes())));
         held.push(part);
+        true
     }
 
     /// Lets the first part of `conn` that is held leave with the next flush, and what was appended

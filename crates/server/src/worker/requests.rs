@@ -143,8 +143,10 @@ impl Worker<'_> {
         self.engine.executor.meter.turn.enter(&mut session.answered);
         let (inputs, outputs) = self.net.split();
         let input = inputs.bytes(conn);
+        let held_bytes = if self.release.is_empty() { 0 } else { outputs.held_len_bytes(conn) };
         let mut out = outputs.queue(conn);
-        let mut pending_before = out.len_bytes();
+        let from_bytes = out.len_bytes();
+        let mut pending_before = from_bytes;
         let mut done_bytes = 0;
         let (mut ran, mut ran_all) = (0_i64, true);
         let mut requests = self.batch.requests[requests.clone()].iter().peekable();
@@ -163,7 +165,8 @@ impl Worker<'_> {
                 // What was published before, by itself too, comes before the next
                 // reply. It is counted there.
                 let before = out.len_bytes();
-                let mut queues = NetOutputs(&mut *outputs);
+                let log = &run.shared.engine.log;
+                let mut queues = NetOutputs { outputs: &mut *outputs, release: &mut self.release, log };
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
                     run.shared.broadcast(|| Message::Resume);
                 }
@@ -186,7 +189,7 @@ impl Worker<'_> {
             run.timed.ran(&mut self.engine.executor, session, &request, bytes, next);
             done_bytes = parsed.start + parsed.len_bytes;
             ran += 1;
-            if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
+            if out.len_bytes() + held_bytes > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
                 session.flow = Flow::AwaitingReader;
             }
         }
@@ -196,6 +199,9 @@ impl Worker<'_> {
             done_bytes = done_bytes.max(skip_to);
         }
         let replied = out.len_bytes() - pending_before;
+        if session.seen_position() > run.shared.engine.log.released() {
+            self.release.mark(conn, from_bytes, session.seen_position());
+        }
         let ran =
             u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.extra_calls)).unwrap_or(0);
         note_activity(&self.engine, session, ran, done_bytes, replied);
@@ -231,7 +237,9 @@ impl Worker<'_> {
             }
             Flow::Postponed | Flow::AwaitingLog => {
                 session.info.state.postponed.store(true, Relaxed);
-                self.postponed.push(conn);
+                let is_paused = session.flow == Flow::Postponed;
+                let waiting = if is_paused { &mut self.postponed } else { &mut self.awaiting_log };
+                waiting.push(conn);
                 self.net.pause_input(conn);
             }
         }
