@@ -103,8 +103,8 @@ impl Outputs {
 
     /// Holds the last `len_bytes` of what was appended to the queue of `conn` since the last flush
     /// back, as one part behind those that are held already. What is appended from now on leaves
-    /// behind it. Whether there is such a part: none for a stale id or no bytes. O(1) when all of the
-    /// queue is held, else O(`len_bytes`).
+    /// behind it. Whether there is such a part: none for a stale id or no bytes. O(1) when all of
+    /// the queue is held, else O(`len_bytes`).
     ///
     /// The part must not begin inside bytes that were queued by reference, nor before the parts
     /// that were made since the last flush.

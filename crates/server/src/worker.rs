@@ -84,6 +84,12 @@ struct NetOutputs<'a> {
     log: &'a ChangeLog,
 }
 
+impl<'a> NetOutputs<'a> {
+    fn new(outputs: &'a mut net::Outputs, release: &'a mut ReleaseQueue, shared: &'a Shared) -> Self {
+        Self { outputs, release, log: &shared.engine.log }
+    }
+}
+
 impl Outputs for NetOutputs<'_> {
     fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
         self.outputs.queue(conn)
@@ -275,12 +281,8 @@ impl<'s> Worker<'s> {
     /// Marks what was appended to the queue of `conn` behind its first `from_bytes` if it shows
     /// more of the change log than is released.
     fn mark_seen(&mut self, conn: ConnId, from_bytes: usize) {
-        let released = self.shared.engine.log.released();
-        if let Some(session) = self.session(conn)
-            && session.seen_position() > released
-        {
-            let position = session.seen_position();
-            self.release.mark(conn, from_bytes, position);
+        if let Some(session) = session_of(&self.clients, conn) {
+            self.release.mark_seen(session, from_bytes, &self.shared.engine.log);
         }
     }
 
@@ -331,8 +333,7 @@ impl<'s> Worker<'s> {
     /// Delivers published messages to this thread's subscribers, closes those that do not read, and
     /// resumes publishers that waited for room.
     fn take_publications(&mut self) {
-        let (outputs, log) = (self.net.split().1, &self.shared.engine.log);
-        let mut outputs = NetOutputs { outputs, release: &mut self.release, log };
+        let mut outputs = NetOutputs::new(self.net.split().1, &mut self.release, self.shared);
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
             self.shared.broadcast(|| Message::Resume);
         }

@@ -9,7 +9,7 @@
 //! What a connection was sent from its first such mark of a turn on is one part, with the largest
 //! position of the turn's marks. **Order:** a part's position is at least that of the part before
 //! it, and a position's parts are released in the order of their numbers: so the parts of a
-//! connection leave first to last, and what is appended behind a part without a mark stays behind it.
+//! connection leave first to last. What is appended behind a part without a mark stays behind it.
 //! **Bound:** beyond [`PARTS_PER_CONN_MAX`] a connection's last part takes in what follows. Their
 //! bytes count as unsent for every limit.
 
@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use engine::log::ChangeLog;
+use engine::session::Session;
 use net::{ConnId, Outputs};
 
 use crate::shared::ReplyWaits;
@@ -69,6 +70,16 @@ impl ReleaseQueue {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.parts.is_empty()
+    }
+
+    /// Notes that what a client was sent behind the first `from_bytes` of its connection's queue
+    /// shows all that it has seen, if that is more than is released.
+    #[inline]
+    pub(super) fn mark_seen(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
+        let position = session.seen_position();
+        if position > log.released() {
+            self.mark(session.conn, from_bytes, position);
+        }
     }
 
     /// Notes that what was appended to the queue of `conn` behind its first `from_bytes` shows

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::batch::{ConnTurn, ParsedRequest, Source, Work};
 use engine::session::{Flow, Session};
+use engine::threads::Outbox;
 use engine::timing::Timing;
 use engine::turn::Outcome;
 use keyspace::gate::SharedPass;
@@ -165,8 +166,7 @@ impl Worker<'_> {
                 // What was published before, by itself too, comes before the next
                 // reply. It is counted there.
                 let before = out.len_bytes();
-                let log = &run.shared.engine.log;
-                let mut queues = NetOutputs { outputs: &mut *outputs, release: &mut self.release, log };
+                let mut queues = NetOutputs::new(&mut *outputs, &mut self.release, run.shared);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
                     run.shared.broadcast(|| Message::Resume);
                 }
@@ -183,9 +183,7 @@ impl Worker<'_> {
             }
             let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
             let next = requests.peek().and_then(|next| next.registered);
-            if !self.engine.executor.commit.outbox.is_empty() {
-                run.shared.wake(&self.engine.executor.commit.outbox);
-            }
+            run.wake_others(&self.engine.executor.commit.outbox);
             run.timed.ran(&mut self.engine.executor, session, &request, bytes, next);
             done_bytes = parsed.start + parsed.len_bytes;
             ran += 1;
@@ -199,9 +197,7 @@ impl Worker<'_> {
             done_bytes = done_bytes.max(skip_to);
         }
         let replied = out.len_bytes() - pending_before;
-        if session.seen_position() > run.shared.engine.log.released() {
-            self.release.mark(conn, from_bytes, session.seen_position());
-        }
+        self.release.mark_seen(session, from_bytes, &run.shared.engine.log);
         let ran =
             u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.extra_calls)).unwrap_or(0);
         note_activity(&self.engine, session, ran, done_bytes, replied);
@@ -255,6 +251,14 @@ struct BatchRun<'a> {
 }
 
 impl BatchRun<'_> {
+    /// Wakes the threads for whose clients something was left.
+    #[inline]
+    fn wake_others(&self, outbox: &Outbox) {
+        if !outbox.is_empty() {
+            self.shared.wake(outbox);
+        }
+    }
+
     /// Whether the batch has taken all of its time, as far as the clock was read.
     #[inline]
     fn is_late(&self) -> bool {
