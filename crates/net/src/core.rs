@@ -132,12 +132,15 @@ impl Core {
         reported
     }
 
-    /// Takes note that all output of `conn` is sent: it is reported drained if that was waited for,
-    /// and ends if it was to.
+    /// Takes note that all output of `conn` that may leave is sent: unless more is held back, it is
+    /// reported drained if that was waited for, and ends if it was to.
     #[inline]
     pub(crate) fn output_sent(&mut self, conn: ConnId) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let closing = open.closing;
+        if (closing || open.awaits_drained) && self.outputs.holds(conn) {
+            return;
+        }
         if std::mem::take(&mut open.awaits_drained) {
             self.drained.push(conn);
         }

@@ -21,6 +21,7 @@ mod core;
 mod epoll;
 mod event;
 mod event_loop;
+mod held;
 mod id;
 mod input;
 mod listener;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   slot ── unsent: ByteQueue  what an earlier flush could not send (only ever gets shorter)
-//!      └─── queue:  ByteQueue  what was appended since (becomes `unsent` when that is empty)
+//!      ├─── queue:  ByteQueue  what was appended since (becomes `unsent` when that is empty)
+//!      └─── held:   parts      what may not leave before the caller says so, behind the queue
 //! ```
 //! Two queues because one that is appended to while its front is being sent would never let go of
 //! its sent bytes when a reader is always a little behind. Buffers come from a pool of the thread
@@ -11,6 +12,7 @@
 use stdx::ByteQueue;
 
 use crate::ConnId;
+use crate::held::{Held, split_off};
 
 /// The most buffers the pool keeps, and the largest it keeps: 8 MiB at worst, the few kilobytes of
 /// the last turns as a rule.
@@ -42,6 +44,27 @@ struct OutputSlot {
     unsent: ByteQueue,
     /// Bytes on their way in the kernel's hands, not in `unsent` meanwhile.
     in_flight_len_bytes: usize,
+    /// What may not leave yet, as long as there is something.
+    held: Option<Box<Held>>,
+}
+
+impl OutputSlot {
+    /// Moves what was appended behind what is held, so that it does not overtake that.
+    #[inline]
+    fn settle_held(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.settle(&mut self.queue);
+        }
+    }
+
+    /// Takes the queue out; what is left of it is not the front of a later one.
+    #[inline]
+    fn take_queue(&mut self) -> ByteQueue {
+        if let Some(held) = &mut self.held {
+            held.queue_was_taken();
+        }
+        std::mem::take(&mut self.queue)
+    }
 }
 
 impl Outputs {
@@ -66,14 +89,68 @@ impl Outputs {
     /// How many bytes of `conn` are not sent yet. O(1).
     #[inline]
     pub fn len_bytes(&self, conn: ConnId) -> usize {
-        self.slot(conn)
-            .map_or(0, |slot| slot.queue.len_bytes() + slot.unsent.len_bytes() + slot.in_flight_len_bytes)
+        self.slot(conn).map_or(0, |slot| {
+            let held = slot.held.as_ref().map_or(0, |held| held.len_bytes);
+            slot.queue.len_bytes() + slot.unsent.len_bytes() + slot.in_flight_len_bytes + held
+        })
+    }
+
+    /// How many of these are held back. O(1).
+    #[inline]
+    pub fn held_len_bytes(&self, conn: ConnId) -> usize {
+        self.slot(conn).and_then(|slot| slot.held.as_ref()).map_or(0, |held| held.len_bytes)
+    }
+
+    /// Holds the last `len_bytes` of what was appended to the queue of `conn` since the last flush
+    /// back, as one part behind those that are held already. What is appended from now on leaves
+    /// behind it. Whether there is such a part: none for a stale id or no bytes. O(1) when all of
+    /// the queue is held, else O(`len_bytes`).
+    ///
+    /// The part must not begin inside bytes that were queued by reference, nor before the parts
+    /// that were made since the last flush.
+    pub fn hold(&mut self, conn: ConnId, len_bytes: usize) -> bool {
+        let Some(slot) = self.slot_mut(conn).filter(|_| len_bytes > 0) else { return false };
+        let before = slot.queue.len_bytes().checked_sub(len_bytes);
+        let part = split_off(&mut slot.queue, before.expect("no more is held than was appended"));
+        slot.settle_held();
+        let held = slot.held.get_or_insert_with(|| Box::new(Held::behind(slot.queue.len_bytes())));
+        held.push(part);
+        true
+    }
+
+    /// Lets the first part of `conn` that is held leave with the next flush, and what was appended
+    /// without being held between that part and the next. Nothing for a stale id. O(bytes) at
+    /// worst, O(1) when nothing else waits in the queue.
+    pub fn release(&mut self, conn: ConnId) {
+        let Some(slot) = self.slots.get_mut(conn.index()) else { return };
+        if slot.generation != conn.generation() {
+            return;
+        }
+        let Some(held) = &mut slot.held else { return };
+        if slot.queue.is_empty() {
+            keep(&mut self.pool, &mut slot.queue);
+        }
+        if held.release(&mut slot.queue) {
+            slot.held = None;
+        }
+        if !std::mem::replace(&mut slot.dirty, true) {
+            self.dirty.push(conn);
+        }
+    }
+
+    /// Whether a part of `conn` is held back.
+    #[inline]
+    pub(crate) fn holds(&self, conn: ConnId) -> bool {
+        self.slot(conn).is_some_and(|slot| slot.held.is_some())
     }
 
     /// Capacity of the buffers of `conn` that bytes are copied into, unsent ones included; 0
     /// while it owns none. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
-        self.slot(conn).map_or(0, |slot| slot.queue.capacity_bytes() + slot.unsent.capacity_bytes())
+        self.slot(conn).map_or(0, |slot| {
+            let held = slot.held.as_ref().map_or(0, |held| held.capacity_bytes);
+            slot.queue.capacity_bytes() + slot.unsent.capacity_bytes() + held
+        })
     }
 
     /// How many pieces wait for `conn` beside the buffer being appended to; what the kernel holds
@@ -81,7 +158,8 @@ impl Outputs {
     pub fn piece_count(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
-            slot.queue.chunk_count() + unsent + usize::from(slot.in_flight_len_bytes > 0)
+            let held = slot.held.as_ref().map_or(0, |held| held.piece_count);
+            slot.queue.chunk_count() + unsent + usize::from(slot.in_flight_len_bytes > 0) + held
         })
     }
 
@@ -131,6 +209,7 @@ impl Outputs {
             return None;
         }
         slot.dirty = false;
+        slot.settle_held();
         if slot.queue.is_empty() {
             keep(&mut self.pool, &mut slot.queue);
             return None;
@@ -175,10 +254,11 @@ impl Outputs {
     #[inline]
     pub(crate) fn after_send(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
-        if slot.queue.is_empty() {
-            keep(&mut self.pool, &mut slot.queue);
+        let mut queue = slot.take_queue();
+        if queue.is_empty() {
+            keep(&mut self.pool, &mut queue);
         } else {
-            slot.unsent = std::mem::take(&mut slot.queue);
+            slot.unsent = queue;
             self.note_behind(conn);
         }
     }
@@ -191,7 +271,7 @@ impl Outputs {
             return None;
         }
         slot.in_flight_len_bytes = slot.queue.len_bytes();
-        Some(std::mem::take(&mut slot.queue))
+        Some(slot.take_queue())
     }
 
     /// Takes back a queue that `take_single` gave; what is left of it is unsent. Its buffer goes to
@@ -221,7 +301,8 @@ impl Outputs {
         }
         if slot.unsent.is_empty() {
             keep(&mut self.pool, &mut slot.unsent);
-            slot.unsent = std::mem::take(&mut slot.queue);
+            slot.settle_held();
+            slot.unsent = slot.take_queue();
         }
         (!slot.unsent.is_empty()).then_some(&mut slot.unsent)
     }
@@ -306,6 +387,80 @@ mod tests {
         outputs.close(conn);
         assert_eq!(outputs.len_bytes(conn), 0);
         outputs.sent(conn, ByteQueue::new());
+    }
+
+    fn append(outputs: &mut Outputs, conn: ConnId, bytes: &[u8]) {
+        outputs.queue(conn).tail_mut().extend_from_slice(bytes);
+    }
+
+    #[test]
+    fn held_parts_leave_when_released_and_nothing_overtakes_them() {
+        let (mut outputs, conn) = outputs();
+        append(&mut outputs, conn, b"free first ");
+        outputs.hold(conn, 6);
+        assert_eq!((outputs.len_bytes(conn), outputs.held_len_bytes(conn)), (11, 6));
+        append(&mut outputs, conn, b"second ");
+        outputs.hold(conn, 7);
+        append(&mut outputs, conn, b"behind ");
+        assert_eq!(flush(&mut outputs, conn, 99), b"free ");
+        assert!(outputs.holds(conn) && !outputs.is_behind(conn) && outputs.take_behind().is_empty());
+        assert_eq!((outputs.len_bytes(conn), outputs.piece_count(conn)), (20, 2));
+        append(&mut outputs, conn, b"plain third");
+        outputs.hold(conn, 5);
+        assert_eq!(flush(&mut outputs, conn, 99), b"");
+        outputs.release(conn);
+        append(&mut outputs, conn, b" last");
+        assert_eq!(flush(&mut outputs, conn, 99), b"first ");
+        outputs.release(conn);
+        outputs.release(conn);
+        assert!(!outputs.holds(conn));
+        assert_eq!(flush(&mut outputs, conn, 99), b"second behind plain third last");
+        assert_eq!((outputs.len_bytes(conn), outputs.capacity_bytes(conn)), (0, 0));
+    }
+
+    #[test]
+    fn released_parts_wait_behind_unsent_bytes_and_ahead_of_what_is_appended() {
+        let (mut outputs, conn) = outputs();
+        append(&mut outputs, conn, b"first");
+        assert_eq!(flush(&mut outputs, conn, 1), b"f");
+        for part in [&b"1"[..], b"2", b"3"] {
+            append(&mut outputs, conn, part);
+            outputs.hold(conn, 1);
+        }
+        outputs.release(conn);
+        append(&mut outputs, conn, b"-");
+        outputs.release(conn);
+        append(&mut outputs, conn, b"+");
+        assert_eq!(flush(&mut outputs, conn, 9), b"", "the first is still unsent");
+        let mut sent = Vec::new();
+        while let Some(queue) = outputs.unsent_mut(conn) {
+            sent.extend_from_slice(queue.as_single().expect("one piece"));
+            queue.advance(queue.len_bytes());
+        }
+        assert_eq!(sent, b"irst12");
+        append(&mut outputs, conn, b"!");
+        outputs.release(conn);
+        assert_eq!(flush(&mut outputs, conn, 9), b"3-+!");
+    }
+
+    #[test]
+    fn a_held_queue_keeps_its_buffer_and_shared_bytes_their_place() {
+        let (mut outputs, conn) = outputs();
+        append(&mut outputs, conn, b"held");
+        let buffer = outputs.queue(conn).tail_mut().as_ptr();
+        outputs.hold(conn, 4);
+        assert_eq!(flush(&mut outputs, conn, 99), b"");
+        outputs.release(conn);
+        assert_eq!(outputs.queue(conn).tail_mut().as_ptr(), buffer);
+        outputs.queue(conn).push_shared(std::sync::Arc::new(*b"shared"));
+        append(&mut outputs, conn, b"tail");
+        outputs.hold(conn, 10);
+        assert_eq!((outputs.len_bytes(conn), outputs.piece_count(conn)), (14, 3));
+        outputs.close(conn);
+        assert_eq!((outputs.len_bytes(conn), outputs.held_len_bytes(conn)), (0, 0));
+        outputs.hold(conn, 3);
+        outputs.release(conn);
+        assert!(flush(&mut outputs, conn, 99).is_empty());
     }
 
     #[test]

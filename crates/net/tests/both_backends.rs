@@ -13,10 +13,15 @@ use std::time::{Duration, Instant};
 
 mod endings;
 mod fairness;
+mod held;
 mod outgoing;
 
 use endings::a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up;
 use fairness::floods_leave_room_for_others;
+use held::{
+    closing_waits_for_what_is_held, held_output_leaves_in_order_when_released,
+    held_output_lets_nobody_be_reported_drained,
+};
 use net::{
     Address, Backend, BackendChoice, CloseReason, ConnId, Event, EventLoop, Listener, LoopOptions, Socket,
     UNIX_PATH_LEN_MAX,
@@ -50,6 +55,9 @@ on_each_backend! {
     output_of_a_thousand_pieces_arrives_in_order,
     closing_with_output_unsent_harms_nobody,
     close_after_flush_sends_everything_first,
+    held_output_leaves_in_order_when_released,
+    held_output_lets_nobody_be_reported_drained,
+    closing_waits_for_what_is_held,
     a_half_closed_peer_gets_its_replies_before_closed_is_reported,
     a_half_closed_connection_that_is_kept_takes_output,
     a_vanished_peer_is_reported_once,

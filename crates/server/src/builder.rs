@@ -21,7 +21,7 @@ use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
-use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, Samples, Shared};
+use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::start_error::{Place, StartError};
 use crate::worker::Worker;
 
@@ -253,7 +253,11 @@ fn shared(
     });
     let shared = Shared {
         engine,
-        ports: loops.mailboxes.into_iter().map(|mailbox| Port { mailbox, tid: 0.into() }).collect(),
+        ports: loops
+            .mailboxes
+            .into_iter()
+            .map(|mailbox| Port { mailbox, tid: 0.into(), reply_waits: ReplyWaits::default() })
+            .collect(),
         config: store.into(),
         samples: Samples::default(),
         started_unix_s: unix_ms() / 1000,

@@ -1,9 +1,10 @@
 //! What all threads of a server share: the engine, and what it must not know.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::threads::Outbox;
 use net::{Address, Backend, Listener, Socket};
@@ -50,6 +51,36 @@ pub struct Port {
     pub mailbox: Mailbox<Message>,
     /// Its number at the kernel; 0 before it runs.
     pub tid: AtomicI32,
+    /// How its replies wait for the change log.
+    pub reply_waits: ReplyWaits,
+}
+
+/// How replies of an I/O thread wait for the change log. Only that thread writes it, except that
+/// CONFIG RESETSTAT starts it over.
+#[derive(Debug, Default)]
+pub struct ReplyWaits {
+    /// Parts of connections' output that wait now.
+    pub waiting: AtomicU64,
+    /// How long parts have waited in all, in nanoseconds.
+    pub nanos: AtomicU64,
+    /// The longest of these waits.
+    pub nanos_max: AtomicU64,
+}
+
+impl ReplyWaits {
+    /// Counts a wait that is over.
+    pub fn note(&self, waited: Duration) {
+        let nanos = waited.as_nanos() as u64;
+        // Relaxed: figures.
+        self.nanos.store(self.nanos.load(Relaxed) + nanos, Relaxed);
+        self.nanos_max.fetch_max(nanos, Relaxed);
+    }
+
+    /// Starts over, without what waits now.
+    pub fn reset(&self) {
+        self.nanos.store(0, Relaxed);
+        self.nanos_max.store(0, Relaxed);
+    }
 }
 
 /// Values that the housekeeper samples.

@@ -24,12 +24,14 @@
 //! | `requests` | what runs in a turn, and what follows for a connection |
 //! | `blocked` | timeouts of blocked clients, and replies that other threads made for them |
 //! | `limits` | output and query-buffer limits, client eviction, idle clients |
+//! | `release` | output that waits for the change log |
 //! | `figures` | what others see of a client |
 
 mod blocked;
 mod clients;
 mod figures;
 mod limits;
+mod release;
 mod requests;
 
 use std::collections::VecDeque;
@@ -40,6 +42,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use engine::batch::Batch;
+use engine::log::ChangeLog;
 use engine::publish::Outputs;
 use engine::run::Executor;
 use engine::session::{Flow, Session};
@@ -51,6 +54,7 @@ use stdx::ByteQueue;
 use self::blocked::Timeouts;
 use self::figures::{note_output, note_unsent};
 use self::limits::OverSoftLimit;
+use self::release::ReleaseQueue;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::run_queue::{RunQueue, Visit};
 use crate::shared::{Message, Shared};
@@ -64,6 +68,9 @@ const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
 /// How long a thread sleeps at most while a busy script keeps it from what it has to do.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
+/// How long a thread sleeps at most while writes wait for the change log: whoever merges makes
+/// room, and wakes others when replies are released, which may be later.
+const LOG_FULL_SLEEP: Duration = Duration::from_millis(1);
 
 /// A client of this thread: its session, and what its connection needs besides.
 struct Client {
@@ -78,18 +85,34 @@ struct Client {
 }
 
 /// The output queues of this thread's connections, for the engine.
-struct NetOutputs<'a>(&'a mut net::Outputs);
+struct NetOutputs<'a> {
+    outputs: &'a mut net::Outputs,
+    release: &'a mut ReleaseQueue,
+    log: &'a ChangeLog,
+}
+
+impl<'a> NetOutputs<'a> {
+    fn new(outputs: &'a mut net::Outputs, release: &'a mut ReleaseQueue, shared: &'a Shared) -> Self {
+        Self { outputs, release, log: &shared.engine.log }
+    }
+}
 
 impl Outputs for NetOutputs<'_> {
     fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
-        self.0.queue(conn)
+        self.outputs.queue(conn)
     }
 
     fn len_bytes(&mut self, conn: ConnId) -> usize {
-        self.0.len_bytes(conn)
+        self.outputs.len_bytes(conn)
     }
 
-    fn shows(&mut self, _conn: ConnId, _len_bytes: usize, _position: u64) {}
+    #[inline]
+    fn shows(&mut self, conn: ConnId, len_bytes: usize, position: u64) {
+        if position > self.log.released() {
+            let from_bytes = self.outputs.queue(conn).len_bytes().saturating_sub(len_bytes);
+            self.release.mark(conn, from_bytes, position);
+        }
+    }
 }
 
 /// An I/O thread.
@@ -103,6 +126,9 @@ pub struct Worker<'s> {
     /// Connections with input to parse.
     run_queue: RunQueue,
     timeouts: Timeouts,
+    release: ReleaseQueue,
+    /// Sessions whose writes wait until the change log has room.
+    awaiting_log: Vec<ConnId>,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
     /// Sessions held back because they publish faster than threads take it.
@@ -132,6 +158,8 @@ impl<'s> Worker<'s> {
             batch: Batch::default(),
             run_queue: RunQueue::default(),
             timeouts: Timeouts::default(),
+            release: ReleaseQueue::default(),
+            awaiting_log: Vec::new(),
             postponed: Vec::new(),
             subscribers_full: Vec::new(),
             slow_subscribers: Vec::new(),
@@ -231,7 +259,7 @@ impl<'s> Worker<'s> {
     #[inline]
     fn send(&mut self, began: Instant) {
         self.wake_others();
-        self.engine.executor.commit.merge_log();
+        self.merge_log();
         let executor = &mut self.engine.executor;
         executor.stats().writes.add(self.net.flush() as u64);
         executor.meter.turn.end(Instant::now(), executor.stats());
@@ -240,6 +268,42 @@ impl<'s> Worker<'s> {
         // Clients that were evicted for what they have not read, on whatever thread.
         self.wake_others();
         self.shared.engine.pubsub.note_sent(self.thread);
+    }
+
+    /// Has the change log take what this turn changed, and sorts out what may leave.
+    #[inline]
+    fn merge_log(&mut self) {
+        self.engine.executor.commit.merge_log();
+        self.wake_others();
+        let log = &self.shared.engine.log;
+        if !self.release.is_empty() {
+            let waits = &self.shared.ports[self.thread].reply_waits;
+            if let Some(waited) = self.release.end_turn(self.net.split().1, log, self.thread, waits) {
+                self.engine.executor.note_latency(LatencyEvent::ReplyRelease, waited);
+            }
+        }
+        if !self.awaiting_log.is_empty() {
+            self.resume_writes();
+        }
+    }
+
+    /// Resumes clients whose writes waited until the change log had room.
+    #[cold]
+    fn resume_writes(&mut self) {
+        let log = &self.shared.engine.log;
+        if !log.is_full(log.buffer_index(Some(self.thread))) {
+            for conn in std::mem::take(&mut self.awaiting_log) {
+                self.resume(conn, Flow::AwaitingLog);
+            }
+        }
+    }
+
+    /// Marks what was appended to the queue of `conn` behind its first `from_bytes` if it shows
+    /// more of the change log than is released.
+    fn mark_seen(&mut self, conn: ConnId, from_bytes: usize) {
+        if let Some(session) = session_of(&self.clients, conn) {
+            self.release.mark_seen(session, from_bytes, &self.shared.engine.log);
+        }
     }
 
     /// Wakes the threads for whose clients something was left. No shard is locked.
@@ -267,7 +331,8 @@ impl<'s> Worker<'s> {
         });
         let pending_output = (!self.pending_output.is_empty()).then_some(PENDING_OUTPUT_SLEEP);
         let departed = (!self.departed.is_empty()).then_some(BUSY_RETRY);
-        pause.into_iter().chain(wait).chain(pending_output).chain(departed).min()
+        let log_full = (!self.awaiting_log.is_empty()).then_some(LOG_FULL_SLEEP);
+        pause.into_iter().chain(wait).chain(pending_output).chain(departed).chain(log_full).min()
     }
 
     fn take_messages(&mut self) {
@@ -286,7 +351,6 @@ impl<'s> Worker<'s> {
         {
             for conn in std::mem::take(&mut self.postponed) {
                 self.resume(conn, Flow::Postponed);
-                self.resume(conn, Flow::AwaitingLog);
             }
         }
     }
@@ -294,7 +358,7 @@ impl<'s> Worker<'s> {
     /// Delivers published messages to this thread's subscribers, closes those that do not read, and
     /// resumes publishers that waited for room.
     fn take_publications(&mut self) {
-        let mut outputs = NetOutputs(self.net.split().1);
+        let mut outputs = NetOutputs::new(self.net.split().1, &mut self.release, self.shared);
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
             self.shared.broadcast(|| Message::Resume);
         }
@@ -323,7 +387,10 @@ impl<'s> Worker<'s> {
             let client = self.session(held.conn).filter(|session| session.id == held.client);
             if let Some(info) = client.map(|session| Arc::clone(&session.info)) {
                 note_output(&self.engine, &info, held.reply.len_bytes());
-                self.net.output(held.conn).append(held.reply);
+                let out = self.net.output(held.conn);
+                let before = out.len_bytes();
+                out.append(held.reply);
+                self.mark_seen(held.conn, before);
                 self.resume(held.conn, Flow::AwaitingFree);
             }
         }

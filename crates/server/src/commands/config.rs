@@ -250,6 +250,7 @@ fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result
     ctx.shared.engine.over_limit.reset();
     ctx.shared.engine.freeing.reset_stats();
     ctx.shared.rejected_connections.store(0, Relaxed);
+    ctx.shared.ports.iter().for_each(|port| port.reply_waits.reset());
     ctx.reply.ok();
     Ok(())
 }

@@ -151,10 +151,10 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
         "DEBUG",
         &[
             (
-                "CHANGE-LOG (DISCARD|FILE <path>|OFF)",
+                "CHANGE-LOG (DISCARD|FILE <path>|MANUAL|CONFIRM|OFF)",
                 &[
-                    "Attaches a reader to the change log: one that throws all away, or one that writes a file.",
-                    "OFF detaches all readers.",
+                    "Attaches a reader to the change log: one that throws all away, one that writes a file, or",
+                    "one (MANUAL) whose replies wait until CONFIRM. OFF detaches all readers.",
                 ],
             ),
             ("CHANGE-REPL-ID", &["Draws a new replication id."]),

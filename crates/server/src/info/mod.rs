@@ -48,6 +48,7 @@ pub static SECTIONS: &[Section] = &[
     Section::new("persistence", "Persistence", server::persistence),
     Section::new("threads", "Threads", server::threads),
     Section::new("stats", "Stats", stats::stats),
+    Section::new("changelog", "Changelog", stats::change_log),
     Section::new("replication", "Replication", server::replication),
     Section::new("cpu", "CPU", server::cpu),
     Section::new("modules", "Modules", |_, _| ()),

@@ -124,6 +124,26 @@ fn turns(shared: &Shared, fields: &mut Fields) {
     fields.add("instantaneous_eventloop_duration_usec", nanos / cycles.max(1) / 1000);
 }
 
+/// The Changelog section: how far the change log is, and how replies wait for its readers.
+pub fn change_log(shared: &Shared, fields: &mut Fields) {
+    let log = &shared.engine.log;
+    let (merged, is_attached) = (log.progress(), log.is_attached());
+    fields.add("change_log_active", u8::from(is_attached));
+    fields.add("change_log_position", log.drawn());
+    // Without a reader nothing waits.
+    let released = if is_attached { log.released().min(log.drawn()) } else { log.drawn() };
+    fields.add("change_log_released_position", released);
+    fields.add("change_log_offset", merged.offset_bytes);
+    fields.add("change_log_pending_bytes", log.pending_bytes());
+    let waits = || shared.ports.iter().map(|port| &port.reply_waits);
+    let waiting: u64 = waits().map(|waits| waits.waiting.load(Relaxed)).sum();
+    fields.add("change_log_waiting_replies", waiting);
+    let nanos: u64 = waits().map(|waits| waits.nanos.load(Relaxed)).sum();
+    fields.add("change_log_reply_wait_usec", nanos / 1000);
+    let nanos_max = waits().map(|waits| waits.nanos_max.load(Relaxed)).max().unwrap_or(0);
+    fields.add("change_log_reply_wait_usec_max", nanos_max / 1000);
+}
+
 /// The Commandstats section: commands that were called.
 pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     for id in 0..shared.engine.table.id_count() {

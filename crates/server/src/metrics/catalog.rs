@@ -253,6 +253,45 @@ pub const FIELDS: &[Field] = &[
         "migrate_cached_sockets",
         "Connections to other servers that MIGRATE keeps open.",
     ),
+    // The change log.
+    gauge("change_log_active", "change_log_active", "1 while the change log has a reader, else 0."),
+    counter(
+        "change_log_position",
+        "change_log_units",
+        "Commands and transactions that the change log has recorded.",
+    ),
+    counter(
+        "change_log_released_position",
+        "change_log_released_units",
+        "Of those, how many every reader has confirmed, so that replies that show them may leave.",
+    ),
+    counter(
+        "change_log_offset",
+        "change_log_stream_bytes",
+        "Length of what the change log's readers were given.",
+    ),
+    gauge(
+        "change_log_pending_bytes",
+        "change_log_pending_bytes",
+        "Recorded changes that wait to be given to readers.",
+    ),
+    gauge(
+        "change_log_waiting_replies",
+        "change_log_waiting_replies",
+        "Parts of connections' output that wait for a reader to confirm what they show.",
+    ),
+    counter(
+        "change_log_reply_wait_usec",
+        "change_log_reply_wait_seconds",
+        "How long such parts have waited in all.",
+    )
+    .per(1e6),
+    gauge(
+        "change_log_reply_wait_usec_max",
+        "change_log_reply_wait_max_seconds",
+        "The longest time that such a part has waited, since CONFIG RESETSTAT.",
+    )
+    .per(1e6),
     // The keyspace, expiry and eviction.
     counter("keyspace_hits", "keyspace_hits", "Keys that a reading command found."),
     counter("keyspace_misses", "keyspace_misses", "Keys that a reading command did not find."),

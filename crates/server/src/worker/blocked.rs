@@ -148,6 +148,8 @@ impl Worker<'_> {
             reply(protocol, out);
         }
         let reply_bytes = out.len_bytes() - before;
+        // Messages that come with the reply follow it.
+        self.mark_seen(conn, before);
         if let Some(waiter) = waiter {
             self.timeouts.remove(waiter.deadline_ms, waiter.ticket);
             let session = session_of(&self.clients, conn).expect("it was looked at above");

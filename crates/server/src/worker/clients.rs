@@ -118,6 +118,9 @@ impl Worker<'_> {
             return;
         }
         let Some(mut client) = self.clients[conn.index()].take() else { return };
+        if !self.release.is_empty() {
+            self.release.forget(conn, &self.shared.ports[self.thread].reply_waits);
+        }
         let session = &mut client.session;
         let engine::Shared { blocked, pubsub, monitors, clients, threads, .. } = &self.shared.engine;
         if let Some(blocked_by) = blocked.of(&session.info) {

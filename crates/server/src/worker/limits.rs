@@ -176,7 +176,7 @@ impl Worker<'_> {
             .flatten()
             .map(|client| &client.session)
             .filter(|session| !session.is_monitor() && session.subscriptions.is_none())
-            .filter(|session| !matches!(session.flow, Flow::Blocked | Flow::Postponed))
+            .filter(|session| !matches!(session.flow, Flow::Blocked | Flow::Postponed | Flow::AwaitingLog))
             .filter(|session| {
                 now.saturating_sub(session.info.traffic.last_active_ms.load(Relaxed)) > timeout_ms
             });

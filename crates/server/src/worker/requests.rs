@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::batch::{ConnTurn, ParsedRequest, Source, Work};
 use engine::session::{Flow, Session};
+use engine::threads::Outbox;
 use engine::timing::Timing;
 use engine::turn::Outcome;
 use keyspace::gate::SharedPass;
@@ -145,8 +146,10 @@ impl Worker<'_> {
         self.engine.executor.meter.turn.enter(&mut session.answered);
         let (inputs, outputs) = self.net.split();
         let input = inputs.bytes(conn);
+        let held_bytes = if self.release.is_empty() { 0 } else { outputs.held_len_bytes(conn) };
         let mut out = outputs.queue(conn);
-        let mut pending_before = out.len_bytes();
+        let from_bytes = out.len_bytes();
+        let mut pending_before = from_bytes;
         let mut done_bytes = 0;
         let (mut ran, mut ran_all) = (0_i64, true);
         let mut requests = self.batch.requests[requests.clone()].iter().peekable();
@@ -165,7 +168,7 @@ impl Worker<'_> {
                 // What was published before, by itself too, comes before the next
                 // reply. It is counted there.
                 let before = out.len_bytes();
-                let mut queues = NetOutputs(&mut *outputs);
+                let mut queues = NetOutputs::new(&mut *outputs, &mut self.release, run.shared);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
                     run.shared.broadcast(|| Message::Resume);
                 }
@@ -182,13 +185,11 @@ impl Worker<'_> {
             }
             let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
             let next = requests.peek().and_then(|next| next.registered);
-            if !self.engine.executor.commit.outbox.is_empty() {
-                run.shared.wake(&self.engine.executor.commit.outbox);
-            }
+            run.wake_others(&self.engine.executor.commit.outbox);
             run.timed.ran(&mut self.engine.executor, session, &request, bytes, next);
             done_bytes = parsed.start + parsed.len_bytes;
             ran += 1;
-            if out.len_bytes() > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
+            if out.len_bytes() + held_bytes > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
                 session.flow = Flow::AwaitingReader;
             }
         }
@@ -198,6 +199,7 @@ impl Worker<'_> {
             done_bytes = done_bytes.max(skip_to);
         }
         let replied = out.len_bytes() - pending_before;
+        self.release.mark_seen(session, from_bytes, &run.shared.engine.log);
         let ran =
             u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.extra_calls)).unwrap_or(0);
         note_activity(&self.engine, session, ran, done_bytes, replied);
@@ -233,7 +235,9 @@ impl Worker<'_> {
             }
             Flow::Postponed | Flow::AwaitingLog => {
                 session.info.state.postponed.store(true, Relaxed);
-                self.postponed.push(conn);
+                let is_paused = session.flow == Flow::Postponed;
+                let waiting = if is_paused { &mut self.postponed } else { &mut self.awaiting_log };
+                waiting.push(conn);
                 self.net.pause_input(conn);
             }
         }
@@ -249,6 +253,14 @@ struct BatchRun<'a> {
 }
 
 impl BatchRun<'_> {
+    /// Wakes the threads for whose clients something was left.
+    #[inline]
+    fn wake_others(&self, outbox: &Outbox) {
+        if !outbox.is_empty() {
+            self.shared.wake(outbox);
+        }
+    }
+
     /// Whether the batch has taken all of its time, as far as the clock was read.
     #[inline]
     fn is_late(&self) -> bool {

@@ -31,6 +31,7 @@ mod operating;
 mod package;
 mod pubsub;
 mod queue;
+mod replies_wait;
 mod requests;
 mod scripts;
 mod sessions;

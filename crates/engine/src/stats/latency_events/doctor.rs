@@ -62,6 +62,10 @@ fn advice(event: &str) -> &'static [&'static str] {
             "Threads waited while one command had the whole keyspace locked. KEYS, FLUSHALL SYNC, SWAPDB, SORT with \
              patterns and transactions that contain such commands do: see SLOWLOG GET and INFO commandstats.",
         ],
+        "reply-release" => &[
+            "Replies waited until a reader of the change log had the changes that they show: its storage or its \
+             network is slow. See INFO changelog.",
+        ],
         _ => &[],
     }
 }

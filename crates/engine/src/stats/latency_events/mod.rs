@@ -4,7 +4,7 @@
 //! A series for each kind of event, made by its first spike: the newest [`SAMPLES_MAX`] samples
 //! and the longest time since it was made. Spikes of the same second are one sample, the longest
 //! of them, so a series reaches back at least that many seconds. Names and resolution are
-//! Redis'; `gate-wait` is ours.
+//! Redis'; `gate-wait` and `reply-release` are ours.
 //!
 //! One lock around all of it, a leaf, taken for a spike and by who reads. What is no
 //! spike never comes here.
@@ -41,10 +41,12 @@ pub enum Event {
     EvictionLazyfree,
     /// A thread's turn that waited while somebody owned the whole keyspace.
     GateWait,
+    /// Replies that waited until the readers of the change log had what they show.
+    ReplyRelease,
 }
 
 /// Events by their number, with the names that clients know them by.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "command",
     "fast-command",
     "command-unblocking",
@@ -53,6 +55,7 @@ const NAMES: [&str; 8] = [
     "eviction-del",
     "eviction-lazyfree",
     "gate-wait",
+    "reply-release",
 ];
 
 /// The longest event of one second.

@@ -18,6 +18,15 @@ impl LogReader for Discarding {
     }
 }
 
+/// Confirms nothing by itself: replies wait for DEBUG CHANGE-LOG CONFIRM.
+struct Manual;
+
+impl LogReader for Manual {
+    fn append(&mut self, _batch: &LogBatch<'_>) -> u64 {
+        0
+    }
+}
+
 /// Writes the stream to a file: replies leave when it is written.
 struct Writing {
     file: File,
@@ -38,13 +47,18 @@ impl LogReader for Writing {
     }
 }
 
-/// DEBUG CHANGE-LOG (DISCARD | FILE path | OFF).
+/// DEBUG CHANGE-LOG (DISCARD | FILE path | MANUAL | CONFIRM | OFF).
 pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));
     }
+    if args.len() == 3 && args.is(2, "CONFIRM") {
+        confirm(ctx);
+        return Ok(());
+    }
     let reader: Option<Box<dyn LogReader>> = match args.len() {
         3 if args.is(2, "DISCARD") => Some(Box::new(Discarding)),
+        3 if args.is(2, "MANUAL") => Some(Box::new(Manual)),
         3 if args.is(2, "OFF") => None,
         4 if args.is(2, "FILE") => {
             let path = PathBuf::from(String::from_utf8_lossy(args.get(3)).into_owned());
@@ -71,4 +85,15 @@ pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Re
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// Confirms all that was appended so far, for all readers.
+fn confirm(ctx: &mut ServerCtx<'_, '_, '_>) {
+    let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
+    // Nobody has drawn a position that is not in a buffer.
+    ctx.pass.exclusive(|_alone| {
+        let drawn = log.drawn();
+        log.confirm(log.readers().into_iter().map(|reader| (reader, drawn)), outbox);
+    });
+    ctx.reply.ok();
 }

@@ -1,0 +1,319 @@
+//! Replies and messages wait until the readers of the change log have confirmed what they show. The
+//! reader of these tests confirms when it is told to.
+
+use std::time::{Duration, Instant};
+
+use server::Server;
+use testkit::{Client, Protocol, Value};
+
+use crate::support::{connect, connect_on, info, on_each_back_end, speaking};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The connection that attaches the reader and speaks for it.
+struct Reader(Client);
+
+impl Reader {
+    fn attach(server: &Server) -> Self {
+        let mut reader = Self(connect(server));
+        reader.debug("MANUAL");
+        reader
+    }
+
+    fn debug(&mut self, word: &str) {
+        assert_eq!(self.0.command(&["DEBUG", "CHANGE-LOG", word]), ok());
+    }
+
+    fn confirm(&mut self) {
+        self.debug("CONFIRM");
+    }
+
+    /// Waits until INFO shows this number.
+    fn wait_for(&mut self, field: &str, number: u64) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let shown = info(&mut self.0, field);
+            if shown == number {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{field} is {shown}, not {number}");
+        }
+    }
+
+    /// Waits until the output of so many connections waits.
+    fn wait_for_waiting(&mut self, replies: u64) {
+        self.wait_for("change_log_waiting_replies", replies);
+    }
+}
+
+fn ok() -> Value {
+    Value::Simple("OK".into())
+}
+
+fn bulk(text: &str) -> Value {
+    Value::Bulk(text.into())
+}
+
+fn send(client: &mut Client, requests: &[&[&str]]) {
+    let mut bytes = Vec::new();
+    requests.iter().for_each(|request| resp::encode_request(request, &mut bytes));
+    client.send(&bytes).expect("the server reads");
+}
+
+fn read(client: &mut Client) -> Value {
+    client.read().expect("a reply")
+}
+
+/// Whether a reply comes at once.
+fn has_reply(client: &mut Client) -> bool {
+    client.set_read_timeout(Duration::from_millis(2));
+    let read = client.read();
+    client.set_read_timeout(DEADLINE);
+    read.is_ok()
+}
+
+#[test]
+fn what_shows_an_unconfirmed_write_waits_and_nothing_else() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let (mut writer, mut same) = (connect(server), connect(server));
+        send(&mut writer, &[&["SET", "key", "value"]]);
+        reader.wait_for_waiting(1);
+        send(&mut same, &[&["GET", "key"]]);
+        reader.wait_for_waiting(2);
+        assert!(!has_reply(&mut writer) && !has_reply(&mut same));
+        // One of these keys is in another shard.
+        let mut others: Vec<_> = (0..8).map(|_| connect(server)).collect();
+        for (at, other) in others.iter_mut().enumerate() {
+            send(other, &[&["GET", &format!("other{at}")]]);
+        }
+        let deadline = Instant::now() + DEADLINE;
+        while !others.iter_mut().any(has_reply) {
+            assert!(Instant::now() < deadline, "a GET of another key waits");
+        }
+        assert!(
+            info(&mut reader.0, "change_log_position") > info(&mut reader.0, "change_log_released_position")
+        );
+        reader.confirm();
+        assert_eq!((read(&mut writer), read(&mut same)), (ok(), bulk("value")));
+        reader.wait_for_waiting(0);
+        assert!(info(&mut reader.0, "change_log_reply_wait_usec") > 0);
+        assert!(info(&mut reader.0, "change_log_reply_wait_usec_max") > 0);
+        assert_eq!(
+            info(&mut reader.0, "change_log_position"),
+            info(&mut reader.0, "change_log_released_position")
+        );
+    });
+}
+
+#[test]
+fn replies_of_a_connection_keep_their_order() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let mut client = connect(server);
+        let mut other = connect(server);
+        let shown = |number: i64| [bulk(&number.to_string()), Value::Integer(number + 1)];
+        send(&mut client, &[&["SET", "number", "0"], &["GET", "number"], &["INCR", "number"]]);
+        reader.wait_for_waiting(1);
+        // More parts than are held one by one, and requests that touch nothing among them.
+        for at in 1..40 {
+            send(&mut client, &[&["ECHO", "between"], &["GET", "number"], &["INCR", "number"]]);
+            let deadline = Instant::now() + DEADLINE;
+            // Another client sees that they ran: the log grows by one position for each.
+            while info(&mut reader.0, "change_log_position") < at + 2 {
+                assert!(Instant::now() < deadline, "request {at} did not run");
+            }
+        }
+        send(&mut client, &[&["PING"]]);
+        send(&mut other, &[&["SET", "last", "1"]]);
+        reader.wait_for("change_log_position", 42);
+        assert!(!has_reply(&mut client));
+        reader.confirm();
+        assert_eq!(read(&mut client), ok());
+        assert_eq!(client.read_many(2).expect("replies"), shown(0));
+        for at in 1..40 {
+            assert_eq!(read(&mut client), bulk("between"));
+            assert_eq!(client.read_many(2).expect("replies"), shown(at));
+        }
+        assert_eq!(read(&mut client), Value::Simple("PONG".into()));
+        assert_eq!(read(&mut other), ok());
+        // It goes on like any other.
+        send(&mut client, &[&["INCR", "number"]]);
+        reader.wait_for_waiting(1);
+        reader.confirm();
+        assert_eq!(read(&mut client), Value::Integer(41));
+    });
+}
+
+#[test]
+fn a_blocked_client_gets_its_reply_when_what_serves_it_is_confirmed() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let (mut blocked, mut writer) = (connect_on(server, 1), connect_on(server, 0));
+        send(&mut blocked, &[&["BLPOP", "list", "0"], &["PING"]]);
+        reader.wait_for("blocked_clients", 1);
+        send(&mut writer, &[&["RPUSH", "list", "x"]]);
+        reader.wait_for("blocked_clients", 0);
+        reader.wait_for_waiting(2);
+        assert!(!has_reply(&mut blocked) && !has_reply(&mut writer));
+        reader.confirm();
+        assert_eq!(read(&mut blocked), Value::Array(vec![bulk("list"), bulk("x")]));
+        assert_eq!(read(&mut blocked), Value::Simple("PONG".into()));
+        assert_eq!(read(&mut writer), Value::Integer(1));
+    });
+}
+
+#[test]
+fn messages_about_a_write_wait_with_its_reply() {
+    on_each_back_end(|server| {
+        let mut admin = connect(server);
+        assert_eq!(admin.command(&["CONFIG", "SET", "notify-keyspace-events", "KEA"]), ok());
+        let mut subscriber = connect(server);
+        subscriber.command(&["SUBSCRIBE", "__keyevent@0__:set"]);
+        let mut tracking = speaking(server, Protocol::Resp3);
+        tracking.command(&["CLIENT", "TRACKING", "ON"]);
+        tracking.command(&["GET", "key"]);
+        let mut reader = Reader::attach(server);
+        let mut writer = connect(server);
+        send(&mut writer, &[&["SET", "key", "value"]]);
+        reader.wait_for_waiting(3);
+        assert!(!has_reply(&mut writer) && !has_reply(&mut subscriber) && !has_reply(&mut tracking));
+        // What shows no write is sent at once, unless it is behind something that waits.
+        let mut free = connect(server);
+        free.command(&["SUBSCRIBE", "channel"]);
+        subscriber.send(b"SUBSCRIBE channel\r\n").expect("the server reads");
+        reader.wait_for("pubsub_channels", 2);
+        while admin.command(&["PUBSUB", "NUMSUB", "channel"])
+            != Value::Array(vec![bulk("channel"), Value::Integer(2)])
+        {}
+        assert_eq!(admin.command(&["PUBLISH", "channel", "hello"]), Value::Integer(2));
+        let hello = || Value::Array(vec![bulk("message"), bulk("channel"), bulk("hello")]);
+        assert_eq!(read(&mut free), hello());
+        assert!(!has_reply(&mut subscriber));
+        reader.confirm();
+        assert_eq!(read(&mut writer), ok());
+        let event = Value::Array(vec![bulk("message"), bulk("__keyevent@0__:set"), bulk("key")]);
+        assert_eq!(read(&mut subscriber), event);
+        assert!(matches!(read(&mut subscriber), Value::Array(_)), "the second subscription");
+        assert_eq!(read(&mut subscriber), hello());
+        assert!(matches!(read(&mut tracking), Value::Push(_)));
+    });
+}
+
+#[test]
+fn monitors_see_a_write_when_it_is_confirmed() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let mut monitor = connect(server);
+        assert_eq!(monitor.command(&["MONITOR"]), ok());
+        let mut writer = connect(server);
+        send(&mut writer, &[&["SET", "key", "value"]]);
+        reader.wait_for_waiting(2);
+        // The requests that looked for it were sent before, or wait behind it.
+        reader.confirm();
+        assert_eq!(read(&mut writer), ok());
+        loop {
+            let Value::Simple(line) = read(&mut monitor) else { panic!("a line") };
+            if String::from_utf8_lossy(line.as_ref()).contains("\"SET\" \"key\" \"value\"") {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn closing_connections_get_what_waits_first() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let (mut quits, mut leaves) = (connect(server), connect(server));
+        send(&mut quits, &[&["SET", "key", "value"], &["QUIT"]]);
+        send(&mut leaves, &[&["SET", "key", "value"]]);
+        reader.wait_for_waiting(2);
+        assert!(!has_reply(&mut quits));
+        drop(leaves);
+        reader.wait_for_waiting(1);
+        reader.confirm();
+        assert_eq!(quits.read_to_end().expect("the end"), b"+OK\r\n+OK\r\n");
+        reader.wait_for_waiting(0);
+    });
+}
+
+#[test]
+fn detaching_the_reader_releases_everything() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let mut clients = [connect_on(server, 0), connect_on(server, 1)];
+        clients.iter_mut().for_each(|client| send(client, &[&["INCR", "key"]]));
+        reader.wait_for_waiting(2);
+        reader.debug("OFF");
+        clients.iter_mut().for_each(|client| assert!(matches!(read(client), Value::Integer(1 | 2))));
+        assert_eq!(clients[0].command(&["INCR", "key"]), Value::Integer(3));
+        reader.wait_for_waiting(0);
+    });
+}
+
+#[test]
+fn clients_of_all_threads_are_woken_by_a_confirmation() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let mut clients = [connect_on(server, 0), connect_on(server, 1)];
+        for round in 1..50 {
+            for (client, key) in clients.iter_mut().zip(["one", "two"]) {
+                send(client, &[&["INCR", key]]);
+            }
+            reader.wait_for_waiting(2);
+            reader.confirm();
+            clients.iter_mut().for_each(|client| assert_eq!(read(client), Value::Integer(round)));
+            reader.wait_for_waiting(0);
+        }
+    });
+}
+
+#[test]
+fn waiting_output_counts_for_the_output_limit() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 200000 0 0"];
+        assert_eq!(reader.0.command(&limit), ok());
+        let (mut client, value) = (connect(server), "v".repeat(150_000));
+        send(&mut client, &[&["SET", "key", &value], &["GET", "key"]]);
+        reader.wait_for_waiting(1);
+        send(&mut client, &[&["GET", "key"]]);
+        // It is closed, and what waited with it.
+        reader.wait_for_waiting(0);
+        assert_eq!(info(&mut reader.0, "client_output_buffer_limit_disconnections"), 1);
+        assert!(client.read().is_err());
+    });
+}
+
+/// A client of which more waits than one may have unsent goes on when that was sent.
+#[test]
+fn a_client_with_much_waiting_output_goes_on_after_it() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let (mut client, value) = (connect(server), "v".repeat(17 << 20));
+        send(&mut client, &[&["SET", "key", &value]]);
+        reader.wait_for_waiting(1);
+        for _ in 0..6 {
+            send(&mut client, &[&["GET", "key"]]);
+        }
+        send(&mut client, &[&["INCR", "after"]]);
+        // Another one would not be begun.
+        reader.wait_for("keyspace_hits", 4);
+        reader.wait_for_waiting(1);
+        assert!(!has_reply(&mut client));
+        reader.confirm();
+        assert_eq!(read(&mut client), ok());
+        for _ in 0..4 {
+            assert!(read(&mut client) == bulk(&value));
+        }
+        // What is pipelined with a write may wait with it.
+        reader.wait_for("change_log_position", 2);
+        reader.wait_for_waiting(1);
+        reader.confirm();
+        for _ in 4..6 {
+            assert!(read(&mut client) == bulk(&value));
+        }
+        assert_eq!(read(&mut client), Value::Integer(1));
+    });
+}
