@@ -129,6 +129,8 @@ impl<'w> Network<'w> {
                 shuttle::thread::yield_now();
             } else if !self.world.kernel.is_quiet() {
                 self.world.kernel.wait();
+            } else if self.is_somebody_forgotten() {
+                break;
             } else if self.seats.iter().any(|seat| seat.player.is_waiting()) && self.pass_time() {
                 continue;
             } else if rounds_left > 0 {
@@ -281,6 +283,27 @@ impl<'w> Network<'w> {
                 Err(finding) => self.world.find(format!("client {at}: {finding}")),
             }
         }
+    }
+
+    /// Whether a blocked client was served and its reply lies somewhere while all threads sleep: a
+    /// timeout would bring it, late.
+    fn is_somebody_forgotten(&self) -> bool {
+        let shared = &self.world.engine;
+        let waiting = self.seats.iter().filter(|seat| seat.player.is_waiting());
+        let links: Vec<LinkId> = waiting.map(|seat| seat.link.id).collect();
+        for info in shared.clients.all().iter().filter(|info| links.contains(&info.conn.generation())) {
+            let Some(blocked) = shared.blocked.of(info) else { continue };
+            let mut waits = false;
+            shared.blocked.end_if(&blocked, || {
+                waits = true;
+                false
+            });
+            if !waits {
+                self.world.find(format!("{blocked:?} was served, and its thread sleeps beside the reply"));
+                return true;
+            }
+        }
+        false
     }
 
     /// Moves the clock to the next timeout of a thread; whether there is one besides the
