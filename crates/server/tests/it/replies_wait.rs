@@ -1,6 +1,9 @@
 //! Replies and messages wait until the readers of the change log have confirmed what they show. The
 //! reader of these tests confirms when it is told to.
 
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use server::Server;
@@ -316,4 +319,50 @@ fn a_client_with_much_waiting_output_goes_on_after_it() {
         }
         assert_eq!(read(&mut client), Value::Integer(1));
     });
+}
+
+/// A pipe that nobody reads keeps the thread that merges; the other goes on until its part of the
+/// log is full, with reads even then.
+#[test]
+fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
+    on_each_back_end(|server| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
+        let mut pipe = OpenOptions::new().read(true).write(true).open(&path).expect("it opens");
+        let (mut first, mut second) = (connect_on(server, 0), connect_on(server, 1));
+        let mut reader = Reader(connect_on(server, 1));
+        let attached = reader.0.command(&["DEBUG", "CHANGE-LOG", "FILE", path.to_str().expect("a name")]);
+        assert_eq!(attached, ok());
+        let value = "v".repeat(1 << 20);
+        send(&mut first, &[&["SET", "first", &value]]);
+        reader.wait_for("change_log_position", 1);
+        // What is not admitted fits the buffers of the socket.
+        for _ in 0..24 {
+            send(&mut second, &[&["SET", "second", &value]]);
+        }
+        reader.wait_for("blocked_clients", 1);
+        assert!(!has_reply(&mut first) && !has_reply(&mut second));
+        let end = b"the end";
+        let drained = std::thread::spawn({
+            let pipe = pipe.try_clone().expect("a handle");
+            move || drain(pipe, end)
+        });
+        assert_eq!(read(&mut first), ok());
+        (0..24).for_each(|_| assert_eq!(read(&mut second), ok()));
+        reader.wait_for("blocked_clients", 0);
+        reader.debug("OFF");
+        pipe.write_all(end).expect("the pipe is read");
+        assert!(drained.join().expect("it reads") > 25 << 20);
+    });
+}
+
+/// Reads up to `end`; how many bytes.
+fn drain(mut pipe: File, end: &[u8]) -> usize {
+    let (mut got, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
+    while !got.ends_with(end) {
+        let len = pipe.read(&mut chunk).expect("the pipe stays");
+        got.extend_from_slice(&chunk[..len]);
+    }
+    got.len()
 }
