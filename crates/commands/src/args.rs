@@ -100,6 +100,12 @@ impl<'a> Args<'a> {
         self.spans[index].of(self.input)
     }
 
+    /// Bytes of the request as it was received, or of its words. O(1).
+    #[inline]
+    pub fn input_len_bytes(&self) -> usize {
+        self.input.len()
+    }
+
     /// Appends the request as RESP has it, in its shortest form. O(bytes).
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {

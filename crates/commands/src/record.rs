@@ -103,7 +103,19 @@ pub struct RecordedCommand<'r> {
     pub bulks: &'r [u8],
 }
 
-impl RecordedCommand<'_> {
+impl<'r> RecordedCommand<'r> {
+    /// The words. O(words).
+    pub fn iter(&self) -> impl Iterator<Item = &'r [u8]> {
+        let mut left = self.bulks;
+        std::iter::from_fn(move || {
+            let (header, behind) = left.split_at_checked(left.iter().position(|&byte| byte == b'\n')? + 1)?;
+            let len = stdx::number::parse_i64(header.strip_prefix(b"$")?.strip_suffix(b"\r\n")?)?;
+            let (word, behind) = behind.split_at_checked(usize::try_from(len).ok()?)?;
+            left = &behind[b"\r\n".len()..];
+            Some(word)
+        })
+    }
+
     /// Appends the whole command as a request of the protocol. O(bytes).
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(b'*');

@@ -75,7 +75,7 @@ impl DataAccess<'_, '_> {
         drop(view);
         self.commit.collect(&mut Held::Locked(&mut locked), self.client);
         if is_recorded {
-            self.commit.record_commands();
+            self.commit.record_commands(Some(&locked));
             match self.unit {
                 Unit::Own => {
                     self.commit.log_unit(&locked);

@@ -28,7 +28,8 @@ use keyspace::view::AccessResults;
 use keyspace::{Key, Keyspace, Locked, Shard};
 
 use crate::log::buffer::Chunk;
-use crate::log::unit::UnitRecord;
+use crate::log::text::SHARED_BYTES_MIN;
+use crate::log::unit::{UnitRecord, Values};
 use crate::publish::notify::{self, Notifications};
 use crate::publish::send::Sender;
 use crate::shared::Shared;
@@ -177,21 +178,23 @@ impl<'s> Commit<'s> {
 
     /// Adds what a command did to the unit's record. What it found expired was collected.
     #[inline]
-    pub fn record(&mut self, db: usize, args: &Args<'_>) {
+    pub fn record(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
         if self.effects.record.is_wanted && self.effects.record.command_count() > 0 {
-            self.record_commands();
+            self.record_commands(locked);
         }
         if self.effects.record.has_request(self.effects.changes) {
-            self.unit.push_request(db, args);
+            let values = Values { locked, hasher: self.shared.keyspace.hasher() };
+            self.unit.push_request(db, args, values);
         }
     }
 
     /// Adds what was recorded beside a request to the unit's record, or without one. What was found
-    /// expired was collected.
+    /// expired was collected. Big values are shared with the keys of `locked` shards.
     #[cold]
-    pub fn record_commands(&mut self) {
+    pub fn record_commands(&mut self, locked: Option<&Locked<'_>>) {
+        let values = Values { locked, hasher: self.shared.keyspace.hasher() };
         let commands = self.effects.record.commands();
-        commands.for_each(|command| self.unit.push_command(&command));
+        commands.for_each(|command| self.unit.push_command(&command, values));
     }
 
     /// Ends a unit of one command in the change log, as [`Commit::record`] and [`Commit::log_unit`]
@@ -199,8 +202,8 @@ impl<'s> Commit<'s> {
     #[inline]
     pub fn log_command(&mut self, db: usize, args: &Args<'_>, locked: &Locked<'_>) {
         let record = &self.effects.record;
-        if record.command_count() > 0 {
-            self.record(db, args);
+        if record.command_count() > 0 || args.input_len_bytes() >= SHARED_BYTES_MIN {
+            self.record(db, args, Some(locked));
             return self.log_unit(locked);
         }
         let log = &self.shared.log;

@@ -179,7 +179,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
                     commit.collect(&mut Held::Shard(key.shard(), shard), 0);
                 }
                 if is_recorded {
-                    commit.record_commands();
+                    commit.record_commands(None);
                     commit.log_change_of(|| std::iter::once(key.shard()));
                 }
                 if commit.is_pending() {

@@ -364,7 +364,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 match locked {
                     Some(locked) => {
                         let succeeded = self.run_one(locked, &caller, handler, request, out);
-                        self.commit.record(db, &request.args);
+                        self.commit.record(db, &request.args, Some(locked));
                         succeeded
                     }
                     None => {
@@ -376,7 +376,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                         };
                         let succeeded = self.run_one(&mut own, &caller, handler, request, out);
                         if self.commit.effects.record.is_wanted {
-                            self.commit.record(db, &request.args);
+                            self.commit.record(db, &request.args, Some(&own));
                             self.commit.note_change_alone(Some(&own));
                         }
                         succeeded

@@ -253,7 +253,7 @@ fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_
         commit.effects.record.replace(db, |record| {
             record.command(command).word(key).words(fields.iter().map(|field| &**field));
         });
-        commit.record_commands();
+        commit.record_commands(None);
         commit.log_unit(locked);
     }
 }

@@ -663,7 +663,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 if self.commit.has_changes() {
                     self.commit.collect(&mut Held::Locked(&mut locked), 0);
                     if self.commit.effects.record.is_wanted {
-                        self.commit.record_commands();
+                        self.commit.record_commands(None);
                         self.commit.log_unit(&locked);
                     }
                     self.commit.release(0);

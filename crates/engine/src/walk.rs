@@ -112,7 +112,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// all changes so far.
     #[cold]
     fn log_step(&mut self, session: &Session, request: &Request<'_>, unit: Unit) {
-        self.commit.record(session.db(), &request.args);
+        self.commit.record(session.db(), &request.args, None);
         self.commit.note_change_alone(None);
         if unit == Unit::Own {
             self.commit.log_unit_alone();
@@ -144,7 +144,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         if self.commit.has_changes() {
             self.commit.collect(&mut Held::Locked(&mut locked), caller.client);
             if is_recorded {
-                self.commit.record_commands();
+                self.commit.record_commands(None);
                 match unit {
                     Unit::Own => self.commit.log_unit(&locked),
                     Unit::Transaction => self.commit.note_change_alone(Some(&locked)),

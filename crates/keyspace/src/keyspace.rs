@@ -513,6 +513,11 @@ impl Locked<'_> {
         self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
     }
 
+    /// As [`Locked::shard_of_mut`], to read.
+    pub fn shard_of(&self, hash: KeyHash) -> Option<&Shard> {
+        self.0.get(shard_of(hash)).map(|guard| &**guard)
+    }
+
     /// A shard by its number, if it is locked. O(log locked).
     pub fn shard_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         self.0.get_mut(shard).map(|guard| &mut **guard)

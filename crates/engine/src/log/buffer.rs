@@ -12,13 +12,15 @@ use std::sync::atomic::AtomicU64;
 use stdx::sync::Ordering::Relaxed;
 use structures::lock::Lock;
 
+use super::text::{Text, TextEnd};
+
 /// What the merger needs to know of a unit's record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     /// The unit's position.
     pub position: u64,
-    /// Where its record ends in [`Chunk::bytes`]: it begins where the one before ends.
-    pub end: usize,
+    /// Where its record ends in [`Chunk::text`]: it begins where the one before ends.
+    pub end: TextEnd,
     /// The database of its first command.
     pub first_db: u32,
     /// That of its last one.
@@ -31,11 +33,11 @@ pub(super) struct Header {
 #[derive(Default)]
 pub struct Chunk {
     pub(super) headers: Vec<Header>,
-    pub(super) bytes: Vec<u8>,
+    pub(super) text: Text,
 }
 
-/// Memory that an emptied chunk keeps.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Room for headers that an emptied chunk keeps.
+const KEPT_HEADERS_MAX: usize = 1 << 15;
 
 impl Chunk {
     /// Whether it has no records.
@@ -46,17 +48,16 @@ impl Chunk {
 
     /// Appends the record of a unit, which `write` writes; its end is found here. O(bytes).
     #[inline]
-    pub(super) fn append(&mut self, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
-        write(&mut self.bytes);
-        self.headers.push(Header { end: self.bytes.len(), ..header });
+    pub(super) fn append(&mut self, header: Header, write: impl FnOnce(&mut Text)) {
+        write(&mut self.text);
+        self.headers.push(Header { end: self.text.end(), ..header });
     }
 
     /// Forgets all, keeping the memory unless it is much.
     pub(super) fn clear(&mut self) {
         self.headers.clear();
-        self.bytes.clear();
-        self.headers.shrink_to(KEPT_BYTES_MAX / size_of::<Header>());
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.headers.shrink_to(KEPT_HEADERS_MAX);
+        self.text.clear();
     }
 }
 
@@ -74,14 +75,17 @@ pub(super) struct Buffer {
 impl Buffer {
     /// Takes over the records of its thread's chunk, which is empty afterwards.
     pub fn publish(&self, chunk: &mut Chunk) {
-        let len_bytes = chunk.bytes.len() as u64;
+        let len_bytes = chunk.text.len_bytes() as u64;
         let mut own = self.chunk.lock();
         if own.is_empty() {
             std::mem::swap(&mut *own, chunk);
         } else {
-            let offset = own.bytes.len();
-            own.bytes.extend_from_slice(&chunk.bytes);
-            own.headers.extend(chunk.headers.iter().map(|it| Header { end: it.end + offset, ..*it }));
+            let Chunk { headers, text } = &mut *own;
+            let start = text.end();
+            text.extend_from(&chunk.text, TextEnd::default(), chunk.text.end());
+            let moved =
+                |end: TextEnd| TextEnd { bytes: end.bytes + start.bytes, values: end.values + start.values };
+            headers.extend(chunk.headers.iter().map(|it| Header { end: moved(it.end), ..*it }));
         }
         drop(own);
         chunk.clear();

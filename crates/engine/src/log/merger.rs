@@ -1,6 +1,7 @@
 //! Merging the threads' records into one stream, in the order of their positions.
 
 use super::buffer::{Buffer, Chunk, Header};
+use super::text::{Text, TextEnd};
 use super::unit::encode_select;
 use super::{Progress, READERS_MAX};
 
@@ -14,7 +15,7 @@ pub struct ReaderId(pub(super) usize);
 /// A part of the stream.
 pub struct LogBatch<'b> {
     /// Requests of the protocol, whole ones.
-    pub bytes: &'b [u8],
+    pub text: &'b Text,
     /// The offset of the first byte, in bytes since the process started.
     pub offset: u64,
     /// The position of the last unit.
@@ -36,8 +37,8 @@ struct Taken {
     chunk: Chunk,
     /// The next header.
     at: usize,
-    /// The first byte of its record.
-    start: usize,
+    /// Where its record begins.
+    start: TextEnd,
 }
 
 impl Taken {
@@ -54,7 +55,7 @@ pub(super) struct Merger {
     /// The database that the stream has selected, if it has.
     selected: Option<u32>,
     readers: [Option<Box<dyn LogReader>>; READERS_MAX],
-    out: Vec<u8>,
+    out: Text,
     offset: u64,
 }
 
@@ -66,7 +67,7 @@ impl Merger {
             next: 1,
             selected: None,
             readers: Default::default(),
-            out: Vec::new(),
+            out: Text::default(),
             offset: 0,
         }
     }
@@ -105,16 +106,16 @@ impl Merger {
     /// replies go; `None` when there was nothing. O(bytes + records × threads).
     pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, u64)> + use<>> {
         let from = self.next;
-        while self.out.len() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
+        while self.out.len_bytes() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
         if self.next == from {
             return None;
         }
-        let batch = LogBatch { bytes: &self.out, offset: self.offset, position: self.next - 1 };
+        let batch = LogBatch { text: &self.out, offset: self.offset, position: self.next - 1 };
         let mut confirmed = [None; READERS_MAX];
         for (reader, confirmed) in self.readers.iter_mut().zip(&mut confirmed) {
             *confirmed = reader.as_mut().map(|reader| reader.append(&batch));
         }
-        self.offset += self.out.len() as u64;
+        self.offset += self.out.len_bytes() as u64;
         self.out.clear();
         let confirmed = confirmed.into_iter().enumerate();
         Some(confirmed.filter_map(|(place, position)| position.map(|it| (ReaderId(place), it))))
@@ -130,14 +131,13 @@ impl Merger {
                     continue;
                 }
                 taken.chunk.clear();
-                (taken.at, taken.start) = (0, 0);
+                (taken.at, taken.start) = (0, TextEnd::default());
                 buffer.take(&mut taken.chunk);
             }
             if taken.front().is_some_and(|front| front.position == next) {
-                let mut stream = Stream { selected: &mut self.selected, out: &mut self.out };
-                let start = taken.start;
+                let mut stream = Stream { selected: &mut self.selected, out: &mut self.out, taken_bytes: 0 };
                 self.next = stream.take(taken, next);
-                buffer.merged(taken.start - start);
+                buffer.merged(stream.taken_bytes);
                 return true;
             }
         }
@@ -148,7 +148,9 @@ impl Merger {
 /// The end of the stream.
 struct Stream<'m> {
     selected: &'m mut Option<u32>,
-    out: &'m mut Vec<u8>,
+    out: &'m mut Text,
+    /// Bytes of the records that were taken.
+    taken_bytes: usize,
 }
 
 impl Stream<'_> {
@@ -158,32 +160,36 @@ impl Stream<'_> {
         let mut copied = taken.start;
         while let Some(&header) = taken.front()
             && header.position == next
-            && self.out.len() + (taken.start - copied) < BATCH_BYTES_MAX
+            && self.out.len_bytes() + (taken.start.bytes - copied.bytes) < BATCH_BYTES_MAX
         {
             if header.is_transaction || *self.selected != Some(header.first_db) {
-                self.out.extend_from_slice(&taken.chunk.bytes[copied..taken.start]);
-                copied = taken.start;
+                self.copy(taken, &mut copied);
                 self.begin(&header);
             }
             *self.selected = Some(header.last_db);
             (taken.start, taken.at, next) = (header.end, taken.at + 1, next + 1);
             if header.is_transaction {
-                self.out.extend_from_slice(&taken.chunk.bytes[copied..taken.start]);
-                copied = taken.start;
-                self.out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+                self.copy(taken, &mut copied);
+                self.out.bytes.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
             }
         }
-        self.out.extend_from_slice(&taken.chunk.bytes[copied..taken.start]);
+        self.copy(taken, &mut copied);
         next
+    }
+
+    /// Copies what was taken since.
+    fn copy(&mut self, taken: &Taken, copied: &mut TextEnd) {
+        self.taken_bytes += self.out.extend_from(&taken.chunk.text, *copied, taken.start);
+        *copied = taken.start;
     }
 
     /// Writes what must stand before a record.
     fn begin(&mut self, header: &Header) {
         if header.is_transaction {
-            self.out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+            self.out.bytes.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
         }
         if *self.selected != Some(header.first_db) {
-            encode_select(header.first_db as usize, self.out);
+            encode_select(header.first_db as usize, &mut self.out.bytes);
         }
     }
 }

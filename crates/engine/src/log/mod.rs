@@ -34,6 +34,8 @@
 //! and every reader's part of the stream begins with its own SELECT. While there is no reader
 //! nothing is drawn, and a unit pays one load.
 //!
+//! **Big values** are shared with the keyspace ([`text`]).
+//!
 //! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
 //! ([`ChangeLog::is_full`]), eviction and expiry; reads go on. What a turn may add beyond that is
 //! what its batch has received already.
@@ -43,6 +45,7 @@
 
 pub mod buffer;
 pub mod merger;
+pub mod text;
 pub mod unit;
 
 use std::sync::atomic::AtomicU64 as PlainU64;
@@ -58,6 +61,7 @@ use structures::watermark::Watermark;
 
 use self::buffer::{Buffer, Chunk, Header};
 use self::merger::{LogReader, Merger, ReaderId};
+use self::text::TextEnd;
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
 
@@ -146,18 +150,23 @@ impl ChangeLog {
     pub fn append(&self, chunk: &mut Chunk, unit: &mut UnitRecord) -> u64 {
         let position = self.draw();
         let (first_db, last_db) = unit.dbs();
-        let header = Header { position, end: 0, first_db, last_db, is_transaction: unit.is_transaction() };
-        chunk.append(header, |bytes| bytes.extend_from_slice(unit.bytes()));
+        let (end, is_transaction) = (TextEnd::default(), unit.is_transaction());
+        let header = Header { position, end, first_db, last_db, is_transaction };
+        let record = unit.text();
+        chunk.append(header, |text| {
+            text.extend_from(record, TextEnd::default(), record.end());
+        });
         unit.clear();
         position
     }
 
-    /// [`ChangeLog::append`] for a unit of one request, which is its own record.
+    /// [`ChangeLog::append`] for a unit of one request without big words, its own record.
     #[inline]
     pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>) -> u64 {
         let (position, db) = (self.draw(), db as u32);
-        let header = Header { position, end: 0, first_db: db, last_db: db, is_transaction: false };
-        chunk.append(header, |bytes| args.encode(bytes));
+        let end = TextEnd::default();
+        let header = Header { position, end, first_db: db, last_db: db, is_transaction: false };
+        chunk.append(header, |text| args.encode(&mut text.bytes));
         position
     }
 

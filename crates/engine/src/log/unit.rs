@@ -1,17 +1,46 @@
 //! The record of the unit under way, until its position is drawn.
 
+use std::sync::Arc;
+
 use commands::Args;
 use commands::record::RecordedCommand;
+use keyspace::object::Blob;
+use keyspace::{Hasher, Key, Locked, Object};
+use structures::entry::View;
+
+use super::text::{SHARED_BYTES_MIN, Text};
 
 /// What a unit recorded so far: commands as requests of the protocol. Thread: its own.
 #[derive(Default)]
 pub struct UnitRecord {
-    bytes: Vec<u8>,
+    text: Text,
     commands: usize,
     /// The database of the first command.
     first_db: usize,
     /// That of the last one.
     last_db: usize,
+}
+
+/// Where big values are looked for, to share them: the shards that are locked, or those of an
+/// exclusive owner's command.
+#[derive(Clone, Copy)]
+pub struct Values<'l, 'k> {
+    /// The locked shards.
+    pub locked: Option<&'l Locked<'k>>,
+    /// Hashes keys.
+    pub hasher: &'l Hasher,
+}
+
+impl Values<'_, '_> {
+    /// The value of a key if it is just this word. O(bytes).
+    fn find(&self, db: usize, key: &[u8], word: &[u8]) -> Option<Blob> {
+        let key: Key<'_> = self.hasher.key(key);
+        let entry = self.locked?.shard_of(key.hash)?.db(db)?.table().get(key.position(), key.bytes)?;
+        match entry.view() {
+            View::Object(Object::Blob(value)) if value[..] == *word => Some(Arc::clone(value)),
+            _ => None,
+        }
+    }
 }
 
 impl UnitRecord {
@@ -28,8 +57,8 @@ impl UnitRecord {
     }
 
     /// The commands, with a SELECT between those of different databases.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    pub(super) fn text(&self) -> &Text {
+        &self.text
     }
 
     /// The databases of the first and of the last command.
@@ -37,24 +66,32 @@ impl UnitRecord {
         (self.first_db as u32, self.last_db as u32)
     }
 
-    /// Forgets all, keeping the memory unless it is much.
+    /// Forgets all.
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.text.clear();
         self.commands = 0;
     }
 
     /// Adds a request that is its own record.
     #[inline]
-    pub fn push_request(&mut self, db: usize, args: &Args<'_>) {
+    pub fn push_request(&mut self, db: usize, args: &Args<'_>, values: Values<'_, '_>) {
         self.begin_command(db);
-        args.encode(&mut self.bytes);
+        if args.input_len_bytes() < SHARED_BYTES_MIN {
+            args.encode(&mut self.text.bytes);
+        } else {
+            self.push_big(db, args.from(0), values);
+        }
     }
 
     /// Adds a command that a handler recorded.
-    pub fn push_command(&mut self, command: &RecordedCommand<'_>) {
+    pub fn push_command(&mut self, command: &RecordedCommand<'_>, values: Values<'_, '_>) {
         self.begin_command(command.db);
-        command.encode(&mut self.bytes);
+        if command.bulks.len() < SHARED_BYTES_MIN {
+            command.encode(&mut self.text.bytes);
+        } else {
+            let words: Vec<&[u8]> = command.iter().collect();
+            self.push_big(command.db, words.into_iter(), values);
+        }
     }
 
     #[inline]
@@ -62,23 +99,50 @@ impl UnitRecord {
         if self.commands == 0 {
             self.first_db = db;
         } else if self.last_db != db {
-            encode_select(db, &mut self.bytes);
+            encode_select(db, &mut self.text.bytes);
         }
         self.last_db = db;
         self.commands += 1;
     }
+
+    /// Adds a command with big words. A word is shared if it is now the value of the key one or two
+    /// words ahead of it: where commands that set strings have theirs.
+    #[cold]
+    fn push_big<'w>(
+        &mut self,
+        db: usize,
+        words: impl ExactSizeIterator<Item = &'w [u8]>,
+        values: Values<'_, '_>,
+    ) {
+        let text = &mut self.text;
+        encode_header(b'*', words.len(), &mut text.bytes);
+        let mut before: [Option<&[u8]>; 2] = [None; 2];
+        for word in words {
+            encode_header(b'$', word.len(), &mut text.bytes);
+            let is_big = word.len() >= SHARED_BYTES_MIN;
+            let find = |key: &&[u8]| values.find(db, key, word);
+            match before.iter().flatten().filter(|_| is_big).find_map(find) {
+                Some(value) => text.push_value(value),
+                None => text.bytes.extend_from_slice(word),
+            }
+            text.bytes.extend_from_slice(b"\r\n");
+            before = [Some(word), before[0]];
+        }
+    }
 }
 
-/// Memory that is kept for the next unit.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+fn encode_header(marker: u8, count: usize, out: &mut Vec<u8>) {
+    out.push(marker);
+    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
 
 /// Appends SELECT.
 pub(super) fn encode_select(db: usize, out: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
     let db = number.format(db);
-    out.extend_from_slice(b"*2\r\n$6\r\nSELECT\r\n$");
-    out.extend_from_slice(itoa::Buffer::new().format(db.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(b"*2\r\n$6\r\nSELECT\r\n");
+    encode_header(b'$', db.len(), out);
     out.extend_from_slice(db.as_bytes());
     out.extend_from_slice(b"\r\n");
 }

@@ -14,6 +14,8 @@ use crate::driver::{Thread, expire_round, shared};
 #[derive(Clone, Default)]
 struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
+    /// Lengths of the pieces that it came in.
+    piece_lens: Arc<Mutex<Vec<usize>>>,
     /// The offset of its first byte.
     start: Option<u64>,
     /// Confirms what it takes; else nothing.
@@ -25,7 +27,10 @@ impl LogReader for Kept {
         let mut bytes = self.bytes.lock().expect("no panic");
         let start = *self.start.get_or_insert(batch.offset);
         assert_eq!(batch.offset - start, bytes.len() as u64, "offsets count bytes");
-        bytes.extend_from_slice(batch.bytes);
+        for piece in batch.text.pieces() {
+            bytes.extend_from_slice(piece);
+            self.piece_lens.lock().expect("no panic").push(piece.len());
+        }
         if self.confirms { batch.position } else { 0 }
     }
 }
@@ -179,4 +184,39 @@ fn an_exclusive_owner_records_what_it_did_to_all() {
     let expected = ["SELECT 0", "SET a 1", "SWAPDB 0 3", "MULTI", "SET b 2", "FLUSHALL", "SET c 3", "EXEC"];
     assert_eq!(kept.commands(&shared), expected);
     assert_eq!(thread.session(client).seen_position(), 3);
+}
+
+#[test]
+fn a_big_string_is_shared_with_the_stream_until_it_changes() {
+    let (shared, clock) = shared(1, Settings::default());
+    let kept = Kept::confirming();
+    kept.attach(&shared);
+    let mut thread = Thread::new(&shared, &clock, 0);
+    let client = thread.connect();
+    let big = "x".repeat(20_000);
+    let requests = [format!("SET k {big}"), format!("SET timed {big} PX 1000"), format!("MSET a 1 b {big}")];
+    for request in &requests {
+        thread.run(client, request);
+    }
+    thread.run(client, "SETRANGE k 1 y");
+    thread.run(client, "APPEND timed z");
+    thread.run(client, "DEL b");
+    let element = format!("RPUSH list {big}");
+    thread.run(client, &element);
+    let timed = format!("SET timed {big} PXAT 1000001000");
+    let expected = [
+        "SELECT 0",
+        &requests[0],
+        &timed,
+        &requests[2],
+        "SETRANGE k 1 y",
+        "APPEND timed z",
+        "DEL b",
+        &element,
+    ];
+    assert!(kept.commands(&shared) == expected);
+    assert_eq!(shared.log.pending_bytes(), 0);
+    let shared_pieces =
+        kept.piece_lens.lock().expect("no panic").iter().filter(|len| **len == 20_000).count();
+    assert_eq!(shared_pieces, 3, "an element of a list is copied");
 }

@@ -32,7 +32,7 @@ impl LogReader for DiskReader {
         let mut stream = self.0.stream();
         assert_eq!(batch.offset, stream.bytes.len() as u64, "the stream has no gaps");
         assert!(batch.position > stream.position, "positions rise");
-        stream.bytes.extend_from_slice(batch.bytes);
+        batch.text.pieces().for_each(|piece| stream.bytes.extend_from_slice(piece));
         stream.position = batch.position;
         stream.synced_position
     }

@@ -38,7 +38,7 @@ struct Writing {
 impl LogReader for Writing {
     fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
         if !self.has_failed
-            && let Err(error) = self.file.write_all(batch.bytes)
+            && let Err(error) = batch.text.pieces().try_for_each(|piece| self.file.write_all(piece))
         {
             self.has_failed = true;
             tracing::error!(path = %self.path.display(), %error, "DEBUG CHANGE-LOG FILE stops: writing failed");
