@@ -1,0 +1,55 @@
+//! Compares Saker's stream of changes with that of a real Redis.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use testkit::change_stream::compare;
+use testkit::change_stream::recorded::RecordedServer;
+use testkit::{Client, script};
+
+#[derive(Parser)]
+struct Arguments {
+    /// The scripts.
+    files: Vec<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
+    let mut found = 0;
+    for path in &arguments.files {
+        let Some(mut redis) = RecordedServer::redis()? else {
+            println!("skipped: the peer is older than Redis 8");
+            return Ok(0);
+        };
+        let mut saker = RecordedServer::saker(&[])?;
+        for server in [&redis, &saker] {
+            let address = server.process.address();
+            let report = script::run(path, &|protocol| Client::speaking(&address, protocol));
+            if !report.failures.is_empty() && std::env::var_os("SHOW").is_some() {
+                println!("{}: {report}", path.display());
+            }
+        }
+        let streams = (saker.changes(&mut 0), redis.changes(&mut 0));
+        let (Ok(ours), Ok(theirs)) = streams else { println!("{}: {streams:?}", path.display()); continue };
+        let differences = compare(&ours, &theirs);
+        println!("{}: {} changes, {} differences", path.display(), ours.len(), differences.len());
+        for difference in &differences {
+            println!("  {}:\n{difference}", path.file_name().unwrap_or_default().display());
+        }
+        found += differences.len();
+    }
+    Ok(found)
+}
