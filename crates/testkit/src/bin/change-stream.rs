@@ -4,14 +4,22 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use testkit::change_stream::compare;
+use testkit::change_stream::replay;
 use testkit::change_stream::recorded::RecordedServer;
 use testkit::{Client, script};
 
 #[derive(Parser)]
 struct Arguments {
+    /// Replays random commands for so many seconds.
+    #[arg(long)]
+    replay: Option<u64>,
+    /// Where random choices start from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// The scripts.
     files: Vec<PathBuf>,
 }
@@ -29,6 +37,12 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
     let mut found = 0;
+    if let Some(seconds) = arguments.replay {
+        let summary = replay::run(arguments.seed, Duration::from_secs(seconds))?;
+        summary.failures.iter().for_each(|failure| println!("{failure}"));
+        println!("seed {}: {} commands, {} changes in {} streams replayed, {} differences", arguments.seed, summary.commands, summary.changes, summary.streams, summary.failures.len());
+        return Ok(summary.failures.len());
+    }
     for path in &arguments.files {
         let Some(mut redis) = RecordedServer::redis()? else {
             println!("skipped: the peer is older than Redis 8");
