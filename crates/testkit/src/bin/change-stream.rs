@@ -1,4 +1,7 @@
-//! Compares Saker's stream of changes with that of a real Redis.
+//! Compares Saker's stream of changes with that of a real Redis:
+//! `cargo run -p testkit --bin change-stream -- tests/cmd/set.resp` tells where the two servers'
+//! streams differ after a script, `… -- --replay 20 --seed 1` replays the streams of random commands
+//! into an empty saker and, where the peer (`$SAKER_PEER`) is Redis 8 or newer, into that.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -8,10 +11,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use testkit::change_stream::compare;
-use testkit::change_stream::replay;
 use testkit::change_stream::recorded::RecordedServer;
+use testkit::change_stream::replay;
 use testkit::{Client, script};
 
+/// Compares Saker's stream of changes with that of a real Redis.
 #[derive(Parser)]
 struct Arguments {
     /// Replays random commands for so many seconds.
@@ -40,7 +44,14 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
     if let Some(seconds) = arguments.replay {
         let summary = replay::run(arguments.seed, Duration::from_secs(seconds))?;
         summary.failures.iter().for_each(|failure| println!("{failure}"));
-        println!("seed {}: {} commands, {} changes in {} streams replayed, {} differences", arguments.seed, summary.commands, summary.changes, summary.streams, summary.failures.len());
+        println!(
+            "seed {}: {} commands, {} changes in {} streams replayed, {} differences",
+            arguments.seed,
+            summary.commands,
+            summary.changes,
+            summary.streams,
+            summary.failures.len()
+        );
         return Ok(summary.failures.len());
     }
     for path in &arguments.files {
@@ -57,7 +68,10 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
             }
         }
         let streams = (saker.changes(&mut 0), redis.changes(&mut 0));
-        let (Ok(ours), Ok(theirs)) = streams else { println!("{}: {streams:?}", path.display()); continue };
+        let (Ok(ours), Ok(theirs)) = streams else {
+            println!("{}: {streams:?}", path.display());
+            continue;
+        };
         let differences = compare(&ours, &theirs);
         println!("{}: {} changes, {} differences", path.display(), ours.len(), differences.len());
         for difference in &differences {

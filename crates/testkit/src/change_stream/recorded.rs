@@ -51,8 +51,18 @@ impl RecordedServer {
         // The peer may run under another root: its folder is then found by way of its process.
         let name = format!("changes-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let process = peer::start_with(&[
-            "--appendonly", "yes", "--appendfsync", "no", "--aof-use-rdb-preamble", "no",
-            "--auto-aof-rewrite-percentage", "0", "--dir", "/tmp", "--appenddirname", &name,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "no",
+            "--aof-use-rdb-preamble",
+            "no",
+            "--auto-aof-rewrite-percentage",
+            "0",
+            "--dir",
+            "/tmp",
+            "--appenddirname",
+            &name,
         ])?;
         let folder = PathBuf::from(format!("/proc/{}/root/tmp/{name}", process.pid()));
         let folder = folder.canonicalize().unwrap_or(folder);
@@ -102,7 +112,11 @@ impl RecordedServer {
         self.process.connect().command(&["PING"]);
         fs::write(&self.file, stream)?;
         let reply = self.process.connect().command(&["DEBUG", "LOADAOF"]);
-        if reply.is_error() { Err(io::Error::other(format!("DEBUG LOADAOF answered {reply}"))) } else { Ok(()) }
+        if reply.is_error() {
+            Err(io::Error::other(format!("DEBUG LOADAOF answered {reply}")))
+        } else {
+            Ok(())
+        }
     }
 }
 

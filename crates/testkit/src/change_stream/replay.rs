@@ -34,8 +34,17 @@ const MORTAL_PERCENT: usize = 12;
 
 /// Commands that change nothing here, or whose replies cannot be counted.
 const LEFT_OUT: &[&str] = &[
-    "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE", "PUBLISH",
-    "SPUBLISH", "PUBSUB", "PFDEBUG", "NOSUCH",
+    "SUBSCRIBE",
+    "PSUBSCRIBE",
+    "SSUBSCRIBE",
+    "UNSUBSCRIBE",
+    "PUNSUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "PUBLISH",
+    "SPUBLISH",
+    "PUBSUB",
+    "PFDEBUG",
+    "NOSUCH",
 ];
 
 /// What the generator leaves out because its answer depends on the moment: keys and fields that
@@ -100,6 +109,11 @@ const MORTAL: &[&str] = &[
     "ZADD z% 1 a 2 b",
     "FLUSHDB",
 ];
+
+/// Those of [`MORTAL`] whose records Redis itself applies differently when a field's time has passed
+/// meanwhile: while it loads, HPERSIST leaves an expired field alone and HINCRBY begins at 0. Its own
+/// append-only files suffer from it as well. They are left out of streams that Redis gets.
+const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "HPERSIST h%"];
 
 /// What a run showed.
 #[derive(Debug, Default)]
@@ -208,7 +222,11 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
     while start.elapsed() < time && summary.failures.len() < 3 {
         let mut rng = Rng::new(seeds.next_u64());
         let settings = SETTINGS[summary.streams as usize % SETTINGS.len()];
-        send_all(&source.process, &grammar, settings, &mut rng, &mut summary)?;
+        let for_redis = targets.len() > 1 && rng.percent(50);
+        let lines: Vec<&str> =
+            MORTAL.iter().copied().filter(|line| !for_redis || !is_loaded_otherwise(line)).collect();
+        let mut source_of_commands = Commands { grammar: &grammar, mortal: &lines, clock: 0, rng };
+        send_all(&source.process, settings, &mut source_of_commands, &mut summary)?;
         let mut stream = Vec::new();
         encode_request(&["SELECT", &db.to_string()], &mut stream);
         stream.extend_from_slice(&source.bytes()?);
@@ -217,7 +235,7 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
         summary.changes += changes.len() as u64;
         summary.streams += 1;
         let wanted = source.process.connect().command(&["DEBUG", "DIGEST"]);
-        for target in &mut targets {
+        for target in targets.iter_mut().filter(|target| for_redis || matches!(target, Target::Saker(_))) {
             let refused = target.replay(&stream, &changes).err();
             let same = target.connect().command(&["DEBUG", "DIGEST"]) == wanted;
             if !same || refused.is_some() {
@@ -236,9 +254,8 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
 /// Sends the commands of one stream on several connections at a time, from an emptied server.
 fn send_all(
     server: &ServerProcess,
-    grammar: &Grammar,
     settings: &[&[&str]],
-    rng: &mut Rng,
+    commands: &mut Commands<'_>,
     summary: &mut Summary,
 ) -> io::Result<()> {
     let lost = |error: crate::ClientError| io::Error::other(error.to_string());
@@ -259,12 +276,11 @@ fn send_all(
         }
     }
     let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| server.connect()).collect();
-    let mut clock = 0;
     for _ in 0..COMMANDS_PER_CONNECTION / 50 {
         for client in &mut clients {
             let mut bytes = Vec::new();
             for _ in 0..50 {
-                encode_request(&command(grammar, &mut clock, rng), &mut bytes);
+                encode_request(&commands.next(), &mut bytes);
             }
             summary.commands += 50;
             client.send(&bytes).map_err(lost)?;
@@ -281,12 +297,30 @@ fn send_all(
     Ok(())
 }
 
-fn command(grammar: &Grammar, clock: &mut u64, rng: &mut Rng) -> Args {
-    if !rng.percent(MORTAL_PERCENT) {
-        return grammar.command(Kind::Sessions, clock, rng);
+fn is_loaded_otherwise(line: &str) -> bool {
+    LOADED_OTHERWISE_BY_REDIS.iter().any(|start| line.starts_with(start))
+}
+
+/// Where a stream's commands come from.
+struct Commands<'g> {
+    grammar: &'g Grammar,
+    /// The lines of [`MORTAL`] to take.
+    mortal: &'g [&'static str],
+    /// Counts the ids of streams up.
+    clock: u64,
+    rng: Rng,
+}
+
+impl Commands<'_> {
+    fn next(&mut self) -> Args {
+        if !self.rng.percent(MORTAL_PERCENT) {
+            return self.grammar.command(Kind::Sessions, &mut self.clock, &mut self.rng);
+        }
+        let line = *self.rng.pick(self.mortal);
+        let filled: String =
+            line.chars().map(|letter| if letter == '%' { digit(&mut self.rng) } else { letter }).collect();
+        stdx::quoted::split_quoted(filled.as_bytes()).expect("the table is well quoted")
     }
-    let line: String = rng.pick(MORTAL).chars().map(|letter| if letter == '%' { digit(rng) } else { letter }).collect();
-    stdx::quoted::split_quoted(line.as_bytes()).expect("the table is well quoted")
 }
 
 fn digit(rng: &mut Rng) -> char {
@@ -295,7 +329,8 @@ fn digit(rng: &mut Rng) -> char {
 
 /// The commands of the grammar that a server does not know.
 fn unknown_to(client: &mut Client) -> Vec<String> {
-    let is_unknown = |reply: Value| matches!(reply, Value::Error(text) if text.starts_with(b"ERR unknown command"));
+    let is_unknown =
+        |reply: Value| matches!(reply, Value::Error(text) if text.starts_with(b"ERR unknown command"));
     let names = Grammar::names();
     let mut unknown = Vec::new();
     for name in names {
@@ -316,7 +351,9 @@ fn told(source: &mut Client, target: &mut Client, changes: &[Change]) -> String 
         keys.sort();
         keys.dedup();
         for key in keys {
-            let of = |side: &[(Vec<u8>, String)]| side.iter().find(|(name, _)| *name == key).map(|it| it.1.clone());
+            let of = |side: &[(Vec<u8>, String)]| {
+                side.iter().find(|(name, _)| *name == key).map(|it| it.1.clone())
+            };
             let (ours, theirs) = (of(&ours), of(&theirs));
             if ours == theirs {
                 continue;
@@ -327,7 +364,8 @@ fn told(source: &mut Client, target: &mut Client, changes: &[Change]) -> String 
             line(format!("    source: {}", ours.unwrap_or_else(|| "-".into())));
             line(format!("    replayed: {}", theirs.unwrap_or_else(|| "-".into())));
             let concerns = |change: &&Change| {
-                change.words[1..].contains(&key) || matches!(&*change.name(), "SWAPDB" | "FLUSHDB" | "FLUSHALL")
+                change.words[1..].contains(&key)
+                    || matches!(&*change.name(), "SWAPDB" | "FLUSHDB" | "FLUSHALL")
             };
             for change in changes.iter().filter(concerns) {
                 line(format!("      {change}"));
