@@ -13,6 +13,7 @@ use resp::{Value, decode};
 use crate::notation;
 
 mod align;
+pub mod explained;
 pub mod recorded;
 pub mod replay;
 

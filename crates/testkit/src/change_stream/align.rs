@@ -77,7 +77,8 @@ fn are_alike(a: &Change, b: &Change) -> bool {
     a.db == b.db
         && (a.transaction > 0) == (b.transaction > 0)
         && a.words.len() == b.words.len()
-        && a.words.iter().zip(&b.words).all(|(a, b)| a == b || are_near(a, b))
+        && a.name() == b.name()
+        && a.words[1..].iter().zip(&b.words[1..]).all(|(a, b)| a == b || are_near(a, b))
 }
 
 /// Whether both are times of nearly the same moment, or ids of entries of such times.
@@ -121,6 +122,7 @@ mod tests {
         assert!(pair("PEXPIREAT a 1800000000123", "PEXPIREAT a 1800000000456"));
         assert!(pair("XADD s 1800000000123-0 f v", "XADD s 1800000000124-1 f v"));
         assert!(!pair("PEXPIREAT a 1800000000123", "PEXPIREAT a 1800000009123"));
+        assert!(pair("zadd a 1 b", "ZADD a 1 b"));
         assert!(!pair("INCRBY a 100", "INCRBY a 101"));
         assert!(!pair("XADD s 1800000000123-0 f v", "XADD s 1800000000123 f v"));
     }
