@@ -38,6 +38,7 @@
 //! - SORT with STORE, by texts that patterns lead to or from fields of hashes: its result.
 //! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
 //! - HSETEX with NX or XX (Valkey): without.
+//! - BITFIELD whose only SET overflows under FAIL: recorded, it may have created the key.
 //!
 //! Not recorded, as in Redis: access times and frequencies, encodings, and when a consumer of a
 //! group was last seen and active.

@@ -4,6 +4,7 @@
 //! a port or a socket path. `SAKER_PEER` names the real Redis that truths are recorded from.
 #![forbid(unsafe_code)]
 
+pub mod change_stream;
 pub mod client;
 pub mod differential;
 pub mod documented;

@@ -223,6 +223,9 @@ impl<'a> SerializedKey<'a> {
             }
             let entry = view.remove(self.key).expect("it was just looked at");
             effects.changes += 1;
+            effects.record.replace(db, |record| {
+                record.command("DEL").word(self.key.bytes);
+            });
             effects.raise(EventClass::GENERIC, "del", db, self.key.bytes);
             if view.is_followed(self.key) {
                 effects.touch(db, self.key);

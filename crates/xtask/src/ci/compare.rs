@@ -13,6 +13,8 @@ use crate::{programs, release, server, shell};
 
 /// How long random commands are compared; longer by hand.
 const DIFFERENTIAL_SECONDS: u64 = 30;
+/// How long the change log of random commands is replayed; longer by hand.
+const REPLAY_SECONDS: u64 = 20;
 /// How long clients misbehave; longer by hand.
 const SOAK_SECONDS: u64 = 60;
 /// Beyond the time asked for: starting, shrinking a difference.
@@ -44,11 +46,15 @@ pub fn differential(session: &Session) -> Result<Outcome> {
     let runner = programs::built(session, "differential")?;
     let server = server::start(&release::build(session)?.server, &[])?;
     let mut command = Command::new(runner);
-    command.env("SAKER_PEER", peer).args(["--b", &server.port().to_string()]);
+    command.env("SAKER_PEER", &peer).args(["--b", &server.port().to_string()]);
     command.args(["--seconds", &DIFFERENTIAL_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
     let limit = Duration::from_secs(DIFFERENTIAL_SECONDS) + SLACK;
     let text = shell::run_logged(session, "differential", &mut command, limit)?;
     server::stop(server)?;
+    let mut replay = Command::new(programs::built(session, "change-stream")?);
+    replay.env("SAKER_PEER", peer).env("SAKER_SERVER", release::build(session)?.server);
+    replay.args(["--replay", &REPLAY_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
+    shell::run_logged(session, "differential", &mut replay, Duration::from_secs(REPLAY_SECONDS) + SLACK)?;
     Ok(Outcome::Passed(text.lines().last().unwrap_or_default().to_owned()))
 }
 
