@@ -124,13 +124,14 @@ impl<'w> Network<'w> {
         let mut rounds_left = LAST_ROUNDS;
         loop {
             self.take_sent();
+            if self.world.kernel.is_quiet() && self.is_somebody_forgotten() {
+                break;
+            }
             if let Some(action) = self.choose() {
                 self.act(action);
                 shuttle::thread::yield_now();
             } else if !self.world.kernel.is_quiet() {
                 self.world.kernel.wait();
-            } else if self.is_somebody_forgotten() {
-                break;
             } else if self.seats.iter().any(|seat| seat.player.is_waiting()) && self.pass_time() {
                 continue;
             } else if rounds_left > 0 {
@@ -286,7 +287,7 @@ impl<'w> Network<'w> {
     }
 
     /// Whether a blocked client was served and its reply lies somewhere while all threads sleep: a
-    /// timeout would bring it, late.
+    /// timeout or another event would bring it, late.
     fn is_somebody_forgotten(&self) -> bool {
         let shared = &self.world.engine;
         let waiting = self.seats.iter().filter(|seat| seat.player.is_waiting());
