@@ -1,7 +1,7 @@
 //! Compares Saker's stream of changes with that of a real Redis:
 //! `cargo run -p testkit --bin change-stream -- tests/cmd/set.resp` tells where the two servers'
-//! streams differ after a script, `… -- --replay 20 --seed 1` replays the streams of random commands
-//! into an empty saker and, where the peer (`$SAKER_PEER`) is Redis 8 or newer, into that.
+//! streams differ after a script, `… -- --replay 20 --seed 1` replays the streams of random
+//! commands into an empty saker and, where the peer (`$SAKER_PEER`) is Redis 8 or newer, into that.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -64,7 +64,9 @@ impl RecordedServer {
             "--appenddirname",
             &name,
         ])?;
-        let folder = PathBuf::from(format!("/proc/{}/root/tmp/{name}", process.pid()));
+        // The root folder that the server sees: it may be a container's.
+        let root = PathBuf::from(format!("/proc/{}/root", process.pid()));
+        let folder = root.join("tmp").join(&name);
         let folder = folder.canonicalize().unwrap_or(folder);
         let file = folder.join("appendonly.aof.1.incr.aof");
         let server = Self { process, file, folder: Some(folder), read_to: 0 };

@@ -110,9 +110,10 @@ const MORTAL: &[&str] = &[
     "FLUSHDB",
 ];
 
-/// Those of [`MORTAL`] whose records Redis itself applies differently when a field's time has passed
-/// meanwhile: while it loads, HPERSIST leaves an expired field alone and HINCRBY begins at 0. Its own
-/// append-only files suffer from it as well. They are left out of streams that Redis gets.
+/// Those of [`MORTAL`] whose records Redis itself applies differently when a field's time has
+/// passed meanwhile: while it loads, HPERSIST leaves an expired field alone and HINCRBY begins at
+/// 0. Its own append-only files suffer from it as well. They are left out of streams that Redis
+/// gets.
 const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "HPERSIST h%"];
 
 /// What a run showed.
