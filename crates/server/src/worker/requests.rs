@@ -168,6 +168,8 @@ impl Worker<'_> {
                 // What was published before, by itself too, comes before the next
                 // reply. It is counted there.
                 let before = out.len_bytes();
+                // Its replies so far come before its own messages, whose mark begins behind them.
+                self.release.mark_seen(session, from_bytes, &run.shared.engine.log);
                 let mut queues = NetOutputs::new(&mut *outputs, &mut self.release, run.shared);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
                     run.shared.broadcast(|| Message::Resume);

@@ -366,3 +366,32 @@ fn drain(mut pipe: File, end: &[u8]) -> usize {
     }
     got.len()
 }
+
+#[test]
+fn replies_ahead_of_a_message_to_oneself_wait_too() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let mut client = connect(server);
+        client.command(&["HELLO", "3"]);
+        client.command(&["SUBSCRIBE", "channel"]);
+        send(&mut client, &[&["SET", "key", "value"], &["PUBLISH", "channel", "message"], &["PING"]]);
+        reader.wait_for_waiting(1);
+        assert!(!has_reply(&mut client), "the reply of SET shows an unconfirmed write");
+        reader.confirm();
+        assert_eq!(read(&mut client), ok());
+    });
+}
+
+#[test]
+fn a_connection_that_quits_ends_behind_its_replies() {
+    on_each_back_end(|server| {
+        let mut reader = Reader::attach(server);
+        let mut client = connect(server);
+        send(&mut client, &[&["SET", "key", "value"], &["QUIT"]]);
+        reader.wait_for_waiting(1);
+        assert!(!has_reply(&mut client));
+        reader.confirm();
+        assert_eq!((read(&mut client), read(&mut client)), (ok(), ok()));
+        assert!(client.read().is_err(), "closed");
+    });
+}
