@@ -122,7 +122,7 @@ pub struct Commit<'s> {
     unit: UnitRecord,
     /// Records of units that have ended and are not published yet.
     chunk: Chunk,
-    /// Something was published and not merged by this thread.
+    /// Something was published and not merged by this thread, or its clients wait for a merge.
     awaits_merge: bool,
     /// This thread's buffer in the change log.
     log_buffer: usize,
@@ -260,8 +260,15 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Merges the change log if this thread has published something: at the end of a turn, outside
-    /// the gate.
+    /// Has this turn merge what others have published: this thread's clients wait for it, and the
+    /// turn of whoever published it may be long.
+    #[cold]
+    pub fn await_merge(&mut self) {
+        self.awaits_merge = true;
+    }
+
+    /// Merges the change log if this thread has published something or waits for what others have:
+    /// at the end of a turn, outside the gate.
     #[inline]
     pub fn merge_log(&mut self) {
         if std::mem::take(&mut self.awaits_merge) {

@@ -273,6 +273,9 @@ impl<'s> Worker<'s> {
     /// Has the change log take what this turn changed, and sorts out what may leave.
     #[inline]
     fn merge_log(&mut self) {
+        if !self.release.is_empty() {
+            self.engine.executor.commit.await_merge();
+        }
         self.engine.executor.commit.merge_log();
         self.wake_others();
         let log = &self.shared.engine.log;

@@ -395,3 +395,20 @@ fn a_connection_that_quits_ends_behind_its_replies() {
         assert!(client.read().is_err(), "closed");
     });
 }
+
+#[test]
+fn a_read_does_not_wait_for_the_end_of_the_turn_that_wrote() {
+    on_each_back_end(|server| {
+        let mut admin = connect_on(server, 1);
+        assert_eq!(admin.command(&["DEBUG", "CHANGE-LOG", "DISCARD"]), ok());
+        let (mut sleeps, mut reads) = (connect_on(server, 0), connect_on(server, 1));
+        send(&mut sleeps, &[&["SET", "key", "value"], &["DEBUG", "SLEEP", "2"]]);
+        let deadline = Instant::now() + DEADLINE;
+        while info(&mut admin, "change_log_position") + info(&mut admin, "change_log_pending_bytes") == 0 {
+            assert!(Instant::now() < deadline, "SET did not run");
+        }
+        let began = Instant::now();
+        assert_eq!(reads.command(&["GET", "key"]), bulk("value"));
+        assert!(began.elapsed() < Duration::from_secs(1), "waited {:?}", began.elapsed());
+    });
+}
