@@ -435,8 +435,8 @@ impl<'s> Commit<'s> {
         }
         self.notices = notices;
         if self.changed.is_full() {
-            tracking.broadcast(sender, &mut self.changed);
-            self.changed_position = 0;
+            let position = self.position.max(std::mem::take(&mut self.changed_position));
+            tracking.broadcast(Sender { position, ..sender }, &mut self.changed);
         }
     }
 

@@ -149,7 +149,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
             if evicted % EVICTED_PER_LOOK == 0 && !near {
                 let now = self.clock.now();
                 let since = *started.get_or_insert(now);
-                if self.settings.eviction_time.is_some_and(|time| now - since > time) {
+                let is_late = self.settings.eviction_time.is_some_and(|time| now - since > time);
+                self.commit.publish_log();
+                if is_late || self.commit.is_log_full() {
                     return LimitState::InProgress;
                 }
             }

@@ -122,7 +122,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let executor = &mut self.executor;
         let evicts = executor.settings.maxmemory_bytes > 0
             && executor.settings.eviction.is_some()
-            && !self.memory.allows(0);
+            && !self.memory.allows(0)
+            && !executor.commit.is_log_full();
         let goes_on = evicts && executor.make_room(&mut self.memory, 0) == LimitState::InProgress;
         let keys_max = executor.settings.tracking_keys_max;
         let Shared { tracking, keyspace, .. } = executor.shared();

@@ -111,9 +111,10 @@ impl Core {
             if unread && reason != CloseReason::Flushed {
                 return true;
             }
-            if open.closing && reason == CloseReason::PeerClosed && self.outputs.len_bytes(conn) > 0 {
+            let has_replies = open.closing && self.outputs.len_bytes(conn) > 0;
+            if reason == CloseReason::PeerClosed && (has_replies || self.outputs.holds(conn)) {
                 // It may still read its last replies: the end comes when they are sent.
-                open.ending = None;
+                (open.ending, open.closing) = (None, true);
                 return false;
             }
             if open.paused && reason == CloseReason::PeerClosed {

@@ -13,7 +13,7 @@
 //! Source: D. Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010),
 //! without its list of requests. Proven under loom: tests/loom_combiner.rs.
 
-use crate::lock::{Guard, Lock};
+use crate::lock::Lock;
 use stdx::sync::Ordering::{AcqRel, Relaxed, SeqCst};
 use stdx::sync::{AtomicBool, fence};
 
@@ -51,10 +51,16 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Waits for whoever is at it, and takes what the work needs. What is requested meanwhile the
-    /// caller has to do, by [`Combiner::run`], later.
-    pub fn lock(&self) -> Guard<'_, T> {
-        self.state.lock()
+    /// Waits for whoever is at it, and does something else with what the work needs. What others
+    /// request meanwhile is done afterwards.
+    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R, work: impl FnMut(&mut T)) -> R {
+        let result = act(&mut self.state.lock());
+        // The giving back before the look: pairs with the fence in `run`.
+        fence(SeqCst);
+        if self.requested.load(Relaxed) {
+            self.run(work);
+        }
+        result
     }
 }
 
@@ -73,6 +79,6 @@ mod tests {
                 combiner.run(|_| unreachable!("this thread is at it already"));
             }
         });
-        assert_eq!(*combiner.lock(), 3);
+        assert_eq!(combiner.with(|runs| *runs, |_| unreachable!("nothing is requested")), 3);
     }
 }

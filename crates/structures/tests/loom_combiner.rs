@@ -27,7 +27,28 @@ fn nothing_is_left_undone() {
         let thread = thread::spawn(move || act(1, &other));
         act(0, &shared);
         thread.join().expect("no panic");
-        assert_eq!(*shared.0.lock(), 2);
+        assert_eq!(shared.0.with(|sum| *sum, |_| unreachable!("nothing is requested")), 2);
+    });
+}
+
+/// A thread that takes the state for something else does what was requested meanwhile.
+#[test]
+fn nothing_is_left_undone_beside_other_work() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Arc::new((Combiner::new(0), Lock::new(0)));
+        let collect = |shared: &(Combiner<usize>, Lock<usize>), sum: &mut usize| {
+            *sum += std::mem::take(&mut *shared.1.lock());
+        };
+        let other = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            *other.1.lock() = 1;
+            other.0.run(|sum| collect(&other, sum));
+        });
+        shared.0.with(|_| (), |sum| collect(&shared, sum));
+        thread.join().expect("no panic");
+        assert_eq!(shared.0.with(|sum| *sum, |_| unreachable!("nothing is requested")), 1);
     });
 }
 

@@ -37,8 +37,8 @@
 //! **Big values** are shared with the keyspace ([`text`]).
 //!
 //! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
-//! ([`ChangeLog::is_full`]), eviction and expiry; reads go on. What a turn may add beyond that is
-//! what its batch has received already.
+//! ([`ChangeLog::is_full`]), eviction behind requests and expiry; reads go on. What a turn may add
+//! beyond that is what its batch has received already.
 //!
 //! **Locks.** The role is taken inside the gate by exclusive owners only; its owner takes the
 //! buffers' locks, which are leaves, as is that of the confirmed positions.
@@ -282,30 +282,41 @@ impl ChangeLog {
         reader: Box<dyn LogReader>,
         outbox: &Outbox,
     ) -> Option<ReaderId> {
-        let mut merger = self.merger.lock();
-        // Nobody is inside the gate: all that was drawn is in the buffers.
-        self.run(&mut merger, outbox);
-        let cut = self.drawn();
-        let id = merger.attach(reader, cut)?;
-        self.is_attached.store(true, Relaxed);
-        let mut confirmed = self.confirmed.lock();
-        confirmed[id.0] = cut;
-        self.release(&confirmed, outbox);
-        Some(id)
+        self.with_merger(outbox, |merger| {
+            // Nobody is inside the gate: all that was drawn is merged.
+            let cut = self.drawn();
+            let id = merger.attach(reader, cut)?;
+            self.is_attached.store(true, Relaxed);
+            let mut confirmed = self.confirmed.lock();
+            confirmed[id.0] = cut;
+            self.release(&confirmed, outbox);
+            Some(id)
+        })
     }
 
-    /// Detaches a reader after it got all that was appended so far. The caller owns the keyspace.
+    /// Detaches a reader after it got all that was appended so far. Its owner confirms nothing for
+    /// it afterwards. The caller owns the keyspace.
     pub fn detach(&self, _alone: &Exclusive, id: ReaderId, outbox: &Outbox) -> Option<Box<dyn LogReader>> {
-        let mut merger = self.merger.lock();
-        self.run(&mut merger, outbox);
-        let reader = merger.detach(id)?;
-        self.is_attached.store(merger.has_readers(), Relaxed);
-        self.confirm([(id, RELEASED_ALL)], outbox);
-        Some(reader)
+        self.with_merger(outbox, |merger| {
+            let reader = merger.detach(id)?;
+            self.is_attached.store(merger.has_readers(), Relaxed);
+            self.confirm([(id, RELEASED_ALL)], outbox);
+            Some(reader)
+        })
     }
 
-    /// The readers that are attached.
-    pub fn readers(&self) -> Vec<ReaderId> {
-        self.merger.lock().readers()
+    /// The readers that are attached; they have got all that was published.
+    pub fn readers(&self, outbox: &Outbox) -> Vec<ReaderId> {
+        self.with_merger(outbox, |merger| merger.readers())
+    }
+
+    /// Waits for the role, merges all there is, and lets `act` have the merger.
+    fn with_merger<R>(&self, outbox: &Outbox, act: impl FnOnce(&mut Merger) -> R) -> R {
+        let work = |merger: &mut Merger| self.run(merger, outbox);
+        let act = |merger: &mut Merger| {
+            self.run(merger, outbox);
+            act(merger)
+        };
+        self.merger.with(act, work)
     }
 }

@@ -148,8 +148,7 @@ impl Worker<'_> {
         let input = inputs.bytes(conn);
         let held_bytes = if self.release.is_empty() { 0 } else { outputs.held_len_bytes(conn) };
         let mut out = outputs.queue(conn);
-        let from_bytes = out.len_bytes();
-        let mut pending_before = from_bytes;
+        let (from_bytes, mut pending_before) = (out.len_bytes(), out.len_bytes());
         let mut done_bytes = 0;
         let (mut ran, mut ran_all) = (0_i64, true);
         let mut requests = self.batch.requests[requests.clone()].iter().peekable();
@@ -165,8 +164,7 @@ impl Worker<'_> {
                 break;
             };
             if session.subscriptions.is_some() {
-                // What was published before, by itself too, comes before the next
-                // reply. It is counted there.
+                // What was published before, by itself too, comes before the next reply.
                 let before = out.len_bytes();
                 // Its replies so far come before its own messages, whose mark begins behind them.
                 self.release.mark_seen(session, from_bytes, &run.shared.engine.log);

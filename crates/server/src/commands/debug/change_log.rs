@@ -74,7 +74,7 @@ pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Re
     let is_done = ctx.pass.exclusive(|alone| match reader {
         Some(reader) => log.attach(alone, reader, outbox).is_some(),
         None => {
-            for reader in log.readers() {
+            for reader in log.readers(outbox) {
                 log.detach(alone, reader, outbox);
             }
             true
@@ -90,10 +90,10 @@ pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Re
 /// Confirms all that was appended so far, for all readers.
 fn confirm(ctx: &mut ServerCtx<'_, '_, '_>) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
-    // Nobody has drawn a position that is not in a buffer.
+    // Nobody has drawn a position that is not in a buffer, and asking for the readers merges those.
     ctx.pass.exclusive(|_alone| {
-        let drawn = log.drawn();
-        log.confirm(log.readers().into_iter().map(|reader| (reader, drawn)), outbox);
+        let (readers, drawn) = (log.readers(outbox), log.drawn());
+        log.confirm(readers.into_iter().map(|reader| (reader, drawn)), outbox);
     });
     ctx.reply.ok();
 }
