@@ -38,6 +38,9 @@
 //! - SORT with STORE, by texts that patterns lead to or from fields of hashes: its result.
 //! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
 //! - HSETEX with NX or XX (Valkey): without.
+//!
+//! HINCRBY and HPERSIST of a field with an expiry are recorded as sent, as in Redis. A Redis that
+//! loads them after that time passes over the field, as it does with its own files.
 //! - BITFIELD whose only SET overflows under FAIL: recorded, it may have created the key.
 //!
 //! Not recorded, as in Redis: access times and frequencies, encodings, and when a consumer of a
