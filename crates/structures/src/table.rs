@@ -29,6 +29,9 @@
 //! those that do; each segment keeps a lower bound of its earliest deadline of either kind, so a
 //! sweep passes over segments with nothing due at the cost of one load.
 //!
+//! A word may also be marked: a walk that writes out the table as it was at one moment passes over
+//! such an element ([`walk`]).
+//!
 //! Memory: 8 bytes per element at 63–81 % fill, so 10–13 bytes. Cost of a lookup: one directory
 //! word, one bucket line, the element itself. Sources: Fagin et al., "Extendible Hashing" (1979);
 //! the tagged one-line bucket is common to several published tables (Dash, F14, Swiss tables).
@@ -40,6 +43,7 @@ mod drain;
 mod due;
 mod sample;
 mod segment;
+mod walk;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -47,12 +51,15 @@ use std::ptr::NonNull;
 
 use crate::prefetch::prefetch_read;
 pub use borrowed::{Borrowed, BorrowedMut, Occupied};
-use bucket::{Bucket, DEADLINE, DUE_FLAGS, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of};
+use bucket::{
+    Bucket, DEADLINE, DUE_FLAGS, ELEMENT, MARK, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of,
+};
 use deadlines::{DueCounts, Dues};
 pub use drain::Drain;
 pub use due::{Sweep, SweepBudget, SweptParts};
 pub use sample::{SAMPLE_MAX, Sampled};
 use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, roomier, words};
+pub use walk::WalkPoint;
 
 /// Bucket counts at which segments of staggered tables split.
 const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
@@ -429,7 +436,7 @@ impl<E: Thin> Table<E> {
             }
             let half = &mut halves[upper];
             let tag = half.tag(position);
-            half.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DUE_FLAGS)));
+            half.place(tag << TAG_SHIFT | (word & ELEMENT));
             half.len += 1;
             half.deadlines += u16::from(word & DUE_FLAGS != 0);
         }
@@ -488,7 +495,7 @@ impl<E: Thin> Table<E> {
         for (half, bit) in [(lower, 0u64), (upper, 1 << 63)] {
             for word in words(&half) {
                 let tag = bit >> TAG_SHIFT | word >> (TAG_SHIFT + 1);
-                joined.place(tag << TAG_SHIFT | (word & (POINTER_MASK | DUE_FLAGS)));
+                joined.place(tag << TAG_SHIFT | (word & ELEMENT));
             }
         }
         joined.len = lower.len + upper.len;
@@ -608,7 +615,8 @@ const PREFETCH_AHEAD: usize = 8;
 const RANDOM_TRIES_MAX: usize = 128;
 
 impl<E: Thin + Clone> Clone for Table<E> {
-    /// The same buckets with copies of the elements: positions are not asked for. O(n).
+    /// The same buckets with copies of the elements, none of them marked: positions are not asked
+    /// for. O(n).
     fn clone(&self) -> Self {
         // Until all segments are its own, the copy must not be dropped: a panic leaks it.
         let mut copy =
@@ -618,7 +626,7 @@ impl<E: Thin + Clone> Clone for Table<E> {
             let mut new = Segment { word: Segment::allocate(old.bucket_count(), old.depth()).word, ..*old };
             for (from, to) in old.buckets().iter().zip(new.buckets_mut()) {
                 for (&word, copied) in from.words.iter().zip(&mut to.words) {
-                    *copied = word & !POINTER_MASK;
+                    *copied = word & !(POINTER_MASK | MARK);
                     if word & POINTER_MASK != 0 {
                         let element = E::clone(&Borrowed::<E>::new(word));
                         *copied |= address_of(element.into_raw());

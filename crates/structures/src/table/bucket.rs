@@ -3,8 +3,8 @@
 //! ```text
 //!   word:  tag 16 | pointer 44 | flags 4        0 in the pointer's place: the slot is free
 //! ```
-//! The flags [`DEADLINE`] and [`PARTS`] belong to the element, [`OVERFLOW`] (in slot 0 only) to the
-//! bucket: filling and emptying a slot keep the bucket's.
+//! The flags [`DEADLINE`], [`PARTS`] and [`MARK`] belong to the element, [`OVERFLOW`] (in slot 0
+//! only) to the bucket: filling and emptying a slot keep the bucket's.
 
 use std::ptr::NonNull;
 
@@ -18,8 +18,12 @@ pub(super) const DEADLINE: u64 = 1;
 pub(super) const OVERFLOW: u64 = 2;
 /// A part of this element has a deadline.
 pub(super) const PARTS: u64 = 4;
+/// A walk passes over this element: see `walk`.
+pub(super) const MARK: u64 = 8;
 /// Something about this element has a deadline.
 pub(super) const DUE_FLAGS: u64 = DEADLINE | PARTS;
+/// What moves with an element from bucket to bucket, beside its tag.
+pub(super) const ELEMENT: u64 = POINTER_MASK | DUE_FLAGS | MARK;
 
 /// One cache line of words.
 #[repr(C, align(64))]

@@ -7,7 +7,7 @@
 
 use std::mem::ManuallyDrop;
 
-use super::bucket::{DUE_FLAGS, POINTER_MASK, SLOTS, address_of, pointer_of};
+use super::bucket::{DUE_FLAGS, MARK, POINTER_MASK, SLOTS, address_of, pointer_of};
 use super::deadlines::{Dues, deadline_s};
 use super::segment::buckets_for;
 use super::{Table, Thin};
@@ -26,6 +26,11 @@ pub struct SweepBudget {
 pub trait Sweep<E> {
     /// Takes note that a sweep goes through so many elements with deadlines, due or not.
     fn looks_at(&mut self, _elements: usize) {}
+    /// Called before an element that has no mark is taken out or loses parts: the chance to put a
+    /// copy aside for a walk (`walk`). Whether it gets a mark.
+    fn claims(&mut self, _element: &mut E) -> bool {
+        false
+    }
     /// Takes over an element whose deadline has passed.
     fn due(&mut self, element: E);
     /// Removes parts that are due, a bounded number of them, from an element
@@ -118,8 +123,14 @@ impl<E: Thin> Table<E> {
                 let own_due = element.deadline_ms().is_some_and(|at_ms| at_ms <= now_ms);
                 let has_due_parts =
                     |element: &E| element.part_deadline_ms().is_some_and(|at_ms| at_ms <= now_ms);
-                let mut emptied = false;
-                if !own_due && has_due_parts(&element) {
+                let (has_due_parts_now, mut emptied) = (has_due_parts(&element), false);
+                if (own_due || has_due_parts_now)
+                    && bucket.words[slot] & MARK == 0
+                    && sweep.claims(&mut element)
+                {
+                    bucket.words[slot] |= MARK;
+                }
+                if !own_due && has_due_parts_now {
                     let parts = sweep.parts_due(&mut element);
                     swept.removed += parts.removed;
                     emptied = parts.emptied;
