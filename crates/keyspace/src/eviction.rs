@@ -229,7 +229,7 @@ impl Evictor {
             self.insert(Candidate { rank, ..best });
             return None;
         }
-        let entry = table.remove(place);
+        let entry = keyspace.take_out(&mut guard, best.db, best.hash, place);
         keyspace.removed(&mut guard, best.db, &entry);
         let evicted = Evicted { db: best.db, followed, entry };
         settle(&mut guard, &evicted);
@@ -265,7 +265,8 @@ fn evict_any(
             table.random(&mut draw)
         };
         let place = place.expect("the table has a key that fits");
-        let entry = table.remove(place);
+        let hash = keyspace.hasher().hash_key(table.at(place).key());
+        let entry = keyspace.take_out(&mut guard, db, hash, place);
         keyspace.removed(&mut guard, db, &entry);
         let evicted = Evicted { db, followed, entry };
         settle(&mut guard, &evicted);

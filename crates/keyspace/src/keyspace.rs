@@ -3,12 +3,13 @@
 use smallvec::SmallVec;
 use structures::listpack::element::IntText;
 use structures::lock::{Guard, Lock};
-use structures::table::{Sweep, SweepBudget, SweptParts, Table};
+use structures::table::{Place, Sweep, SweepBudget, SweptParts, Table};
 
 use crate::db::{Db, Shard};
-use crate::key::{Hasher, KeyHash, SHARD_COUNT, shard_of};
+use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::sizes::{BINS, KeySizes, Resize, SizeCounts, SizeLane, SizeMark};
+use crate::snapshot::Snapshot;
 
 /// All databases of a process, sharded by key hash. Shared by all threads.
 pub struct Keyspace {
@@ -16,6 +17,7 @@ pub struct Keyspace {
     hasher: Hasher,
     db_count: usize,
     sizes: KeySizes,
+    snapshot: Snapshot,
 }
 
 /// A shard's lock on a cache line of its own, so that neighbours do not contend.
@@ -39,7 +41,7 @@ pub struct DbSize {
 
 impl DbSize {
     /// Adds what a shard has of database `db`.
-    fn add(&mut self, shard: &Shard, db: usize) {
+    pub(crate) fn add(&mut self, shard: &Shard, db: usize) {
         if let Some(db) = shard.db(db) {
             self.keys += db.table.len();
             self.expires += db.table.deadline_count();
@@ -53,7 +55,13 @@ impl Keyspace {
     pub fn new(db_count: usize, seed: [u64; 4]) -> Self {
         let shards = (0..SHARD_COUNT).map(|number| PaddedLock(Lock::new(Shard::new(number))));
         let hasher = Hasher::with_seed(seed);
-        Self { shards: shards.collect(), hasher, db_count, sizes: KeySizes::new(db_count) }
+        Self {
+            shards: shards.collect(),
+            hasher,
+            db_count,
+            sizes: KeySizes::new(db_count),
+            snapshot: Snapshot::new(db_count),
+        }
     }
 
     /// The keyed hash of this process.
@@ -73,6 +81,54 @@ impl Keyspace {
         &self.sizes
     }
 
+    /// The walk over the keyspace as it was, if one is under way.
+    #[inline]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Adds a key that is not there to a locked shard; the caller counts its size. The one way in.
+    /// O(1) amortised.
+    #[inline]
+    pub(crate) fn insert(&self, shard: &mut Shard, db: usize, hash: KeyHash, entry: KeyEntry) -> Place {
+        let place = shard.db_mut(db).insert(hash, entry, &self.hasher);
+        if self.snapshot.is_kept_for() {
+            self.snapshot.inserted(shard, (db, hash), place);
+        }
+        place
+    }
+
+    /// Takes the key at a place out of a locked shard for good; the caller counts its size out.
+    /// O(1) amortised.
+    #[inline]
+    pub(crate) fn take_out(&self, shard: &mut Shard, db: usize, hash: KeyHash, place: Place) -> KeyEntry {
+        let mut occupied = shard.db_mut(db).table.occupied(place);
+        if !self.snapshot.is_kept_for() {
+            return occupied.remove();
+        }
+        self.snapshot.keep(&mut occupied, db, hash);
+        let mut entry = occupied.remove();
+        self.snapshot.left(&mut entry);
+        entry
+    }
+
+    /// An entry is out of the keyspace for good, which a snapshot may have to know.
+    #[inline]
+    pub(crate) fn left(&self, mut entry: KeyEntry) -> KeyEntry {
+        if self.snapshot.is_kept_for() {
+            self.snapshot.left(&mut entry);
+        }
+        entry
+    }
+
+    /// An entry is about to take the place of another in a locked shard.
+    #[inline]
+    pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
+        if self.snapshot.is_kept_for() {
+            self.snapshot.arrived(db, hash, entry);
+        }
+    }
+
     /// Adds a key to a locked shard unless it is there: for what fills a database without being a
     /// command on keys. O(1) amortised.
     pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) {
@@ -80,7 +136,7 @@ impl Keyspace {
         let (hash, mark) = (key.hash, SizeMark::of(&entry));
         if !shard.db(db).is_some_and(|db| db.contains(hash, key.bytes)) {
             self.resized(None, shard, Resize { db, hash, old: SizeMark::NONE, new: mark });
-            shard.db_mut(db).insert(hash, entry, &self.hasher);
+            self.insert(shard, db, hash, entry);
         }
     }
 
@@ -123,16 +179,25 @@ impl Keyspace {
     /// Takes all keys out of these databases and hands them to `taken`, a table per shard that had
     /// some. The caller is alone in the gate. O(shards), whatever they hold.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
+        let kept = self.snapshot.is_kept_for();
+        if kept {
+            self.take_out_bigs(&dbs);
+        }
         for shard in 0..SHARD_COUNT {
             let mut guard = self.lock(shard);
             for db in dbs.clone() {
                 let keys = guard.take_keys(db);
-                if !keys.is_empty() {
-                    taken(keys);
+                if keys.is_empty() {
+                    continue;
                 }
+                let left = if kept { self.snapshot.take_flushed(db, shard, keys) } else { Some(keys) };
+                left.into_iter().for_each(&mut taken);
             }
         }
-        dbs.for_each(|db| self.sizes.forget(db));
+        for db in dbs {
+            self.sizes.forget(db);
+            self.snapshot.forget(db);
+        }
     }
 
     /// Exchanges the keys of two databases. The caller is alone in the gate. O(shards).
@@ -141,6 +206,20 @@ impl Keyspace {
             self.lock(shard).swap_keys(a, b);
         }
         self.sizes.swap(a, b);
+        self.snapshot.swapped(a, b);
+    }
+
+    /// Takes the big values out of these databases that are being shown. The caller is alone in the
+    /// gate.
+    #[cold]
+    fn take_out_bigs(&self, dbs: &std::ops::Range<usize>) {
+        for (db, hash, key) in self.snapshot.bigs_within(dbs) {
+            let mut shard = self.lock(shard_of(hash));
+            if let Some(place) = shard.db(db).and_then(|db| db.table.find(position_of(hash), &key)) {
+                let entry = self.take_out(&mut shard, db, hash, place);
+                self.removed(&mut shard, db, &entry);
+            }
+        }
     }
 
     /// Locks one shard. Hold no other: several are taken by [`Keyspace::lock_all_of`] in order.
@@ -304,7 +383,7 @@ impl Keyspace {
             swept.expiring += shard.db(db).map_or(0, |db| db.table.deadline_count() as u64);
         }
         swept.db = db;
-        let mut sweep = CountedSweep { hasher: &self.hasher, db, swept, resized: Vec::new() };
+        let mut sweep = CountedSweep { keyspace: self, db, swept, resized: Vec::new() };
         let next = shard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
         for resize in sweep.resized {
             self.resized(None, shard, resize);
@@ -397,7 +476,7 @@ pub struct SweptFields {
 
 /// A sweep of one database that notes how the keys' sizes changed.
 struct CountedSweep<'a> {
-    hasher: &'a Hasher,
+    keyspace: &'a Keyspace,
     db: usize,
     swept: &'a mut SweepResult,
     resized: Vec<Resize>,
@@ -405,7 +484,7 @@ struct CountedSweep<'a> {
 
 impl CountedSweep<'_> {
     fn note(&mut self, entry: &KeyEntry, old: SizeMark, new: SizeMark) {
-        self.resized.push(Resize { db: self.db, hash: self.hasher.hash_key(entry.key()), old, new });
+        self.resized.push(Resize { db: self.db, hash: self.keyspace.hasher.hash_key(entry.key()), old, new });
     }
 }
 
@@ -414,9 +493,15 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
         self.swept.looked_at += elements as u64;
     }
 
+    fn claims(&mut self, entry: &mut KeyEntry) -> bool {
+        let snapshot = &self.keyspace.snapshot;
+        snapshot.is_kept_for()
+            && snapshot.keep_unmarked(entry, self.db, self.keyspace.hasher.hash_key(entry.key()))
+    }
+
     fn due(&mut self, entry: KeyEntry) {
         self.note(&entry, SizeMark::of(&entry), SizeMark::NONE);
-        self.swept.expired.push(entry);
+        self.swept.expired.push(self.keyspace.left(entry));
     }
 
     fn parts_due(&mut self, entry: &mut KeyEntry) -> SweptParts {
@@ -444,7 +529,7 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
 
     fn emptied(&mut self, entry: KeyEntry) {
         self.note(&entry, SizeMark::of(&entry), SizeMark::NONE);
-        self.swept.emptied.push(entry);
+        self.swept.emptied.push(self.keyspace.left(entry));
     }
 }
 

@@ -389,7 +389,7 @@ impl<'k> View<'k> {
         };
         if expired && self.access_context.expired_access != ExpiredAccess::Show {
             if self.access_context.expired_access != ExpiredAccess::Hide {
-                let entry = table.remove(place);
+                let entry = self.keyspace.take_out(shard, self.index, key.hash, place);
                 let expired =
                     Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
                 self.access_results.note_expired(self.keyspace, shard, expired);
@@ -401,6 +401,7 @@ impl<'k> View<'k> {
         self.access_results.hits += count.as_number();
         let (db, opened) = (self.index, &mut self.opened);
         Ok(Some(Found {
+            keyspace: self.keyspace,
             occupied,
             db,
             hash: key.hash,
@@ -444,7 +445,7 @@ impl<'k> View<'k> {
     /// The key's entry, to change; notes the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
-        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched();
+        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched().kept();
         let (place, size) = (occupied.place(), ValueSize::of_entry(&occupied.get()));
         *opened = Some(Opened { db, hash, place, size });
         Some(occupied.into_mut())
@@ -459,7 +460,7 @@ impl<'k> View<'k> {
         key: Key<'_>,
         number: impl FnOnce(&KeyEntry) -> Result<i64, E>,
     ) -> Option<Result<i64, E>> {
-        let mut occupied = self.found(key, Count::No)?.touched().occupied;
+        let mut occupied = self.found(key, Count::No)?.touched().kept().occupied;
         let number = match number(&occupied.get()) {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),
@@ -556,7 +557,7 @@ impl<'k> View<'k> {
     #[inline]
     fn change<T: ObjectType>(&mut self, key: Key<'_>, count: Count) -> Result<Option<&mut T>, AccessError> {
         let Some(found) = self.find(key, count)? else { return Ok(None) };
-        found.touched().open().map(Some).ok_or(WrongType)
+        found.touched().kept().open().map(Some).ok_or(WrongType)
     }
 
     /// The object of type `T` at `key`, created empty where the key is absent. A command that then
@@ -564,7 +565,7 @@ impl<'k> View<'k> {
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, AccessError> {
         let place = match self.find(key, Count::No)? {
-            Some(found) => Some(found.touched().occupied.place()),
+            Some(found) => Some(found.touched().kept().occupied.place()),
             None => {
                 let object = NewValue::Object(T::default().into_object());
                 self.insert_new(key, Entry::new(key.bytes, object, None, self.access_context.access.fresh()))
@@ -646,7 +647,7 @@ impl<'k> View<'k> {
             self.insert_new(key, Entry::new(key.bytes, value, expiry_ms, self.access_context.access.fresh()));
             return;
         };
-        let Found { mut occupied, access_context, access_results, .. } = found;
+        let Found { keyspace, mut occupied, access_context, access_results, .. } = found.kept();
         let entry = occupied.get();
         let old = SizeMark::of(&entry);
         let (had, old_access) = (entry.expiry_ms(), entry.access());
@@ -665,7 +666,7 @@ impl<'k> View<'k> {
         let mut entry = occupied.into_mut();
         if entry.object_mut().is_some() {
             let new = Entry::new(key.bytes, value, expiry_ms, access);
-            access_results.displaced.push(std::mem::replace(&mut *entry, new));
+            access_results.displaced.push(keyspace.left(std::mem::replace(&mut *entry, new)));
         } else if had.is_some() == expiry_ms.is_some() {
             entry.set(value);
             entry.set_expiry_ms(expiry_ms);
@@ -685,10 +686,13 @@ impl<'k> View<'k> {
                 self.insert_new(key, entry);
             }
             Some(found) => {
+                let found = found.kept();
+                let (keyspace, db) = (found.keyspace, found.db);
+                keyspace.arrived(db, key.hash, &entry);
                 let new_mark = SizeMark::of(&entry);
                 let old = std::mem::replace(&mut *found.occupied.into_mut(), entry);
                 let old_mark = SizeMark::of(&old);
-                found.access_results.displaced.push(old);
+                found.access_results.displaced.push(keyspace.left(old));
                 self.resized(key.hash, old_mark, new_mark);
                 self.record_created(key);
             }
@@ -706,7 +710,7 @@ impl<'k> View<'k> {
     /// The long string at `key`, to change in place; `None` where the key is
     /// absent or the string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
-        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?;
+        let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.kept();
         let place = occupied.place();
         let object = occupied.into_object_mut()?;
         let size = object.size();
@@ -725,14 +729,19 @@ impl<'k> View<'k> {
         }
         self.resized(key.hash, SizeMark::NONE, SizeMark::of(&entry));
         self.record_created(key);
-        let hasher = self.keyspace.hasher();
         let shard = self.locked.get_mut(key.shard())?;
-        Some(shard.db_mut(self.index).insert(key.hash, entry, hasher))
+        Some(self.keyspace.insert(shard, self.index, key.hash, entry))
     }
 
-    /// Takes the key out of the database. O(1); dropping the result may cost more.
+    /// Takes the key out of the database for good. O(1); dropping the result may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
-        let found = self.found(key, Count::No)?;
+        let keyspace = self.keyspace;
+        self.take(key).map(|entry| keyspace.left(entry))
+    }
+
+    /// Takes the key out of the database for another place of the keyspace. O(1).
+    pub fn take(&mut self, key: Key<'_>) -> Option<KeyEntry> {
+        let found = self.found(key, Count::No)?.kept();
         let entry = found.occupied.remove();
         self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
@@ -746,8 +755,8 @@ impl<'k> View<'k> {
             self.missed_lock.note();
             return None;
         };
-        let table = &mut shard.db_mut(self.index).table;
-        let entry = table.find(key.position(), key.bytes).map(|place| table.remove(place))?;
+        let place = shard.db(self.index)?.table.find(key.position(), key.bytes)?;
+        let entry = self.keyspace.take_out(shard, self.index, key.hash, place);
         self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
         Some(entry)
     }
@@ -766,7 +775,7 @@ impl<'k> View<'k> {
     /// Sets or clears the expiry of a key; whether the key exists.
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
         let Some(found) = self.found(key, Count::No) else { return false };
-        found.occupied.into_mut().set_expiry_ms(expiry_ms);
+        found.kept().occupied.into_mut().set_expiry_ms(expiry_ms);
         true
     }
 }
@@ -811,6 +820,7 @@ impl Count {
 
 /// A live key's place, with what belongs to looking at it.
 struct Found<'a> {
+    keyspace: &'a Keyspace,
     occupied: Occupied<'a, KeyEntry>,
     db: usize,
     hash: KeyHash,
@@ -820,6 +830,15 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
+    /// The same, about to be changed or removed: a snapshot keeps it as it is.
+    #[inline(always)]
+    fn kept(mut self) -> Self {
+        if self.keyspace.snapshot().is_kept_for() {
+            self.keyspace.snapshot().keep(&mut self.occupied, self.db, self.hash);
+        }
+        self
+    }
+
     /// The same after noting the access.
     #[inline(always)]
     fn touched(self) -> Self {

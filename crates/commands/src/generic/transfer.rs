@@ -71,7 +71,7 @@ fn renamenx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 /// Moves the value of an existing key, with its expiry. O(value bytes) for a
 /// short string, else O(1).
 fn move_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>) {
-    let entry = ctx.db.remove(from).expect("the caller found the key");
+    let entry = ctx.db.take(from).expect("the caller found the key");
     ctx.db.replace(to, entry.renamed(to.bytes));
     ctx.changed(EventClass::GENERIC, "rename_from", from);
     ctx.changed_by(0, EventClass::GENERIC, "rename_to", to);
@@ -174,7 +174,7 @@ fn move_key(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.db.select(db);
     let free = !ctx.db.contains(key);
     ctx.db.select(own_db);
-    let moved = if free { ctx.db.remove(key) } else { None };
+    let moved = if free { ctx.db.take(key) } else { None };
     ctx.reply.integer(moved.is_some().into());
     if let Some(entry) = moved {
         ctx.db.select(db);

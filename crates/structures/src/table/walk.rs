@@ -18,7 +18,7 @@
 use std::mem::ManuallyDrop;
 
 use super::bucket::{ELEMENT, MARK, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT, address_of, pointer_of};
-use super::{Borrowed, Place, Table, Thin};
+use super::{Borrowed, Occupied, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
 /// How far a walk has come: elements at lower positions are behind it.
@@ -138,6 +138,25 @@ impl<E: Thin> Table<E> {
         }
         let next_tag = ((home as u64 + 1) << 16).div_ceil(count as u64);
         WalkPoint(((prefix << 16) + next_tag) << tag_bits)
+    }
+}
+
+impl<E: Thin> Occupied<'_, E> {
+    /// As [`Table::claim`], but shows the element to `keep` if the caller must put a copy aside;
+    /// `keep` leaves the deadlines as they are.
+    pub fn claim_with(&mut self, position: u64, point: WalkPoint, keep: impl FnOnce(&mut E)) {
+        if !self.table.claim(self.place, position, point) {
+            return;
+        }
+        // SAFETY: the word holds an element that the table owns and is borrowed mutably for; with
+        // `ManuallyDrop` the word stays its owner until the element is back in it.
+        let mut element = ManuallyDrop::new(unsafe { E::from_raw(pointer_of(self.word)) });
+        keep(&mut element);
+        let address = address_of(ManuallyDrop::into_inner(element).into_raw());
+        self.word = self.word & !POINTER_MASK | address | MARK;
+        let segment = &mut self.table.directory[self.place.segment];
+        let here = &mut segment.buckets_mut()[self.place.slot.bucket].words[self.place.slot.slot];
+        *here = *here & !POINTER_MASK | address;
     }
 }
 

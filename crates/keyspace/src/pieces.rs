@@ -1,0 +1,124 @@
+//! Big values as they were at one moment, shown piece by piece while they go on changing.
+//!
+//! ```text
+//!   begin_pieces   fixes the state and gives the head: what stands ahead of the pieces
+//!   next_pieces    shows some; until the last one, whatever changes the value hands over first
+//!                  what it is about to change (`structures::table::walk`, for rows of nodes
+//!                  the like)
+//! ```
+//! For who writes values out without stopping those who change them (`crate::snapshot`).
+//! Values below [`WHOLE_LEN_BYTES_MAX`], and all that are packed in one block, are copied instead.
+//! A copy of a value under way is one that is not.
+
+use structures::listpack::element::Element;
+use structures::quicklist::NodeView;
+
+use crate::hash::HashField;
+use crate::key::Hasher;
+use crate::object::Object;
+use crate::stream::{Stream, StreamEntry, StreamId};
+use crate::{Hash, List, Set, Zset};
+
+/// A value of no more bytes is copied whole.
+pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
+
+/// What is known of a value at the moment at which its state is fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A list of so many nodes.
+    List {
+        /// As many [`Piece::Node`]s follow.
+        nodes: usize,
+    },
+    /// A set.
+    Set {
+        /// As many [`Piece::Member`]s follow.
+        members: usize,
+    },
+    /// A hash.
+    Hash {
+        /// As many [`Piece::Field`]s follow.
+        fields: usize,
+        /// A lower bound of the deadlines of its fields; `None` where no field has one.
+        deadline_min_ms: Option<i64>,
+    },
+    /// A sorted set.
+    Zset {
+        /// As many [`Piece::Scored`]s follow.
+        members: usize,
+    },
+    /// A stream.
+    Stream {
+        /// As many [`Piece::Entries`] follow, and a [`Piece::StreamEnd`].
+        nodes: usize,
+    },
+}
+
+/// A part of a big value.
+pub enum Piece<'a> {
+    /// A node of a list; they come in order.
+    Node(NodeView<'a>),
+    /// A member of a set; they come in any order.
+    Member(Element<'a>),
+    /// A field of a hash; they come in any order.
+    Field(HashField<'a>),
+    /// A member of a sorted set with its score; they come in any order.
+    Scored(&'a [u8], f64),
+    /// The entries of a node of a stream, at least one, in order; the nodes come in order.
+    Entries(&'a [StreamEntry<'a>]),
+    /// What a stream is beside its entries.
+    StreamEnd(StreamEnd<'a>),
+}
+
+/// What a stream is beside its entries.
+pub struct StreamEnd<'a> {
+    /// Number of entries.
+    pub len: usize,
+    /// The ID of the first one, 0-0 where there is none.
+    pub first_entry_id: StreamId,
+    /// A stream without entries that is otherwise as it was: last ID, highest deleted ID, entries
+    /// ever added, groups.
+    pub rest: &'a Stream,
+}
+
+impl Object {
+    /// Whether it is shown in pieces rather than copied. O(1).
+    pub fn is_piecewise(&self) -> bool {
+        false
+    }
+
+    /// Fixes its state: from here on [`Object::next_pieces`] shows it as it is now. `ticket` is a
+    /// number of the caller's that [`Object::pieces_ticket`] gives back. Only where
+    /// [`Object::is_piecewise`]. O(1).
+    pub fn begin_pieces(&mut self, _ticket: u32) -> Head {
+        unreachable!("no value is piecewise")
+    }
+
+    /// The ticket of the showing that is under way, if one is. O(1).
+    pub fn pieces_ticket(&self) -> Option<u32> {
+        None
+    }
+
+    /// Shows the next pieces to `visit`, about `elements_max` elements; whether there are more. The
+    /// showing is over when there are none. O(elements).
+    pub fn next_pieces(
+        &mut self,
+        _elements_max: usize,
+        _hasher: &Hasher,
+        _visit: &mut dyn FnMut(Piece<'_>),
+    ) -> bool {
+        false
+    }
+
+    /// An empty value of the same type: what stays where a value is taken away.
+    pub(crate) fn empty_of_type(&self) -> Object {
+        match self {
+            Object::Blob(_) => Object::Blob(crate::object::Blob::default()),
+            Object::List(_) => Object::List(List::new()),
+            Object::Set(_) => Object::Set(Set::new()),
+            Object::Hash(_) => Object::Hash(Hash::new()),
+            Object::Zset(_) => Object::Zset(Zset::new()),
+            Object::Stream(_) => Object::Stream(Box::default()),
+        }
+    }
+}

@@ -1,0 +1,666 @@
+//! The keyspace as it was at one moment, shown bit by bit while it goes on changing: what a save,
+//! and later a rewrite or a replica's full copy, is made of.
+//!
+//! ```text
+//!   alone in the gate      the point is fixed: one walk at a time
+//!   walkers, any number    part by part (a database's keys in one shard), in short locked steps:
+//!                            shown ── cursor ── ahead, of which marked entries are passed over
+//!   writers                before they change or remove an unmarked entry ahead: a copy goes to
+//!                            the walk ([`Snapshot::keep`]); what they insert ahead gets a mark
+//! ```
+//! The marks are those of `structures::table::walk`, which has the reasoning. Cursors belong to
+//! shards and are read and moved under the shard's lock alone. A cursor says how far the walk has
+//! come in the shard: the slot of a database, a small number in the order in which databases are
+//! walked, above the point within its table. The slot belongs to the table: SWAPDB takes it along,
+//! so a database that was not walked yet is shown under the number that it had.
+//!
+//! **Big values** are not copied. With the first change, or when the walk comes to it, such a value
+//! fixes its own state and is from then on shown in pieces (`crate::pieces`), wherever it is: under
+//! another name, in another database, or, when it has left the keyspace, as an object that the walk
+//! owns. FLUSHDB hands its tables to the walk.
+//!
+//! **Bounds.** What was handed over and not yet shown is counted
+//! ([`Snapshot::handed_over_len_bytes`]). Walkers take from it first when it is more than a half of
+//! [`HANDED_OVER_BYTES_MAX`], and at all of that writers wait until it is less.
+//!
+//! **End.** When all parts are walked no writer hands anything over any more, so the rest is finite:
+//! [`Snapshot::next_work`] gives it out and says when it is done. A walk that nobody wants any more
+//! goes on clearing marks, and nothing is handed over to it.
+//!
+//! Lock order: the locks here come behind those of shards, and each is held alone.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+use crossbeam_utils::CachePadded;
+use structures::entry::View;
+use structures::lock::Lock;
+use structures::table::{Occupied, Place, Table, WalkPoint};
+
+use crate::db::Shard;
+use crate::freeing::memory_of;
+use crate::gate::Exclusive;
+use crate::key::{KeyHash, SHARD_COUNT, position_of, shard_of};
+use crate::keyspace::{DbSize, Keyspace};
+use crate::object::{KeyEntry, Object};
+use crate::pieces::{Head, Piece};
+
+/// Memory of what was handed over from which on writers wait.
+pub const HANDED_OVER_BYTES_MAX: usize = 64 << 20;
+/// Memory of it from which on walkers show it before they go on.
+const HANDED_OVER_BYTES_MUCH: usize = HANDED_OVER_BYTES_MAX / 2;
+
+/// There is no walk.
+const IDLE: u32 = 0;
+/// A walk is under way, writers keep for it what they change.
+const KEEPING: u32 = 1;
+/// The walk only clears marks.
+const CLEARING: u32 = 2;
+
+/// The slot of a database that held no key at the point, or that was flushed since.
+const NO_SLOT: u32 = u32::MAX;
+/// The bits of a cursor below the slot.
+const POINT_BITS: u32 = 48;
+/// Locks over which the copies that writers hand over are spread.
+const HAND_OVER_LANES: usize = 16;
+/// Buckets that one locked step visits at most: some ten microseconds where they are empty.
+const STEP_BUCKETS_MAX: usize = 256;
+
+/// A walk over the keyspace as it was at its point, if one is under way. See the module.
+pub struct Snapshot {
+    /// Written alone in the gate where it begins, else by walkers.
+    phase: CachePadded<AtomicU32>,
+    /// By shard, under its lock: how far the walk has come there.
+    cursors: Box<[AtomicU64]>,
+    /// By database as it is now, written alone in the gate: its slot.
+    slot_of_db: Box<[AtomicU32]>,
+    /// By slot: where its tables are now.
+    db_of_slot: Box<[AtomicU32]>,
+    /// By slot: its number and size at the point.
+    dbs: Lock<Vec<(usize, DbSize)>>,
+    next_part: AtomicUsize,
+    finished_parts: AtomicUsize,
+    /// Works other than parts that walkers are at.
+    works: AtomicUsize,
+    lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
+    handed_over_len_bytes: AtomicUsize,
+    handed_over_len_bytes_peak: AtomicUsize,
+    bigs: Lock<Bigs>,
+    flushed: Lock<Vec<Flushed>>,
+}
+
+/// An entry as it was at the point.
+pub struct HandedOver {
+    slot: u32,
+    entry: KeyEntry,
+    len_bytes: usize,
+}
+
+/// A database's keys in one shard, on which a walker is.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    slot: usize,
+    shard: usize,
+}
+
+/// Keys of a database that was flushed before the walk had shown all of them.
+pub struct Flushed {
+    slot: u32,
+    point: WalkPoint,
+    keys: Table<KeyEntry>,
+}
+
+/// The big values that are shown in pieces.
+#[derive(Default)]
+struct Bigs {
+    next_ticket: u32,
+    waiting: Vec<BigValue>,
+    /// Where each is that is waiting or being shown.
+    places: Vec<(u32, BigPlace)>,
+}
+
+impl Bigs {
+    fn place_mut(&mut self, ticket: u32) -> Option<&mut (u32, BigPlace)> {
+        self.places.iter_mut().find(|(number, _)| *number == ticket)
+    }
+}
+
+/// A big value on its way out.
+#[derive(Debug)]
+pub struct BigValue {
+    ticket: u32,
+    slot: u32,
+    /// Its key at the point.
+    pub key: Box<[u8]>,
+    /// When it expired, at the point.
+    pub expiry_ms: Option<i64>,
+    /// Its access clock.
+    pub access: u32,
+    /// What stands ahead of its pieces.
+    pub head: Head,
+}
+
+/// Where a big value is.
+enum BigPlace {
+    /// In the keyspace, at this key.
+    Key { db: usize, hash: KeyHash, key: Box<[u8]> },
+    /// It has left the keyspace.
+    Owned(Object),
+    /// A walker has it in its hands after it left.
+    Taken,
+}
+
+/// What a walker does next.
+pub enum Work {
+    /// Show these entries.
+    HandedOver(Vec<HandedOver>),
+    /// Show this value's pieces, one after the other, and nothing else in between.
+    Big(BigValue),
+    /// Show these keys.
+    Flushed(Flushed),
+    /// Walk this part.
+    Part(Part),
+    /// Nothing now: others are at the rest.
+    Wait,
+    /// Everything was shown.
+    Done,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// There is more.
+    More,
+    /// All of it was shown.
+    Finished,
+    /// A busy script holds the shard: try again later.
+    Busy,
+}
+
+impl Snapshot {
+    /// For a keyspace of so many databases; there is no walk yet.
+    pub(crate) fn new(db_count: usize) -> Self {
+        let no_slots = || (0..db_count).map(|_| AtomicU32::new(NO_SLOT)).collect();
+        Self {
+            phase: CachePadded::new(AtomicU32::new(IDLE)),
+            cursors: (0..SHARD_COUNT).map(|_| AtomicU64::new(0)).collect(),
+            slot_of_db: no_slots(),
+            db_of_slot: no_slots(),
+            dbs: Lock::new(Vec::new()),
+            next_part: AtomicUsize::new(0),
+            finished_parts: AtomicUsize::new(0),
+            works: AtomicUsize::new(0),
+            lanes: (0..HAND_OVER_LANES).map(|_| CachePadded::new(Lock::new(Vec::new()))).collect(),
+            handed_over_len_bytes: AtomicUsize::new(0),
+            handed_over_len_bytes_peak: AtomicUsize::new(0),
+            bigs: Lock::new(Bigs::default()),
+            flushed: Lock::new(Vec::new()),
+        }
+    }
+
+    /// Fixes the point: the walk will show the keyspace as it is now. False where another walk is
+    /// under way. O(shards).
+    pub fn fix(&self, keyspace: &Keyspace, _alone: &Exclusive) -> bool {
+        if self.is_under_way() {
+            return false;
+        }
+        let mut sizes = vec![DbSize::default(); keyspace.db_count()];
+        for shard in 0..SHARD_COUNT {
+            let guard = keyspace.lock(shard);
+            sizes.iter_mut().enumerate().for_each(|(db, size)| size.add(&guard, db));
+        }
+        let mut dbs = self.dbs.lock();
+        dbs.clear();
+        for (db, size) in sizes.into_iter().enumerate() {
+            let slot = if size.keys > 0 { dbs.len() as u32 } else { NO_SLOT };
+            self.slot_of_db[db].store(slot, Relaxed);
+            if size.keys > 0 {
+                self.db_of_slot[dbs.len()].store(db as u32, Relaxed);
+                dbs.push((db, size));
+            }
+        }
+        self.cursors.iter().for_each(|cursor| cursor.store(0, Relaxed));
+        for counter in [&self.next_part, &self.finished_parts, &self.works, &self.handed_over_len_bytes_peak]
+        {
+            counter.store(0, Relaxed);
+        }
+        // Relaxed: the gate's end shows it to everybody who locks a shard from here on.
+        self.phase.store(KEEPING, Relaxed);
+        true
+    }
+
+    /// Whether a walk is under way, wanted or not.
+    pub fn is_under_way(&self) -> bool {
+        self.phase.load(Relaxed) != IDLE
+    }
+
+    /// Whether writers have to keep what they change.
+    #[inline]
+    pub fn is_kept_for(&self) -> bool {
+        self.phase.load(Relaxed) == KEEPING
+    }
+
+    /// The databases that held keys at the point, in the order of the walk, with their sizes.
+    pub fn dbs(&self) -> Vec<(usize, DbSize)> {
+        self.dbs.lock().clone()
+    }
+
+    /// Nobody wants the walk's result any more: from now on it only clears marks.
+    pub fn abandon(&self) {
+        if self.is_under_way() {
+            // Relaxed: a writer that still keeps something does no harm.
+            self.phase.store(CLEARING, Relaxed);
+        }
+    }
+
+    /// Memory of what was handed over and not yet shown, in bytes.
+    #[inline]
+    pub fn handed_over_len_bytes(&self) -> usize {
+        self.handed_over_len_bytes.load(Relaxed)
+    }
+
+    /// The most that [`handed_over_len_bytes`](Self::handed_over_len_bytes) was in the last walk.
+    pub fn handed_over_len_bytes_peak(&self) -> usize {
+        self.handed_over_len_bytes_peak.load(Relaxed)
+    }
+
+    /// Whether writers must wait until less is handed over.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.is_kept_for() && self.handed_over_len_bytes() >= HANDED_OVER_BYTES_MAX
+    }
+
+    // What writers do. All of it under the lock of the key's shard.
+
+    /// Keeps an entry for the walk that is about to be changed or removed. O(1), or O(bytes) below
+    /// a named size.
+    #[cold]
+    pub(crate) fn keep(&self, occupied: &mut Occupied<'_, KeyEntry>, db: usize, hash: KeyHash) {
+        let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return };
+        occupied.claim_with(position_of(hash), point, |entry| self.keep_claimed(entry, slot, (db, hash)));
+    }
+
+    /// As [`keep`](Self::keep), of an entry that has no mark; whether it gets one.
+    #[cold]
+    pub(crate) fn keep_unmarked(&self, entry: &mut KeyEntry, db: usize, hash: KeyHash) -> bool {
+        let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return false };
+        let is_ahead = point.is_before(position_of(hash));
+        if is_ahead {
+            self.keep_claimed(entry, slot, (db, hash));
+        }
+        is_ahead
+    }
+
+    /// The point of the walk in the table of this database in this shard, with its slot; `None`
+    /// where the walk shows nothing of it.
+    pub(crate) fn point_at(&self, db: usize, shard: usize) -> Option<(u32, WalkPoint)> {
+        let slot = self.slot_of_db[db].load(Relaxed);
+        (slot != NO_SLOT).then(|| (slot, point_of(slot, self.cursors[shard].load(Relaxed))))
+    }
+
+    fn keep_claimed(&self, entry: &mut KeyEntry, slot: u32, place: (usize, KeyHash)) {
+        let big = entry.object_mut().filter(|object| object.is_piecewise());
+        match big.map(|object| self.draw_ticket(|ticket| object.begin_pieces(ticket))) {
+            Some(begun) => self.add_big(begun, slot, entry, place),
+            None => self.hand_over(slot, entry),
+        }
+    }
+
+    fn hand_over(&self, slot: u32, entry: &KeyEntry) {
+        let entry = entry.duplicate(entry.key(), entry.access());
+        let len_bytes = memory_of(&entry);
+        let lane = entry.key().iter().fold(0, |sum, &byte| sum ^ usize::from(byte)) % HAND_OVER_LANES;
+        self.lanes[lane].lock().push(HandedOver { slot, entry, len_bytes });
+        let len_bytes = self.handed_over_len_bytes.fetch_add(len_bytes, Relaxed) + len_bytes;
+        if len_bytes > self.handed_over_len_bytes_peak.load(Relaxed) {
+            self.handed_over_len_bytes_peak.fetch_max(len_bytes, Relaxed);
+        }
+    }
+
+    fn draw_ticket(&self, begin: impl FnOnce(u32) -> Head) -> (u32, Head) {
+        let ticket = {
+            let mut bigs = self.bigs.lock();
+            bigs.next_ticket = bigs.next_ticket.wrapping_add(1);
+            bigs.next_ticket
+        };
+        (ticket, begin(ticket))
+    }
+
+    fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, (db, hash): (usize, KeyHash)) {
+        let ((ticket, head), key) = (begun, Box::<[u8]>::from(entry.key()));
+        let (expiry_ms, access) = (entry.expiry_ms(), entry.access());
+        let mut bigs = self.bigs.lock();
+        bigs.places.push((ticket, BigPlace::Key { db, hash, key: key.clone() }));
+        bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
+    }
+
+    /// An entry was inserted that was not there: the walk passes over it.
+    #[cold]
+    pub(crate) fn inserted(&self, shard: &mut Shard, (db, hash): (usize, KeyHash), place: Place) {
+        let table = &mut shard.db_mut(db).table;
+        if let Some((_, point)) = self.point_at(db, shard_of(hash)) {
+            table.mark_added(place, position_of(hash), point);
+        }
+        self.arrived(db, hash, &table.at(place));
+    }
+
+    /// An entry was put into the keyspace at this place: a big value under way may be in it.
+    #[cold]
+    pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
+        if let Some(ticket) = ticket_of(entry) {
+            let mut bigs = self.bigs.lock();
+            if let Some((_, place)) = bigs.place_mut(ticket) {
+                *place = BigPlace::Key { db, hash, key: entry.key().into() };
+            }
+        }
+    }
+
+    /// An entry has left the keyspace for good: a big value under way goes to the walk, and an empty
+    /// one of its type stays.
+    #[cold]
+    pub(crate) fn left(&self, entry: &mut KeyEntry) {
+        let Some(ticket) = ticket_of(entry) else { return };
+        let mut bigs = self.bigs.lock();
+        if let (Some((_, place)), Some(object)) = (bigs.place_mut(ticket), entry.object_mut()) {
+            let empty = object.empty_of_type();
+            *place = BigPlace::Owned(std::mem::replace(object, empty));
+        }
+    }
+
+    /// The tables of two databases were exchanged. The caller is alone in the gate.
+    pub(crate) fn swapped(&self, a: usize, b: usize) {
+        let slots = [b, a].map(|db| self.slot_of_db[db].load(Relaxed));
+        for (db, slot) in [a, b].into_iter().zip(slots) {
+            self.slot_of_db[db].store(slot, Relaxed);
+            if slot != NO_SLOT {
+                self.db_of_slot[slot as usize].store(db as u32, Relaxed);
+            }
+        }
+        for (_, place) in &mut self.bigs.lock().places {
+            if let BigPlace::Key { db, .. } = place {
+                *db = if *db == a {
+                    b
+                } else if *db == b {
+                    a
+                } else {
+                    *db
+                };
+            }
+        }
+    }
+
+    /// Big values of these databases that are being shown, with their places: FLUSHDB takes them
+    /// out first. The caller is alone in the gate.
+    pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<(usize, KeyHash, Box<[u8]>)> {
+        let bigs = self.bigs.lock();
+        let here = bigs.places.iter().filter_map(|(_, place)| match place {
+            BigPlace::Key { db, hash, key } if dbs.contains(db) => Some((*db, *hash, key.clone())),
+            _ => None,
+        });
+        here.collect()
+    }
+
+    /// Takes over the keys that a flush took out of a database in one shard, as far as the walk
+    /// has not shown all of them; gives the others back. The caller is alone in the gate.
+    pub(crate) fn take_flushed(
+        &self,
+        db: usize,
+        shard: usize,
+        keys: Table<KeyEntry>,
+    ) -> Option<Table<KeyEntry>> {
+        match self.point_at(db, shard) {
+            Some((slot, point)) if point != WalkPoint::END => {
+                self.flushed.lock().push(Flushed { slot, point, keys });
+                None
+            }
+            _ => Some(keys),
+        }
+    }
+
+    /// A database was emptied. The caller is alone in the gate.
+    pub(crate) fn forget(&self, db: usize) {
+        let slot = self.slot_of_db[db].swap(NO_SLOT, Relaxed);
+        if slot != NO_SLOT {
+            self.db_of_slot[slot as usize].store(NO_SLOT, Relaxed);
+        }
+    }
+
+    // What walkers do.
+
+    /// The number that the keys of a work's slot had as a database.
+    fn db_at_point(&self, slot: u32) -> usize {
+        self.dbs.lock()[slot as usize].0
+    }
+
+    /// What to do next. A work that was given out is brought to its end by who got it. Inside the
+    /// gate or not.
+    pub fn next_work(&self) -> Work {
+        // Ahead of the look at the queues, so that nobody takes a work for done that is between its
+        // queue and its walker.
+        self.works.fetch_add(1, SeqCst);
+        let (work, all_walked) = self.take_work();
+        if let Work::HandedOver(_) | Work::Big(_) | Work::Flushed(_) = work {
+            return work;
+        }
+        let others = self.works.fetch_sub(1, SeqCst) - 1;
+        if matches!(work, Work::Wait) && all_walked && others == 0 { Work::Done } else { work }
+    }
+
+    /// The next work, and whether all parts were walked before.
+    fn take_work(&self) -> (Work, bool) {
+        let parts = self.dbs.lock().len() * SHARD_COUNT;
+        // Acquire: what was handed over before parts were finished is seen below.
+        let finished = self.finished_parts.load(Acquire);
+        let all_walked = finished == parts;
+        if all_walked || self.handed_over_len_bytes() > HANDED_OVER_BYTES_MUCH {
+            let handed_over = self.take_handed_over();
+            if !handed_over.is_empty() {
+                return (Work::HandedOver(handed_over), all_walked);
+            }
+        }
+        if let Some(big) = self.bigs.lock().waiting.pop() {
+            return (Work::Big(big), all_walked);
+        }
+        if let Some(flushed) = self.flushed.lock().pop() {
+            return (Work::Flushed(flushed), all_walked);
+        }
+        loop {
+            let next = self.next_part.load(Relaxed);
+            // A slot is begun when all before it are done: a shard has one cursor.
+            if next >= parts || finished < next / SHARD_COUNT * SHARD_COUNT {
+                return (Work::Wait, all_walked);
+            }
+            if self.next_part.compare_exchange(next, next + 1, Relaxed, Relaxed).is_ok() {
+                let part = Part { slot: next / SHARD_COUNT, shard: next % SHARD_COUNT };
+                return (Work::Part(part), all_walked);
+            }
+        }
+    }
+
+    /// A work other than a part came to its end: all of it was shown.
+    pub fn finished(&self) {
+        self.works.fetch_sub(1, Relaxed);
+    }
+
+    /// The walk is over: what it showed was all, and no mark is left.
+    pub fn end(&self) {
+        self.bigs.lock().places.clear();
+        self.phase.store(IDLE, Relaxed);
+    }
+
+    fn take_handed_over(&self) -> Vec<HandedOver> {
+        let mut all = Vec::new();
+        self.lanes.iter().for_each(|lane| all.append(&mut lane.lock()));
+        all
+    }
+
+    /// Shows an entry that was handed over, with its database. The caller drops it then.
+    pub fn show_handed_over(&self, handed_over: HandedOver, visit: impl FnOnce(usize, &KeyEntry)) {
+        self.handed_over_len_bytes.fetch_sub(handed_over.len_bytes, Relaxed);
+        if self.is_kept_for() {
+            visit(self.db_at_point(handed_over.slot), &handed_over.entry);
+        }
+    }
+
+    /// Shows the next keys of a flushed table; whether there are more.
+    pub fn walk_flushed(
+        &self,
+        keyspace: &Keyspace,
+        flushed: &mut Flushed,
+        mut visit: impl FnMut(usize, &KeyEntry),
+    ) -> bool {
+        let (hasher, db) = (keyspace.hasher(), self.db_at_point(flushed.slot));
+        let (slot, kept) = (flushed.slot, self.is_kept_for());
+        let position = |key: &[u8]| position_of(hasher.hash_key(key));
+        flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
+            let big = entry.object_mut().filter(|object| kept && object.is_piecewise());
+            match big.map(|object| self.draw_ticket(|ticket| object.begin_pieces(ticket))) {
+                Some(begun) => {
+                    let hash = hasher.hash_key(entry.key());
+                    self.add_big(begun, slot, entry, (usize::MAX, hash));
+                    self.left(entry);
+                }
+                None if kept => visit(db, entry),
+                None => {}
+            }
+        });
+        flushed.point != WalkPoint::END
+    }
+
+    /// Shows the next keys of a part, about `entries_max` of them, to `visit` with their database.
+    /// The caller is inside the gate. A locked step of O(entries).
+    pub fn walk_part(
+        &self,
+        keyspace: &Keyspace,
+        part: Part,
+        entries_max: usize,
+        mut visit: impl FnMut(&KeyEntry),
+    ) -> Stepped {
+        let (slot, cursor) = (part.slot as u32, &self.cursors[part.shard]);
+        let Some(mut shard) = keyspace.lock_unless_busy(part.shard) else { return Stepped::Busy };
+        let db = self.db_of_slot[part.slot].load(Relaxed);
+        let mut point = point_of(slot, cursor.load(Relaxed));
+        if db == NO_SLOT || shard.db(db as usize).is_none() {
+            // Its keys went to the walk, or there were none.
+            point = WalkPoint::END;
+        }
+        let (hasher, kept) = (keyspace.hasher(), self.is_kept_for());
+        let position = |key: &[u8]| position_of(hasher.hash_key(key));
+        let (mut shown, mut buckets) = (0, 0);
+        while point != WalkPoint::END && shown < entries_max && buckets < STEP_BUCKETS_MAX {
+            point = shard.db_mut(db as usize).table.walk(point, &position, |entry| {
+                shown += 1;
+                let big = entry.object_mut().filter(|object| kept && object.is_piecewise());
+                match big.map(|object| self.draw_ticket(|ticket| object.begin_pieces(ticket))) {
+                    Some(begun) => {
+                        let hash = hasher.hash_key(entry.key());
+                        self.add_big(begun, slot, entry, (db as usize, hash));
+                    }
+                    None if kept => visit(entry),
+                    None => {}
+                }
+            });
+            buckets += 1;
+        }
+        cursor.store((u64::from(slot) << POINT_BITS) + point.to_bits(), Relaxed);
+        drop(shard);
+        if point != WalkPoint::END {
+            return Stepped::More;
+        }
+        // Release: what writers handed over before is seen with it.
+        self.finished_parts.fetch_add(1, Release);
+        Stepped::Finished
+    }
+
+    /// The database of a part's keys at the point.
+    pub fn db_of(&self, part: Part) -> usize {
+        self.db_at_point(part.slot as u32)
+    }
+
+    /// The database of a big value at the point.
+    pub fn db_of_big(&self, big: &BigValue) -> usize {
+        self.db_at_point(big.slot)
+    }
+
+    /// Shows the next pieces of a big value, about `elements_max` elements. The caller is inside the
+    /// gate. A step of O(elements), locked unless the value has left the keyspace.
+    pub fn walk_big(
+        &self,
+        keyspace: &Keyspace,
+        big: &BigValue,
+        elements_max: usize,
+        visit: &mut dyn FnMut(Piece<'_>),
+    ) -> Stepped {
+        loop {
+            if let Some(mut object) = self.take_owned(big.ticket) {
+                let more = object.next_pieces(elements_max, keyspace.hasher(), visit);
+                return self.put_back(big.ticket, more.then_some(BigPlace::Owned(object)));
+            }
+            // Its tables were freed while the walk only cleared marks.
+            let Some(at) = self.key_of(big.ticket) else { return Stepped::Finished };
+            let Some(mut shard) = keyspace.lock_unless_busy(shard_of(at.1)) else { return Stepped::Busy };
+            if self.key_of(big.ticket).as_ref() != Some(&at) {
+                continue;
+            }
+            let (db, hash, key) = at;
+            let table = shard.db(db).is_some().then(|| &mut shard.db_mut(db).table);
+            let object = table.and_then(|table| {
+                let place = table.find(position_of(hash), &key)?;
+                table.object_mut(place).filter(|object| object.pieces_ticket() == Some(big.ticket))
+            });
+            return match object.map(|object| object.next_pieces(elements_max, keyspace.hasher(), visit)) {
+                Some(true) => Stepped::More,
+                Some(false) | None => self.put_back(big.ticket, None),
+            };
+        }
+    }
+
+    /// The key that a big value is at, if it is in the keyspace.
+    fn key_of(&self, ticket: u32) -> Option<(usize, KeyHash, Box<[u8]>)> {
+        match &self.bigs.lock().place_mut(ticket)?.1 {
+            BigPlace::Key { db, hash, key } => Some((*db, *hash, key.clone())),
+            BigPlace::Owned(_) | BigPlace::Taken => None,
+        }
+    }
+
+    fn take_owned(&self, ticket: u32) -> Option<Object> {
+        let mut bigs = self.bigs.lock();
+        let (_, place) = bigs.place_mut(ticket)?;
+        match std::mem::replace(place, BigPlace::Taken) {
+            BigPlace::Owned(object) => Some(object),
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+
+    fn put_back(&self, ticket: u32, place: Option<BigPlace>) -> Stepped {
+        let mut bigs = self.bigs.lock();
+        let at = bigs.places.iter().position(|(number, _)| *number == ticket);
+        match (at, place) {
+            (Some(at), Some(place)) => {
+                bigs.places[at].1 = place;
+                Stepped::More
+            }
+            (Some(at), None) => {
+                bigs.places.swap_remove(at);
+                Stepped::Finished
+            }
+            (None, _) => Stepped::Finished,
+        }
+    }
+}
+
+/// The point of the walk in a table of this slot, by the cursor of its shard.
+fn point_of(slot: u32, cursor: u64) -> WalkPoint {
+    WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
+}
+
+/// The ticket of the big value under way that an entry holds.
+fn ticket_of(entry: &KeyEntry) -> Option<u32> {
+    match entry.view() {
+        View::Object(object) => object.pieces_ticket(),
+        View::Bytes(_) | View::Int(_) => None,
+    }
+}
