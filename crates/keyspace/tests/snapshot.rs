@@ -1,0 +1,448 @@
+//! What a walk shows of a keyspace that goes on changing is the keyspace of its point: random
+//! changes of every kind between its steps, beside a copy made at the point.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use keyspace::key::SHARD_COUNT;
+use keyspace::pieces::Piece;
+use keyspace::snapshot::{BigValue, Part, Stepped, Work};
+use keyspace::string::stored;
+use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
+use keyspace::{
+    Access, Criteria, Evictor, Expiry, FieldWrite, Gate, Hash, Keyspace, List, ListEnd, ListLimits, Object,
+    PackLimits, Policy, Set, SetLimits, Stream, StreamId, StreamLimits, SweepPoint, SweepResult, View, Zset,
+};
+use structures::entry::View as EntryView;
+use structures::listpack::element::{Element, IntText};
+use structures::listpack::{Listpack, header, terminator};
+use structures::quicklist::NodeView;
+use structures::table::SweepBudget;
+
+const DBS: usize = 4;
+const NOW_MS: i64 = 1_000_000;
+const PACK: PackLimits = PackLimits { entries_max: 16, value_len_bytes_max: 64 };
+const SET: SetLimits = SetLimits { intset_entries_max: 16, pack: PACK };
+const STREAM: StreamLimits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
+const CONTEXT: AccessContext = AccessContext {
+    now_ms: NOW_MS,
+    touch: true,
+    access: Access::Lru { clock_s: 7 },
+    expired_access: ExpiredAccess::Remove,
+};
+
+fn list_limits() -> ListLimits {
+    ListLimits::from_option(128)
+}
+
+/// A value as text that any two equal values share, with its key's expiry.
+type Content = (String, Option<i64>);
+/// All keys of all databases.
+type Contents = BTreeMap<(usize, Vec<u8>), Content>;
+
+fn text(element: Element<'_>) -> String {
+    String::from_utf8_lossy(element.text(&mut IntText::new())).into_owned()
+}
+
+/// Collects the parts of a value, whole or in pieces.
+#[derive(Default)]
+struct Parts {
+    ordered: Vec<String>,
+    unordered: Vec<String>,
+}
+
+impl Parts {
+    fn node(&mut self, node: NodeView<'_>) {
+        match node {
+            NodeView::Plain(bytes) => self.ordered.push(String::from_utf8_lossy(bytes).into_owned()),
+            NodeView::Packed { run, count } => {
+                let bytes = [&header(run.len(), count)[..], run, &terminator()].concat();
+                let pack = Listpack::from_bytes(bytes.into()).expect("a node holds elements");
+                pack.iter().for_each(|element| self.ordered.push(text(element)));
+            }
+        }
+    }
+
+    fn add(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Node(node) => self.node(node),
+            Piece::Member(member) => self.unordered.push(text(member)),
+            Piece::Field(field) => {
+                self.unordered.push(format!(
+                    "{}={}@{:?}",
+                    text(field.name),
+                    text(field.value),
+                    field.deadline_ms
+                ));
+            }
+            Piece::Scored(member, score) => {
+                self.unordered.push(format!("{}={score}", String::from_utf8_lossy(member)));
+            }
+            Piece::Entries(entries) => {
+                for entry in entries {
+                    self.ordered.push(format!(
+                        "{:?} {:?}",
+                        entry.id,
+                        entry.pairs.clone().collect::<Vec<_>>()
+                    ));
+                }
+            }
+            Piece::StreamEnd(end) => {
+                self.ordered.push(format!(
+                    "{} {:?} {:?}",
+                    end.len,
+                    end.first_entry_id,
+                    stream_rest(end.rest)
+                ));
+            }
+        }
+    }
+
+    fn content(mut self) -> String {
+        self.unordered.sort_unstable();
+        format!("{:?} {:?}", self.ordered, self.unordered)
+    }
+}
+
+fn stream_rest(stream: &Stream) -> String {
+    let groups: Vec<String> = stream
+        .groups()
+        .map(|group| {
+            let pending: Vec<String> = group
+                .pending_from(StreamId::MIN)
+                .map(|(id, pending)| format!("{id:?}{}", pending.deliveries))
+                .collect();
+            format!("{:?} {:?} {pending:?}", group.name(), group.last_delivered())
+        })
+        .collect();
+    format!("{:?} {:?} {} {groups:?}", stream.last_id(), stream.max_deleted_id(), stream.entries_added())
+}
+
+fn content_of(view: &EntryView<'_, Object>) -> String {
+    let mut parts = Parts::default();
+    match view {
+        EntryView::Int(number) => parts.ordered.push(number.to_string()),
+        EntryView::Bytes(bytes) => parts.ordered.push(String::from_utf8_lossy(bytes).into_owned()),
+        EntryView::Object(Object::Blob(blob)) => {
+            parts.ordered.push(String::from_utf8_lossy(blob).into_owned())
+        }
+        EntryView::Object(Object::List(list)) => list.visit(|element| parts.ordered.push(text(element))),
+        EntryView::Object(Object::Set(set)) => set.iter().for_each(|member| parts.add(Piece::Member(member))),
+        EntryView::Object(Object::Hash(hash)) => {
+            hash.fields().for_each(|field| parts.add(Piece::Field(field)))
+        }
+        EntryView::Object(Object::Zset(zset)) => {
+            for (member, score) in zset.range(0..zset.len()) {
+                parts.add(Piece::Scored(member.text(&mut IntText::new()), score));
+            }
+        }
+        EntryView::Object(Object::Stream(stream)) => {
+            for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+                parts.add(Piece::Entries(&[entry]));
+            }
+            parts.ordered.push(format!(
+                "{} {:?} {:?}",
+                stream.len(),
+                stream.first_entry_id(),
+                stream_rest(stream)
+            ));
+        }
+    }
+    parts.content()
+}
+
+/// A keyspace with a walk over it.
+struct Walked {
+    keyspace: Keyspace,
+    gate: Gate,
+    rng: Rng,
+    results: AccessResults,
+    part: Option<Part>,
+    big: Option<(BigValue, Parts)>,
+    shown: Vec<((usize, Vec<u8>), Content)>,
+}
+
+impl Walked {
+    fn new(seed: u64) -> Self {
+        let keyspace = Keyspace::new(DBS, [seed, 2, 3, 4]);
+        let results = AccessResults::of_thread(&keyspace, seed);
+        let (part, big, shown) = (None, None, Vec::new());
+        Self { keyspace, gate: Gate::new(1), rng: Rng::with_seed(seed), results, part, big, shown }
+    }
+
+    /// All keys as they are now.
+    fn contents(&self) -> Contents {
+        let mut contents = Contents::new();
+        for shard in 0..SHARD_COUNT {
+            let guard = self.keyspace.lock(shard);
+            for (db, keys) in guard.dbs().enumerate() {
+                for entry in keys.table().iter() {
+                    contents
+                        .insert((db, entry.key().to_vec()), (content_of(&entry.view()), entry.expiry_ms()));
+                }
+            }
+        }
+        contents
+    }
+
+    fn fix(&mut self) {
+        self.shown.clear();
+        let keyspace = &self.keyspace;
+        assert!(self.gate.exclusive(|alone| keyspace.snapshot().fix(keyspace, alone)));
+        assert!(!self.gate.exclusive(|alone| keyspace.snapshot().fix(keyspace, alone)), "one at a time");
+    }
+
+    /// One step of a walker; whether the walk is over.
+    fn step(&mut self) -> bool {
+        let (snapshot, keyspace, shown) = (self.keyspace.snapshot(), &self.keyspace, &mut self.shown);
+        if let Some((big, parts)) = &mut self.big {
+            let stepped =
+                snapshot.walk_big(keyspace, big, self.rng.usize(1..300), &mut |piece| parts.add(piece));
+            if stepped == Stepped::Finished {
+                let (big, parts) = self.big.take().expect("it is under way");
+                shown.push(((snapshot.db_of_big(&big), big.key.to_vec()), (parts.content(), big.expiry_ms)));
+                snapshot.finished();
+            }
+            return false;
+        }
+        if let Some(part) = self.part {
+            let db = snapshot.db_of(part);
+            let stepped = snapshot.walk_part(keyspace, part, self.rng.usize(1..4), |entry| {
+                shown.push(((db, entry.key().to_vec()), (content_of(&entry.view()), entry.expiry_ms())));
+            });
+            if stepped == Stepped::Finished {
+                self.part = None;
+            }
+            return false;
+        }
+        let mut show = |db: usize, entry: &keyspace::KeyEntry| {
+            shown.push(((db, entry.key().to_vec()), (content_of(&entry.view()), entry.expiry_ms())));
+        };
+        match snapshot.next_work() {
+            Work::HandedOver(all) => {
+                all.into_iter().for_each(|handed_over| snapshot.show_handed_over(handed_over, &mut show));
+                snapshot.finished();
+            }
+            Work::Flushed(mut flushed) => {
+                while snapshot.walk_flushed(keyspace, &mut flushed, &mut show) {}
+                snapshot.finished();
+            }
+            Work::Big(big) => self.big = Some((big, Parts::default())),
+            Work::Part(part) => self.part = Some(part),
+            Work::Wait => {}
+            Work::Done => return true,
+        }
+        false
+    }
+
+    fn key_name(&mut self) -> Vec<u8> {
+        format!("key{}", self.rng.u32(0..400)).into_bytes()
+    }
+
+    /// One change of any kind.
+    fn change(&mut self) {
+        let (db, kind) = (self.rng.usize(0..DBS - 1), self.rng.u32(0..100));
+        match kind {
+            0..=84 => self.change_key(db),
+            85..=89 => self.evict(),
+            90..=97 => self.sweep(),
+            98 if self.rng.u32(0..20) == 0 => {
+                let from = self.rng.usize(0..DBS);
+                let to = self.rng.usize(from..DBS) + 1;
+                self.keyspace.empty_dbs(from..to, drop);
+            }
+            _ => {
+                let (a, b) = (self.rng.usize(0..DBS), self.rng.usize(0..DBS));
+                if a != b {
+                    self.keyspace.swap_dbs(a, b);
+                }
+            }
+        }
+    }
+
+    fn evict(&mut self) {
+        let name = if self.rng.bool() { "allkeys-lru" } else { "allkeys-random" };
+        let policy = Policy::named(name).expect("a policy");
+        let criteria = Criteria { policy, access: Access::Lru { clock_s: 9 }, samples: 5 };
+        let rng = &mut self.rng;
+        Evictor::default().evict(&self.keyspace, &criteria, || rng.u64(..), |_, _| {});
+    }
+
+    fn sweep(&mut self) {
+        let shard = self.rng.usize(0..SHARD_COUNT);
+        let mut swept = SweepResult::at(NOW_MS);
+        let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
+        while let Some(at) = next {
+            let budget = SweepBudget { segments_max: 64, elements_max: 32 };
+            next = self.keyspace.sweep_due(&mut self.keyspace.lock(shard), at, budget, &mut swept);
+        }
+    }
+
+    fn change_key(&mut self, db: usize) {
+        let (name, other) = (self.key_name(), self.key_name());
+        let [key, other] = [&name, &other].map(|name| self.keyspace.hasher().key(name));
+        let hasher = self.keyspace.hasher();
+        let mut locked = self.keyspace.lock_all_of([key.hash, other.hash].into_iter());
+        let mut view = View::new(&self.keyspace, &mut locked, db, CONTEXT, &mut self.results);
+        let rng = &mut self.rng;
+        let expiry = match rng.u32(0..6) {
+            0 => Expiry::At(NOW_MS + rng.i64(1..1000)),
+            1 => Expiry::Keep,
+            _ => Expiry::Clear,
+        };
+        let word = |rng: &mut Rng| format!("word-{}-{}", rng.u32(0..3000), "x".repeat(rng.usize(0..40)));
+        let many = if rng.u32(0..12) == 0 { rng.usize(0..2500) } else { rng.usize(1..6) };
+        match rng.u32(0..22) {
+            0 | 1 => {
+                let len = if rng.u32(0..8) == 0 { rng.usize(4000..9000) } else { rng.usize(0..100) };
+                view.set_value(key, stored(word(rng).repeat(1 + len / 20).as_bytes()), expiry);
+            }
+            2 => {
+                let number = rng.i64(0..1000);
+                let _ = view.renumber(key, |_| Ok::<_, ()>(number));
+            }
+            3 => drop(view.remove(key)),
+            4 => drop(view.remove_even_expired(key)),
+            5 => {
+                let at_ms = rng.bool().then(|| NOW_MS + rng.i64(-5..1000));
+                view.set_expiry_ms(key, at_ms);
+            }
+            6 => {
+                if key.bytes != other.bytes
+                    && let Some(entry) = view.take(key)
+                {
+                    view.replace(other, entry.renamed(other.bytes));
+                }
+            }
+            7 => {
+                let to = (db + 1) % DBS;
+                view.select(to);
+                let free = !view.contains(key);
+                view.select(db);
+                if free && let Some(entry) = view.take(key) {
+                    view.select(to);
+                    view.insert_new(key, entry);
+                }
+            }
+            8 => {
+                let copy = view.peek(key).map(|entry| entry.duplicate(other.bytes, 1));
+                if let Some(copy) = copy.filter(|_| key.bytes != other.bytes) {
+                    view.replace(other, copy);
+                }
+            }
+            9 => {
+                if let Some(blob) = view.blob_mut(key) {
+                    std::sync::Arc::make_mut(blob).push(b'!');
+                }
+            }
+            10..=12 => {
+                if let Ok(list) = view.write_or_insert::<List>(key) {
+                    for _ in 0..many {
+                        let end = if rng.bool() { ListEnd::Front } else { ListEnd::Back };
+                        list.push(end, std::iter::once(word(rng).as_bytes()), list_limits());
+                    }
+                    for _ in 0..rng.usize(0..8) {
+                        let at = rng.usize(0..list.len().max(1)) as i64;
+                        list.set(at, word(rng).as_bytes(), list_limits());
+                    }
+                }
+                view.remove_if_empty::<List>(key);
+            }
+            13..=15 => {
+                if let Ok(set) = view.write_or_insert::<Set>(key) {
+                    for _ in 0..many {
+                        set.add(word(rng).as_bytes(), &SET, hasher);
+                    }
+                    for _ in 0..rng.usize(0..20) {
+                        set.remove(word(rng).as_bytes(), hasher);
+                    }
+                }
+                view.remove_if_empty::<Set>(key);
+            }
+            16..=18 => {
+                if let Ok(hash) = view.write_or_insert::<Hash>(key) {
+                    for _ in 0..many {
+                        let expiry = if rng.u32(0..4) == 0 {
+                            Expiry::At(NOW_MS + rng.i64(-5..50))
+                        } else {
+                            Expiry::Clear
+                        };
+                        let (name, value) = (word(rng), word(rng));
+                        let write = FieldWrite { name: name.as_bytes(), value: value.as_bytes(), expiry };
+                        hash.set_with_expiry(write, &PACK, hasher);
+                    }
+                    for _ in 0..rng.usize(0..20) {
+                        hash.remove(word(rng).as_bytes(), hasher);
+                    }
+                }
+                view.note_field_deadlines(key);
+                view.remove_if_empty::<Hash>(key);
+            }
+            19 | 20 => {
+                if let Ok(zset) = view.write_or_insert::<Zset>(key) {
+                    for _ in 0..many {
+                        let score = f64::from(rng.i32(-50..50));
+                        zset.set(word(rng).as_bytes(), score, &PACK, hasher);
+                    }
+                    for _ in 0..rng.usize(0..20) {
+                        zset.remove(word(rng).as_bytes(), hasher);
+                    }
+                }
+                view.remove_if_empty::<Zset>(key);
+            }
+            _ => {
+                if let Ok(stream) = view.write_or_insert::<Stream>(key) {
+                    for _ in 0..many {
+                        let id = StreamId { ms: stream.last_id().ms + 1, seq: 0 };
+                        let (field, value) = (word(rng), word(rng));
+                        let words = [field.as_bytes(), value.as_bytes()];
+                        stream.append(id, words.iter().copied(), STREAM).expect("above the last");
+                    }
+                    let id = StreamId { ms: rng.u64(0..=stream.last_id().ms), seq: 0 };
+                    stream.remove(id);
+                }
+            }
+        }
+        drop(view);
+        drop(self.results.take());
+    }
+
+    fn check(&mut self, at_point: &Contents, seed: u64) {
+        assert_eq!(self.shown.len(), at_point.len(), "seed {seed}: each key once");
+        for (key, content) in self.shown.drain(..) {
+            let expected = &at_point[&key];
+            assert!(*expected == content, "seed {seed}: {key:?} is {content:?}, not {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
+    let seeds = std::env::var("SNAPSHOT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let first = std::env::var("SNAPSHOT_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
+        let mut walked = Walked::new(seed);
+        for round in 0..3 {
+            (0..walked.rng.usize(0..1500)).for_each(|_| walked.change());
+            let at_point = walked.contents();
+            walked.fix();
+            let pace = [0, 1, 3][walked.rng.usize(0..3)];
+            let abandoned = walked.rng.u32(0..4) == 0;
+            let mut steps = 0;
+            while !walked.step() {
+                (0..pace).filter(|_| steps % 3 == 0).for_each(|_| walked.change());
+                steps += 1;
+                if abandoned && steps == 700 {
+                    walked.keyspace.snapshot().abandon();
+                }
+            }
+            let is_whole = walked.keyspace.snapshot().is_kept_for();
+            walked.keyspace.snapshot().end();
+            assert_eq!(walked.keyspace.snapshot().handed_over_len_bytes(), 0);
+            if is_whole {
+                walked.check(&at_point, seed);
+            }
+            assert!(round < 3);
+        }
+    }
+}
