@@ -161,10 +161,10 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Whether this thread's writes must wait until the change log has room.
+    /// Whether this thread's writes must wait until who reads what they change has caught up.
     #[inline]
-    pub fn is_log_full(&self) -> bool {
-        self.shared.log.is_full(self.log_buffer)
+    pub fn awaits_room(&self) -> bool {
+        self.shared.awaits_room(self.log_buffer)
     }
 
     /// Begins the record of a command or a removal, inside the gate; whether changes are recorded.

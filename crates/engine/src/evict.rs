@@ -151,7 +151,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
                 let since = *started.get_or_insert(now);
                 let is_late = self.settings.eviction_time.is_some_and(|time| now - since > time);
                 self.commit.publish_log();
-                if is_late || self.commit.is_log_full() {
+                if is_late || self.commit.awaits_room() {
                     return LimitState::InProgress;
                 }
             }

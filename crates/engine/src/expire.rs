@@ -177,7 +177,7 @@ impl ActiveExpiry {
         let wanted = executor.commit.effects.wanted_events;
         let swept = SweepResult::at(executor.now.unix_ms);
         let mut swept = if wanted.contains(EventClass::HASH) { swept.naming_shrunk() } else { swept };
-        let mut keeps_up = !executor.commit.is_log_full();
+        let mut keeps_up = !executor.commit.awaits_room();
         while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
             let next = self.step(executor, &mut swept);
             found.removed += (swept.expired.len() + swept.emptied.len()) as u64 + swept.fields;
@@ -192,7 +192,7 @@ impl ActiveExpiry {
                 SweepPoint { shard: (self.at.shard + 1) % SHARD_COUNT, db: 0, cursor: 0 }
             });
             keeps_up = (wanted.is_empty() || !shared.pubsub.are_subscribers_full())
-                && !executor.commit.is_log_full();
+                && !executor.commit.awaits_room();
         }
         self.expiring += swept.expiring;
         found.looked_at = swept.looked_at;

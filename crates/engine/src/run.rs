@@ -876,7 +876,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[inline]
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)
-            || self.commit.is_log_full()
+            || self.commit.awaits_room()
             || self.shared().scripts.is_any_busy()
             || !self.is_inside
     }

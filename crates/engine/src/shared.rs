@@ -34,11 +34,27 @@ pub enum GateSlot {
     Housekeeper,
     /// The metrics thread, for one section of INFO at a time.
     Metrics,
+    /// A thread that saves or loads, below [`BACKGROUND_MAX`](Self::BACKGROUND_MAX), for one
+    /// short step at a time.
+    Background(usize),
 }
 
 impl GateSlot {
+    /// Threads that save or load at most.
+    pub const BACKGROUND_MAX: usize = 8;
     /// How many there are.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 2 + Self::BACKGROUND_MAX;
+
+    fn number(self) -> usize {
+        match self {
+            Self::Housekeeper => 0,
+            Self::Metrics => 1,
+            Self::Background(index) => {
+                assert!(index < Self::BACKGROUND_MAX, "there are no more slots");
+                2 + index
+            }
+        }
+    }
 }
 
 /// CLIENT PAUSE.
@@ -173,7 +189,14 @@ impl Shared {
 
     /// The number in the gate of a thread that is no I/O thread.
     pub fn gate_index(&self, slot: GateSlot) -> usize {
-        self.threads.len() + slot as usize
+        self.threads.len() + slot.number()
+    }
+
+    /// Whether the writes of the thread with this buffer of the change log must wait until the log
+    /// has room, or until a snapshot has shown what it was handed over. Asked once a turn.
+    #[inline]
+    pub fn awaits_room(&self, log_buffer: usize) -> bool {
+        self.log.is_full(log_buffer) || self.keyspace.snapshot().is_full()
     }
 
     /// Enters the gate as a thread that is no I/O thread.

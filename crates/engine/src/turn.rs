@@ -123,7 +123,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let evicts = executor.settings.maxmemory_bytes > 0
             && executor.settings.eviction.is_some()
             && !self.memory.allows(0)
-            && !executor.commit.is_log_full();
+            && !executor.commit.awaits_room();
         let goes_on = evicts && executor.make_room(&mut self.memory, 0) == LimitState::InProgress;
         let keys_max = executor.settings.tracking_keys_max;
         let Shared { tracking, keyspace, .. } = executor.shared();
@@ -353,7 +353,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let writes = writes(session, registered);
         if pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed)) {
             session.flow = Flow::Postponed;
-        } else if writes && self.executor.commit.is_log_full() {
+        } else if writes && self.executor.commit.awaits_room() {
             session.flow = Flow::AwaitingLog;
         }
         session.flow != Flow::Running

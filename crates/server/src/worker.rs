@@ -290,11 +290,11 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes clients whose writes waited until the change log had room.
+    /// Resumes clients whose writes waited until the change log or a snapshot had room.
     #[cold]
     fn resume_writes(&mut self) {
-        let log = &self.shared.engine.log;
-        if !log.is_full(log.buffer_index(Some(self.thread))) {
+        let engine = &self.shared.engine;
+        if !engine.awaits_room(engine.log.buffer_index(Some(self.thread))) {
             for conn in std::mem::take(&mut self.awaiting_log) {
                 self.resume(conn, Flow::AwaitingLog);
             }
