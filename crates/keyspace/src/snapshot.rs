@@ -577,6 +577,16 @@ impl Snapshot {
         self.db_at_point(part.slot as u32)
     }
 
+    /// The database of flushed keys at the point.
+    pub fn db_of_flushed(&self, flushed: &Flushed) -> usize {
+        self.db_at_point(flushed.slot)
+    }
+
+    /// The database of an entry at the point.
+    pub fn db_of_handed_over(&self, handed_over: &HandedOver) -> usize {
+        self.db_at_point(handed_over.slot)
+    }
+
     /// The database of a big value at the point.
     pub fn db_of_big(&self, big: &BigValue) -> usize {
         self.db_at_point(big.slot)

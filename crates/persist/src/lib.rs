@@ -9,3 +9,4 @@
 pub mod dump;
 pub mod fuzz;
 pub mod rdb;
+pub mod save;

@@ -27,6 +27,7 @@ mod error;
 mod groups;
 mod hash;
 mod list;
+mod record;
 mod rules;
 mod set;
 mod sink;
@@ -39,6 +40,7 @@ mod ziplist;
 mod zset;
 
 pub use error::{Ended, FormatError, FormatErrorKind};
+pub use record::{Encoder, Usage};
 pub use rules::Rules;
 pub use sink::{Compression, Sink, Writer};
 pub use source::{Reader, Source};

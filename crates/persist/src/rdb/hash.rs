@@ -11,7 +11,7 @@
 //! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read:
 //! written is that of Redis.
 
-use keyspace::{Expiry, FieldWrite, Hash};
+use keyspace::{Expiry, FieldWrite, Hash, HashField};
 use structures::listpack::element::{Element, IntText};
 
 use super::error::{FormatError, FormatErrorKind};
@@ -195,11 +195,17 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, hash: &Hash) {
     }
     writer.length(hash.len() as u64);
     for field in hash.fields() {
-        if let Some(earliest_ms) = earliest_ms {
-            // None is 0, and the earliest deadline itself 1.
-            writer.length(field.deadline_ms.map_or(0, |at_ms| (at_ms - earliest_ms) as u64 + 1));
-        }
-        writer.element(field.name);
-        writer.element(field.value);
+        write_field(writer, &field, earliest_ms);
     }
+}
+
+/// Writes a field as part of [`ValueType::Hash`], or of [`ValueType::HashMetadata`] where no field
+/// has a deadline before `earliest_ms`.
+pub(super) fn write_field<S: Sink>(writer: &mut Writer<S>, field: &HashField<'_>, earliest_ms: Option<i64>) {
+    if let Some(earliest_ms) = earliest_ms {
+        // None is 0, and the earliest deadline itself 1.
+        writer.length(field.deadline_ms.map_or(0, |at_ms| (at_ms - earliest_ms) as u64 + 1));
+    }
+    writer.element(field.name);
+    writer.element(field.value);
 }

@@ -87,16 +87,21 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, list: &List) {
         }
         ListView::Quick(list) => {
             writer.length(list.node_count() as u64);
-            list.visit_nodes(|node| match node {
-                NodeView::Plain(bytes) => {
-                    writer.length(PLAIN);
-                    writer.blob(bytes);
-                }
-                NodeView::Packed { run, count } => {
-                    writer.length(PACKED);
-                    writer.blob(&[&header(run.len(), count)[..], run, &terminator()].concat());
-                }
-            });
+            list.visit_nodes(|node| write_node(writer, node));
+        }
+    }
+}
+
+/// Writes a node of a list.
+pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, node: NodeView<'_>) {
+    match node {
+        NodeView::Plain(bytes) => {
+            writer.length(PLAIN);
+            writer.blob(bytes);
+        }
+        NodeView::Packed { run, count } => {
+            writer.length(PACKED);
+            writer.blob(&[&header(run.len(), count)[..], run, &terminator()].concat());
         }
     }
 }

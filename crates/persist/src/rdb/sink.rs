@@ -54,6 +54,11 @@ impl<S: Sink> Writer<S> {
         self.sink
     }
 
+    /// The sink, for who takes bytes out of it.
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
     /// Bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.sink.put(bytes);

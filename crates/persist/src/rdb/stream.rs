@@ -14,6 +14,7 @@
 //! ```
 //! Deleted entries are not kept. IDs ascend, and what the stream says of its entries must be so.
 
+use keyspace::pieces::StreamEnd;
 use keyspace::{Stream, StreamEntry, StreamId};
 use structures::listpack::element::{Element, append_encoded};
 use structures::listpack::{Iter, header, terminator};
@@ -159,6 +160,27 @@ impl Words {
     }
 }
 
+/// Writes entries, at least one, as one node.
+pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry<'_>]) {
+    let Some(first) = entries.first() else { return };
+    let fields = first.pairs.clone().map(|(field, _)| field).collect();
+    let mut node = PackedNode { base: first.id, fields, entry_count: 0, element_count: 0, run: Vec::new() };
+    entries.iter().for_each(|entry| node.push(entry.clone()));
+    writer.blob(&raw_bytes(node.base));
+    writer.blob(&node.into_listpack());
+}
+
+/// Writes what a stream is beside its entries.
+pub(super) fn write_end<S: Sink>(writer: &mut Writer<S>, end: &StreamEnd<'_>) {
+    let rest = end.rest;
+    writer.length(end.len as u64);
+    write_id(writer, rest.last_id());
+    write_id(writer, end.first_entry_id);
+    write_id(writer, rest.max_deleted_id());
+    writer.length(rest.entries_added());
+    groups::write(writer, rest);
+}
+
 /// Writes a stream as [`ValueType::StreamListpacks3`].
 pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
     let nodes = || Nodes { entries: stream.range(StreamId::MIN, StreamId::MAX), next: None };
@@ -168,12 +190,8 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
         writer.blob(&raw_bytes(node.base));
         writer.blob(&node.into_listpack());
     }
-    writer.length(stream.len() as u64);
-    write_id(writer, stream.last_id());
-    write_id(writer, stream.first_entry_id());
-    write_id(writer, stream.max_deleted_id());
-    writer.length(stream.entries_added());
-    groups::write(writer, stream);
+    let first_entry_id = stream.first_entry_id();
+    write_end(writer, &StreamEnd { len: stream.len(), first_entry_id, rest: stream });
 }
 
 /// Packs entries into nodes.

@@ -1,0 +1,172 @@
+//! Records of an RDB file, as they are written: what stands between its magic and its checksum.
+//!
+//! ```text
+//!   file     "REDIS" version (4 digits) | AUX … | FUNCTION …
+//!            { SELECTDB n | RESIZEDB keys, keys with expiry | key … } … | EOF | CRC-64 (u64)
+//!   AUX      250 name value          FUNCTION  245 source of a library
+//!   SELECTDB 254 number              RESIZEDB  251 two lengths
+//!   key      [252 expiry in ms: i64] [248 idle seconds | 249 LFU counter] type key value
+//! ```
+//! Everything is appended to the encoder's buffer, from which the caller takes it.
+//! Source: the format's documentation and files of Redis 8.0.2 and Valkey 9.1.
+
+use keyspace::KeyEntry;
+use keyspace::pieces::{Head, Piece};
+
+use super::sink::{Compression, Sink as _, Writer};
+use super::value::{type_of, write_value};
+use super::value_type::ValueType;
+use super::{VALKEY_VERSION, hash, list, stream};
+
+/// The next byte of a file is no key's.
+pub(super) mod opcode {
+    pub const FUNCTION: u8 = 245;
+    pub const FREQ: u8 = 249;
+    pub const IDLE: u8 = 248;
+    pub const AUX: u8 = 250;
+    pub const RESIZE_DB: u8 = 251;
+    pub const EXPIRE_TIME_MS: u8 = 252;
+    pub const SELECT_DB: u8 = 254;
+    pub const END: u8 = 255;
+}
+
+/// What of a key's access clock is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// Nothing.
+    None,
+    /// For how long it was idle, by this clock of seconds (24 bits).
+    Idle {
+        /// Now.
+        clock_s: u32,
+    },
+    /// Its LFU counter.
+    Frequency,
+}
+
+/// Writes records into a buffer.
+#[derive(Debug)]
+pub struct Encoder {
+    writer: Writer<Vec<u8>>,
+    usage: Usage,
+    /// A lower bound of the deadlines of the fields of the hash whose pieces are written.
+    earliest_ms: Option<i64>,
+}
+
+impl Encoder {
+    /// With an empty buffer.
+    pub fn new(compression: Compression, usage: Usage) -> Self {
+        Self { writer: Writer::new(Vec::new(), compression), usage, earliest_ms: None }
+    }
+
+    /// What was written and not taken yet.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        self.writer.sink_mut()
+    }
+
+    fn opcode(&mut self, opcode: u8) {
+        self.buffer().put(&[opcode]);
+    }
+
+    /// The magic, with the version of the format.
+    pub fn magic(&mut self, version: u16) {
+        let magic = if version >= VALKEY_VERSION {
+            format!("VALKEY{version:03}")
+        } else {
+            format!("REDIS{version:04}")
+        };
+        self.writer.raw(magic.as_bytes());
+    }
+
+    /// A fact about the file.
+    pub fn aux(&mut self, name: &[u8], value: &[u8]) {
+        self.opcode(opcode::AUX);
+        self.writer.string(name);
+        self.writer.string(value);
+    }
+
+    /// A library of functions.
+    pub fn function(&mut self, source: &[u8]) {
+        self.opcode(opcode::FUNCTION);
+        self.writer.string(source);
+    }
+
+    /// The keys that follow belong to this database.
+    pub fn select_db(&mut self, db: usize) {
+        self.opcode(opcode::SELECT_DB);
+        self.writer.length(db as u64);
+    }
+
+    /// How many keys the selected database has, and how many of them expire.
+    pub fn resize_db(&mut self, keys: usize, expires: usize) {
+        self.opcode(opcode::RESIZE_DB);
+        self.writer.length(keys as u64);
+        self.writer.length(expires as u64);
+    }
+
+    /// The end of the records; the checksum of all bytes up to here follows.
+    pub fn end(&mut self) {
+        self.opcode(opcode::END);
+    }
+
+    /// A key with its value. O(bytes).
+    pub fn entry(&mut self, entry: &KeyEntry) {
+        let value = entry.view();
+        self.key(type_of(&value), entry.key(), entry.expiry_ms(), entry.access());
+        write_value(&mut self.writer, &value);
+    }
+
+    /// A key whose value follows in pieces: as many as `head` says.
+    pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>, access: u32, head: &Head) {
+        let (kind, count) = match *head {
+            Head::List { nodes } => (ValueType::ListQuicklist2, nodes),
+            Head::Set { members } => (ValueType::Set, members),
+            Head::Hash { fields, deadline_min_ms: None } => (ValueType::Hash, fields),
+            Head::Hash { fields, deadline_min_ms: Some(_) } => (ValueType::HashMetadata, fields),
+            Head::Zset { members } => (ValueType::Zset2, members),
+            Head::Stream { nodes } => (ValueType::StreamListpacks3, nodes),
+        };
+        self.key(kind, key, expiry_ms, access);
+        self.earliest_ms = None;
+        if let Head::Hash { deadline_min_ms: Some(earliest_ms), .. } = *head {
+            self.earliest_ms = Some(earliest_ms);
+            self.writer.time_ms(earliest_ms);
+        }
+        self.writer.length(count as u64);
+    }
+
+    /// A piece of the value that [`big_head`](Self::big_head) began.
+    pub fn big_piece(&mut self, piece: &Piece<'_>) {
+        match piece {
+            Piece::Node(node) => list::write_node(&mut self.writer, *node),
+            Piece::Member(member) => self.writer.element(*member),
+            Piece::Field(field) => hash::write_field(&mut self.writer, field, self.earliest_ms),
+            Piece::Scored(member, score) => {
+                self.writer.string(member);
+                self.writer.raw(&score.to_le_bytes());
+            }
+            Piece::Entries(entries) => stream::write_node(&mut self.writer, entries),
+            Piece::StreamEnd(end) => stream::write_end(&mut self.writer, end),
+        }
+    }
+
+    fn key(&mut self, kind: ValueType, key: &[u8], expiry_ms: Option<i64>, access: u32) {
+        if let Some(at_ms) = expiry_ms {
+            self.opcode(opcode::EXPIRE_TIME_MS);
+            self.writer.time_ms(at_ms);
+        }
+        match self.usage {
+            Usage::None => {}
+            Usage::Idle { clock_s } => {
+                self.opcode(opcode::IDLE);
+                self.writer.length(u64::from(clock_s.wrapping_sub(access) & 0x00FF_FFFF));
+            }
+            Usage::Frequency => {
+                self.opcode(opcode::FREQ);
+                self.buffer().put(&[access as u8]);
+            }
+        }
+        self.opcode(kind.number());
+        self.writer.string(key);
+    }
+}

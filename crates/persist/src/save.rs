@@ -1,0 +1,447 @@
+//! A save under way: the keyspace of one moment as an RDB file, made by any number of threads while
+//! clients go on writing.
+//!
+//! ```text
+//!   begin    closes the gate for a moment: the point is fixed (`keyspace::snapshot`)
+//!   step     a walker takes the next piece of work, shows a few keys in a short locked step and
+//!            encodes them into its chunk; a full chunk goes to the file
+//!   finish   when no walker has anything left: the end of the file and its checksum
+//! ```
+//! Records may stand in any order, so chunks go to the file as they become full; a change of the
+//! database is written between them. A big value is one record: its walker has the file to itself
+//! until the last piece, and the others wait with full chunks.
+//!
+//! No thread, clock or file in here: who drives the walkers gives them threads and time, and takes
+//! the bytes ([`ChunkSink`]). When it fails, or nobody wants the file any more, the walkers go on
+//! until all traces of the walk in the keyspace are gone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use crc::{CRC_64_REDIS, Crc, Digest, Table};
+use engine::Shared;
+use engine::shared::GateSlot;
+use keyspace::snapshot::{BigValue, Flushed, HandedOver, Part, Snapshot, Stepped, Work};
+use keyspace::{KeyEntry, Object};
+use structures::entry::View;
+use structures::lock::Lock;
+
+use crate::rdb::{Compression, Encoder, Usage};
+
+/// Bytes of a chunk from which on it goes to the file.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Keys that one locked step shows, about.
+const STEP_KEYS: usize = 32;
+/// Elements of a big value that one locked step shows, about.
+const STEP_ELEMENTS: usize = 256;
+/// A key that takes more is copied under the lock of its shard and encoded outside it.
+const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
+
+static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// What a file is to be like.
+#[derive(Clone, Debug)]
+pub struct SaveOptions {
+    /// The version of the format.
+    pub version: u16,
+    /// Whether strings are compressed.
+    pub compression: Compression,
+    /// Whether there is a checksum; zero stands for none.
+    pub checksum: bool,
+    /// What is written of keys' access clocks.
+    pub usage: Usage,
+    /// Facts about the file, by name.
+    pub facts: Vec<(&'static str, String)>,
+    /// Libraries of functions, as source text.
+    pub functions: Vec<Box<[u8]>>,
+}
+
+/// The file could not be written any further; who wrote it knows why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed;
+
+/// Takes the bytes of a file.
+pub trait ChunkSink {
+    /// Takes the next bytes. Called by one thread at a time.
+    ///
+    /// # Errors
+    /// The file cannot be written: nothing is handed to it any more.
+    fn append(&self, bytes: &[u8]) -> Result<(), Failed>;
+}
+
+/// How a step of a walker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There is more to do.
+    More,
+    /// Nothing can be done right now: others are at it. Let some time go by.
+    Waiting,
+    /// This walker has no more to do.
+    Done,
+}
+
+/// How far a save is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Keys that were written.
+    pub keys_done: u64,
+    /// Keys at the point.
+    pub keys: u64,
+    /// Bytes that were written.
+    pub len_bytes: u64,
+}
+
+/// A save under way, shared by its walkers. See the module.
+pub struct Save {
+    options: SaveOptions,
+    keys: u64,
+    keys_done: AtomicU64,
+    len_bytes: AtomicU64,
+    failed: AtomicBool,
+    stream: Lock<Stream>,
+}
+
+/// What was written so far.
+struct Stream {
+    digest: Digest<'static, u64, Table<16>>,
+    /// The database that the next record belongs to.
+    db: Option<usize>,
+    /// Databases of which the file has said how big they are.
+    sized: Vec<usize>,
+    /// The walker that has the file to itself.
+    owner: Option<usize>,
+}
+
+/// What one thread has at hand.
+pub struct Walker {
+    number: usize,
+    encoder: Encoder,
+    /// The database of the records in the encoder's buffer.
+    db: usize,
+    work: Option<Current>,
+    /// Keys copied under a lock, to be encoded outside it.
+    copies: Vec<KeyEntry>,
+}
+
+/// What a walker is at.
+enum Current {
+    Part(Part),
+    HandedOver(std::vec::IntoIter<HandedOver>),
+    Flushed(Flushed),
+    /// With whether its head was written.
+    Big(BigValue, BigState),
+}
+
+/// How far a big value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BigState {
+    AwaitsFile,
+    Begun,
+    /// All pieces are in the buffer.
+    Complete,
+}
+
+impl Save {
+    /// Fixes the point: the save will be of the keyspace as it is now. Called outside the gate by
+    /// a thread that has none of its passes; waits for the longest command that runs. `None` where
+    /// another walk is under way.
+    pub fn begin(engine: &Shared, options: SaveOptions, out: &dyn ChunkSink) -> Option<Arc<Self>> {
+        let (keyspace, snapshot) = (&engine.keyspace, engine.keyspace.snapshot());
+        if !engine.gate.exclusive(|alone| snapshot.fix(keyspace, alone)) {
+            return None;
+        }
+        let keys = snapshot.dbs().iter().map(|(_, size)| size.keys as u64).sum();
+        let stream = Stream { digest: CRC.digest(), db: None, sized: Vec::new(), owner: None };
+        let save = Self {
+            options,
+            keys,
+            keys_done: AtomicU64::new(0),
+            len_bytes: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            stream: Lock::new(stream),
+        };
+        let mut encoder = save.encoder();
+        encoder.magic(save.options.version);
+        for (name, value) in &save.options.facts {
+            encoder.aux(name.as_bytes(), value.as_bytes());
+        }
+        save.options.functions.iter().for_each(|source| encoder.function(source));
+        save.put(&mut save.stream.lock(), encoder.buffer(), out, snapshot);
+        Some(Arc::new(save))
+    }
+
+    fn encoder(&self) -> Encoder {
+        Encoder::new(self.options.compression, self.options.usage)
+    }
+
+    /// What walker `number` begins with; the number is its slot in the gate.
+    pub fn walker(&self, number: usize) -> Walker {
+        Walker { number, encoder: self.encoder(), db: 0, work: None, copies: Vec::new() }
+    }
+
+    /// Nobody wants the file any more. The walkers go on until they are done: shortly.
+    pub fn abandon(&self, engine: &Shared) {
+        self.fail(engine.keyspace.snapshot());
+    }
+
+    /// Whether there will be no file.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Relaxed)
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let (keys_done, len_bytes) = (self.keys_done.load(Relaxed), self.len_bytes.load(Relaxed));
+        Progress { keys_done, keys: self.keys, len_bytes }
+    }
+
+    /// Does a little of the work: one short step under a lock at most, and a write of the file.
+    pub fn step(&self, engine: &Shared, walker: &mut Walker, out: &dyn ChunkSink) -> Step {
+        let snapshot = engine.keyspace.snapshot();
+        if walker.encoder.buffer().len() >= CHUNK_BYTES && !self.write_out(walker, out, snapshot) {
+            return Step::Waiting;
+        }
+        match walker.work.take() {
+            Some(Current::Part(part)) => self.step_part(engine, walker, part),
+            Some(Current::HandedOver(rest)) => self.step_handed_over(engine, walker, rest, out),
+            Some(Current::Flushed(flushed)) => self.step_flushed(engine, walker, flushed),
+            Some(Current::Big(big, state)) => self.step_big(engine, walker, (big, state), out),
+            None => self.take_work(snapshot, walker, out),
+        }
+    }
+
+    fn take_work(&self, snapshot: &Snapshot, walker: &mut Walker, out: &dyn ChunkSink) -> Step {
+        let (work, db) = match snapshot.next_work() {
+            Work::HandedOver(all) => {
+                walker.work = Some(Current::HandedOver(all.into_iter()));
+                return Step::More;
+            }
+            Work::Part(part) => (Current::Part(part), snapshot.db_of(part)),
+            Work::Flushed(flushed) => {
+                let db = snapshot.db_of_flushed(&flushed);
+                (Current::Flushed(flushed), db)
+            }
+            Work::Big(big) => {
+                let db = snapshot.db_of_big(&big);
+                (Current::Big(big, BigState::AwaitsFile), db)
+            }
+            Work::Wait => {
+                self.write_out(walker, out, snapshot);
+                return Step::Waiting;
+            }
+            Work::Done if self.write_out(walker, out, snapshot) => return Step::Done,
+            Work::Done => return Step::Waiting,
+        };
+        // The work is kept whether or not the records of another database can go first.
+        walker.work = Some(work);
+        if self.turn_to(walker, db, out, snapshot) { Step::More } else { Step::Waiting }
+    }
+
+    /// Has the walker's next records belong to this database; false where the file is not free for
+    /// those before.
+    fn turn_to(&self, walker: &mut Walker, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
+        if walker.db == db {
+            return true;
+        }
+        let is_clear = walker.encoder.buffer().is_empty() || self.write_out(walker, out, snapshot);
+        if is_clear {
+            walker.db = db;
+        }
+        is_clear
+    }
+
+    fn step_part(&self, engine: &Shared, walker: &mut Walker, part: Part) -> Step {
+        let pass = engine.enter_gate(GateSlot::Background(walker.number));
+        let (encoder, copies) = (&mut walker.encoder, &mut walker.copies);
+        let mut keys = 0;
+        let stepped = engine.keyspace.snapshot().walk_part(&engine.keyspace, part, STEP_KEYS, |entry| {
+            keys += 1;
+            if is_long(entry) {
+                copies.push(entry.duplicate(entry.key(), entry.access()));
+            } else {
+                encoder.entry(entry);
+            }
+        });
+        drop(pass);
+        walker.copies.drain(..).for_each(|entry| walker.encoder.entry(&entry));
+        self.keys_done.fetch_add(keys, Relaxed);
+        if stepped != Stepped::Finished {
+            walker.work = Some(Current::Part(part));
+        }
+        if stepped == Stepped::Busy { Step::Waiting } else { Step::More }
+    }
+
+    fn step_handed_over(
+        &self,
+        engine: &Shared,
+        walker: &mut Walker,
+        mut rest: std::vec::IntoIter<HandedOver>,
+        out: &dyn ChunkSink,
+    ) -> Step {
+        let snapshot = engine.keyspace.snapshot();
+        for _ in 0..STEP_KEYS {
+            let Some(next) = rest.as_slice().first() else {
+                snapshot.finished();
+                return Step::More;
+            };
+            if !self.turn_to(walker, snapshot.db_of_handed_over(next), out, snapshot) {
+                walker.work = Some(Current::HandedOver(rest));
+                return Step::Waiting;
+            }
+            if let Some(next) = rest.next() {
+                snapshot.show_handed_over(next, |_, entry| walker.encoder.entry(entry));
+                self.keys_done.fetch_add(1, Relaxed);
+            }
+        }
+        walker.work = Some(Current::HandedOver(rest));
+        Step::More
+    }
+
+    fn step_flushed(&self, engine: &Shared, walker: &mut Walker, mut flushed: Flushed) -> Step {
+        let (keyspace, snapshot) = (&engine.keyspace, engine.keyspace.snapshot());
+        let mut keys = 0;
+        let more = snapshot.walk_flushed(keyspace, &mut flushed, |_, entry| {
+            keys += 1;
+            walker.encoder.entry(entry);
+        });
+        self.keys_done.fetch_add(keys, Relaxed);
+        if more {
+            walker.work = Some(Current::Flushed(flushed));
+        } else {
+            snapshot.finished();
+        }
+        Step::More
+    }
+
+    fn step_big(
+        &self,
+        engine: &Shared,
+        walker: &mut Walker,
+        (big, mut state): (BigValue, BigState),
+        out: &dyn ChunkSink,
+    ) -> Step {
+        let (keyspace, snapshot) = (&engine.keyspace, engine.keyspace.snapshot());
+        if state == BigState::AwaitsFile {
+            let db = snapshot.db_of_big(&big);
+            if !self.turn_to(walker, db, out, snapshot) || !self.own_stream(walker) {
+                walker.work = Some(Current::Big(big, state));
+                return Step::Waiting;
+            }
+            walker.encoder.big_head(&big.key, big.expiry_ms, big.access, &big.head);
+            state = BigState::Begun;
+        }
+        let mut step = Step::More;
+        if state == BigState::Begun {
+            let pass = engine.enter_gate(GateSlot::Background(walker.number));
+            let encoder = &mut walker.encoder;
+            let stepped = snapshot.walk_big(keyspace, &big, STEP_ELEMENTS, &mut |piece| {
+                encoder.big_piece(&piece);
+            });
+            drop(pass);
+            match stepped {
+                Stepped::More => {}
+                Stepped::Busy => step = Step::Waiting,
+                Stepped::Finished => state = BigState::Complete,
+            }
+        }
+        if state != BigState::Complete {
+            walker.work = Some(Current::Big(big, state));
+            return step;
+        }
+        self.write_out(walker, out, snapshot);
+        self.stream.lock().owner = None;
+        self.keys_done.fetch_add(1, Relaxed);
+        snapshot.finished();
+        Step::More
+    }
+
+    /// Takes the file for this walker alone; whether it could.
+    fn own_stream(&self, walker: &Walker) -> bool {
+        let mut stream = self.stream.lock();
+        let is_free = stream.owner.is_none_or(|owner| owner == walker.number);
+        if is_free {
+            stream.owner = Some(walker.number);
+        }
+        is_free
+    }
+
+    /// Writes the walker's buffer to the file; false where another has the file to itself.
+    fn write_out(&self, walker: &mut Walker, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
+        let mut stream = self.stream.lock();
+        if stream.owner.is_some_and(|owner| owner != walker.number) {
+            return false;
+        }
+        let buffer = walker.encoder.buffer();
+        if !buffer.is_empty() {
+            if stream.db != Some(walker.db) {
+                self.put_db(&mut stream, walker.db, out, snapshot);
+            }
+            self.put(&mut stream, buffer, out, snapshot);
+            buffer.clear();
+        }
+        true
+    }
+
+    fn put_db(&self, stream: &mut Stream, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) {
+        let mut encoder = self.encoder();
+        encoder.select_db(db);
+        if !stream.sized.contains(&db) {
+            stream.sized.push(db);
+            let size = snapshot.dbs().into_iter().find(|(of, _)| *of == db).map(|(_, size)| size);
+            let size = size.unwrap_or_default();
+            encoder.resize_db(size.keys, size.expires);
+        }
+        stream.db = Some(db);
+        self.put(stream, encoder.buffer(), out, snapshot);
+    }
+
+    fn put(&self, stream: &mut Stream, bytes: &[u8], out: &dyn ChunkSink, snapshot: &Snapshot) {
+        if self.has_failed() {
+            return;
+        }
+        if self.options.checksum {
+            stream.digest.update(bytes);
+        }
+        self.len_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        if out.append(bytes).is_err() {
+            self.fail(snapshot);
+        }
+    }
+
+    fn fail(&self, snapshot: &Snapshot) {
+        self.failed.store(true, Relaxed);
+        snapshot.abandon();
+    }
+
+    /// Ends the file, after all walkers are done. The keyspace is free for the next walk.
+    ///
+    /// # Errors
+    /// The file could not be written, or was not wanted any more.
+    pub fn finish(&self, engine: &Shared, out: &dyn ChunkSink) -> Result<Progress, Failed> {
+        let snapshot = engine.keyspace.snapshot();
+        let mut stream = self.stream.lock();
+        let mut encoder = self.encoder();
+        encoder.end();
+        self.put(&mut stream, encoder.buffer(), out, snapshot);
+        let digest = std::mem::replace(&mut stream.digest, CRC.digest()).finalize();
+        let checksum = if self.options.checksum { digest } else { 0 };
+        if !self.has_failed() && out.append(&checksum.to_le_bytes()).is_err() {
+            self.fail(snapshot);
+        }
+        snapshot.end();
+        if self.has_failed() { Err(Failed) } else { Ok(self.progress()) }
+    }
+}
+
+/// Whether encoding the entry would take long under a lock.
+fn is_long(entry: &KeyEntry) -> bool {
+    match entry.view() {
+        View::Object(Object::Blob(_)) => true,
+        View::Object(object) => {
+            keyspace::freeing::memory_of(entry) > ENCODED_LOCKED_BYTES_MAX
+                || object.element_count() > STEP_ELEMENTS
+        }
+        View::Bytes(_) | View::Int(_) => false,
+    }
+}
