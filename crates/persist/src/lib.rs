@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod dump;
+pub mod folder;
 pub mod fuzz;
 pub mod rdb;
 pub mod save;
+pub mod schedule;

@@ -2,7 +2,7 @@
 //! clients go on writing.
 //!
 //! ```text
-//!   begin    closes the gate for a moment: the point is fixed (`keyspace::snapshot`)
+//!   begin    alone in the gate for a moment: the point is fixed (`keyspace::snapshot`)
 //!   step     a walker takes the next piece of work, shows a few keys in a short locked step and
 //!            encodes them into its chunk; a full chunk goes to the file
 //!   finish   when no walker has anything left: the end of the file and its checksum
@@ -23,7 +23,7 @@ use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use engine::Shared;
 use engine::shared::GateSlot;
 use keyspace::snapshot::{BigValue, Flushed, HandedOver, Part, Snapshot, Stepped, Work};
-use keyspace::{KeyEntry, Object};
+use keyspace::{Exclusive, KeyEntry, Object, SharedPass};
 use structures::entry::View;
 use structures::lock::Lock;
 
@@ -113,9 +113,19 @@ struct Stream {
     owner: Option<usize>,
 }
 
+/// How a walker comes to the keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Through the gate, with its number as a background thread, for a short step at a time.
+    Gate,
+    /// It is the exclusive owner, or works for it.
+    Owner,
+}
+
 /// What one thread has at hand.
 pub struct Walker {
     number: usize,
+    way: Way,
     encoder: Encoder,
     /// The database of the records in the encoder's buffer.
     db: usize,
@@ -142,42 +152,50 @@ enum BigState {
     Complete,
 }
 
+impl Walker {
+    fn enter<'e>(&self, engine: &'e Shared) -> Option<SharedPass<'e>> {
+        (self.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Background(self.number)))
+    }
+}
+
 impl Save {
-    /// Fixes the point: the save will be of the keyspace as it is now. Called outside the gate by
-    /// a thread that has none of its passes; waits for the longest command that runs. `None` where
-    /// another walk is under way.
-    pub fn begin(engine: &Shared, options: SaveOptions, out: &dyn ChunkSink) -> Option<Arc<Self>> {
-        let (keyspace, snapshot) = (&engine.keyspace, engine.keyspace.snapshot());
-        if !engine.gate.exclusive(|alone| snapshot.fix(keyspace, alone)) {
+    /// Fixes the point: the save will be of the keyspace as it is now. `None` where another walk is
+    /// under way. O(shards).
+    pub fn begin(engine: &Shared, alone: &Exclusive, options: SaveOptions) -> Option<Arc<Self>> {
+        let snapshot = engine.keyspace.snapshot();
+        if !snapshot.fix(&engine.keyspace, alone) {
             return None;
         }
         let keys = snapshot.dbs().iter().map(|(_, size)| size.keys as u64).sum();
         let stream = Stream { digest: CRC.digest(), db: None, sized: Vec::new(), owner: None };
-        let save = Self {
+        Some(Arc::new(Self {
             options,
             keys,
             keys_done: AtomicU64::new(0),
             len_bytes: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             stream: Lock::new(stream),
-        };
-        let mut encoder = save.encoder();
-        encoder.magic(save.options.version);
-        for (name, value) in &save.options.facts {
+        }))
+    }
+
+    /// Writes what stands ahead of all keys. Once, before any walker's first step.
+    pub fn write_head(&self, engine: &Shared, out: &dyn ChunkSink) {
+        let mut encoder = self.encoder();
+        encoder.magic(self.options.version);
+        for (name, value) in &self.options.facts {
             encoder.aux(name.as_bytes(), value.as_bytes());
         }
-        save.options.functions.iter().for_each(|source| encoder.function(source));
-        save.put(&mut save.stream.lock(), encoder.buffer(), out, snapshot);
-        Some(Arc::new(save))
+        self.options.functions.iter().for_each(|source| encoder.function(source));
+        self.put(&mut self.stream.lock(), encoder.buffer(), out, engine.keyspace.snapshot());
     }
 
     fn encoder(&self) -> Encoder {
         Encoder::new(self.options.compression, self.options.usage)
     }
 
-    /// What walker `number` begins with; the number is its slot in the gate.
-    pub fn walker(&self, number: usize) -> Walker {
-        Walker { number, encoder: self.encoder(), db: 0, work: None, copies: Vec::new() }
+    /// What walker `number` begins with.
+    pub fn walker(&self, number: usize, way: Way) -> Walker {
+        Walker { number, way, encoder: self.encoder(), db: 0, work: None, copies: Vec::new() }
     }
 
     /// Nobody wants the file any more. The walkers go on until they are done: shortly.
@@ -252,7 +270,7 @@ impl Save {
     }
 
     fn step_part(&self, engine: &Shared, walker: &mut Walker, part: Part) -> Step {
-        let pass = engine.enter_gate(GateSlot::Background(walker.number));
+        let pass = walker.enter(engine);
         let (encoder, copies) = (&mut walker.encoder, &mut walker.copies);
         let mut keys = 0;
         let stepped = engine.keyspace.snapshot().walk_part(&engine.keyspace, part, STEP_KEYS, |entry| {
@@ -333,7 +351,7 @@ impl Save {
         }
         let mut step = Step::More;
         if state == BigState::Begun {
-            let pass = engine.enter_gate(GateSlot::Background(walker.number));
+            let pass = walker.enter(engine);
             let encoder = &mut walker.encoder;
             let stepped = snapshot.walk_big(keyspace, &big, STEP_ELEMENTS, &mut |piece| {
                 encoder.big_piece(&piece);

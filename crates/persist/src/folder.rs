@@ -1,0 +1,159 @@
+//! The folder of a server's data as what decides sees it, and how a file comes into it whole.
+//!
+//! ```text
+//!   create temp ─► append … append ─► sync the file ─► rename over the old one ─► sync the folder
+//!        └────────────── whatever fails: the temporary file is removed, the old one stays
+//! ```
+//! Until the rename the old file is what a restart finds; after it, the new one, which was synced
+//! before. The folder is synced last, so that a crash cannot take the rename back once the save
+//! counts as done.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::save::{ChunkSink, Failed};
+
+/// Why something with a file failed, in the system's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble(pub String);
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+/// A folder, by what is done in it. Names are those of files in it.
+pub trait Folder: Send + Sync {
+    /// A new, empty file in the place of what is there.
+    ///
+    /// # Errors
+    /// As the system says; so for all of these.
+    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble>;
+    /// Gives a file another name, in the place of what has it, all at once.
+    ///
+    /// # Errors
+    /// As above.
+    fn rename(&self, from: &str, to: &str) -> Result<(), Trouble>;
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// As above.
+    fn remove(&self, name: &str) -> Result<(), Trouble>;
+    /// Returns when what the folder lists is safe from a crash.
+    ///
+    /// # Errors
+    /// As above.
+    fn sync(&self) -> Result<(), Trouble>;
+}
+
+/// A file that is written from its beginning to its end.
+pub trait DataFile: Send {
+    /// Appends all of `bytes`.
+    ///
+    /// # Errors
+    /// As the system says; a part of the bytes may be there.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble>;
+    /// Returns when what was appended is safe from a crash.
+    ///
+    /// # Errors
+    /// As the system says; what was appended since the last sync may be lost.
+    fn sync(&mut self) -> Result<(), Trouble>;
+}
+
+/// Bytes after which a file is synced that is synced while it is written: the system never has more
+/// to write at once.
+const SYNC_STEP_BYTES: usize = 32 << 20;
+
+/// When a file that is being written is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncing {
+    /// At its end.
+    AtEnd,
+    /// Now and then as well.
+    Incremental,
+}
+
+/// A file on its way into a folder.
+pub struct IncomingFile<'f> {
+    folder: &'f dyn Folder,
+    temporary: String,
+    syncing: Syncing,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: Box<dyn DataFile>,
+    unsynced_len_bytes: usize,
+    trouble: Option<Trouble>,
+}
+
+impl<'f> IncomingFile<'f> {
+    /// Creates the temporary file.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn create(folder: &'f dyn Folder, temporary: String, syncing: Syncing) -> Result<Self, Trouble> {
+        let file = folder.create(&temporary)?;
+        let state = State { file, unsynced_len_bytes: 0, trouble: None };
+        Ok(Self { folder, temporary, syncing, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Puts the file, which is complete, in its place under `name`.
+    ///
+    /// # Errors
+    /// The first thing that went wrong, while it was written or now. Nothing is left of the file,
+    /// unless the folder could not be synced at the end: then it is in its place, but a crash may
+    /// bring the old one back.
+    pub fn put_in_place(self, name: &str) -> Result<(), Trouble> {
+        let placed = {
+            let mut state = self.state();
+            match state.trouble.take() {
+                Some(trouble) => Err(trouble),
+                None => state.file.sync(),
+            }
+        };
+        match placed.and_then(|()| self.folder.rename(&self.temporary, name)) {
+            Ok(()) => self.folder.sync(),
+            Err(trouble) => {
+                self.discard();
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Removes the file. What went wrong with it, if anything did.
+    pub fn discard(self) -> Option<Trouble> {
+        // It may be all that is possible on a broken disk: the next start removes it.
+        let _ = self.folder.remove(&self.temporary);
+        self.state().trouble.take()
+    }
+}
+
+impl ChunkSink for IncomingFile<'_> {
+    fn append(&self, bytes: &[u8]) -> Result<(), Failed> {
+        let mut state = self.state();
+        if state.trouble.is_some() {
+            return Err(Failed);
+        }
+        let mut result = state.file.append(bytes);
+        state.unsynced_len_bytes += bytes.len();
+        if result.is_ok()
+            && self.syncing == Syncing::Incremental
+            && state.unsynced_len_bytes >= SYNC_STEP_BYTES
+        {
+            state.unsynced_len_bytes = 0;
+            result = state.file.sync();
+        }
+        result.map_err(|trouble| {
+            state.trouble = Some(trouble);
+            Failed
+        })
+    }
+}

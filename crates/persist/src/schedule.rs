@@ -1,0 +1,125 @@
+//! When a snapshot is saved, and what is known of the last ones. No clock: times are arguments.
+
+use std::time::Duration;
+
+/// After a save that failed the next one waits for so long, as in Redis.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Save when so many changes were made and so much time has passed since the last save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveRule {
+    /// Time since the last save.
+    pub seconds: u64,
+    /// Changes since the last save, at least.
+    pub changes: u64,
+}
+
+/// What saves have come to so far. Times are Unix seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaveRecord {
+    /// When the last one that succeeded ended; the start, if none did.
+    pub last_save_s: i64,
+    /// When the last one in the background began; `None` for never.
+    pub last_try_s: Option<i64>,
+    /// Whether the last one in the background succeeded.
+    pub last_succeeded: bool,
+    /// How long the last one in the background took, in seconds.
+    pub last_took_s: Option<u64>,
+    /// How many have succeeded.
+    pub saves: u64,
+    /// All changes up to the point of the last save.
+    pub changes_saved: u64,
+    /// One shall begin as soon as possible.
+    pub is_scheduled: bool,
+}
+
+impl SaveRecord {
+    /// At the start of a server.
+    pub fn at_start(now_s: i64) -> Self {
+        Self {
+            last_save_s: now_s,
+            last_try_s: None,
+            last_succeeded: true,
+            last_took_s: None,
+            saves: 0,
+            changes_saved: 0,
+            is_scheduled: false,
+        }
+    }
+
+    /// Why a save in the background is due at `now_s`, if one is and none is under way; `changes`
+    /// counts all changes since the start.
+    pub fn due(&self, rules: &[SaveRule], changes: u64, now_s: i64) -> Option<Reason> {
+        let may_try = self.last_succeeded
+            || self.last_try_s.is_none_or(|at_s| now_s - at_s > RETRY_AFTER.as_secs() as i64);
+        if !may_try {
+            return None;
+        }
+        let unsaved = changes.saturating_sub(self.changes_saved);
+        let since_s = now_s - self.last_save_s;
+        let rule = rules.iter().find(|rule| unsaved >= rule.changes && since_s > rule.seconds as i64);
+        rule.map(|rule| Reason::Rule(*rule)).or(self.is_scheduled.then_some(Reason::Scheduled))
+    }
+
+    /// A save in the background begins.
+    pub fn begun(&mut self, now_s: i64) {
+        self.last_try_s = Some(now_s);
+        self.is_scheduled = false;
+    }
+
+    /// A save has succeeded, whose point was after `changes`.
+    pub fn succeeded(&mut self, changes: u64, now_s: i64) {
+        self.last_save_s = now_s;
+        self.last_succeeded = true;
+        self.saves += 1;
+        self.changes_saved = changes;
+    }
+
+    /// A save has failed.
+    pub fn failed(&mut self) {
+        self.last_succeeded = false;
+    }
+}
+
+/// Why a save begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// By this rule.
+    Rule(SaveRule),
+    /// It was asked for at a time at which it could not begin.
+    Scheduled,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: [SaveRule; 2] =
+        [SaveRule { seconds: 3600, changes: 1 }, SaveRule { seconds: 60, changes: 10_000 }];
+
+    #[test]
+    fn a_rule_is_due_when_its_changes_and_more_than_its_seconds_are_there() {
+        let mut record = SaveRecord::at_start(1000);
+        assert_eq!(record.due(&RULES, 0, 1_000_000), None);
+        assert_eq!(record.due(&RULES, 1, 4600), None);
+        assert_eq!(record.due(&RULES, 1, 4601), Some(Reason::Rule(RULES[0])));
+        assert_eq!(record.due(&RULES, 9_999, 1061), None);
+        assert_eq!(record.due(&RULES, 10_000, 1060), None);
+        assert_eq!(record.due(&RULES, 10_000, 1061), Some(Reason::Rule(RULES[1])));
+        record.succeeded(10_000, 1061);
+        assert_eq!(record.due(&RULES, 10_000, 1_000_000), None);
+        assert_eq!(record.due(&RULES, 20_000, 1122), Some(Reason::Rule(RULES[1])));
+        assert_eq!(record.due(&[], 20_000, 1_000_000), None);
+    }
+
+    #[test]
+    fn after_a_failure_the_next_one_waits() {
+        let mut record = SaveRecord::at_start(0);
+        record.begun(100);
+        record.failed();
+        record.is_scheduled = true;
+        assert_eq!(record.due(&RULES, 50_000, 105), None);
+        assert_eq!(record.due(&RULES, 50_000, 106), Some(Reason::Rule(RULES[1])));
+        assert_eq!(record.due(&[], 50_000, 106), Some(Reason::Scheduled));
+    }
+}
