@@ -877,6 +877,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)
             || self.commit.awaits_room()
+            || self.shared().standing.may_refuse()
             || self.shared().scripts.is_any_busy()
             || !self.is_inside
     }

@@ -96,6 +96,8 @@ pub struct Settings {
     pub key_sampling: Sampling,
     /// `busy-reply-threshold`: a script that runs for longer is busy; none for never.
     pub busy_threshold: Option<Duration>,
+    /// `stop-writes-on-bgsave-error`, where snapshots are to be saved at all.
+    pub stops_writes_on_save_error: bool,
     /// `hz`.
     pub hz: u32,
     /// `notify-keyspace-events`.
@@ -140,6 +142,7 @@ impl Default for Settings {
             tracking_keys_max: 1_000_000,
             turn_budget: Duration::from_micros(500),
             import_mode: false,
+            stops_writes_on_save_error: false,
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
             key_sampling: Sampling::default(),

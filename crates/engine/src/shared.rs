@@ -66,6 +66,25 @@ pub struct Pause {
     pub all: AtomicBool,
 }
 
+/// What keeps requests from running, or some of them, for reasons outside the engine.
+#[derive(Debug, Default)]
+pub struct Standing {
+    /// The data is being loaded: only what needs none of it runs.
+    pub is_loading: AtomicBool,
+    /// The server is about to end: nothing runs any more.
+    pub is_stopping: AtomicBool,
+    /// The last snapshot could not be saved.
+    pub save_failed: AtomicBool,
+}
+
+impl Standing {
+    /// Whether some requests may have to be refused.
+    #[inline]
+    pub fn may_refuse(&self) -> bool {
+        self.is_loading.load(Relaxed) | self.save_failed.load(Relaxed) | self.is_stopping.load(Relaxed)
+    }
+}
+
 /// What active expiry has done, for INFO.
 #[derive(Debug, Default)]
 pub struct ExpiryStats {
@@ -125,6 +144,8 @@ pub struct Shared {
     pub pubsub: PubSub,
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// Loading, failed saves.
+    pub standing: Standing,
     /// Start of the server's monotonic clock.
     pub started: Instant,
     /// Slow commands, large requests, large replies.
@@ -174,6 +195,7 @@ impl Shared {
             monitors: Monitors::default(),
             pubsub: PubSub::new(threads, seed),
             pause: Pause::default(),
+            standing: Standing::default(),
             started: now,
             command_logs: CommandLogs::default(),
             hot_keys,

@@ -17,8 +17,8 @@ use stdx::{ByteQueue, ConnId};
 use crate::batch::Incoming;
 use crate::call::Host;
 use crate::check::{
-    Refused, check, is_http, is_queued, is_subscriber, needs_memory, subscriber_refusal, unknown_command,
-    uses_keys, writes,
+    Refused, check, flags_of, is_http, is_queued, is_subscriber, needs_memory, subscriber_refusal,
+    unknown_command, uses_keys, writes,
 };
 use crate::client::Mode;
 use crate::clock::Clock;
@@ -351,7 +351,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     fn is_held_back(&self, session: &mut Session, registered: &Registered) -> bool {
         let pause = &self.shared().pause;
         let writes = writes(session, registered);
-        if pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed)) {
+        if self.shared().standing.is_stopping.load(Relaxed) {
+            session.flow = Flow::Postponed;
+        } else if pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed)) {
             session.flow = Flow::Postponed;
         } else if writes && self.executor.commit.awaits_room() {
             session.flow = Flow::AwaitingLog;
@@ -372,7 +374,28 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             self.reject(session, Refused { registered, error }, out);
             return Some(Outcome::Done);
         }
+        if let Some(error) = self.standing_refusal(session, registered) {
+            self.reject(session, Refused { registered, error }, out);
+            return Some(Outcome::Done);
+        }
         self.is_held_back(session, registered).then_some(Outcome::Postponed)
+    }
+
+    /// Why a command may not run while data is loaded, or after a save that failed.
+    fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
+        let (standing, command) = (&self.shared().standing, &registered.command);
+        if standing.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
+            return Some(CommandError::Line("LOADING Redis is loading the dataset in memory"));
+        }
+        let is_refused = standing.save_failed.load(Relaxed)
+            && self.executor.settings.stops_writes_on_save_error
+            && (flags_of(session, registered).contains(Flags::WRITE) || command.name == "PING");
+        is_refused.then_some(CommandError::Line(
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \
+             Commands that may modify the data set are disabled, because this instance is configured to report \
+             errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check \
+             the Redis logs for details about the RDB error.",
+        ))
     }
 
     /// Whether a busy script keeps this command from running, as far as that is known before its

@@ -21,6 +21,7 @@ use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
+use crate::persistence::{self, Persistence};
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::start_error::{Place, StartError};
 use crate::worker::Worker;
@@ -265,6 +266,7 @@ fn shared(
         supervisor: "no",
         repl_id: random_id().into(),
         migrations: ConnectionPool::default(),
+        persistence: Persistence::new(unix_ms() / 1000),
         backend: loops.backend,
         listening: loops.listening.into(),
         startup_memory_bytes: 0.into(),
@@ -399,13 +401,16 @@ impl Server {
         for thread in self.threads.drain(..) {
             join(thread);
         }
+        self.stop_threads();
     }
 
     fn stop_threads(&mut self) {
         self.shared.stop();
+        self.shared.persistence.cancel(&self.shared);
         for thread in self.threads.drain(..) {
             join(thread);
         }
+        persistence::wait_for_end(&self.shared);
     }
 }
 

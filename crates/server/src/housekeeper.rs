@@ -2,6 +2,7 @@
 //! active expiry, sampling of rates, ending idle clients, freeing big values, taking departed
 //! clients out of the tracking tables.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,7 @@ impl Housekeeper {
         }
     }
 
-    fn round(&mut self, shared: &Shared) {
+    fn round(&mut self, shared: &Arc<Shared>) {
         self.rounds += 1;
         let used = structures::alloc::sample_peak();
         let limit = shared.engine.settings.get().maxmemory_bytes;
@@ -100,6 +101,7 @@ impl Housekeeper {
             shared.engine.over_limit.note_within(shared.engine.uptime(Instant::now()));
         }
         self.sample_rates(shared);
+        crate::persistence::save_if_due(shared);
         shared.engine.hot_keys.windows.turn(Instant::now());
         let turns_nanos = shared.engine.threads.sum(|stats| &stats.cycles_nanos);
         self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));

@@ -27,6 +27,7 @@ mod listen;
 mod log_file;
 pub mod logging;
 pub mod metrics;
+pub mod persistence;
 pub mod process;
 pub mod run_queue;
 pub mod shared;

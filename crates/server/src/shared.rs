@@ -12,6 +12,7 @@ use stdx::mailbox::Mailbox;
 
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
+use crate::persistence::Persistence;
 
 /// A message to an I/O thread.
 pub enum Message {
@@ -124,6 +125,8 @@ pub struct Shared {
     pub repl_id: Mutex<String>,
     /// Connections that MIGRATE keeps.
     pub migrations: ConnectionPool,
+    /// Snapshots.
+    pub persistence: Persistence,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.

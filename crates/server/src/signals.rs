@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
+use server::persistence::shutdown::{ShutdownWish, prepare_shutdown};
 use server::shared::Shared;
 use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -28,9 +30,15 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                 }
                 _ => {
                     let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-                    stopping = true;
                     tracing::info!("Received {name} scheduling shutdown...");
-                    shared.stop();
+                    let wish = if signal == SIGINT { &SHUTDOWN_ON_SIGINT } else { &SHUTDOWN_ON_SIGTERM };
+                    let wish = ShutdownWish::of(wish.of(&shared.config()));
+                    stopping = prepare_shutdown(&shared, wish, |save| {
+                        shared.engine.gate.exclusive(|alone| save(alone));
+                    });
+                    if stopping {
+                        shared.stop();
+                    }
                 }
             }
         }

@@ -25,6 +25,7 @@ pub mod migrate;
 pub mod module;
 pub mod monitor;
 pub mod pubsub;
+pub mod save;
 pub mod script;
 pub mod server;
 pub mod slowlog;
@@ -48,6 +49,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         module::COMMANDS,
         monitor::COMMANDS,
         pubsub::COMMANDS,
+        save::COMMANDS,
         script::COMMANDS,
         server::COMMANDS,
         slowlog::COMMANDS,

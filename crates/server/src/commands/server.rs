@@ -1,15 +1,14 @@
-//! Commands about the server as a whole: INFO, LASTSAVE, LOLWUT, ROLE, SHUTDOWN, TIME.
+//! Commands about the server as a whole: INFO, LOLWUT, ROLE, TIME.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
-use engine::session::{Flow, ReplyMode};
 
 use crate::REDIS_VERSION;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
 /// This group's commands.
-pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LASTSAVE, &LOLWUT, &ROLE, &SHUTDOWN, &TIME];
+pub static COMMANDS: &[&Command<Runner>] = &[&INFO, &LOLWUT, &ROLE, &TIME];
 
 static INFO: Command<Runner> = Command {
     name: "INFO",
@@ -31,25 +30,6 @@ fn info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
         args.from(1).map(|section| String::from_utf8_lossy(section).to_ascii_lowercase()).collect();
     let text = crate::info::text(ctx.shared, &asked);
     ctx.reply.verbatim(*b"txt", text.as_bytes());
-    Ok(())
-}
-
-static LASTSAVE: Command<Runner> = Command {
-    name: "LASTSAVE",
-    summary: "Returns when the data was last saved.",
-    history: History::since("1.0.0"),
-    group: Group::Server,
-    complexity: "O(1)",
-    arity: Arity::Exactly(1),
-    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
-    acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    tips: &["nondeterministic_output"],
-    run: Runner::Server(lastsave),
-    ..Command::DEFAULT
-};
-/// LASTSAVE: Unix seconds; of the start, where nothing was saved since.
-fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.integer(ctx.shared.started_unix_s);
     Ok(())
 }
 
@@ -103,70 +83,6 @@ fn role(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
     ctx.reply.bulk(b"master");
     ctx.reply.integer(0);
     ctx.reply.array(0);
-    Ok(())
-}
-
-static SHUTDOWN: Command<Runner> = Command {
-    name: "SHUTDOWN",
-    summary: "Stops the server.",
-    history: History::since("1.0.0").changed(&[("7.0.0", "takes NOW, FORCE and ABORT")]),
-    group: Group::Server,
-    complexity: "O(N)",
-    arity: Arity::AtLeast(1),
-    flags: Flags::ADMIN
-        .union(Flags::NOSCRIPT)
-        .union(Flags::LOADING)
-        .union(Flags::STALE)
-        .union(Flags::NO_MULTI)
-        .union(Flags::ALLOW_BUSY),
-    acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    args: &[
-        Arg::one_of("save-selector", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
-        Arg::word("now", "NOW").since("7.0.0").optional(),
-        Arg::word("force", "FORCE").since("7.0.0").optional(),
-        Arg::word("abort", "ABORT").since("7.0.0").optional(),
-    ],
-    run: Runner::Server(shutdown),
-    ..Command::DEFAULT
-};
-/// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: no reply, the connection ends with the server.
-fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let (mut nosave, mut save, mut abort, mut force) = (false, false, false, false);
-    for option in args.from(1) {
-        match option.to_ascii_lowercase().as_slice() {
-            b"nosave" => nosave = true,
-            b"save" => save = true,
-            b"now" => {}
-            b"force" => force = true,
-            b"abort" => abort = true,
-            _ => return Err(CommandError::Syntax),
-        }
-    }
-    if (nosave && save) || (abort && args.len() > 2) {
-        return Err(CommandError::Syntax);
-    }
-    if abort {
-        return Err(CommandError::Line("ERR No shutdown in progress."));
-    }
-    let scripts = &ctx.shared.engine.scripts;
-    if !nosave && scripts.is_any_busy() {
-        return Err(scripts.error());
-    }
-    tracing::info!(client = ctx.session.id, "User requested shutdown...");
-    match (save, force) {
-        (true, false) => {
-            tracing::warn!(
-                "Error trying to save the DB, can't exit: data is in memory only so far. SHUTDOWN NOSAVE exits \
-                 without it."
-            );
-            return Err(CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs."));
-        }
-        (true, true) => tracing::warn!("Error trying to save the DB: data is in memory only. Exit anyway."),
-        (false, _) => {}
-    }
-    ctx.session.flow = Flow::Closing;
-    ctx.session.reply_mode = ReplyMode::Off;
-    ctx.shared.stop();
     Ok(())
 }
 

@@ -134,6 +134,8 @@ pub fn settings(store: &ConfigStore) -> Settings {
         },
         turn_budget: Duration::from_micros(network::TURN_BUDGET_US.of(store)),
         import_mode: replication::IMPORT_MODE.of(store),
+        stops_writes_on_save_error: persistence::STOP_WRITES_ON_BGSAVE_ERROR.of(store)
+            && !persistence::SAVE.of(store).is_empty(),
         active_expire_effort: memory::ACTIVE_EXPIRE_EFFORT.of(store),
         thresholds: thresholds(store),
         key_sampling: Sampling {

@@ -11,6 +11,7 @@ use super::Fields;
 use crate::REDIS_VERSION;
 use crate::config::table::network;
 use crate::context::unix_ms;
+use crate::persistence::Figures;
 use crate::shared::Shared;
 
 const DAY_S: u64 = 24 * 60 * 60;
@@ -115,27 +116,33 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
 
 /// The Persistence section.
 pub fn persistence(shared: &Shared, fields: &mut Fields) {
-    fields.zeros(&[
-        "loading",
-        "async_loading",
-        "current_cow_peak",
-        "current_cow_size",
-        "current_cow_size_age",
-    ]);
-    fields.add("current_fork_perc", "0.00");
-    fields.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    fields.add("rdb_changes_since_last_save", shared.engine.threads.sum(|stats| &stats.changes));
-    fields.add("rdb_bgsave_in_progress", 0);
-    fields.add("rdb_last_save_time", shared.started_unix_s);
-    fields.add("rdb_last_bgsave_status", "ok");
-    fields.add("rdb_last_bgsave_time_sec", -1);
-    fields.add("rdb_current_bgsave_time_sec", -1);
-    fields.zeros(&[
-        "rdb_saves",
-        "rdb_last_cow_size",
-        "rdb_last_load_keys_expired",
-        "rdb_last_load_keys_loaded",
-    ]);
+    let standing = &shared.engine.standing;
+    fields.add("loading", u8::from(standing.is_loading.load(Relaxed)));
+    fields.add("async_loading", 0);
+    let Figures { record, current } = shared.persistence.figures();
+    let snapshot = shared.engine.keyspace.snapshot();
+    let peak = snapshot.handed_over_len_bytes_peak();
+    // What writers handed over takes the place of the pages that a fork would copy.
+    fields.add("current_cow_peak", if current.is_some() { peak } else { 0 });
+    fields.add("current_cow_size", snapshot.handed_over_len_bytes());
+    fields.add("current_cow_size_age", 0);
+    let progress = current.map(|(progress, _)| progress);
+    let (keys_done, keys) = progress.map_or((0, 0), |progress| (progress.keys_done, progress.keys));
+    let percent = 100.0 * keys_done as f64 / keys.max(1) as f64;
+    fields.add("current_fork_perc", format_args!("{percent:.2}"));
+    fields.add("current_save_keys_processed", keys_done);
+    fields.add("current_save_keys_total", keys);
+    let unsaved = crate::persistence::changes(shared).saturating_sub(record.changes_saved);
+    fields.add("rdb_changes_since_last_save", unsaved);
+    fields.add("rdb_bgsave_in_progress", u8::from(current.is_some()));
+    fields.add("rdb_last_save_time", record.last_save_s);
+    fields.add("rdb_last_bgsave_status", if record.last_succeeded { "ok" } else { "err" });
+    let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
+    fields.add("rdb_last_bgsave_time_sec", seconds(record.last_took_s));
+    fields.add("rdb_current_bgsave_time_sec", seconds(current.map(|(_, since)| since.as_secs())));
+    fields.add("rdb_saves", record.saves);
+    fields.add("rdb_last_cow_size", peak);
+    fields.zeros(&["rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
     fields.zeros(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
     fields.add("aof_last_rewrite_time_sec", -1);
     fields.add("aof_current_rewrite_time_sec", -1);

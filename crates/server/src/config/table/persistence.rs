@@ -10,39 +10,25 @@ use crate::config::words;
 
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
-&Opt::new(
-        "save",
-        Kind::Words(&words::SAVE_POINTS),
-        "",
-        "When to write a snapshot: pairs of seconds and changes. Redis' own default is 3600 1 300 100 60 10000.",
-    )
-    .awaits_persistence(),
-&DIR.opt,
-&Opt::new(
-        "dbfilename",
-        Kind::Checked(words::plain_dbfilename),
-        "dump.rdb",
-        "The name of the snapshot file.",
-    )
-    .protected()
-    .awaits_persistence(),
-&RDBCOMPRESSION.opt,
-&Opt::flag("rdbchecksum", "yes", "End snapshots with a checksum.").at_start().awaits_persistence(),
-&RDB_VERSION_CHECK.opt,
-&Opt::choice(
+    &SAVE.opt,
+    &DIR.opt,
+    &DBFILENAME.opt,
+    &RDBCOMPRESSION.opt,
+    &RDBCHECKSUM.opt,
+    &RDB_VERSION_CHECK.opt,
+    &Opt::choice(
         "sanitize-dump-payload",
         "no",
         &["no", "yes", "clients"],
         "Check values of snapshots and RESTORE in depth.",
     )
     .accepted("values are always checked in depth"),
-&Opt::flag("stop-writes-on-bgsave-error", "yes", "Refuse writes after a snapshot failed.")
-        .awaits_persistence(),
-&Opt::flag("rdb-save-incremental-fsync", "yes", "Sync snapshots while they are written.")
-        .awaits_persistence(),
-&Opt::flag("rdb-del-sync-files", "no", "Delete snapshots made for replicas.").awaits_persistence(),
-&Opt::flag("appendonly", "no", "Write every change to a file.").awaits_persistence(),
-&Opt::new(
+    &STOP_WRITES_ON_BGSAVE_ERROR.opt,
+    &RDB_SAVE_INCREMENTAL_FSYNC.opt,
+    &RDB_KEY_SAVE_DELAY.opt,
+    &Opt::flag("rdb-del-sync-files", "no", "Delete snapshots made for replicas.").awaits_persistence(),
+    &Opt::flag("appendonly", "no", "Write every change to a file.").awaits_persistence(),
+    &Opt::new(
         "appendfilename",
         Kind::Checked(words::plain_appendfilename),
         "appendonly.aof",
@@ -50,7 +36,7 @@ pub static OPTIONS: &[&Opt] = &[
     )
     .at_start()
     .awaits_persistence(),
-&Opt::new(
+    &Opt::new(
         "appenddirname",
         Kind::Checked(words::plain_appenddirname),
         "appendonlydir",
@@ -58,23 +44,33 @@ pub static OPTIONS: &[&Opt] = &[
     )
     .at_start()
     .awaits_persistence(),
-&Opt::choice(
+    &Opt::choice(
         "appendfsync",
         "everysec",
         &["everysec", "always", "no"],
         "When the append-only file is synced.",
     )
     .awaits_persistence(),
-&Opt::flag("no-appendfsync-on-rewrite", "no", "Do not sync while the file is rewritten.")
+    &Opt::flag("no-appendfsync-on-rewrite", "no", "Do not sync while the file is rewritten.")
         .awaits_persistence(),
-&Opt::integer("auto-aof-rewrite-percentage", "100", INT, "Growth in percent at which the file is rewritten.")
-        .awaits_persistence(),
-&Opt::memory("auto-aof-rewrite-min-size", "67108864", BYTES, "Minimum size at which the file is rewritten.")
-        .awaits_persistence(),
-&Opt::flag("aof-load-truncated", "yes", "Load a file whose end is missing.").awaits_persistence(),
-&Opt::flag("aof-use-rdb-preamble", "yes", "Begin a rewritten file with a snapshot.").awaits_persistence(),
-&Opt::flag("aof-timestamp-enabled", "no", "Write times into the file.").awaits_persistence(),
-&Opt::flag("aof-rewrite-incremental-fsync", "yes", "Sync a rewritten file while it is written.")
+    &Opt::integer(
+        "auto-aof-rewrite-percentage",
+        "100",
+        INT,
+        "Growth in percent at which the file is rewritten.",
+    )
+    .awaits_persistence(),
+    &Opt::memory(
+        "auto-aof-rewrite-min-size",
+        "67108864",
+        BYTES,
+        "Minimum size at which the file is rewritten.",
+    )
+    .awaits_persistence(),
+    &Opt::flag("aof-load-truncated", "yes", "Load a file whose end is missing.").awaits_persistence(),
+    &Opt::flag("aof-use-rdb-preamble", "yes", "Begin a rewritten file with a snapshot.").awaits_persistence(),
+    &Opt::flag("aof-timestamp-enabled", "no", "Write times into the file.").awaits_persistence(),
+    &Opt::flag("aof-rewrite-incremental-fsync", "yes", "Sync a rewritten file while it is written.")
         .awaits_persistence(),
 ];
 
@@ -87,9 +83,51 @@ pub static DIR: Handle<Path> =
         .on_change(OnChange::Prepare(Prepare::WorkingFolder))
         .typed();
 
-/// Whether DUMP compresses strings.
+/// When snapshots are saved.
+pub static SAVE: Handle<[Vec<u8>]> = Opt::new(
+    "save",
+    Kind::Words(&words::SAVE_POINTS),
+    "3600 1 300 100 60 10000",
+    "When to save a snapshot: pairs of seconds and changes, an empty value for never.",
+)
+.typed();
+
+/// The file of the snapshot.
+pub static DBFILENAME: Handle<[u8]> = Opt::new(
+    "dbfilename",
+    Kind::Checked(words::plain_dbfilename),
+    "dump.rdb",
+    "The name of the snapshot file.",
+)
+.protected()
+.typed();
+
+/// Whether strings are compressed.
 pub static RDBCOMPRESSION: Handle<bool> =
-    Opt::flag("rdbcompression", "yes", "Compress strings in what DUMP writes.").typed();
+    Opt::flag("rdbcompression", "yes", "Compress strings in snapshots and in what DUMP writes.").typed();
+
+/// Whether snapshots have a checksum.
+pub static RDBCHECKSUM: Handle<bool> =
+    Opt::flag("rdbchecksum", "yes", "End snapshots with a checksum.").at_start().typed();
+
+/// Whether writes are refused after a save that failed.
+pub static STOP_WRITES_ON_BGSAVE_ERROR: Handle<bool> =
+    Opt::flag("stop-writes-on-bgsave-error", "yes", "Refuse writes after a snapshot could not be saved.")
+        .typed();
+
+/// Whether a snapshot is synced while it is written.
+pub static RDB_SAVE_INCREMENTAL_FSYNC: Handle<bool> =
+    Opt::flag("rdb-save-incremental-fsync", "yes", "Sync snapshots while they are written.").typed();
+
+/// How long a save rests after each key.
+pub static RDB_KEY_SAVE_DELAY: Handle<i64> = Opt::integer(
+    "rdb-key-save-delay",
+    "0",
+    (i32::MIN as i64, i32::MAX as i64),
+    "Microseconds to rest after each key of a snapshot, for tests.",
+)
+.hidden()
+.typed();
 
 /// Which versions of the format RESTORE reads.
 pub static RDB_VERSION_CHECK: Handle<VersionCheck> = Opt::choice(

@@ -34,12 +34,10 @@ pub static OPTIONS: &[&Opt] = &[
     .at_start()
     .accepted(NO_SYSLOG),
     &SUPERVISED.opt,
-    &Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.")
-        .accepted(NOTHING_TO_SAVE),
-    &Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.")
-        .accepted(NOTHING_TO_SAVE),
+    &SHUTDOWN_ON_SIGINT.opt,
+    &SHUTDOWN_ON_SIGTERM.opt,
     &Opt::integer("shutdown-timeout", "10", INT, "Seconds to wait for replicas at the end.")
-        .accepted(NOTHING_TO_SAVE),
+        .accepted("there are no replicas to wait for"),
     &Opt::flag("set-proc-title", "yes", "Describe the server in its process title.")
         .at_start()
         .accepted(NO_TITLE),
@@ -133,7 +131,14 @@ pub static SUPERVISED: Handle<Supervision> = Opt::choice(
 .typed();
 
 const NO_SYSLOG: &str = "the log goes to a file or to standard output";
-const NOTHING_TO_SAVE: &str = "there is nothing to save and nobody to wait for so far";
 const NO_TITLE: &str = "the process keeps its title";
 const NO_PINNING: &str = "threads are not tied to cores";
 const NO_OOM_SCORE: &str = "the score is left as it is: one process does everything";
+
+/// How SIGINT ends the server.
+pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> =
+    Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.").typed();
+
+/// How SIGTERM ends the server.
+pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> =
+    Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.").typed();

@@ -1,0 +1,176 @@
+//! Commands about the file that holds the data: SAVE, BGSAVE, LASTSAVE, SHUTDOWN.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
+use ::commands::{Args, CommandError};
+use engine::session::{Flow, ReplyMode};
+use persist::save::Way;
+
+use crate::context::{Runner, ServerCtx};
+use crate::persistence::shutdown::{ShutdownWish, prepare_shutdown};
+use crate::persistence::{self, Asked, Cancelled};
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
+
+/// The reply while a save is under way.
+const IN_PROGRESS: CommandError = CommandError::Line("ERR Background save already in progress");
+
+static SAVE: Command<Runner> = Command {
+    name: "SAVE",
+    summary: "Saves all data to a file and replies when it is done.",
+    history: History::since("1.0.0"),
+    group: Group::Server,
+    complexity: "O(N)",
+    arity: Arity::Exactly(1),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    run: Runner::Server(save),
+    ..Command::DEFAULT
+};
+/// SAVE: the clients of this I/O thread wait until it is done, the others go on.
+fn save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    if shared.persistence.is_saving() {
+        return Err(IN_PROGRESS);
+    }
+    let saved = ctx.pass.outside(|| {
+        persistence::save_here(shared, Way::Gate, |fix| shared.engine.gate.exclusive(|alone| fix(alone)))
+    });
+    // Redis says no more either; the log does.
+    saved.map_err(|_trouble| CommandError::Line("ERR"))?;
+    ctx.reply.simple("OK");
+    Ok(())
+}
+
+static BGSAVE: Command<Runner> = Command {
+    name: "BGSAVE",
+    summary: "Saves all data to a file in the background.",
+    history: History::since("1.0.0")
+        .changed(&[("3.2.2", "takes SCHEDULE")])
+        .changed_by_valkey(&[("8.1.0", "takes CANCEL")]),
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::AtLeast(1),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    args: &[Arg::one_of(
+        "operation",
+        &[Arg::word("schedule", "SCHEDULE").since("3.2.2"), Arg::word("cancel", "CANCEL")],
+    )
+    .optional()],
+    run: Runner::Server(bgsave),
+    ..Command::DEFAULT
+};
+/// BGSAVE [SCHEDULE|CANCEL]. The file will hold what is there when the reply is sent.
+fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    let schedules = match args.len() {
+        1 => false,
+        2 if args.is(1, "SCHEDULE") => true,
+        2 if args.is(1, "CANCEL") => {
+            ctx.reply.simple(match shared.persistence.cancel(shared) {
+                Cancelled::UnderWay => "Background saving cancelled",
+                Cancelled::Scheduled => "Scheduled background saving cancelled",
+                Cancelled::Nothing => {
+                    return Err(CommandError::Line(
+                        "ERR Background saving is currently not in progress or scheduled",
+                    ));
+                }
+            });
+            return Ok(());
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    if shared.persistence.is_saving() {
+        return Err(IN_PROGRESS);
+    }
+    let pass = &mut *ctx.pass;
+    match persistence::save_in_background(shared, |fix| pass.exclusive(|alone| fix(alone))) {
+        Asked::Begun => ctx.reply.simple("Background saving started"),
+        Asked::UnderWay if schedules => {
+            shared.persistence.schedule();
+            ctx.reply.simple("Background saving scheduled");
+        }
+        Asked::UnderWay => {
+            return Err(CommandError::Line(
+                "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
+                 to schedule a BGSAVE whenever possible.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+static LASTSAVE: Command<Runner> = Command {
+    name: "LASTSAVE",
+    summary: "Returns when the data was last saved.",
+    history: History::since("1.0.0"),
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::Exactly(1),
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    tips: &["nondeterministic_output"],
+    run: Runner::Server(lastsave),
+    ..Command::DEFAULT
+};
+/// LASTSAVE: Unix seconds; of the start, where nothing was saved since.
+fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    ctx.reply.integer(ctx.shared.persistence.figures().record.last_save_s);
+    Ok(())
+}
+
+static SHUTDOWN: Command<Runner> = Command {
+    name: "SHUTDOWN",
+    summary: "Stops the server.",
+    history: History::since("1.0.0").changed(&[("7.0.0", "takes NOW, FORCE and ABORT")]),
+    group: Group::Server,
+    complexity: "O(N)",
+    arity: Arity::AtLeast(1),
+    flags: Flags::ADMIN
+        .union(Flags::NOSCRIPT)
+        .union(Flags::LOADING)
+        .union(Flags::STALE)
+        .union(Flags::NO_MULTI)
+        .union(Flags::ALLOW_BUSY),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    args: &[
+        Arg::one_of("save-selector", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
+        Arg::word("now", "NOW").since("7.0.0").optional(),
+        Arg::word("force", "FORCE").since("7.0.0").optional(),
+        Arg::word("abort", "ABORT").since("7.0.0").optional(),
+    ],
+    run: Runner::Server(shutdown),
+    ..Command::DEFAULT
+};
+/// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: no reply, the connection ends with the server.
+fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (mut wish, mut abort) = (ShutdownWish::default(), false);
+    for option in args.from(1) {
+        if option.eq_ignore_ascii_case(b"abort") {
+            abort = true;
+        } else if !wish.add(option) {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if !wish.is_possible() || (abort && args.len() > 2) {
+        return Err(CommandError::Syntax);
+    }
+    if abort {
+        return Err(CommandError::Line("ERR No shutdown in progress."));
+    }
+    let scripts = &ctx.shared.engine.scripts;
+    if !wish.forbids_saving() && scripts.is_any_busy() {
+        return Err(scripts.error());
+    }
+    tracing::info!(client = ctx.session.id, "User requested shutdown...");
+    let shared = ctx.shared;
+    let pass = &mut *ctx.pass;
+    if !prepare_shutdown(shared, wish, |save| pass.exclusive(|alone| save(alone))) {
+        return Err(CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    ctx.session.flow = Flow::Closing;
+    ctx.session.reply_mode = ReplyMode::Off;
+    shared.stop();
+    Ok(())
+}

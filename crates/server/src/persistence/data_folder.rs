@@ -1,0 +1,108 @@
+//! The folder of the data on a real disk, and the lock against a second server that writes to it.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use persist::folder::{DataFile, Folder, Trouble};
+
+/// A folder on disk.
+pub struct DataFolder {
+    path: PathBuf,
+}
+
+fn trouble(error: io::Error) -> Trouble {
+    Trouble(error.to_string())
+}
+
+impl DataFolder {
+    /// The folder at `path`.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Where a file of the folder is.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Removes the files that saves of processes left which are no more. O(files of the folder).
+    pub fn remove_leftovers(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return };
+        for name in entries.flatten().map(|entry| entry.file_name()) {
+            let pid = name.to_str().and_then(|name| name.strip_prefix("temp-")?.strip_suffix(".rdb"));
+            let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+            if !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id() {
+                tracing::info!("Removing {}, which a save left unfinished.", name.display());
+                if let Err(error) = std::fs::remove_file(self.path.join(&name)) {
+                    tracing::warn!("Cannot remove {}: {error}", name.display());
+                }
+            }
+        }
+    }
+}
+
+impl Folder for DataFolder {
+    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
+        Ok(Box::new(RealFile(File::create(self.file(name)).map_err(trouble)?)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        std::fs::rename(self.file(from), self.file(to)).map_err(trouble)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Trouble> {
+        std::fs::remove_file(self.file(name)).map_err(trouble)
+    }
+
+    fn sync(&self) -> Result<(), Trouble> {
+        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(trouble)
+    }
+}
+
+struct RealFile(File);
+
+impl DataFile for RealFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        self.0.write_all(bytes).map_err(trouble)
+    }
+
+    fn sync(&mut self) -> Result<(), Trouble> {
+        self.0.sync_data().map_err(trouble)
+    }
+}
+
+/// Keeps other servers from writing to a folder while it is there. The system lets go of it when
+/// the process ends, however it ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    path: PathBuf,
+    _folder: File,
+}
+
+impl FolderLock {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// Another server has it, or the folder cannot be opened.
+    pub fn take(path: &Path) -> Result<Self, Trouble> {
+        let folder = File::open(path).map_err(trouble)?;
+        match folder.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _folder: folder }),
+            Err(TryLockError::WouldBlock) => Err(Trouble(format!(
+                "another server writes to the folder {}: give each server a 'dir' of its own",
+                path.display()
+            ))),
+            // Some file systems have no locks: then nobody can be kept away.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                Ok(Self { path: path.to_owned(), _folder: folder })
+            }
+            Err(TryLockError::Error(error)) => Err(trouble(error)),
+        }
+    }
+
+    /// Whether it is that of this folder.
+    pub fn is_of(&self, path: &Path) -> bool {
+        self.path == path
+    }
+}

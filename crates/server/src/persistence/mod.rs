@@ -1,0 +1,398 @@
+//! Snapshots in a file: when they are saved, by which threads, and what is known of them.
+//!
+//! What decides is in `persist`: the save itself (`persist::save`), when one is due
+//! (`persist::schedule`), how its file comes into the folder (`persist::folder`). Here are the
+//! threads, the files, the options.
+//!
+//! ```text
+//!   BGSAVE, a rule ─► point fixed at once, alone in the gate ─► thread "bgsave" and its helpers
+//!   SAVE, SHUTDOWN ─► the same on the thread that was asked, which waits
+//! ```
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use keyspace::Exclusive;
+use persist::folder::{IncomingFile, Syncing, Trouble};
+use persist::rdb::{Compression, Usage};
+use persist::save::{ChunkSink, Failed, Progress, Save, SaveOptions, Step, Walker, Way};
+use persist::schedule::{Reason, SaveRecord, SaveRule};
+
+use crate::config::ConfigStore;
+use crate::config::table::{memory, persistence as options};
+use crate::context::unix_ms;
+use crate::shared::Shared;
+
+mod data_folder;
+pub mod shutdown;
+
+pub use data_folder::{DataFolder, FolderLock};
+
+/// How long a walker works before it lets others have the core.
+const SLICE: Duration = Duration::from_millis(1);
+/// How long a walker waits that has nothing to do.
+const WAIT: Duration = Duration::from_micros(200);
+/// Threads that save at most, where cores are idle.
+const WALKERS_MAX: usize = 4;
+
+/// What the server knows of its snapshots.
+pub struct Persistence {
+    state: Mutex<State>,
+    /// A save came to its end.
+    ended: Condvar,
+    lock: Mutex<Option<FolderLock>>,
+}
+
+/// Guarded by one lock, a leaf.
+struct State {
+    record: SaveRecord,
+    current: Option<Current>,
+}
+
+/// A save under way.
+#[derive(Clone)]
+struct Current {
+    save: Arc<Save>,
+    since: Instant,
+    /// All changes up to its point.
+    changes: u64,
+    is_background: bool,
+    /// It was ended by somebody who does not want it.
+    is_cancelled: bool,
+}
+
+/// What is shown of saves.
+pub struct Figures {
+    /// What saves have come to.
+    pub record: SaveRecord,
+    /// How far the one under way is and for how long it runs; none where none is in the background.
+    pub current: Option<(Progress, Duration)>,
+}
+
+/// What came of asking for a save in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It runs.
+    Begun,
+    /// Another one is under way.
+    UnderWay,
+}
+
+impl Persistence {
+    /// At the start of a server.
+    pub fn new(now_s: i64) -> Self {
+        let state = State { record: SaveRecord::at_start(now_s), current: None };
+        Self { state: Mutex::new(state), ended: Condvar::new(), lock: Mutex::new(None) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// What INFO shows.
+    pub fn figures(&self) -> Figures {
+        let state = self.state();
+        let current = state.current.as_ref().filter(|current| current.is_background);
+        let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
+        Figures { record: state.record.clone(), current }
+    }
+
+    /// Whether a save in the background is under way.
+    pub fn is_saving(&self) -> bool {
+        self.state().current.as_ref().is_some_and(|current| current.is_background)
+    }
+
+    /// A save begins as soon as it can.
+    pub fn schedule(&self) {
+        self.state().record.is_scheduled = true;
+    }
+
+    /// Ends the save in the background, or forgets the scheduled one. What was there.
+    pub fn cancel(&self, shared: &Shared) -> Cancelled {
+        let mut state = self.state();
+        if std::mem::take(&mut state.record.is_scheduled) {
+            return Cancelled::Scheduled;
+        }
+        let Some(current) = state.current.as_mut().filter(|current| current.is_background) else {
+            return Cancelled::Nothing;
+        };
+        current.is_cancelled = true;
+        current.save.abandon(&shared.engine);
+        Cancelled::UnderWay
+    }
+
+    /// Takes the lock of the data folder, unless it is held.
+    ///
+    /// # Errors
+    /// Another server has it.
+    pub fn lock_folder(&self, store: &ConfigStore) -> Result<(), Trouble> {
+        let path = folder_path(store);
+        let mut lock = self.lock.lock().expect("nothing panics while it is locked");
+        if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
+            *lock = Some(FolderLock::take(&path)?);
+        }
+        Ok(())
+    }
+}
+
+/// What [`Persistence::cancel`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// A save under way.
+    UnderWay,
+    /// One that was to begin.
+    Scheduled,
+    /// None.
+    Nothing,
+}
+
+/// The folder of the data.
+fn folder_path(store: &ConfigStore) -> PathBuf {
+    options::DIR.of(store).to_owned()
+}
+
+/// The rules of `save`.
+pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
+    let (pairs, _) = options::SAVE.of(store).as_chunks::<2>();
+    let number = |word: &[u8]| stdx::number::parse_i64(word).map_or(0, |number| number as u64);
+    pairs
+        .iter()
+        .map(|[seconds, changes]| SaveRule { seconds: number(seconds), changes: number(changes) })
+        .collect()
+}
+
+/// What a file is to be like by the options.
+fn save_options(shared: &Shared) -> SaveOptions {
+    let store = shared.config();
+    let policy = memory::MAXMEMORY_POLICY.of(&store);
+    let usage = match policy {
+        _ if policy.is_lfu() => Usage::Frequency,
+        _ if policy.is_lru() => Usage::Idle { clock_s: (unix_ms() / 1000) as u32 },
+        _ => Usage::None,
+    };
+    let fact = |name, value: String| (name, value);
+    SaveOptions {
+        version: persist::rdb::REDIS_VERSION_MAX,
+        compression: if options::RDBCOMPRESSION.of(&store) { Compression::Lzf } else { Compression::None },
+        checksum: options::RDBCHECKSUM.of(&store),
+        usage,
+        facts: vec![
+            fact("redis-ver", crate::REDIS_VERSION.to_owned()),
+            fact("redis-bits", usize::BITS.to_string()),
+            fact("ctime", (unix_ms() / 1000).to_string()),
+            fact("used-mem", structures::alloc::used_memory_bytes().to_string()),
+            fact("aof-base", "0".to_owned()),
+        ],
+        functions: Vec::new(),
+    }
+}
+
+/// All changes to keys since the start.
+pub fn changes(shared: &Shared) -> u64 {
+    shared.engine.threads.sum(|stats| &stats.changes)
+}
+
+/// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
+fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, is_background: bool) -> Option<Arc<Save>> {
+    let mut state = shared.persistence.state();
+    let save = Save::begin(&shared.engine, alone, options).filter(|_| state.current.is_none())?;
+    let (since, changes) = (Instant::now(), changes(shared));
+    state.current =
+        Some(Current { save: Arc::clone(&save), since, changes, is_background, is_cancelled: false });
+    if is_background {
+        state.record.begun(unix_ms() / 1000);
+    }
+    Some(save)
+}
+
+/// Begins a save in the background; `alone` makes the caller the owner of the keyspace for a
+/// moment.
+pub fn save_in_background(shared: &Arc<Shared>, alone: impl FnOnce(&mut dyn FnMut(&Exclusive))) -> Asked {
+    let options = save_options(shared);
+    let mut save = None;
+    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), true));
+    let Some(save) = save else { return Asked::UnderWay };
+    tracing::info!("Background saving started");
+    let (kept, thread_shared) = (Arc::clone(&save), Arc::clone(shared));
+    let body = move || {
+        let result = write(&thread_shared, &kept, Way::Gate);
+        end(&thread_shared, result);
+    };
+    if let Err(error) = std::thread::Builder::new().name("bgsave".to_owned()).spawn(body) {
+        // Without a thread of its own the walk still has to be brought to its end.
+        save.abandon(&shared.engine);
+        drive(shared, &save, &Nowhere, Way::Gate);
+        let _ = save.finish(&shared.engine, &Nowhere);
+        end(shared, Err(Trouble(error.to_string())));
+    }
+    Asked::Begun
+}
+
+/// Saves on this thread, which is outside the gate when `way` leads through it. Waits for a save
+/// under way that was cancelled, none other.
+///
+/// # Errors
+/// Why there is no new file.
+pub fn save_here(
+    shared: &Shared,
+    way: Way,
+    alone: impl FnOnce(&mut dyn FnMut(&Exclusive)),
+) -> Result<(), Trouble> {
+    let options = save_options(shared);
+    let mut save = None;
+    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), false));
+    let Some(save) = save else { return Err(Trouble("another save is in progress".to_owned())) };
+    let result = write(shared, &save, way);
+    let outcome = result.clone();
+    end(shared, result);
+    outcome
+}
+
+/// Waits until no save is under way.
+pub fn wait_for_end(shared: &Shared) {
+    let persistence = &shared.persistence;
+    let mut state = persistence.state();
+    while state.current.is_some() {
+        state = persistence.ended.wait(state).expect("nothing panics while it is locked");
+    }
+}
+
+/// Writes a save's file, and frees the keyspace of its walk, whatever comes of it.
+fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Trouble> {
+    let engine = &shared.engine;
+    let (locked, path, name, syncing) = {
+        let store = shared.config();
+        let syncing = match options::RDB_SAVE_INCREMENTAL_FSYNC.of(&store) {
+            true => Syncing::Incremental,
+            false => Syncing::AtEnd,
+        };
+        let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
+        (shared.persistence.lock_folder(&store), folder_path(&store), name, syncing)
+    };
+    let folder = DataFolder::new(&path);
+    let temporary = format!("temp-{}.rdb", std::process::id());
+    let file = locked.and_then(|()| IncomingFile::create(&folder, temporary, syncing));
+    let file = match file {
+        Ok(file) => file,
+        Err(trouble) => {
+            save.abandon(engine);
+            drive(shared, save, &Nowhere, way);
+            let _ = save.finish(engine, &Nowhere);
+            return Err(trouble);
+        }
+    };
+    save.write_head(engine, &file);
+    drive(shared, save, &file, way);
+    match save.finish(engine, &file) {
+        Ok(_) => file.put_in_place(&name),
+        Err(Failed) => Err(file.discard().unwrap_or(Trouble("the save was cancelled".to_owned()))),
+    }
+}
+
+/// Notes what came of the save under way.
+fn end(shared: &Shared, result: Result<(), Trouble>) {
+    let persistence = &shared.persistence;
+    let mut state = persistence.state();
+    let Some(current) = state.current.take() else { return };
+    if current.is_background {
+        state.record.last_took_s = Some(current.since.elapsed().as_secs());
+    }
+    match result {
+        Ok(()) => {
+            state.record.succeeded(current.changes, unix_ms() / 1000);
+            tracing::info!("DB saved on disk");
+            if current.is_background {
+                tracing::info!("Background saving terminated with success");
+            }
+        }
+        // As in Redis, where a killed child is no failure.
+        Err(_) if current.is_cancelled => tracing::warn!("Background saving terminated by signal 10"),
+        Err(trouble) => {
+            tracing::warn!("Error writing the snapshot to disk: {trouble}");
+            if current.is_background {
+                state.record.failed();
+                tracing::warn!("Background saving error");
+            }
+        }
+    }
+    shared.engine.standing.save_failed.store(!state.record.last_succeeded, Relaxed);
+    drop(state);
+    persistence.ended.notify_all();
+}
+
+/// Where the bytes of a save go that nobody wants.
+struct Nowhere;
+
+impl ChunkSink for Nowhere {
+    fn append(&self, _bytes: &[u8]) -> Result<(), Failed> {
+        Err(Failed)
+    }
+}
+
+/// Brings a save's walk to its end, with more threads where cores are idle.
+fn drive(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let key_delay = key_delay(shared);
+    std::thread::scope(|scope| {
+        for number in 1..cores.min(WALKERS_MAX) {
+            let walker = save.walker(number, way);
+            let body = move || walk(shared, save, walker, out, key_delay);
+            if std::thread::Builder::new().name("bgsave".to_owned()).spawn_scoped(scope, body).is_err() {
+                break;
+            }
+        }
+        walk(shared, save, save.walker(0, way), out, key_delay);
+    });
+}
+
+/// How long to rest after each key: `rdb-key-save-delay`, for tests.
+fn key_delay(shared: &Shared) -> Duration {
+    let micros = options::RDB_KEY_SAVE_DELAY.of(&shared.config());
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+fn walk(shared: &Shared, save: &Save, mut walker: Walker, out: &dyn ChunkSink, key_delay: Duration) {
+    let mut since = Instant::now();
+    let mut keys_done = 0;
+    loop {
+        match save.step(&shared.engine, &mut walker, out) {
+            Step::More if since.elapsed() < SLICE => {}
+            Step::More => {
+                std::thread::yield_now();
+                since = Instant::now();
+            }
+            Step::Waiting => std::thread::sleep(WAIT),
+            Step::Done => return,
+        }
+        if !key_delay.is_zero() {
+            let done = save.progress().keys_done;
+            rest(save, key_delay * (done - keys_done) as u32);
+            keys_done = done;
+        }
+    }
+}
+
+/// Rests, but not for a save that nobody wants any more.
+fn rest(save: &Save, mut left: Duration) {
+    while !left.is_zero() && !save.has_failed() {
+        let step = left.min(Duration::from_millis(10));
+        std::thread::sleep(step);
+        left -= step;
+    }
+}
+
+/// Begins a save if a rule or somebody asks for one: the housekeeper's, each round.
+pub fn save_if_due(shared: &Arc<Shared>) {
+    let (rules, changes) = (save_rules(&shared.config()), changes(shared));
+    let due = {
+        let state = shared.persistence.state();
+        if state.current.is_some() { None } else { state.record.due(&rules, changes, unix_ms() / 1000) }
+    };
+    let Some(reason) = due else { return };
+    if let Reason::Rule(rule) = reason {
+        tracing::info!("{} changes in {} seconds. Saving...", rule.changes, rule.seconds);
+    }
+    save_in_background(shared, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
+}
