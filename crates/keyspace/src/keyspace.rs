@@ -130,14 +130,16 @@ impl Keyspace {
     }
 
     /// Adds a key to a locked shard unless it is there: for what fills a database without being a
-    /// command on keys. O(1) amortised.
-    pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) {
+    /// command on keys; whether it was not. O(1) amortised.
+    pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) -> bool {
         let key = self.hasher.key(entry.key());
         let (hash, mark) = (key.hash, SizeMark::of(&entry));
-        if !shard.db(db).is_some_and(|db| db.contains(hash, key.bytes)) {
+        let is_absent = !shard.db(db).is_some_and(|db| db.contains(hash, key.bytes));
+        if is_absent {
             self.resized(None, shard, Resize { db, hash, old: SizeMark::NONE, new: mark });
             self.insert(shard, db, hash, entry);
         }
+        is_absent
     }
 
     /// Counts a key out that was just taken out of a locked shard by somebody without a lane.

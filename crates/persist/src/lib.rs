@@ -9,6 +9,7 @@
 pub mod dump;
 pub mod folder;
 pub mod fuzz;
+pub mod load;
 pub mod rdb;
 pub mod save;
 pub mod schedule;

@@ -31,6 +31,7 @@ mod record;
 mod rules;
 mod set;
 mod sink;
+mod skip;
 mod source;
 mod stream;
 mod stream_id;
@@ -40,15 +41,22 @@ mod ziplist;
 mod zset;
 
 pub use error::{Ended, FormatError, FormatErrorKind};
+pub(crate) use record::opcode;
 pub use record::{Encoder, Usage};
 pub use rules::Rules;
 pub use sink::{Compression, Sink, Writer};
+pub(crate) use skip::{Skipper, Unskipped};
 pub use source::{Reader, Source};
 pub use value::{Value, read_value, type_of, write_value};
 pub use value_type::ValueType;
 
 /// The newest version of Redis' format that is read: that of Redis 8.0.
 pub const REDIS_VERSION_MAX: u16 = 12;
+/// The newest version of Redis' format of which files are read: that of Redis 8.10. What its types
+/// hold that is not there is refused by itself.
+pub const REDIS_VERSION_READ_MAX: u16 = 15;
+/// The newest version of Valkey's own format of which files are read: that of Valkey 9.2.
+pub const VALKEY_VERSION_MAX: u16 = 81;
 /// The version of Valkey's own format, apart from Redis' since hash fields expire there.
 pub const VALKEY_VERSION: u16 = 80;
 

@@ -19,8 +19,17 @@ use super::value_type::ValueType;
 use super::{VALKEY_VERSION, hash, list, stream};
 
 /// The next byte of a file is no key's.
-pub(super) mod opcode {
+pub(crate) mod opcode {
+    /// Types of values are below.
+    pub const LOWEST: u8 = 242;
+    pub const KEY_META: u8 = 243;
+    /// The same number as [`KEY_META`], in files of Valkey.
+    pub const SLOT_IMPORT: u8 = 243;
+    pub const SLOT_INFO: u8 = 244;
     pub const FUNCTION: u8 = 245;
+    pub const FUNCTION_PRE_GA: u8 = 246;
+    pub const MODULE_AUX: u8 = 247;
+    pub const EXPIRE_TIME: u8 = 253;
     pub const FREQ: u8 = 249;
     pub const IDLE: u8 = 248;
     pub const AUX: u8 = 250;

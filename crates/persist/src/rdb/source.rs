@@ -1,11 +1,14 @@
 //! Reading: bytes from anywhere, lengths and strings out of them.
 
+use std::borrow::Cow;
+
 use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::lzf;
 
 use super::STRING_LEN_BYTES_MAX;
 use super::error::{Ended, FormatError, FormatErrorKind};
+use super::skip::{Skipper, Unskipped};
 
 /// Where bytes come from. A source that can fail in other ways ends there and keeps the reason to
 /// itself for whoever made it.
@@ -158,6 +161,50 @@ impl<S: Source> Reader<S> {
     pub(super) fn intset(&mut self) -> Result<Intset, FormatError> {
         let bytes = self.string()?;
         Intset::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
+    }
+}
+
+impl<'b> Reader<&'b [u8]> {
+    /// Whether all bytes were read.
+    #[inline]
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.source.is_empty()
+    }
+
+    /// As [`Reader::string`], without a copy where the string stands there as it is.
+    #[inline]
+    pub(crate) fn string_ref(&mut self) -> Result<Cow<'b, [u8]>, FormatError> {
+        let (first, head) = match *self.source {
+            [first @ 0..0x40, ..] => (usize::from(first), 1),
+            [first @ 0x40..0x80, second, ..] => (usize::from(first & 0x3F) << 8 | usize::from(second), 2),
+            _ => return self.string().map(Cow::Owned),
+        };
+        match self.source.get(head..head + first) {
+            Some(bytes) if first as u64 <= self.string_len_bytes_max => {
+                self.source = &self.source[head + first..];
+                self.offset += (head + first) as u64;
+                Ok(Cow::Borrowed(bytes))
+            }
+            // It says what is wrong.
+            _ => self.string().map(Cow::Owned),
+        }
+    }
+
+    /// Passes over what `skip` skips.
+    pub(crate) fn skip_with(
+        &mut self,
+        skip: impl FnOnce(&mut Skipper<'_>) -> Result<(), Unskipped>,
+    ) -> Result<(), FormatError> {
+        let mut skipper = Skipper::new(self.source, 0);
+        skip(&mut skipper).map_err(|unskipped| {
+            self.error(match unskipped {
+                Unskipped::Short => FormatErrorKind::Ended,
+                Unskipped::Broken(kind) => kind,
+            })
+        })?;
+        self.offset += skipper.position() as u64;
+        self.source = &self.source[skipper.position()..];
+        Ok(())
     }
 }
 

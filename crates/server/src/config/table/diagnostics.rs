@@ -54,9 +54,6 @@ pub static OPTIONS: &[&Opt] = &[
     &Opt::integer("key-load-delay", "0", SIGNED_INT, "Microseconds to wait per loaded key.")
         .hidden()
         .accepted(FOR_TESTS),
-    &Opt::integer("rdb-key-save-delay", "0", SIGNED_INT, "Microseconds to wait per saved key.")
-        .hidden()
-        .accepted(FOR_TESTS),
     &Opt::flag("aof-disable-auto-gc", "no", "Keep append-only files that are done with.")
         .hidden()
         .accepted(FOR_TESTS),

@@ -1,0 +1,612 @@
+//! Loading an RDB file: one thread cuts it into batches of whole keys, any number of others make
+//! keys of them.
+//!
+//! ```text
+//!   bytes ─► Splitter ─► facts, libraries of functions, sizes of databases
+//!                    └─► batches ─► decode ─► keys with their values
+//! ```
+//! The splitter finds the ends of values without reading them. What it holds is what it was given:
+//! a length that only claims costs nothing. Checks of the values are where they are read.
+//! Records: `rdb::record`; the versions and their readers: the documentation of the format.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crc::{CRC_64_REDIS, Crc, Digest, Table};
+use keyspace::string::stored;
+use keyspace::{Access, KeyEntry};
+use structures::entry::{INLINE_BYTES_MAX, NewValue};
+
+use crate::folder::Trouble;
+use crate::rdb::opcode;
+use crate::rdb::{
+    FormatError, FormatErrorKind, REDIS_VERSION_READ_MAX, Reader, Rules, Skipper, Unskipped, VALKEY_VERSION,
+    VALKEY_VERSION_MAX, Value, ValueType, VersionCheck, read_value,
+};
+
+static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// Bytes of a batch from which on it is given out.
+const BATCH_BYTES: usize = 64 * 1024;
+/// What is read at once at least.
+const READ_BYTES: usize = 1 << 20;
+
+/// Where a file's bytes come from.
+pub trait ByteSource {
+    /// Reads some bytes into `buffer`, which is not empty; how many, 0 at the end.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble>;
+}
+
+impl ByteSource for &[u8] {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        let len = self.len().min(buffer.len());
+        let (taken, rest) = self.split_at(len);
+        buffer[..len].copy_from_slice(taken);
+        *self = rest;
+        Ok(len)
+    }
+}
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Which versions are read.
+    pub versions: VersionCheck,
+    /// Whether the checksum is compared.
+    pub checksum: bool,
+    /// Whether values of modules are passed over rather than refused.
+    pub skips_modules: bool,
+}
+
+/// Why a file cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadError {
+    /// Where in the file it was noticed.
+    pub file_offset: u64,
+    /// The key whose record it is, as far as known.
+    pub key: Option<Box<[u8]>>,
+    /// What is wrong.
+    pub kind: LoadErrorKind,
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadErrorKind {
+    /// It does not begin as such files do.
+    Signature,
+    /// Its version is not read.
+    Version(u32),
+    /// A value, or what stands between values.
+    Format(FormatErrorKind),
+    /// A value of a module.
+    Module,
+    /// What was written by a server with features that are not there.
+    Unsupported(&'static str),
+    /// The checksum is not that of the bytes.
+    Checksum,
+    /// The key is there twice.
+    DuplicateKey,
+    /// A database beyond those that the server has.
+    DbIndex(u64),
+    /// The file cannot be read.
+    Reading(Trouble),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            LoadErrorKind::Signature => f.write_str("it is no RDB file: wrong signature"),
+            LoadErrorKind::Version(version) => write!(f, "RDB format version {version} is not known"),
+            LoadErrorKind::Format(kind) => write!(f, "{kind}"),
+            LoadErrorKind::Module => f.write_str("data of a module: there are no modules"),
+            LoadErrorKind::Unsupported(what) => write!(f, "{what}"),
+            LoadErrorKind::Checksum => f.write_str("the checksum is wrong: the file is damaged"),
+            LoadErrorKind::DuplicateKey => f.write_str("a key that is there twice"),
+            LoadErrorKind::DbIndex(db) => write!(f, "database {db}, which is beyond the option 'databases'"),
+            LoadErrorKind::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
+        }?;
+        if !matches!(self.kind, LoadErrorKind::Signature | LoadErrorKind::Version(_)) {
+            write!(f, ", at byte {}", self.file_offset)?;
+        }
+        match &self.key {
+            Some(key) => write!(f, ", key '{}'", key.escape_ascii()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<FormatError> for LoadError {
+    fn from(error: FormatError) -> Self {
+        Self { file_offset: error.file_offset, key: None, kind: LoadErrorKind::Format(error.kind) }
+    }
+}
+
+/// What the splitter finds in a file, in order.
+#[derive(Debug)]
+pub enum Part {
+    /// A fact about the file.
+    Fact {
+        /// Its name.
+        name: Vec<u8>,
+        /// What it says.
+        value: Vec<u8>,
+    },
+    /// The source of a library of functions.
+    Function(Vec<u8>),
+    /// How many keys the database has from here on, and how many of them expire: a hint.
+    DbSize {
+        /// The database.
+        db: usize,
+        /// Keys.
+        keys: u64,
+        /// Keys with an expiry.
+        expires: u64,
+    },
+    /// Keys.
+    Batch(Batch),
+    /// The file is complete.
+    End,
+}
+
+/// Whole keys of one database, as they stand in the file.
+#[derive(Debug)]
+pub struct Batch {
+    db: usize,
+    version: u16,
+    file_offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// How long it is in the file.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Cuts a file into parts. See the module.
+pub struct Splitter<S> {
+    source: S,
+    options: LoadOptions,
+    db_count: usize,
+    version: u16,
+    db: usize,
+    /// What was read and not given out yet.
+    buffer: Vec<u8>,
+    /// Where in the buffer that begins.
+    start: usize,
+    /// The end of the keys behind that which are known to be whole.
+    at: usize,
+    /// Where in the file the buffer begins.
+    buffer_offset: u64,
+    digest: Digest<'static, u64, Table<16>>,
+    has_ended: bool,
+}
+
+impl<S: ByteSource> Splitter<S> {
+    /// Reads the beginning of a file.
+    ///
+    /// # Errors
+    /// It is no RDB file, or of a version that is not read.
+    pub fn open(source: S, options: LoadOptions, db_count: usize) -> Result<Self, LoadError> {
+        let mut splitter = Self {
+            source,
+            options,
+            db_count,
+            version: 0,
+            db: 0,
+            buffer: Vec::new(),
+            start: 0,
+            at: 0,
+            buffer_offset: 0,
+            digest: CRC.digest(),
+            has_ended: false,
+        };
+        splitter.version = splitter.read_magic()?;
+        Ok(splitter)
+    }
+
+    /// The version of the format.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// How much of the file was given out.
+    pub fn file_offset(&self) -> u64 {
+        self.buffer_offset + self.start as u64
+    }
+
+    fn error(&self, kind: LoadErrorKind) -> LoadError {
+        LoadError { file_offset: self.buffer_offset + self.at as u64, key: None, kind }
+    }
+
+    fn read_magic(&mut self) -> Result<u16, LoadError> {
+        while self.buffer.len() < 9 && self.read_more()? {}
+        let Some(magic) = self.buffer.first_chunk::<9>() else {
+            return Err(self.error(LoadErrorKind::Signature));
+        };
+        let (of_valkey, digits) = match magic {
+            [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (false, &digits[..]),
+            [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (true, &digits[..]),
+            _ => return Err(self.error(LoadErrorKind::Signature)),
+        };
+        let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok());
+        let version = number.ok_or_else(|| self.error(LoadErrorKind::Signature))?;
+        let first_of_valkey = u32::from(VALKEY_VERSION);
+        let is_known = match (of_valkey, self.options.versions) {
+            (false, VersionCheck::Strict) => (1..=u32::from(REDIS_VERSION_READ_MAX)).contains(&version),
+            (false, VersionCheck::Relaxed) => (1..first_of_valkey).contains(&version),
+            (true, VersionCheck::Strict) => {
+                (first_of_valkey..=u32::from(VALKEY_VERSION_MAX)).contains(&version)
+            }
+            (true, VersionCheck::Relaxed) => version >= first_of_valkey,
+        };
+        if !is_known {
+            return Err(self.error(LoadErrorKind::Version(version)));
+        }
+        self.consume(9);
+        Ok(version as u16)
+    }
+
+    /// Reads at least as much again as there is; false at the end of the file.
+    fn read_more(&mut self) -> Result<bool, LoadError> {
+        self.buffer.drain(..self.start);
+        self.buffer_offset += self.start as u64;
+        self.at -= self.start;
+        self.start = 0;
+        let had = self.buffer.len();
+        let wanted = (had - self.at).max(READ_BYTES);
+        self.buffer.resize(had + wanted, 0);
+        let mut filled = had;
+        let result = loop {
+            match self.source.read(&mut self.buffer[filled..]) {
+                Ok(0) => break Ok(()),
+                Ok(len) => filled += len,
+                Err(trouble) => break Err(trouble),
+            }
+            if filled == self.buffer.len() {
+                break Ok(());
+            }
+        };
+        self.buffer.truncate(filled);
+        match result {
+            Ok(()) => Ok(filled > had),
+            Err(trouble) => Err(self.error(LoadErrorKind::Reading(trouble))),
+        }
+    }
+
+    /// Gives up what stands before `end`, all of it known.
+    fn consume(&mut self, end: usize) {
+        if self.options.checksum {
+            self.digest.update(&self.buffer[self.start..end]);
+        }
+        (self.start, self.at) = (end, end);
+    }
+
+    /// Passes over a value of a module, which ends at `end`, or refuses it.
+    fn pass_module(&mut self, end: usize) -> Result<(), LoadError> {
+        if !self.options.skips_modules {
+            return Err(self.error(LoadErrorKind::Module));
+        }
+        self.consume(end);
+        Ok(())
+    }
+
+    /// Runs `skip` where the next record begins, with more bytes as often as it needs them.
+    fn try_skip<T>(
+        &mut self,
+        skip: impl Fn(&Self, &mut Skipper<'_>) -> Result<T, Unskipped>,
+    ) -> Result<(T, usize), LoadError> {
+        loop {
+            let mut skipper = Skipper::new(&self.buffer, self.at);
+            match skip(self, &mut skipper) {
+                Ok(found) => return Ok((found, skipper.position())),
+                Err(Unskipped::Short) => {
+                    if !self.read_more()? {
+                        return Err(self.error(LoadErrorKind::Format(FormatErrorKind::Ended)));
+                    }
+                }
+                Err(Unskipped::Broken(kind)) => {
+                    let end = skipper.position();
+                    let mut error = self.error(LoadErrorKind::Format(kind));
+                    error.file_offset = self.buffer_offset + end as u64;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn peek(&mut self) -> Result<u8, LoadError> {
+        Ok(self.try_skip(|_, skipper| skipper.byte())?.0)
+    }
+
+    /// The next part of the file.
+    ///
+    /// # Errors
+    /// The file ends too early, is broken, or holds what cannot be loaded.
+    pub fn next_part(&mut self) -> Result<Part, LoadError> {
+        loop {
+            let first = self.peek()?;
+            if !is_of_key(first, self.version) {
+                if self.at > self.start {
+                    return Ok(Part::Batch(self.take_batch()));
+                }
+                match self.take_record(first)? {
+                    Some(part) => return Ok(part),
+                    None => continue,
+                }
+            }
+            let version = self.version;
+            let (kind, end) = self.try_skip(|_, skipper| skip_key(skipper, version))?;
+            if kind == MODULE {
+                if self.at > self.start {
+                    return Ok(Part::Batch(self.take_batch()));
+                }
+                self.pass_module(end)?;
+                continue;
+            }
+            self.at = end;
+            if self.at - self.start >= BATCH_BYTES {
+                return Ok(Part::Batch(self.take_batch()));
+            }
+        }
+    }
+
+    fn take_batch(&mut self) -> Batch {
+        let (end, file_offset) = (self.at, self.file_offset());
+        let bytes = self.buffer[self.start..end].to_vec();
+        self.consume(end);
+        Batch { db: self.db, version: self.version, file_offset, bytes }
+    }
+
+    /// Reads a record that is no key's; `None` for one that says nothing.
+    fn take_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
+        let string = |skipper: &mut Skipper<'_>| -> Result<(usize, usize), Unskipped> {
+            let start = skipper.position();
+            skipper.string()?;
+            Ok((start, skipper.position()))
+        };
+        match first {
+            opcode::END => return self.take_end().map(Some),
+            opcode::SELECT_DB => {
+                let (db, end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    skipper.length()
+                })?;
+                if db >= self.db_count as u64 {
+                    return Err(self.error(LoadErrorKind::DbIndex(db)));
+                }
+                self.consume(end);
+                self.db = db as usize;
+                Ok(None)
+            }
+            opcode::RESIZE_DB => {
+                let ((keys, expires), end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    Ok((skipper.length()?, skipper.length()?))
+                })?;
+                self.consume(end);
+                Ok(Some(Part::DbSize { db: self.db, keys, expires }))
+            }
+            opcode::AUX => {
+                let ((name, value), end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    Ok((string(skipper)?, string(skipper)?))
+                })?;
+                let (name, value) = (self.string_at(name)?, self.string_at(value)?);
+                self.consume(end);
+                Ok(Some(Part::Fact { name, value }))
+            }
+            opcode::FUNCTION => {
+                let (source, end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    string(skipper)
+                })?;
+                let source = self.string_at(source)?;
+                self.consume(end);
+                Ok(Some(Part::Function(source)))
+            }
+            opcode::MODULE_AUX => {
+                let ((), end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    skipper.module()
+                })?;
+                if !self.options.skips_modules {
+                    return Err(self.error(LoadErrorKind::Module));
+                }
+                self.consume(end);
+                Ok(None)
+            }
+            opcode::SLOT_INFO => {
+                let ((), end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    (0..3).try_for_each(|_| skipper.length().map(drop))
+                })?;
+                self.consume(end);
+                Ok(None)
+            }
+            opcode::SLOT_IMPORT => {
+                let ((), end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    skipper.string()?;
+                    let ranges = skipper.length()?;
+                    (0..ranges).try_for_each(|_| {
+                        skipper.length()?;
+                        skipper.length().map(drop)
+                    })
+                })?;
+                self.consume(end);
+                Ok(None)
+            }
+            opcode::FUNCTION_PRE_GA => Err(self.error(LoadErrorKind::Unsupported(
+                "functions as release candidates of Redis 7.0 wrote them",
+            ))),
+            _ => Err(self
+                .error(LoadErrorKind::Unsupported("a record that only a server with other features writes"))),
+        }
+    }
+
+    /// The string that was found at this place of the buffer.
+    fn string_at(&self, (start, end): (usize, usize)) -> Result<Vec<u8>, LoadError> {
+        let mut reader = Reader::new(
+            &self.buffer[start..end],
+            self.buffer_offset + start as u64,
+            (end - start) as u64 * 256,
+        );
+        Ok(reader.string()?)
+    }
+
+    fn take_end(&mut self) -> Result<Part, LoadError> {
+        self.consume(self.at + 1);
+        if self.has_ended || self.version < CHECKSUM_VERSION_MIN {
+            return Ok(Part::End);
+        }
+        let (stored, end) = self.try_skip(|_, skipper| skipper.take(8).map(<[u8]>::to_vec))?;
+        let stored = stored.try_into().map_or(0, u64::from_le_bytes);
+        let digest = std::mem::replace(&mut self.digest, CRC.digest()).finalize();
+        if self.options.checksum && stored != 0 && stored != digest {
+            return Err(self.error(LoadErrorKind::Checksum));
+        }
+        (self.start, self.at) = (end, end);
+        self.has_ended = true;
+        Ok(Part::End)
+    }
+}
+
+/// Versions from this one on end with a checksum.
+const CHECKSUM_VERSION_MIN: u16 = 5;
+/// The type of modules' values.
+const MODULE: u8 = 7;
+
+/// Whether a record that begins with this byte is a key's.
+fn is_of_key(first: u8, version: u16) -> bool {
+    match first {
+        opcode::EXPIRE_TIME_MS | opcode::EXPIRE_TIME | opcode::FREQ | opcode::IDLE => true,
+        opcode::KEY_META => version < VALKEY_VERSION,
+        _ => first < opcode::LOWEST,
+    }
+}
+
+/// Skips a key with all that belongs to it; the type of its value.
+fn skip_key(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
+    loop {
+        match skipper.byte()? {
+            opcode::EXPIRE_TIME_MS => skipper.take(8).map(drop)?,
+            opcode::EXPIRE_TIME => skipper.take(4).map(drop)?,
+            opcode::IDLE => skipper.length().map(drop)?,
+            opcode::FREQ => skipper.byte().map(drop)?,
+            opcode::KEY_META if version < VALKEY_VERSION => skip_metadata(skipper)?,
+            kind => {
+                skipper.string()?;
+                skipper.value(kind, version)?;
+                return Ok(kind);
+            }
+        }
+    }
+}
+
+fn skip_metadata(skipper: &mut Skipper<'_>) -> Result<(), Unskipped> {
+    let classes = skipper.length()?;
+    (0..classes).try_for_each(|_| {
+        skipper.take(4)?;
+        skipper.module_items()
+    })
+}
+
+/// What decoding a batch needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeOptions<'a> {
+    /// What values become.
+    pub rules: &'a Rules<'a>,
+    /// How accesses are noted.
+    pub access: Access,
+    /// Keys that expired before this time are left out.
+    pub now_ms: i64,
+}
+
+/// Makes keys of a batch, for `each`; how many had expired. O(bytes), O(n log n) for what is packed.
+///
+/// # Errors
+/// The first key that is broken, or that `each` refuses.
+pub fn decode_batch(
+    batch: &Batch,
+    options: &DecodeOptions<'_>,
+    mut each: impl FnMut(usize, KeyEntry) -> Result<(), LoadErrorKind>,
+) -> Result<u64, LoadError> {
+    let mut reader = Reader::new(&batch.bytes[..], batch.file_offset, options.rules.string_len_bytes_max);
+    let mut expired = 0;
+    while !reader.is_at_end() {
+        let mut key = None;
+        let decoded = decode_key(&mut reader, batch, options, &mut key).map_err(LoadError::from);
+        let added = decoded.and_then(|entry| match entry {
+            Some(entry) if entry.expiry_ms().is_none_or(|at_ms| at_ms > options.now_ms) => {
+                let refused = |kind| LoadError { file_offset: reader.file_offset(), key: None, kind };
+                each(batch.db, entry).map_err(refused)
+            }
+            Some(_) => {
+                expired += 1;
+                Ok(())
+            }
+            None => Ok(()),
+        });
+        added.map_err(|error| LoadError { key: key.map(|key| key.into_owned().into()), ..error })?;
+    }
+    Ok(expired)
+}
+
+/// Reads a key; `None` for an empty collection, which does not exist.
+fn decode_key<'b>(
+    reader: &mut Reader<&'b [u8]>,
+    batch: &Batch,
+    options: &DecodeOptions<'_>,
+    key_read: &mut Option<Cow<'b, [u8]>>,
+) -> Result<Option<KeyEntry>, FormatError> {
+    let (mut expiry_ms, mut access) = (None, options.access.fresh());
+    let kind = loop {
+        match reader.byte()? {
+            opcode::EXPIRE_TIME_MS => expiry_ms = Some(reader.time_ms()?),
+            opcode::EXPIRE_TIME => {
+                expiry_ms = Some(i64::from(i32::from_le_bytes(reader.array()?)) * 1000);
+            }
+            opcode::IDLE => {
+                let idle_s = reader.length()?;
+                if let Access::Lru { clock_s } = options.access {
+                    // The clock goes around; further back than half of it cannot be told from ahead.
+                    access = clock_s.wrapping_sub(idle_s.min(1 << 23) as u32) & 0x00FF_FFFF;
+                }
+            }
+            opcode::FREQ => {
+                let frequency = reader.byte()?;
+                if let Access::Lfu { .. } = options.access {
+                    access = access & !0xFF | u32::from(frequency);
+                }
+            }
+            opcode::KEY_META if batch.version < VALKEY_VERSION => reader.skip_with(skip_metadata)?,
+            kind => break kind,
+        }
+    };
+    let key = &*key_read.insert(reader.string_ref()?);
+    let kind = ValueType::from_number(kind, batch.version)
+        .ok_or(reader.error(FormatErrorKind::UnknownType(kind)))?;
+    if kind == ValueType::String {
+        let bytes = reader.string_ref()?;
+        if bytes.len() <= INLINE_BYTES_MAX {
+            return Ok(Some(KeyEntry::new(key, stored(&bytes), expiry_ms, access)));
+        }
+        let object = keyspace::Object::Blob(keyspace::Blob::new(bytes.into_owned()));
+        return Ok(Some(KeyEntry::new(key, NewValue::Object(object), expiry_ms, access)));
+    }
+    match read_value(kind, reader, options.rules) {
+        Ok(Value::Short(bytes)) => Ok(Some(KeyEntry::new(key, stored(&bytes), expiry_ms, access))),
+        Ok(Value::Object(object)) => {
+            Ok(Some(KeyEntry::new(key, NewValue::Object(object), expiry_ms, access)))
+        }
+        Err(FormatError { kind: FormatErrorKind::Empty, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

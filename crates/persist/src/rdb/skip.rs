@@ -1,0 +1,224 @@
+//! Finding the end of a value without reading it, so that files can be cut into parts which several
+//! threads read. Nothing is allocated, and nothing is checked beyond what finding the end takes.
+
+use super::VALKEY_VERSION;
+use super::error::FormatErrorKind;
+
+/// Why the end of a value was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unskipped {
+    /// More bytes are needed.
+    Short,
+    /// These bytes are no value.
+    Broken(FormatErrorKind),
+}
+
+use Unskipped::{Broken, Short};
+
+/// Bytes that are skipped over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Skipper<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+/// What stands where a length may stand.
+enum Length {
+    Plain(u64),
+    Encoded(u8),
+}
+
+impl<'b> Skipper<'b> {
+    pub fn new(bytes: &'b [u8], at: usize) -> Self {
+        Self { bytes, at }
+    }
+
+    /// Where the next byte is.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The next `len` bytes.
+    #[inline]
+    pub fn take(&mut self, len: u64) -> Result<&'b [u8], Unskipped> {
+        let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len)).ok_or(Short)?;
+        let taken = self.bytes.get(self.at..end).ok_or(Short)?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, Unskipped> {
+        let byte = *self.bytes.get(self.at).ok_or(Short)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], Unskipped> {
+        let bytes = self.take(N as u64)?;
+        bytes.try_into().map_err(|_| Short)
+    }
+
+    #[inline]
+    fn length_or_encoding(&mut self) -> Result<Length, Unskipped> {
+        let first = self.byte()?;
+        let low = first & 0x3F;
+        Ok(match (first >> 6, first) {
+            (0, _) => Length::Plain(low.into()),
+            (1, _) => Length::Plain(u64::from(low) << 8 | u64::from(self.byte()?)),
+            (_, 0x80) => Length::Plain(u32::from_be_bytes(self.number()?).into()),
+            (_, 0x81) => Length::Plain(u64::from_be_bytes(self.number()?)),
+            (3, _) => Length::Encoded(low),
+            _ => return Err(Broken(FormatErrorKind::BrokenLength)),
+        })
+    }
+
+    pub fn length(&mut self) -> Result<u64, Unskipped> {
+        match self.length_or_encoding()? {
+            Length::Plain(length) => Ok(length),
+            Length::Encoded(_) => Err(Broken(FormatErrorKind::BrokenLength)),
+        }
+    }
+
+    #[inline]
+    pub fn string(&mut self) -> Result<(), Unskipped> {
+        let len = match self.length_or_encoding()? {
+            Length::Plain(len) => len,
+            Length::Encoded(0) => 1,
+            Length::Encoded(1) => 2,
+            Length::Encoded(2) => 4,
+            Length::Encoded(3) => {
+                let compressed_len = self.length()?;
+                self.length()?;
+                compressed_len
+            }
+            Length::Encoded(encoding) => {
+                return Err(Broken(FormatErrorKind::UnknownStringEncoding(encoding)));
+            }
+        };
+        self.take(len).map(drop)
+    }
+
+    /// A count, and so many times what `each` skips.
+    fn counted(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Unskipped>) -> Result<(), Unskipped> {
+        let count = self.length()?;
+        (0..count).try_for_each(|_| each(self))
+    }
+
+    fn strings(&mut self, per_element: usize) -> Result<(), Unskipped> {
+        self.counted(|it| (0..per_element).try_for_each(|_| it.string()))
+    }
+
+    fn lengths(&mut self, count: usize) -> Result<(), Unskipped> {
+        (0..count).try_for_each(|_| self.length().map(drop))
+    }
+
+    /// A value of this type in this version of the format.
+    pub fn value(&mut self, kind: u8, version: u16) -> Result<(), Unskipped> {
+        let of_valkey = version >= VALKEY_VERSION;
+        match kind {
+            0 | 9..=13 | 16 | 17 | 20 => self.string(),
+            23 if !of_valkey => self.string(),
+            1 | 2 | 14 => self.strings(1),
+            4 => self.strings(2),
+            3 => self.counted(|it| {
+                it.string()?;
+                match it.byte()? {
+                    253..=255 => Ok(()),
+                    len => it.take(len.into()).map(drop),
+                }
+            }),
+            5 => self.counted(|it| {
+                it.string()?;
+                it.take(8).map(drop)
+            }),
+            7 => self.module(),
+            15 | 19 | 21 => self.stream(kind),
+            26 | 27 if !of_valkey => self.stream(kind),
+            18 => self.counted(|it| {
+                it.length()?;
+                it.string()
+            }),
+            22 if of_valkey => self.counted(|it| {
+                it.string()?;
+                it.string()?;
+                it.take(8).map(drop)
+            }),
+            23 => self.counted(|it| {
+                it.string()?;
+                it.strings(2)
+            }),
+            22 => self.counted(|it| {
+                it.length()?;
+                it.string()?;
+                it.string()
+            }),
+            24 if !of_valkey => {
+                self.take(8)?;
+                self.counted(|it| {
+                    it.length()?;
+                    it.string()?;
+                    it.string()
+                })
+            }
+            25 if !of_valkey => {
+                self.take(8)?;
+                self.string()
+            }
+            _ => Err(Broken(FormatErrorKind::UnknownType(kind))),
+        }
+    }
+
+    /// A module's number and what it wrote.
+    pub fn module(&mut self) -> Result<(), Unskipped> {
+        self.length()?;
+        self.module_items()
+    }
+
+    /// What a module wrote, to its end.
+    pub fn module_items(&mut self) -> Result<(), Unskipped> {
+        loop {
+            match self.length()? {
+                0 => return Ok(()),
+                1 | 2 => self.length().map(drop)?,
+                3 => self.take(4).map(drop)?,
+                4 => self.take(8).map(drop)?,
+                5 => self.string()?,
+                _ => return Err(Broken(FormatErrorKind::BrokenLength)),
+            }
+        }
+    }
+
+    fn stream(&mut self, kind: u8) -> Result<(), Unskipped> {
+        let has_figures = kind != 15;
+        let has_active = kind >= 21;
+        self.strings(2)?;
+        self.lengths(if has_figures { 3 + 5 } else { 3 })?;
+        self.counted(|it| {
+            it.string()?;
+            it.lengths(if has_figures { 3 } else { 2 })?;
+            it.counted(|it| {
+                it.take(24)?;
+                it.length().map(drop)
+            })?;
+            it.counted(|it| {
+                it.string()?;
+                it.take(if has_active { 16 } else { 8 })?;
+                it.counted(|it| it.take(16).map(drop))
+            })?;
+            if kind == 27 { it.counted(|it| it.take(16).map(drop)) } else { Ok(()) }
+        })?;
+        if kind >= 26 {
+            self.lengths(2)?;
+            self.counted(|it| {
+                it.string()?;
+                it.counted(|it| {
+                    it.string()?;
+                    it.lengths(2)
+                })
+            })?;
+            self.lengths(2)?;
+        }
+        Ok(())
+    }
+}
