@@ -142,6 +142,16 @@ impl Keyspace {
         is_absent
     }
 
+    /// Removes a key of a locked shard, if it is there: for what fills a database without being a
+    /// command on keys. O(1) amortised.
+    pub fn remove(&self, shard: &mut Shard, db: usize, key: &[u8]) {
+        let hash = self.hasher.hash_key(key);
+        if let Some(place) = shard.db(db).and_then(|db| db.table.find(position_of(hash), key)) {
+            let entry = self.take_out(shard, db, hash, place);
+            self.removed(shard, db, &entry);
+        }
+    }
+
     /// Counts a key out that was just taken out of a locked shard by somebody without a lane.
     pub(crate) fn removed(&self, shard: &mut Shard, db: usize, entry: &KeyEntry) {
         let hash = self.hasher.hash_key(entry.key());

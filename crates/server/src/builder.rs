@@ -190,6 +190,8 @@ impl Builder {
         let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         let host = ServerHost::new(Arc::clone(&shared), handlers);
+        // Before anybody can ask for a key.
+        threads.push(persistence::loading::load_at_start(&shared).map_err(StartError::Thread)?);
         handout.give(&host, listeners);
         let body = move || crate::housekeeper::run(&host, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use server::config::option::Acts;
 use server::config::{ConfigStore, Loaded, load, table};
@@ -117,16 +118,23 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
     let builder = Builder::from_config(store).supervised_by(supervisor.name());
     let server = builder.start().map_err(|error| error.to_string())?;
     files.begin(server.socket_file().cloned());
-    say_ready(&server);
-    supervisor.ready();
     if let Err(error) = daemon::release_foreground() {
         files.remove();
         return Err(format!("cannot daemonize: {error}"));
     }
-    signals::obey(signals, Arc::clone(server.shared()), supervisor.clone());
+    let shared = Arc::clone(server.shared());
+    signals::obey(signals, Arc::clone(&shared), supervisor.clone());
+    shared.persistence.wait_until_loaded(&shared);
+    if !shared.persistence.load_failed.load(Relaxed) {
+        say_ready(&server);
+        supervisor.ready();
+    }
     server.wait();
     supervisor.stopping();
     files.remove();
+    if shared.persistence.load_failed.load(Relaxed) {
+        return Ok(ExitCode::FAILURE);
+    }
     tracing::info!("Saker is now ready to exit, bye bye...");
     Ok(ExitCode::SUCCESS)
 }
@@ -158,7 +166,7 @@ fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Logs that nothing is saved, and warns about options that are set but have no effect.
+/// Warns about options that are set but have no effect.
 fn name_idle_options(store: &ConfigStore) {
     let mut of_saving = Vec::new();
     for (id, option) in table::all() {
@@ -171,10 +179,11 @@ fn name_idle_options(store: &ConfigStore) {
             Acts::AwaitsPersistence => of_saving.push(option.name),
         }
     }
-    const IN_MEMORY: &str = "Data is in memory only and lost when the server ends: Saker cannot save it yet.";
-    match of_saving.as_slice() {
-        [] => tracing::info!("{IN_MEMORY}"),
-        names => tracing::warn!("{IN_MEMORY} These options are set but have no effect: {}", names.join(", ")),
+    if !of_saving.is_empty() {
+        tracing::warn!(
+            "There is no append-only file yet. These options are set but have no effect: {}",
+            of_saving.join(", ")
+        );
     }
 }
 

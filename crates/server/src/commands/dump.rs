@@ -145,7 +145,7 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Op
 }
 
 /// What values that are read become under these limits.
-pub(super) fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
+pub(crate) fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
     let pack = |entries_max, value_len_bytes_max| PackLimits { entries_max, value_len_bytes_max };
     Rules {
         hasher,

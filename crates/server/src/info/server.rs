@@ -12,6 +12,7 @@ use crate::REDIS_VERSION;
 use crate::config::table::network;
 use crate::context::unix_ms;
 use crate::persistence::Figures;
+use crate::persistence::loading::LoadFigures;
 use crate::shared::Shared;
 
 const DAY_S: u64 = 24 * 60 * 60;
@@ -142,7 +143,9 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     fields.add("rdb_current_bgsave_time_sec", seconds(current.map(|(_, since)| since.as_secs())));
     fields.add("rdb_saves", record.saves);
     fields.add("rdb_last_cow_size", peak);
-    fields.zeros(&["rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
+    let loading = &shared.persistence.loading;
+    fields.add("rdb_last_load_keys_expired", loading.expired.load(Relaxed));
+    fields.add("rdb_last_load_keys_loaded", loading.keys.load(Relaxed));
     fields.zeros(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
     fields.add("aof_last_rewrite_time_sec", -1);
     fields.add("aof_current_rewrite_time_sec", -1);
@@ -150,6 +153,24 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
     fields.add("aof_last_write_status", "ok");
     fields.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+    if standing.is_loading.load(Relaxed) {
+        loading_figures(loading, fields);
+    }
+}
+
+/// How far loading is, in the Persistence section.
+fn loading_figures(loading: &LoadFigures, fields: &mut Fields) {
+    let (began_s, total) = (loading.began_s.load(Relaxed), loading.total_bytes.load(Relaxed));
+    let loaded = loading.loaded_bytes.load(Relaxed);
+    let elapsed_s = (unix_ms() / 1000 - began_s).max(0) as u64;
+    fields.add("loading_start_time", began_s);
+    fields.add("loading_total_bytes", total);
+    fields.add("loading_rdb_used_mem", 0);
+    fields.add("loading_loaded_bytes", loaded);
+    let percent = 100.0 * loaded as f64 / total.max(1) as f64;
+    fields.add("loading_loaded_perc", format_args!("{percent:.2}"));
+    let left_s = elapsed_s * total.saturating_sub(loaded) / loaded.max(1);
+    fields.add("loading_eta_seconds", left_s);
 }
 
 /// The Threads section: what each I/O thread did; how long it ran on a core, and how long it was

@@ -10,6 +10,7 @@
 //! ```
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -26,9 +27,11 @@ use crate::context::unix_ms;
 use crate::shared::Shared;
 
 mod data_folder;
+pub mod loading;
 pub mod shutdown;
 
 pub use data_folder::{DataFolder, FolderLock};
+use loading::LoadFigures;
 
 /// How long a walker works before it lets others have the core.
 const SLICE: Duration = Duration::from_millis(1);
@@ -43,6 +46,13 @@ pub struct Persistence {
     /// A save came to its end.
     ended: Condvar,
     lock: Mutex<Option<FolderLock>>,
+    /// Libraries of functions as the loaded file had them. They are written back: nothing runs them
+    /// so far.
+    functions: Mutex<Vec<Box<[u8]>>>,
+    /// How far loading is.
+    pub loading: LoadFigures,
+    /// What is in the data folder could not be loaded.
+    pub load_failed: AtomicBool,
 }
 
 /// Guarded by one lock, a leaf.
@@ -84,11 +94,43 @@ impl Persistence {
     /// At the start of a server.
     pub fn new(now_s: i64) -> Self {
         let state = State { record: SaveRecord::at_start(now_s), current: None };
-        Self { state: Mutex::new(state), ended: Condvar::new(), lock: Mutex::new(None) }
+        Self {
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+            lock: Mutex::new(None),
+            functions: Mutex::default(),
+            loading: LoadFigures::default(),
+            load_failed: AtomicBool::new(false),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    fn functions(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.functions.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Keeps the source of a library of functions.
+    pub fn keep_function(&self, source: Box<[u8]>) {
+        self.functions().push(source);
+    }
+
+    /// Lets requests run that need the data.
+    fn end_loading(&self, shared: &Shared) {
+        let state = self.state();
+        shared.engine.standing.is_loading.store(false, Relaxed);
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    /// Waits until the data is loaded, or could not be.
+    pub fn wait_until_loaded(&self, shared: &Shared) {
+        let mut state = self.state();
+        while shared.engine.standing.is_loading.load(Relaxed) {
+            state = self.ended.wait(state).expect("nothing panics while it is locked");
+        }
     }
 
     /// What INFO shows.
@@ -185,7 +227,7 @@ fn save_options(shared: &Shared) -> SaveOptions {
             fact("used-mem", structures::alloc::used_memory_bytes().to_string()),
             fact("aof-base", "0".to_owned()),
         ],
-        functions: Vec::new(),
+        functions: shared.persistence.functions().clone(),
     }
 }
 

@@ -1,0 +1,294 @@
+//! Loading the data at the start: one thread reads and cuts the file, the others make keys of it.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use engine::shared::GateSlot;
+use keyspace::Access;
+use keyspace::key::shard_of;
+use persist::folder::Trouble;
+use persist::load::{
+    Batch, ByteSource, DecodeOptions, LoadError, LoadErrorKind, LoadOptions, Part, Splitter, decode_batch,
+};
+use persist::rdb::VersionCheck;
+use persist::save::Way;
+
+use super::{DataFolder, folder_path};
+use crate::config::table::persistence as options;
+use crate::context::unix_ms;
+use crate::shared::Shared;
+
+/// Batches that may wait for a thread: a few megabytes.
+const BATCHES_WAITING_MAX: usize = 32;
+/// Between two lines of the log about how far it is.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How far loading is, for INFO and the log. Figures: Relaxed.
+#[derive(Debug, Default)]
+pub struct LoadFigures {
+    /// When it began, in Unix seconds.
+    pub began_s: AtomicI64,
+    /// The file's length in bytes.
+    pub total_bytes: AtomicU64,
+    /// Bytes that were read.
+    pub loaded_bytes: AtomicU64,
+    /// Keys that were loaded.
+    pub keys: AtomicU64,
+    /// Keys that had expired.
+    pub expired: AtomicU64,
+}
+
+/// Where keys come from when they are loaded, and how they are to be taken.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadHow {
+    /// How the threads come to the keyspace.
+    pub way: Way,
+    /// Whether a key that is there already is an error.
+    pub duplicates: Duplicates,
+}
+
+/// What becomes of a key that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplicates {
+    /// The file is broken.
+    Refused,
+    /// The one from the file takes its place.
+    Replaced,
+}
+
+struct FileSource<'s> {
+    file: File,
+    figures: &'s LoadFigures,
+}
+
+impl ByteSource for FileSource<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        loop {
+            match self.file.read(buffer) {
+                Ok(len) => {
+                    self.figures.loaded_bytes.fetch_add(len as u64, Relaxed);
+                    return Ok(len);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Trouble(error.to_string())),
+            }
+        }
+    }
+}
+
+/// What all threads of a loading share.
+struct Loading<'s> {
+    shared: &'s Shared,
+    how: LoadHow,
+    has_failed: AtomicBool,
+    error: Mutex<Option<LoadError>>,
+}
+
+impl Loading<'_> {
+    fn fail(&self, error: LoadError) {
+        self.has_failed.store(true, Relaxed);
+        self.error.lock().expect("nothing panics while it is locked").get_or_insert(error);
+    }
+
+    /// Makes keys of batches until there are none.
+    fn decode(&self, number: usize, batches: &Mutex<Receiver<Batch>>) {
+        let engine = &self.shared.engine;
+        let settings = engine.settings.get();
+        let rules = crate::commands::dump::rules(&settings.limits, engine.keyspace.hasher());
+        let now_ms = unix_ms();
+        let access = if settings.lfu {
+            Access::Lfu {
+                clock_minutes: (now_ms / 60_000) as u32,
+                log_factor: settings.lfu_log_factor,
+                decay_minutes: settings.lfu_decay_minutes,
+            }
+        } else {
+            Access::Lru { clock_s: (now_ms / 1000) as u32 }
+        };
+        let options = DecodeOptions { rules: &rules, access, now_ms };
+        let figures = &self.shared.persistence.loading;
+        loop {
+            let next = batches.lock().expect("nothing panics while it is locked").recv();
+            let Ok(batch) = next else { return };
+            if self.has_failed.load(Relaxed) {
+                continue;
+            }
+            let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Background(number)));
+            let mut keys = 0;
+            let decoded = decode_batch(&batch, &options, |db, entry| {
+                keys += 1;
+                let keyspace = &engine.keyspace;
+                let mut shard = keyspace.lock(shard_of(keyspace.hasher().hash_key(entry.key())));
+                if self.how.duplicates == Duplicates::Replaced {
+                    keyspace.remove(&mut shard, db, entry.key());
+                }
+                let is_new = keyspace.insert_absent(&mut shard, db, entry);
+                if is_new { Ok(()) } else { Err(LoadErrorKind::DuplicateKey) }
+            });
+            drop(pass);
+            figures.keys.fetch_add(keys, Relaxed);
+            match decoded {
+                Ok(expired) => drop(figures.expired.fetch_add(expired, Relaxed)),
+                Err(error) => self.fail(error),
+            }
+        }
+    }
+
+    /// Cuts the file, and gives its batches to the threads.
+    fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<(), LoadError> {
+        let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
+        let mut splitter = Splitter::open(source, options, db_count)?;
+        let mut report = Report::new(self.shared);
+        loop {
+            match splitter.next_part()? {
+                Part::Fact { name, value } => note_fact(&name, &value),
+                Part::Function(source) => self.shared.persistence.keep_function(source.into()),
+                Part::DbSize { .. } => {}
+                Part::Batch(batch) => {
+                    // Nobody takes batches any more only where a thread has panicked.
+                    if self.has_failed.load(Relaxed) || batches.send(batch).is_err() {
+                        return Ok(());
+                    }
+                }
+                Part::End => return Ok(()),
+            }
+            report.now_and_then();
+        }
+    }
+}
+
+fn load_options(shared: &Shared) -> LoadOptions {
+    let store = shared.config();
+    let relaxed = options::RDB_VERSION_CHECK.of(&store) == crate::config::choices::VersionCheck::Relaxed;
+    LoadOptions {
+        versions: if relaxed { VersionCheck::Relaxed } else { VersionCheck::Strict },
+        checksum: options::RDBCHECKSUM.of(&store),
+        skips_modules: false,
+    }
+}
+
+/// Says in the log who wrote the file.
+fn note_fact(name: &[u8], value: &[u8]) {
+    let (name, value) = (String::from_utf8_lossy(name).to_ascii_lowercase(), String::from_utf8_lossy(value));
+    match &*name {
+        "redis-ver" => tracing::info!("Loading RDB produced by version {value}"),
+        "valkey-ver" => tracing::info!("Loading RDB produced by Valkey version {value}"),
+        "ctime" => {
+            let age_s = value.parse().map_or(0, |ctime: i64| (unix_ms() / 1000 - ctime).max(0));
+            tracing::info!("RDB age {age_s} seconds");
+        }
+        "used-mem" => {
+            let mib = value.parse().map_or(0.0, |bytes: f64| bytes / f64::from(1 << 20));
+            tracing::info!("RDB memory usage when created {mib:.2} Mb");
+        }
+        name if name.starts_with('%') => tracing::info!("RDB '{name}': {value}"),
+        _ => {}
+    }
+}
+
+/// The line of the log about how far it is.
+struct Report<'s> {
+    figures: &'s LoadFigures,
+    began: Instant,
+    next: Instant,
+}
+
+impl<'s> Report<'s> {
+    fn new(shared: &'s Shared) -> Self {
+        let began = Instant::now();
+        Self { figures: &shared.persistence.loading, began, next: began + REPORT_INTERVAL }
+    }
+
+    fn now_and_then(&mut self) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + REPORT_INTERVAL;
+        let (loaded, total) =
+            (self.figures.loaded_bytes.load(Relaxed), self.figures.total_bytes.load(Relaxed).max(1));
+        let seconds = (now - self.began).as_secs_f64();
+        let left_s = seconds * total.saturating_sub(loaded) as f64 / loaded.max(1) as f64;
+        tracing::info!(
+            "Loading: {:.0} %, {:.0} MB/s, {} keys, {left_s:.0} s left",
+            100.0 * loaded as f64 / total as f64,
+            loaded as f64 / 1e6 / seconds,
+            self.figures.keys.load(Relaxed),
+        );
+    }
+}
+
+/// Loads a file into the keyspace; false where there is none.
+///
+/// # Errors
+/// Why it cannot be loaded; keys of it may have been added by then.
+pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, LoadError> {
+    let unreadable = |error: io::Error| {
+        let kind = LoadErrorKind::Reading(Trouble(error.to_string()));
+        LoadError { file_offset: 0, key: None, kind }
+    };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let figures = &shared.persistence.loading;
+    figures.began_s.store(unix_ms() / 1000, Relaxed);
+    figures.total_bytes.store(file.metadata().map_err(unreadable)?.len(), Relaxed);
+    for counter in [&figures.loaded_bytes, &figures.keys, &figures.expired] {
+        counter.store(0, Relaxed);
+    }
+    let began = Instant::now();
+    let loading = Loading { shared, how, has_failed: false.into(), error: Mutex::new(None) };
+    let (sender, receiver) = sync_channel(BATCHES_WAITING_MAX);
+    let receiver = Mutex::new(receiver);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let split = std::thread::scope(|scope| {
+        for number in 0..cores.clamp(1, GateSlot::BACKGROUND_MAX) {
+            let (loading, receiver) = (&loading, &receiver);
+            scope.spawn(move || loading.decode(number, receiver));
+        }
+        let split = loading.split(FileSource { file, figures }, &sender);
+        drop(sender);
+        split
+    });
+    let error = loading.error.into_inner().expect("nothing panicked while it was locked");
+    split.and(error.map_or(Ok(()), Err))?;
+    tracing::info!(
+        "Done loading RDB, keys loaded: {}, keys expired: {}.",
+        figures.keys.load(Relaxed),
+        figures.expired.load(Relaxed)
+    );
+    tracing::info!("DB loaded from disk: {:.3} seconds", began.elapsed().as_secs_f64());
+    Ok(true)
+}
+
+/// Loads what the data folder holds, on threads of its own; clients are told to wait meanwhile.
+/// The server stops where that fails. Returns at once.
+pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<std::thread::JoinHandle<()>> {
+    let (folder, name) = {
+        let store = shared.config();
+        let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
+        (DataFolder::new(&folder_path(&store)), name)
+    };
+    folder.remove_leftovers();
+    let path = folder.file(&name);
+    let shared = Arc::clone(shared);
+    shared.engine.standing.is_loading.store(path.exists(), Relaxed);
+    std::thread::Builder::new().name("loading".to_owned()).spawn(move || {
+        let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
+        if let Err(error) = load_file(&shared, &path, how) {
+            tracing::error!("{} cannot be loaded: {error}", path.display());
+            tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
+            shared.persistence.load_failed.store(true, Relaxed);
+            shared.stop();
+        }
+        shared.persistence.end_loading(&shared);
+    })
+}
