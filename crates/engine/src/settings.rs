@@ -142,7 +142,7 @@ impl Default for Settings {
             tracking_keys_max: 1_000_000,
             turn_budget: Duration::from_micros(500),
             import_mode: false,
-            stops_writes_on_save_error: false,
+            stops_writes_on_save_error: true,
             active_expire_effort: 1,
             thresholds: Thresholds::default(),
             key_sampling: Sampling::default(),

@@ -15,6 +15,7 @@ use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
 use structures::table::Table;
+use structures::table::walked::Showing;
 
 use crate::key::Hasher;
 use crate::limits::PackLimits;
@@ -289,7 +290,7 @@ impl Hash {
     pub fn into_freed(self) -> Pieces {
         match self.repr {
             Repr::Boxed(boxed) => match *boxed {
-                Boxed::Table(pairs) => Box::new(pairs.table.into_drain().map(drop)),
+                Boxed::Table(pairs) => Box::new(pairs.table.into_table().into_drain().map(drop)),
                 Boxed::Timed(timed) => Box::new(std::iter::once(timed).map(drop)),
             },
             Repr::Pack(pack) => Box::new(std::iter::once(pack).map(drop)),
@@ -547,9 +548,53 @@ impl Hash {
         }
     }
 
+    /// Whether it is a table. O(1).
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.parts(), Parts::Table(_))
+    }
+
+    fn pairs_mut(&mut self) -> Option<&mut Pairs> {
+        match &mut self.repr {
+            Repr::Boxed(boxed) => match &mut **boxed {
+                Boxed::Table(pairs) => Some(pairs),
+                Boxed::Timed(_) => None,
+            },
+            Repr::Pack(_) => None,
+        }
+    }
+
+    /// Fixes the state of a table for [`Hash::show`]: see `crate::pieces`. O(1).
+    pub(crate) fn begin_showing(&mut self, showing: Showing) {
+        if let Some(pairs) = self.pairs_mut() {
+            pairs.table.begin(showing);
+        }
+    }
+
+    /// The ticket of the showing under way. O(1).
+    pub(crate) fn ticket(&self) -> Option<u32> {
+        if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
+    }
+
+    /// A lower bound of the deadlines of a table's fields; `None` where no field has one. O(1).
+    pub(crate) fn deadline_bound_ms(&self) -> Option<i64> {
+        if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
+    }
+
+    /// Shows the next fields of the fixed state, about so many; whether there are more.
+    pub(crate) fn show(&mut self, fields_max: usize, mut visit: impl FnMut(HashField<'_>)) -> bool {
+        let Some(pairs) = self.pairs_mut() else { return false };
+        pairs.table.show(fields_max, |pair| {
+            visit(HashField {
+                name: Element::Bytes(pair.field()),
+                value: Element::Bytes(pair.value()),
+                deadline_ms: pair.deadline_ms(),
+            });
+        })
+    }
+
     /// The table of a hash that is not packed.
     fn table(&self) -> Option<&Table<structures::pair::Pair>> {
-        if let Parts::Table(pairs) = self.parts() { Some(&pairs.table) } else { None }
+        if let Parts::Table(pairs) = self.parts() { Some(&*pairs.table) } else { None }
     }
 }
 

@@ -57,10 +57,10 @@ impl Keyspace {
         let hasher = Hasher::with_seed(seed);
         Self {
             shards: shards.collect(),
+            snapshot: Snapshot::new(db_count, &hasher),
             hasher,
             db_count,
             sizes: KeySizes::new(db_count),
-            snapshot: Snapshot::new(db_count),
         }
     }
 
@@ -92,7 +92,7 @@ impl Keyspace {
     #[inline]
     pub(crate) fn insert(&self, shard: &mut Shard, db: usize, hash: KeyHash, entry: KeyEntry) -> Place {
         let place = shard.db_mut(db).insert(hash, entry, &self.hasher);
-        if self.snapshot.is_kept_for() {
+        if self.snapshot.is_under_way() {
             self.snapshot.inserted(shard, (db, hash), place);
         }
         place
@@ -103,10 +103,12 @@ impl Keyspace {
     #[inline]
     pub(crate) fn take_out(&self, shard: &mut Shard, db: usize, hash: KeyHash, place: Place) -> KeyEntry {
         let mut occupied = shard.db_mut(db).table.occupied(place);
-        if !self.snapshot.is_kept_for() {
+        if !self.snapshot.is_under_way() {
             return occupied.remove();
         }
-        self.snapshot.keep(&mut occupied, db, hash);
+        if self.snapshot.is_kept_for() {
+            self.snapshot.keep(&mut occupied, db, hash);
+        }
         let mut entry = occupied.remove();
         self.snapshot.left(&mut entry);
         entry
@@ -115,7 +117,7 @@ impl Keyspace {
     /// An entry is out of the keyspace for good, which a snapshot may have to know.
     #[inline]
     pub(crate) fn left(&self, mut entry: KeyEntry) -> KeyEntry {
-        if self.snapshot.is_kept_for() {
+        if self.snapshot.is_under_way() {
             self.snapshot.left(&mut entry);
         }
         entry
@@ -124,7 +126,7 @@ impl Keyspace {
     /// An entry is about to take the place of another in a locked shard.
     #[inline]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
-        if self.snapshot.is_kept_for() {
+        if self.snapshot.is_under_way() {
             self.snapshot.arrived(db, hash, entry);
         }
     }
@@ -192,7 +194,7 @@ impl Keyspace {
     /// some. The caller is alone in the gate. O(shards), whatever they hold.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
         let kept = self.snapshot.is_kept_for();
-        if kept {
+        if self.snapshot.is_under_way() {
             self.take_out_bigs(&dbs);
         }
         for shard in 0..SHARD_COUNT {

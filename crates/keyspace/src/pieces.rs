@@ -12,9 +12,9 @@
 
 use structures::listpack::element::Element;
 use structures::quicklist::NodeView;
+use structures::table::walked::Showing;
 
 use crate::hash::HashField;
-use crate::key::Hasher;
 use crate::object::Object;
 use crate::stream::{Stream, StreamEntry, StreamId};
 use crate::{Hash, List, Set, Zset};
@@ -84,30 +84,59 @@ pub struct StreamEnd<'a> {
 impl Object {
     /// Whether it is shown in pieces rather than copied. O(1).
     pub fn is_piecewise(&self) -> bool {
-        false
+        let (is_divided, len_bytes) = match self {
+            Object::Set(set) => (set.is_table(), set.len_bytes()),
+            Object::Hash(hash) => (hash.is_table(), hash.len_bytes()),
+            Object::Zset(zset) => (zset.is_ranked(), zset.len_bytes()),
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) => return false,
+        };
+        is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
 
-    /// Fixes its state: from here on [`Object::next_pieces`] shows it as it is now. `ticket` is a
-    /// number of the caller's that [`Object::pieces_ticket`] gives back. Only where
-    /// [`Object::is_piecewise`]. O(1).
-    pub fn begin_pieces(&mut self, _ticket: u32) -> Head {
-        unreachable!("no value is piecewise")
+    /// Fixes its state: from here on [`Object::next_pieces`] shows it as it is now. Its ticket is
+    /// what [`Object::pieces_ticket`] gives back. `None` where not [`Object::is_piecewise`]. O(1).
+    pub fn begin_pieces(&mut self, showing: Showing) -> Option<Head> {
+        if !self.is_piecewise() {
+            return None;
+        }
+        Some(match self {
+            Object::Set(set) => {
+                set.begin_showing(showing);
+                Head::Set { members: set.len() }
+            }
+            Object::Hash(hash) => {
+                hash.begin_showing(showing);
+                Head::Hash { fields: hash.len(), deadline_min_ms: hash.deadline_bound_ms() }
+            }
+            Object::Zset(zset) => {
+                zset.begin_showing(showing);
+                Head::Zset { members: zset.len() }
+            }
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) => return None,
+        })
     }
 
     /// The ticket of the showing that is under way, if one is. O(1).
     pub fn pieces_ticket(&self) -> Option<u32> {
-        None
+        match self {
+            Object::Set(set) => set.ticket(),
+            Object::Hash(hash) => hash.ticket(),
+            Object::Zset(zset) => zset.ticket(),
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) => None,
+        }
     }
 
     /// Shows the next pieces to `visit`, about `elements_max` elements; whether there are more. The
     /// showing is over when there are none. O(elements).
-    pub fn next_pieces(
-        &mut self,
-        _elements_max: usize,
-        _hasher: &Hasher,
-        _visit: &mut dyn FnMut(Piece<'_>),
-    ) -> bool {
-        false
+    pub fn next_pieces(&mut self, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> bool {
+        match self {
+            Object::Set(set) => set.show(elements_max, |member| visit(Piece::Member(member))),
+            Object::Hash(hash) => hash.show(elements_max, |field| visit(Piece::Field(field))),
+            Object::Zset(zset) => {
+                zset.show(elements_max, |member, score| visit(Piece::Scored(member, score)))
+            }
+            Object::Blob(_) | Object::List(_) | Object::Stream(_) => false,
+        }
     }
 
     /// An empty value of the same type: what stays where a value is taken away.

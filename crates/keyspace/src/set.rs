@@ -10,7 +10,7 @@ use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::listpack::element::{Element, IntText, parse_canonical_int};
 use structures::member::Member;
-use structures::table::Table;
+use structures::table::walked::{Showing, WalkedTable};
 
 use crate::key::Hasher;
 use crate::limits::SetLimits;
@@ -45,7 +45,7 @@ pub enum SetView<'a> {
 /// A table of members and the bytes they take.
 #[derive(Clone, Default)]
 struct Members {
-    table: Table<Member<()>>,
+    table: WalkedTable<Member<()>>,
     members_len_bytes: usize,
 }
 
@@ -192,9 +192,32 @@ impl Set {
     /// Gives the value up piece by piece. O(1).
     pub fn into_freed(self) -> Pieces {
         match self.repr {
-            Repr::Table(members) => Box::new(members.table.into_drain().map(drop)),
+            Repr::Table(members) => Box::new(members.table.into_table().into_drain().map(drop)),
             small => Box::new(std::iter::once(small).map(drop)),
         }
+    }
+
+    /// Whether it is a table. O(1).
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.repr, Repr::Table(_))
+    }
+
+    /// Fixes the state of a table for [`Set::show`]: see `crate::pieces`. O(1).
+    pub(crate) fn begin_showing(&mut self, showing: Showing) {
+        if let Repr::Table(members) = &mut self.repr {
+            members.table.begin(showing);
+        }
+    }
+
+    /// The ticket of the showing under way. O(1).
+    pub(crate) fn ticket(&self) -> Option<u32> {
+        if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
+    }
+
+    /// Shows the next members of the fixed state, about so many; whether there are more.
+    pub(crate) fn show(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
+        let Repr::Table(members) = &mut self.repr else { return false };
+        members.table.show(members_max, |member| visit(Element::Bytes(member.bytes())))
     }
 
     /// Whether `member` is there. O(1); packed, O(bytes).

@@ -29,18 +29,20 @@
 //!
 //! Lock order: the locks here come behind those of shards, and each is held alone.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 use structures::entry::View;
 use structures::lock::Lock;
+use structures::table::walked::Showing;
 use structures::table::{Occupied, Place, Table, WalkPoint};
 
 use crate::db::Shard;
 use crate::freeing::memory_of;
 use crate::gate::Exclusive;
-use crate::key::{KeyHash, SHARD_COUNT, position_of, shard_of};
+use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::keyspace::{DbSize, Keyspace};
 use crate::object::{KeyEntry, Object};
 use crate::pieces::{Head, Piece};
@@ -83,9 +85,11 @@ pub struct Snapshot {
     /// Works other than parts that walkers are at.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
-    handed_over_len_bytes: AtomicUsize,
+    /// With what big values handed over to themselves.
+    handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
     bigs: Lock<Bigs>,
+    position_of: Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>,
     flushed: Lock<Vec<Flushed>>,
 }
 
@@ -179,7 +183,8 @@ pub enum Stepped {
 
 impl Snapshot {
     /// For a keyspace of so many databases; there is no walk yet.
-    pub(crate) fn new(db_count: usize) -> Self {
+    pub(crate) fn new(db_count: usize, hasher: &Hasher) -> Self {
+        let hasher = hasher.clone();
         let no_slots = || (0..db_count).map(|_| AtomicU32::new(NO_SLOT)).collect();
         Self {
             phase: CachePadded::new(AtomicU32::new(IDLE)),
@@ -191,9 +196,10 @@ impl Snapshot {
             finished_parts: AtomicUsize::new(0),
             works: AtomicUsize::new(0),
             lanes: (0..HAND_OVER_LANES).map(|_| CachePadded::new(Lock::new(Vec::new()))).collect(),
-            handed_over_len_bytes: AtomicUsize::new(0),
+            handed_over_len_bytes: Arc::default(),
             handed_over_len_bytes_peak: AtomicUsize::new(0),
             bigs: Lock::new(Bigs::default()),
+            position_of: Arc::new(move |member| hasher.hash_member(member)),
             flushed: Lock::new(Vec::new()),
         }
     }
@@ -229,7 +235,8 @@ impl Snapshot {
         true
     }
 
-    /// Whether a walk is under way, wanted or not.
+    /// Whether a walk is under way, wanted or not: big values that it shows must be followed.
+    #[inline]
     pub fn is_under_way(&self) -> bool {
         self.phase.load(Relaxed) != IDLE
     }
@@ -299,8 +306,7 @@ impl Snapshot {
     }
 
     fn keep_claimed(&self, entry: &mut KeyEntry, slot: u32, place: (usize, KeyHash)) {
-        let big = entry.object_mut().filter(|object| object.is_piecewise());
-        match big.map(|object| self.draw_ticket(|ticket| object.begin_pieces(ticket))) {
+        match self.begin_big(entry) {
             Some(begun) => self.add_big(begun, slot, entry, place),
             None => self.hand_over(slot, entry),
         }
@@ -317,13 +323,20 @@ impl Snapshot {
         }
     }
 
-    fn draw_ticket(&self, begin: impl FnOnce(u32) -> Head) -> (u32, Head) {
+    /// Fixes the state of an entry's value if it is to be shown in pieces.
+    fn begin_big(&self, entry: &mut KeyEntry) -> Option<(u32, Head)> {
+        let object = entry.object_mut().filter(|object| object.is_piecewise())?;
         let ticket = {
             let mut bigs = self.bigs.lock();
             bigs.next_ticket = bigs.next_ticket.wrapping_add(1);
             bigs.next_ticket
         };
-        (ticket, begin(ticket))
+        let showing = Showing {
+            ticket,
+            position_of: Arc::clone(&self.position_of),
+            copied_len_bytes: Arc::clone(&self.handed_over_len_bytes),
+        };
+        Some((ticket, object.begin_pieces(showing)?))
     }
 
     fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, (db, hash): (usize, KeyHash)) {
@@ -338,7 +351,9 @@ impl Snapshot {
     #[cold]
     pub(crate) fn inserted(&self, shard: &mut Shard, (db, hash): (usize, KeyHash), place: Place) {
         let table = &mut shard.db_mut(db).table;
-        if let Some((_, point)) = self.point_at(db, shard_of(hash)) {
+        if let Some((_, point)) = self.point_at(db, shard_of(hash))
+            && self.is_kept_for()
+        {
             table.mark_added(place, position_of(hash), point);
         }
         self.arrived(db, hash, &table.at(place));
@@ -513,8 +528,7 @@ impl Snapshot {
         let (slot, kept) = (flushed.slot, self.is_kept_for());
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
-            let big = entry.object_mut().filter(|object| kept && object.is_piecewise());
-            match big.map(|object| self.draw_ticket(|ticket| object.begin_pieces(ticket))) {
+            match kept.then(|| self.begin_big(entry)).flatten() {
                 Some(begun) => {
                     let hash = hasher.hash_key(entry.key());
                     self.add_big(begun, slot, entry, (usize::MAX, hash));
@@ -550,8 +564,7 @@ impl Snapshot {
         while point != WalkPoint::END && shown < entries_max && buckets < STEP_BUCKETS_MAX {
             point = shard.db_mut(db as usize).table.walk(point, &position, |entry| {
                 shown += 1;
-                let big = entry.object_mut().filter(|object| kept && object.is_piecewise());
-                match big.map(|object| self.draw_ticket(|ticket| object.begin_pieces(ticket))) {
+                match kept.then(|| self.begin_big(entry)).flatten() {
                     Some(begun) => {
                         let hash = hasher.hash_key(entry.key());
                         self.add_big(begun, slot, entry, (db as usize, hash));
@@ -603,7 +616,7 @@ impl Snapshot {
     ) -> Stepped {
         loop {
             if let Some(mut object) = self.take_owned(big.ticket) {
-                let more = object.next_pieces(elements_max, keyspace.hasher(), visit);
+                let more = object.next_pieces(elements_max, visit);
                 return self.put_back(big.ticket, more.then_some(BigPlace::Owned(object)));
             }
             // Its tables were freed while the walk only cleared marks.
@@ -618,7 +631,7 @@ impl Snapshot {
                 let place = table.find(position_of(hash), &key)?;
                 table.object_mut(place).filter(|object| object.pieces_ticket() == Some(big.ticket))
             });
-            return match object.map(|object| object.next_pieces(elements_max, keyspace.hasher(), visit)) {
+            return match object.map(|object| object.next_pieces(elements_max, visit)) {
                 Some(true) => Stepped::More,
                 Some(false) | None => self.put_back(big.ticket, None),
             };

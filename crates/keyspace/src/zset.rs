@@ -17,6 +17,7 @@ use stdx::number;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Iter, Listpack};
 use structures::ranked_members::{RankedMembers, order};
+use structures::table::walked::Showing;
 
 use crate::key::Hasher;
 use crate::limits::PackLimits;
@@ -278,6 +279,24 @@ impl Zset {
             Repr::Pack(_) => "listpack",
             Repr::Ranked(_) => "skiplist",
         }
+    }
+
+    /// Fixes the state of a sorted set that is not packed, for [`Zset::show`]: see `crate::pieces`.
+    /// O(1).
+    pub(crate) fn begin_showing(&mut self, showing: Showing) {
+        if let Repr::Ranked(ranked) = &mut self.repr {
+            ranked.begin_showing(showing);
+        }
+    }
+
+    /// The ticket of the showing under way. O(1).
+    pub(crate) fn ticket(&self) -> Option<u32> {
+        if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
+    }
+
+    /// Shows the next members of the fixed state, about so many; whether there are more.
+    pub(crate) fn show(&mut self, members_max: usize, visit: impl FnMut(&[u8], f64)) -> bool {
+        if let Repr::Ranked(ranked) = &mut self.repr { ranked.show(members_max, visit) } else { false }
     }
 
     /// Gives the value up piece by piece. O(1).

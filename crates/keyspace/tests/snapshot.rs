@@ -299,7 +299,10 @@ impl Walked {
             }
             2 => {
                 let number = rng.i64(0..1000);
-                let _ = view.renumber(key, |_| Ok::<_, ()>(number));
+                let _ = view.renumber(key, |entry| match entry.view() {
+                    EntryView::Object(_) => Err(()),
+                    EntryView::Bytes(_) | EntryView::Int(_) => Ok(number),
+                });
             }
             3 => drop(view.remove(key)),
             4 => drop(view.remove_even_expired(key)),

@@ -23,7 +23,8 @@ use std::ptr::NonNull;
 use crate::member::Member;
 use crate::prefetch::prefetch_read;
 use crate::rank_tree::{Item, Items, RankTree};
-use crate::table::{Place, Table};
+use crate::table::Place;
+use crate::table::walked::{Showing, WalkedTable};
 
 /// The address of a member that the table owns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl<'a> Ranked<'a> {
 /// See the module's comment.
 #[derive(Default)]
 pub struct RankedMembers {
-    table: Table<Member<f64>>,
+    table: WalkedTable<Member<f64>>,
     tree: RankTree<Address>,
     members_len_bytes: usize,
 }
@@ -111,7 +112,23 @@ impl RankedMembers {
     /// Gives everything up piece by piece: the tree first, whose addresses lead into the members.
     /// O(1); each step of the result frees one node or member.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
-        self.tree.into_freed().chain(self.table.into_drain().map(drop))
+        self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
+    }
+
+    /// Fixes the state for [`RankedMembers::show`]. O(1).
+    pub fn begin_showing(&mut self, showing: Showing) {
+        self.table.begin(showing);
+    }
+
+    /// The ticket of the showing under way. O(1).
+    pub fn ticket(&self) -> Option<u32> {
+        self.table.ticket()
+    }
+
+    /// Shows the next members of the fixed state with their scores, about so many and in any order;
+    /// whether there are more.
+    pub fn show(&mut self, members_max: usize, mut visit: impl FnMut(&[u8], f64)) -> bool {
+        self.table.show(members_max, |member| visit(member.bytes(), member.payload()))
     }
 
     /// Bytes of members, table and tree, the latter two as they are on average. O(1).

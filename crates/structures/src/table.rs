@@ -44,6 +44,7 @@ mod due;
 mod sample;
 mod segment;
 mod walk;
+pub mod walked;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

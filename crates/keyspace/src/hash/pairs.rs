@@ -7,7 +7,8 @@
 
 use structures::listpack::element::Element;
 use structures::pair::Pair;
-use structures::table::{SweepBudget, Table, Thin};
+use structures::table::walked::WalkedTable;
+use structures::table::{SweepBudget, Thin};
 
 use crate::key::Hasher;
 use crate::view::Expiry;
@@ -18,14 +19,13 @@ const SWEPT_SEGMENTS_MAX: usize = 1024;
 /// A table of fields with their values, and the bytes they take.
 #[derive(Clone, Default)]
 pub(super) struct Pairs {
-    pub(super) table: Table<Pair>,
+    pub(super) table: WalkedTable<Pair, Due>,
     pairs_len_bytes: usize,
-    due: Option<Box<Due>>,
 }
 
 /// When fields are due.
 #[derive(Clone)]
-struct Due {
+pub(super) struct Due {
     /// No field is due before.
     min_ms: i64,
     /// Where the walk over what is due goes on, in the table's own terms.
@@ -79,7 +79,7 @@ impl Pairs {
     }
 
     fn note_deadline(&mut self, at_ms: i64) {
-        let due = self.due.get_or_insert_with(|| Box::new(Due { min_ms: i64::MAX, cursor: 0 }));
+        let due = self.table.extra_or_insert_with(|| Due { min_ms: i64::MAX, cursor: 0 });
         due.min_ms = due.min_ms.min(at_ms);
     }
 
@@ -90,10 +90,17 @@ impl Pairs {
         true
     }
 
+    /// A lower bound of all deadlines there are; `None` if there is none. O(1).
+    ///
+    /// The bound that the sweep keeps may have passed a field that is due and still there.
+    pub(super) fn deadline_bound_ms(&self) -> Option<i64> {
+        if self.table.deadline_count() == 0 { None } else { self.table.deadline_min_ms() }
+    }
+
     /// Before this time no field is due; `None` if no field has a deadline. O(1).
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<i64> {
-        if self.table.deadline_count() == 0 { None } else { self.due.as_ref().map(|due| due.min_ms) }
+        if self.table.deadline_count() == 0 { None } else { self.table.extra().map(|due| due.min_ms) }
     }
 
     /// Removes fields that are due, at most about `fields_max`, calling `each` with their names;
@@ -105,19 +112,21 @@ impl Pairs {
         fields_max: usize,
         mut each: impl FnMut(Element<'_>),
     ) -> usize {
-        let Some(due) = &mut self.due else { return 0 };
+        let Some(cursor) = self.table.extra().map(|due| due.cursor) else { return 0 };
         let budget = SweepBudget { segments_max: SWEPT_SEGMENTS_MAX, elements_max: fields_max };
         let (len_bytes, mut removed) = (&mut self.pairs_len_bytes, 0);
-        let next = self.table.sweep_due(due.cursor, now_ms, budget, &mut |pair: Pair| {
+        let next = self.table.sweep_due(cursor, now_ms, budget, |pair: Pair| {
             *len_bytes -= pair.block_len_bytes();
             removed += 1;
             each(Element::Bytes(pair.key()));
         });
-        due.cursor = next.unwrap_or(0);
-        if next.is_none() {
-            // Segments count in seconds: what they say may lie before now, though nothing is due.
-            let min_ms = self.table.deadline_min_ms().unwrap_or(i64::MAX);
-            due.min_ms = min_ms.max(now_ms.saturating_add(1));
+        let min_ms = next.is_none().then(|| self.table.deadline_min_ms().unwrap_or(i64::MAX));
+        if let Some(due) = self.table.extra_mut() {
+            due.cursor = next.unwrap_or(0);
+            if let Some(min_ms) = min_ms {
+                // Segments count in seconds: what they say may lie before now, though nothing is due.
+                due.min_ms = min_ms.max(now_ms.saturating_add(1));
+            }
         }
         removed
     }
@@ -130,7 +139,7 @@ impl Pairs {
 
     /// Bytes allocated, beside this struct.
     pub(super) fn memory_usage(&self) -> usize {
-        let due = if self.due.is_some() { size_of::<Due>() } else { 0 };
+        let due = if self.table.extra().is_some() { size_of::<Due>() } else { 0 };
         self.pairs_len_bytes + self.table.memory_usage() + due
     }
 }

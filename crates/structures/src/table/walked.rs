@@ -1,0 +1,246 @@
+//! A table that can be shown piece by piece as it was at one moment, while it goes on changing.
+//!
+//! It is a [`Table`] whose changes all go through here: while a showing is under way, an element
+//! ahead of it is copied before it is changed or removed (`walk` has the reasoning). Without one,
+//! a change pays a look at a field beside the table. What only some tables have shares one pointer:
+//! the showing, and whatever `X` the owner keeps there.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
+
+/// An element that knows how much memory it takes.
+pub trait Weighed {
+    /// Bytes of its block.
+    fn weight_bytes(&self) -> usize;
+}
+
+/// What a showing begins with.
+#[derive(Clone)]
+pub struct Showing {
+    /// A number of who shows it.
+    pub ticket: u32,
+    /// The positions of elements by their keys, as everywhere for this table.
+    pub position_of: Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>,
+    /// Counts the bytes of what was copied and not shown yet, of all that are shown together.
+    pub copied_len_bytes: Arc<AtomicUsize>,
+}
+
+impl std::fmt::Debug for Showing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Showing({})", self.ticket)
+    }
+}
+
+/// See the module.
+pub struct WalkedTable<E: Thin, X = ()> {
+    table: Table<E>,
+    rare: Option<Box<Rare<E, X>>>,
+}
+
+struct Rare<E, X> {
+    walk: Option<Walk<E>>,
+    extra: Option<X>,
+}
+
+struct Walk<E> {
+    showing: Showing,
+    point: WalkPoint,
+    /// Elements as they were, which the table does not hold so any more.
+    copied: Vec<E>,
+}
+
+impl<E: Thin + Weighed> Walk<E> {
+    fn take_copied(&mut self) -> Option<E> {
+        let element = self.copied.pop()?;
+        self.showing.copied_len_bytes.fetch_sub(element.weight_bytes(), Relaxed);
+        Some(element)
+    }
+
+    fn keep(&mut self, element: E) {
+        self.showing.copied_len_bytes.fetch_add(element.weight_bytes(), Relaxed);
+        self.copied.push(element);
+    }
+}
+
+impl<E: Thin, X> Default for WalkedTable<E, X> {
+    fn default() -> Self {
+        Self { table: Table::new(), rare: None }
+    }
+}
+
+impl<E: Thin, X> Deref for WalkedTable<E, X> {
+    type Target = Table<E>;
+
+    #[inline]
+    fn deref(&self) -> &Table<E> {
+        &self.table
+    }
+}
+
+impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
+    /// A table of copies, of which no showing is under way. O(n).
+    fn clone(&self) -> Self {
+        let extra = self.extra().cloned();
+        let rare = extra.map(|extra| Box::new(Rare { walk: None, extra: Some(extra) }));
+        Self { table: self.table.clone(), rare }
+    }
+}
+
+impl<E: Thin, X> WalkedTable<E, X> {
+    /// What the owner keeps beside the table, if anything. O(1).
+    #[inline]
+    pub fn extra(&self) -> Option<&X> {
+        self.rare.as_ref()?.extra.as_ref()
+    }
+
+    /// The same, to change. O(1).
+    #[inline]
+    pub fn extra_mut(&mut self) -> Option<&mut X> {
+        self.rare.as_mut()?.extra.as_mut()
+    }
+
+    /// The same, put there where there is none. O(1).
+    pub fn extra_or_insert_with(&mut self, extra: impl FnOnce() -> X) -> &mut X {
+        let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
+        rare.extra.get_or_insert_with(extra)
+    }
+
+    /// The table alone.
+    pub fn into_table(self) -> Table<E> {
+        self.table
+    }
+
+    #[inline]
+    fn walk_mut(&mut self) -> Option<(&mut Table<E>, &mut Walk<E>)> {
+        Some((&mut self.table, self.rare.as_mut()?.walk.as_mut()?))
+    }
+
+    /// The ticket of the showing that is under way. O(1).
+    pub fn ticket(&self) -> Option<u32> {
+        Some(self.rare.as_ref()?.walk.as_ref()?.showing.ticket)
+    }
+}
+
+impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
+    /// [`Table::insert`].
+    #[inline]
+    pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
+        let place = self.table.insert(position, element, position_of);
+        if let Some((table, walk)) = self.walk_mut() {
+            table.mark_added(place, position, walk.point);
+        }
+        place
+    }
+
+    /// [`Table::remove`].
+    #[inline]
+    pub fn remove(&mut self, place: Place) -> E {
+        self.keep(place);
+        self.table.remove(place)
+    }
+
+    /// [`Table::at_mut`].
+    #[inline]
+    pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
+        self.keep(place);
+        self.table.at_mut(place)
+    }
+
+    #[inline]
+    fn keep(&mut self, place: Place) {
+        if self.rare.is_some() {
+            self.keep_for_walk(place);
+        }
+    }
+
+    #[cold]
+    fn keep_for_walk(&mut self, place: Place) {
+        let Some((table, walk)) = self.walk_mut() else { return };
+        let position = (walk.showing.position_of)(table.at(place).key());
+        if table.claim(place, position, walk.point) {
+            let copy = E::clone(&table.at(place));
+            walk.keep(copy);
+        }
+    }
+
+    /// [`Table::sweep_due`], of elements without parts.
+    pub fn sweep_due(
+        &mut self,
+        cursor: u64,
+        now_ms: i64,
+        budget: SweepBudget,
+        due: impl FnMut(E),
+    ) -> Option<u64> {
+        let walk = self.rare.as_mut().and_then(|rare| rare.walk.as_mut());
+        self.table.sweep_due(cursor, now_ms, budget, &mut KeptSweep { walk, due })
+    }
+
+    /// Fixes the state: until [`WalkedTable::show`] says that all was shown, it shows the table as it
+    /// is now. O(1).
+    pub fn begin(&mut self, showing: Showing) {
+        let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
+        rare.walk = Some(Walk { showing, point: WalkPoint::START, copied: Vec::new() });
+    }
+
+    /// Shows the next elements, about `elements_max`, in any order; whether there are more.
+    pub fn show(&mut self, elements_max: usize, mut visit: impl FnMut(&E)) -> bool {
+        let Some((table, walk)) = self.walk_mut() else { return false };
+        let mut shown = 0;
+        while shown < elements_max {
+            if let Some(element) = walk.take_copied() {
+                visit(&element);
+                shown += 1;
+            } else if walk.point == WalkPoint::END {
+                if let Some(rare) = &mut self.rare {
+                    rare.walk = None;
+                    if rare.extra.is_none() {
+                        self.rare = None;
+                    }
+                }
+                return false;
+            } else {
+                let position_of = Arc::clone(&walk.showing.position_of);
+                // An empty bucket is work, too.
+                shown += 1;
+                walk.point = table.walk(walk.point, &|key: &[u8]| position_of(key), |element| {
+                    visit(element);
+                    shown += 1;
+                });
+            }
+        }
+        true
+    }
+}
+
+/// A sweep that keeps what it removes for a walk.
+struct KeptSweep<'w, E, F> {
+    walk: Option<&'w mut Walk<E>>,
+    due: F,
+}
+
+impl<E: Thin + Clone + Weighed, F: FnMut(E)> Sweep<E> for KeptSweep<'_, E, F> {
+    fn claims(&mut self, element: &mut E) -> bool {
+        let Some(walk) = &mut self.walk else { return false };
+        let is_ahead = walk.point.is_before((walk.showing.position_of)(element.key()));
+        if is_ahead {
+            walk.keep(element.clone());
+        }
+        is_ahead
+    }
+
+    fn due(&mut self, element: E) {
+        (self.due)(element);
+    }
+
+    fn parts_due(&mut self, _element: &mut E) -> SweptParts {
+        SweptParts { removed: 0, emptied: false }
+    }
+
+    fn emptied(&mut self, element: E) {
+        (self.due)(element);
+    }
+}
