@@ -351,9 +351,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     fn is_held_back(&self, session: &mut Session, registered: &Registered) -> bool {
         let pause = &self.shared().pause;
         let writes = writes(session, registered);
-        if self.shared().standing.is_stopping.load(Relaxed) {
-            session.flow = Flow::Postponed;
-        } else if pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed)) {
+        let is_paused = pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed));
+        if is_paused || self.shared().standing.is_stopping.load(Relaxed) {
             session.flow = Flow::Postponed;
         } else if writes && self.executor.commit.awaits_room() {
             session.flow = Flow::AwaitingLog;

@@ -193,6 +193,9 @@ impl Keyspace {
     /// Takes all keys out of these databases and hands them to `taken`, a table per shard that had
     /// some. The caller is alone in the gate. O(shards), whatever they hold.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
+        if dbs == (0..self.db_count) {
+            self.snapshot.note_flushed_all();
+        }
         let kept = self.snapshot.is_kept_for();
         if self.snapshot.is_under_way() {
             self.take_out_bigs(&dbs);

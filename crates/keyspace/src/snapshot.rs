@@ -31,12 +31,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 use structures::entry::View;
 use structures::lock::Lock;
-use structures::table::walked::Showing;
+use structures::table::walked::{PositionOf, Showing};
 use structures::table::{Occupied, Place, Table, WalkPoint};
 
 use crate::db::Shard;
@@ -89,8 +89,10 @@ pub struct Snapshot {
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
     bigs: Lock<Bigs>,
-    position_of: Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>,
+    position_of: PositionOf,
     flushed: Lock<Vec<Flushed>>,
+    /// Everything was flushed since somebody asked.
+    flushed_all: AtomicBool,
 }
 
 /// An entry as it was at the point.
@@ -201,6 +203,7 @@ impl Snapshot {
             bigs: Lock::new(Bigs::default()),
             position_of: Arc::new(move |member| hasher.hash_member(member)),
             flushed: Lock::new(Vec::new()),
+            flushed_all: AtomicBool::new(false),
         }
     }
 
@@ -258,6 +261,17 @@ impl Snapshot {
             // Relaxed: a writer that still keeps something does no harm.
             self.phase.store(CLEARING, Relaxed);
         }
+    }
+
+    /// All databases were emptied. As in Redis, that ends a save: nobody wants the old data.
+    pub(crate) fn note_flushed_all(&self) {
+        self.flushed_all.store(true, Relaxed);
+        self.abandon();
+    }
+
+    /// Whether all databases were emptied since the last call.
+    pub fn take_flushed_all(&self) -> bool {
+        self.flushed_all.load(Relaxed) && self.flushed_all.swap(false, Relaxed)
     }
 
     /// Memory of what was handed over and not yet shown, in bytes.

@@ -438,6 +438,10 @@ impl Save {
     /// The file could not be written, or was not wanted any more.
     pub fn finish(&self, engine: &Shared, out: &dyn ChunkSink) -> Result<Progress, Failed> {
         let snapshot = engine.keyspace.snapshot();
+        if !snapshot.is_kept_for() {
+            // All data was flushed, say: what is in the file is not all.
+            self.fail(snapshot);
+        }
         let mut stream = self.stream.lock();
         let mut encoder = self.encoder();
         encoder.end();

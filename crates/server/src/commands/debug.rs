@@ -97,7 +97,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
             ctx.reply.ok();
         }
         (b"change-log", _) => return change_log::change_log(ctx, args),
-        (b"reload", _) => return reload(ctx, args),
+        (b"reload", _) => return reload::reload(ctx, args),
         (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
@@ -125,7 +125,6 @@ const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-
     \"local\", you can run it from a local connection, otherwise you need to set this option in the \
     configuration file, and then restart the server.";
 const NOT_ON_DISK: &str = "ERR this server keeps its data in memory only: there is nothing to load";
-const RELOAD_OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
 const NO_CLUSTER: &str = "ERR Debug option only available for cluster mode enabled setup!";
 const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
@@ -372,28 +371,6 @@ fn digest_values(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
         let digest = with_entry(ctx, args.key(at), Digest::of_value).unwrap_or_default();
         ctx.reply.simple(&digest.hex());
     }
-}
-
-/// DEBUG RELOAD [NOSAVE] [MERGE] [NOFLUSH]. Nobody else does anything meanwhile, as in Redis.
-fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    for at in 2..args.len() {
-        if args.is(at, "NOSAVE") {
-            return Err(CommandError::Line(NOT_ON_DISK));
-        }
-        if !args.is(at, "MERGE") && !args.is(at, "NOFLUSH") {
-            return Err(CommandError::Line(RELOAD_OPTIONS));
-        }
-    }
-    let (shared, now_ms) = (ctx.shared, ctx.now_ms);
-    let rules = super::dump::rules(&ctx.settings.limits, shared.engine.keyspace.hasher());
-    ctx.pass.exclusive(|_alone| reload::reload(&shared.engine.keyspace, &rules, now_ms)).map_err(
-        |error| {
-            tracing::error!(%error, "DEBUG RELOAD: a value did not come back");
-            CommandError::Line("ERR Error trying to load the RDB dump, check server logs.")
-        },
-    )?;
-    ctx.reply.ok();
-    Ok(())
 }
 
 /// Keys that DEBUG POPULATE adds before it lets those in who want to be alone.

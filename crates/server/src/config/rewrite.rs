@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn options_of_several_lines_take_the_place_of_the_first() {
         check("save 1 1\n# x\nsave 2 2\n", "save 9 9 8 8", "save 9 9\nsave 8 8\n# x\n");
-        check("save 1 1\n", "", "save \"\"\n");
+        check("save 1 1\n", "save \"\"", "save \"\"\n");
         let limits = "client-output-buffer-limit normal 0 0 0\nclient-output-buffer-limit slave 1 1 1\n\
                       client-output-buffer-limit pubsub 33554432 8388608 60\n";
         check("client-output-buffer-limit slave 5 5 5\n", "client-output-buffer-limit slave 1 1 1", limits);

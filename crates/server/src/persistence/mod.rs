@@ -69,8 +69,6 @@ struct Current {
     /// All changes up to its point.
     changes: u64,
     is_background: bool,
-    /// It was ended by somebody who does not want it.
-    is_cancelled: bool,
 }
 
 /// What is shown of saves.
@@ -157,10 +155,9 @@ impl Persistence {
         if std::mem::take(&mut state.record.is_scheduled) {
             return Cancelled::Scheduled;
         }
-        let Some(current) = state.current.as_mut().filter(|current| current.is_background) else {
+        let Some(current) = state.current.as_ref().filter(|current| current.is_background) else {
             return Cancelled::Nothing;
         };
-        current.is_cancelled = true;
         current.save.abandon(&shared.engine);
         Cancelled::UnderWay
     }
@@ -179,6 +176,21 @@ impl Persistence {
     }
 }
 
+/// Why there is no new file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsaved {
+    /// Nobody wanted it any more.
+    Cancelled,
+    /// Something went wrong.
+    Failed(Trouble),
+}
+
+impl From<Trouble> for Unsaved {
+    fn from(trouble: Trouble) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
 /// What [`Persistence::cancel`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
@@ -193,6 +205,11 @@ pub enum Cancelled {
 /// The folder of the data.
 fn folder_path(store: &ConfigStore) -> PathBuf {
     options::DIR.of(store).to_owned()
+}
+
+/// The file of the data.
+pub fn data_file(store: &ConfigStore) -> PathBuf {
+    folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())
 }
 
 /// The rules of `save`.
@@ -241,8 +258,7 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, is_background: 
     let mut state = shared.persistence.state();
     let save = Save::begin(&shared.engine, alone, options).filter(|_| state.current.is_none())?;
     let (since, changes) = (Instant::now(), changes(shared));
-    state.current =
-        Some(Current { save: Arc::clone(&save), since, changes, is_background, is_cancelled: false });
+    state.current = Some(Current { save: Arc::clone(&save), since, changes, is_background });
     if is_background {
         state.record.begun(unix_ms() / 1000);
     }
@@ -267,7 +283,7 @@ pub fn save_in_background(shared: &Arc<Shared>, alone: impl FnOnce(&mut dyn FnMu
         save.abandon(&shared.engine);
         drive(shared, &save, &Nowhere, Way::Gate);
         let _ = save.finish(&shared.engine, &Nowhere);
-        end(shared, Err(Trouble(error.to_string())));
+        end(shared, Err(Trouble(error.to_string()).into()));
     }
     Asked::Begun
 }
@@ -281,11 +297,11 @@ pub fn save_here(
     shared: &Shared,
     way: Way,
     alone: impl FnOnce(&mut dyn FnMut(&Exclusive)),
-) -> Result<(), Trouble> {
+) -> Result<(), Unsaved> {
     let options = save_options(shared);
     let mut save = None;
     alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), false));
-    let Some(save) = save else { return Err(Trouble("another save is in progress".to_owned())) };
+    let Some(save) = save else { return Err(Trouble("another save is in progress".to_owned()).into()) };
     let result = write(shared, &save, way);
     let outcome = result.clone();
     end(shared, result);
@@ -302,7 +318,7 @@ pub fn wait_for_end(shared: &Shared) {
 }
 
 /// Writes a save's file, and frees the keyspace of its walk, whatever comes of it.
-fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Trouble> {
+fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let engine = &shared.engine;
     let (locked, path, name, syncing) = {
         let store = shared.config();
@@ -322,19 +338,19 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Trouble> {
             save.abandon(engine);
             drive(shared, save, &Nowhere, way);
             let _ = save.finish(engine, &Nowhere);
-            return Err(trouble);
+            return Err(trouble.into());
         }
     };
     save.write_head(engine, &file);
     drive(shared, save, &file, way);
     match save.finish(engine, &file) {
-        Ok(_) => file.put_in_place(&name),
-        Err(Failed) => Err(file.discard().unwrap_or(Trouble("the save was cancelled".to_owned()))),
+        Ok(_) => file.put_in_place(&name).map_err(Unsaved::from),
+        Err(Failed) => Err(file.discard().map_or(Unsaved::Cancelled, Unsaved::from)),
     }
 }
 
 /// Notes what came of the save under way.
-fn end(shared: &Shared, result: Result<(), Trouble>) {
+fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
     let Some(current) = state.current.take() else { return };
@@ -350,8 +366,8 @@ fn end(shared: &Shared, result: Result<(), Trouble>) {
             }
         }
         // As in Redis, where a killed child is no failure.
-        Err(_) if current.is_cancelled => tracing::warn!("Background saving terminated by signal 10"),
-        Err(trouble) => {
+        Err(Unsaved::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
+        Err(Unsaved::Failed(trouble)) => {
             tracing::warn!("Error writing the snapshot to disk: {trouble}");
             if current.is_background {
                 state.record.failed();
@@ -428,6 +444,13 @@ fn rest(save: &Save, mut left: Duration) {
 /// Begins a save if a rule or somebody asks for one: the housekeeper's, each round.
 pub fn save_if_due(shared: &Arc<Shared>) {
     let (rules, changes) = (save_rules(&shared.config()), changes(shared));
+    if shared.engine.standing.is_loading.load(Relaxed) {
+        return;
+    }
+    if shared.engine.keyspace.snapshot().take_flushed_all() && !rules.is_empty() {
+        // As in Redis: who flushed everything does not find it again after a crash.
+        shared.persistence.schedule();
+    }
     let due = {
         let state = shared.persistence.state();
         if state.current.is_some() { None } else { state.record.due(&rules, changes, unix_ms() / 1000) }

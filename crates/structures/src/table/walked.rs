@@ -18,13 +18,16 @@ pub trait Weighed {
     fn weight_bytes(&self) -> usize;
 }
 
+/// Gives the positions of elements by their keys.
+pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
+
 /// What a showing begins with.
 #[derive(Clone)]
 pub struct Showing {
     /// A number of who shows it.
     pub ticket: u32,
     /// The positions of elements by their keys, as everywhere for this table.
-    pub position_of: Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>,
+    pub position_of: PositionOf,
     /// Counts the bytes of what was copied and not shown yet, of all that are shown together.
     pub copied_len_bytes: Arc<AtomicUsize>,
 }

@@ -1,48 +1,53 @@
-//! DEBUG RELOAD: every key is written out and read in again, as a restart from
-//! a snapshot would do it.
-//!
-//! In memory, one shard after the other, by the code that snapshots and DUMP have their values
-//! from. The caller is alone in the gate. A key that is over goes, as when a snapshot is loaded.
+//! DEBUG RELOAD: all data goes to the file and comes back from it, as by a restart.
 
-use keyspace::key::SHARD_COUNT;
-use keyspace::string::stored;
-use keyspace::{KeyEntry, Keyspace};
-use persist::dump::{self, PayloadError};
-use persist::rdb::{Compression, Rules, Value};
-use structures::entry::NewValue;
+use ::commands::ctx::LazyFreed;
+use ::commands::{Args, CommandError};
+use persist::save::Way;
 
-/// Reloads all keys. O(all data). A key that cannot be read again stays as it is.
-///
-/// # Errors
-/// The first key that could not be read again, which is a bug.
-pub fn reload(keyspace: &Keyspace, rules: &Rules<'_>, now_ms: i64) -> Result<(), PayloadError> {
-    let mut result = Ok(());
-    for shard in 0..SHARD_COUNT {
-        let mut guard = keyspace.lock(shard);
-        for db in 0..keyspace.db_count() {
-            keyspace.map_keys(&mut guard, db, |entry| {
-                if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
-                    return None;
-                }
-                Some(again(entry, rules).unwrap_or_else(|error| {
-                    if result.is_ok() {
-                        result = Err(error);
-                    }
-                    entry.duplicate(entry.key(), entry.access())
-                }))
-            });
+use crate::context::ServerCtx;
+use crate::persistence::loading::{Duplicates, LoadHow, load_file};
+use crate::persistence::{data_file, save_here, wait_for_end};
+
+const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
+
+/// DEBUG RELOAD [NOSAVE] [MERGE] [NOFLUSH]. Nobody else does anything meanwhile, as in Redis. A key
+/// that is over goes, as by a restart.
+pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (mut saves, mut flushes, mut duplicates) = (true, true, Duplicates::Refused);
+    for option in args.from(2) {
+        match option.to_ascii_uppercase().as_slice() {
+            b"NOSAVE" => saves = false,
+            b"NOFLUSH" => flushes = false,
+            b"MERGE" => duplicates = Duplicates::Replaced,
+            _ => return Err(CommandError::Line(OPTIONS)),
         }
     }
-    result
-}
-
-/// The entry as it is after it was written out and read in.
-fn again(entry: &KeyEntry, rules: &Rules<'_>) -> Result<KeyEntry, PayloadError> {
-    let value = match dump::restore(&dump::dump(&entry.view(), Compression::None), rules)? {
-        Value::Short(bytes) => {
-            return Ok(KeyEntry::new(entry.key(), stored(&bytes), entry.expiry_ms(), entry.access()));
+    let shared = ctx.shared;
+    shared.persistence.cancel(shared);
+    ctx.pass.outside(|| wait_for_end(shared));
+    ctx.pass.exclusive(|alone| {
+        if saves && save_here(shared, Way::Owner, |fix| fix(alone)).is_err() {
+            return Err(CommandError::Line("ERR"));
         }
-        Value::Object(object) => NewValue::Object(object),
-    };
-    Ok(KeyEntry::new(entry.key(), value, entry.expiry_ms(), entry.access()))
+        if flushes {
+            let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
+            keyspace.empty_dbs(0..keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));
+            shared.engine.freeing.push(freed);
+            // The data comes back: there is nothing to save for it.
+            keyspace.snapshot().take_flushed_all();
+        }
+        let how = LoadHow { way: Way::Owner, duplicates };
+        match load_file(shared, &data_file(&shared.config()), how) {
+            Ok(_) => {
+                tracing::warn!("DB reloaded by DEBUG RELOAD");
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!("DEBUG RELOAD: {error}");
+                Err(CommandError::Line("ERR Error trying to load the RDB dump, check server logs."))
+            }
+        }
+    })?;
+    ctx.reply.ok();
+    Ok(())
 }
