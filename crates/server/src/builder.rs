@@ -15,19 +15,19 @@ use stdx::mailbox::Mailbox;
 use crate::config::ConfigStore;
 use crate::config::apply::{self, PortZero, StartOptions};
 use crate::config::handle::{Choice as _, Handle, OptionType};
-use crate::config::table::{clients, network};
+use crate::config::table::{clients, network, persistence};
 use crate::connection_pool::ConnectionPool;
 use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
-use crate::persistence::{self, Persistence};
+use crate::persistence::Persistence;
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::start_error::{Place, StartError};
 use crate::worker::Worker;
 
 /// What a server is started with: the options of the configuration, at their defaults until told
-/// otherwise (127.0.0.1 and ::1, port 6379, one I/O thread per core).
+/// otherwise (127.0.0.1 and ::1, port 6379, one I/O thread per core), without `save` rules.
 #[derive(Debug)]
 pub struct Builder {
     store: ConfigStore,
@@ -42,7 +42,8 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         let store = ConfigStore::new(crate::commands::is_command);
-        Self { port_zero: PortZero::default(), ..Self::from_config(store) }
+        // Part of somebody else's process: it writes files only when it is told to.
+        Self { port_zero: PortZero::default(), ..Self::from_config(store) }.words(&persistence::SAVE, &[])
     }
 }
 
@@ -191,7 +192,7 @@ impl Builder {
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         let host = ServerHost::new(Arc::clone(&shared), handlers);
         // Before anybody can ask for a key.
-        threads.push(persistence::loading::load_at_start(&shared).map_err(StartError::Thread)?);
+        threads.push(crate::persistence::loading::load_at_start(&shared).map_err(StartError::Thread)?);
         handout.give(&host, listeners);
         let body = move || crate::housekeeper::run(&host, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
@@ -412,7 +413,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             join(thread);
         }
-        persistence::wait_for_end(&self.shared);
+        crate::persistence::wait_for_end(&self.shared);
     }
 }
 

@@ -5,6 +5,7 @@
 //! alias memory-bench="cargo run --release -p testkit --bin memory-bench --"
 //! memory-bench zipf   --peer redis=redis-server
 //! memory-bench limit  --seconds 180
+//! memory-bench save   --peer redis=redis-server
 //! memory-bench stalls --elements 10000000 --peer redis=redis-server
 //! memory-bench turns  --elements 10000000 --peer redis=redis-server
 //! ```
@@ -14,6 +15,7 @@
 
 mod limit;
 mod load;
+mod save;
 mod serving;
 mod stalls;
 mod turns;
@@ -39,6 +41,8 @@ enum What {
     Zipf(zipf::Options),
     /// Used and resident memory under a mixed overwriting load.
     Limit(limit::Options),
+    /// Saves and loads: time, memory, waits.
+    Save(save::Options),
     /// How long another client waits while big values grow, go and are replaced.
     Stalls(load::Options),
     /// The longest processor time of a few requests meanwhile: free of what else the machine does.
@@ -69,6 +73,16 @@ impl Servers {
             });
         let peers = self.peer.iter().map(|peer| peer.split('=').next().unwrap_or(peer).to_owned());
         saker.chain(peers).collect()
+    }
+
+    /// Starts the server of this name with the files in `folder`.
+    fn start_in(&self, name: &str, folder: &std::path::Path) -> io::Result<ServerProcess> {
+        let folder = folder.to_string_lossy();
+        if name.starts_with("saker") {
+            return saker::start(&["--io-threads", &self.io_threads[0].to_string(), "--dir", &folder]);
+        }
+        let command = self.peer.iter().find_map(|peer| peer.strip_prefix(name)?.strip_prefix('='));
+        peer::start_command(&format!("{} --dir {folder}", command.unwrap_or(name)))
     }
 
     /// Starts the server of this name.
@@ -110,6 +124,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().what {
         What::Zipf(options) => zipf::run(&options),
         What::Limit(options) => limit::run(&options),
+        What::Save(options) => save::run(&options),
         What::Stalls(options) => stalls::run(&options),
         What::Turns(options) => turns::run(&options),
     };

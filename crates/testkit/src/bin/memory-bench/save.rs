@@ -1,0 +1,252 @@
+//! Saves: how long one takes, what it costs in memory, and how long clients wait meanwhile; how
+//! long the file takes to load, and how soon the server answers.
+//!
+//! Writers keep a steady pace, so that a stall shows as requests that took long, not as a lower
+//! rate. Each phase with a save has one without right before it.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use testkit::client::Address;
+use testkit::{Client, ServerProcess, Value};
+
+use crate::{Servers, info, resident_bytes, set_option};
+
+/// How long a phase without a save lasts.
+const CONTROL: Duration = Duration::from_secs(3);
+/// A request that takes longer is counted.
+const LONG: Duration = Duration::from_millis(5);
+/// Commands sent at once while data is made.
+const FILL_BATCH: usize = 1000;
+/// Between two looks at the memory.
+const LOOK: Duration = Duration::from_millis(5);
+/// Connections of the writers.
+const WRITERS: u64 = 4;
+
+/// Options of `save`.
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    servers: Servers,
+    /// Keys of 16 bytes with values of 64.
+    #[arg(long, default_value_t = 5_000_000)]
+    keys: u64,
+    /// Overwrites per second.
+    #[arg(long, default_value_t = 20_000)]
+    rate: u64,
+    /// Elements of a set, a hash, a sorted set and a list, measured instead of the keys.
+    #[arg(long, default_value_t = 0)]
+    elements: u64,
+}
+
+/// What the writers saw.
+#[derive(Default)]
+struct Seen {
+    requests: AtomicU64,
+    long: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    println!(
+        "| server | data MB | save s | extra RSS MB | extra % | requests/s, with a save | without | over 5 ms, \
+         with | without | longest ms, with | without | load s | first answer s |\n|---|{}",
+        "--:|".repeat(12)
+    );
+    for name in options.servers.names() {
+        println!("| {name} | {} |", measure(options, &name)?);
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, name: &str) -> Result<String, Box<dyn Error>> {
+    let server = options.servers.start(name)?;
+    let mut client = server.connect();
+    set_option(&mut client, "save", "")?;
+    fill(&mut client, options)?;
+    thread::sleep(Duration::from_secs(1));
+    let before = resident_bytes(server.pid())?;
+    let control = phase(&server, options, |_| {
+        thread::sleep(CONTROL);
+        Ok(())
+    })?;
+    let saved = phase(&server, options, |client| {
+        expect_simple(client.request(&["BGSAVE"])?)?;
+        while info(client, "persistence", "rdb_bgsave_in_progress")? == 1 {
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    })?;
+    let extra = saved.rss_peak.saturating_sub(saved.rss_before);
+    let file = server.dir().join("dump.rdb");
+    let (load_s, answer_s) = load(options, name, &file)?;
+    let rate = |phase: &Phase| phase.seen.requests.load(Relaxed) as f64 / phase.took.as_secs_f64();
+    let long = |phase: &Phase| phase.seen.long.load(Relaxed);
+    let longest_ms = |phase: &Phase| phase.seen.longest_ns.load(Relaxed) as f64 / 1e6;
+    Ok(format!(
+        "{:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {} | {} | {:.1} | {:.1} | {load_s:.2} | {answer_s:.3}",
+        before as f64 / 1e6,
+        saved.took.as_secs_f64(),
+        extra as f64 / 1e6,
+        100.0 * extra as f64 / before as f64,
+        rate(&saved),
+        rate(&control),
+        long(&saved),
+        long(&control),
+        longest_ms(&saved),
+        longest_ms(&control),
+    ))
+}
+
+fn expect_simple(value: Value) -> Result<(), Box<dyn Error>> {
+    match value {
+        Value::Simple(_) => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("key:{number:012}")
+}
+
+fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>> {
+    let mut batch = Vec::new();
+    let value = "v".repeat(40);
+    let elements = options.elements;
+    let count = if elements > 0 { elements } else { options.keys };
+    for number in 0..count {
+        if elements > 0 {
+            let (member, number) = (key(number), number.to_string());
+            batch.push(vec!["SADD".to_owned(), "set".to_owned(), member.clone()]);
+            batch.push(vec!["HSET".to_owned(), "hash".to_owned(), member.clone(), number.clone()]);
+            batch.push(vec!["ZADD".to_owned(), "zset".to_owned(), number, member.clone()]);
+            batch.push(vec!["RPUSH".to_owned(), "list".to_owned(), member]);
+        } else {
+            batch.push(vec!["SET".to_owned(), key(number), format!("{value}{number:024}")]);
+        }
+        if batch.len() >= FILL_BATCH || number + 1 == count {
+            client.pipeline(&batch)?;
+            batch.clear();
+        }
+    }
+    Ok(())
+}
+
+/// What happened during a phase.
+struct Phase {
+    seen: Arc<Seen>,
+    took: Duration,
+    rss_before: u64,
+    rss_peak: u64,
+}
+
+/// Has the writers write while `during` goes on.
+fn phase(
+    server: &ServerProcess,
+    options: &Options,
+    during: impl FnOnce(&mut Client) -> Result<(), Box<dyn Error>>,
+) -> Result<Phase, Box<dyn Error>> {
+    let (seen, stop) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+    let elements = options.elements;
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| {
+            let (seen, stop, address) = (Arc::clone(&seen), Arc::clone(&stop), server.address());
+            let (keys, rate) = match elements {
+                0 => (options.keys, options.rate / WRITERS),
+                elements => (elements, 1000),
+            };
+            thread::spawn(move || write(&address, (number, keys, elements > 0), rate, (&seen, &stop)))
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(300));
+    [&seen.requests, &seen.long, &seen.longest_ns].iter().for_each(|counter| counter.store(0, Relaxed));
+    let rss_before = resident_bytes(server.pid())?;
+    let (pid, peak, ended) = (server.pid(), Arc::new(AtomicU64::new(rss_before)), Arc::clone(&stop));
+    let watcher = {
+        let peak = Arc::clone(&peak);
+        thread::spawn(move || {
+            while !ended.load(Relaxed) {
+                peak.fetch_max(family_bytes(pid), Relaxed);
+                thread::sleep(LOOK);
+            }
+        })
+    };
+    let since = Instant::now();
+    let result = during(&mut server.connect());
+    let took = since.elapsed();
+    stop.store(true, Relaxed);
+    for thread in writers.into_iter().chain([watcher]) {
+        thread.join().map_err(|_| "a thread panicked")?;
+    }
+    result?;
+    Ok(Phase { seen, took, rss_before, rss_peak: peak.load(Relaxed) })
+}
+
+/// Resident memory of a server with that of its children which is not shared: what a fork copied.
+fn family_bytes(pid: u32) -> u64 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let copied: u64 = children
+        .split_whitespace()
+        .filter_map(|child| std::fs::read_to_string(format!("/proc/{child}/smaps_rollup")).ok())
+        .map(|rollup| {
+            let dirty = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+            dirty.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+        })
+        .sum();
+    resident_bytes(pid).unwrap_or(0) + copied
+}
+
+/// Writes at a steady pace; a request that is late is sent at once.
+fn write(address: &Address, (number, keys, big): (u64, u64, bool), rate: u64, (seen, stop): (&Seen, &AtomicBool)) {
+    let Ok(mut client) = Client::connect(address) else { return };
+    let mut rng = testkit::Rng::new(number + 1);
+    let pause = Duration::from_nanos(1_000_000_000 / rate.max(1));
+    let mut next = Instant::now();
+    let value = "w".repeat(64);
+    while !stop.load(Relaxed) {
+        let now = Instant::now();
+        if now < next {
+            thread::sleep(next - now);
+        }
+        next += pause;
+        let drawn = rng.below(keys as usize) as u64;
+        let command = if big {
+            match number {
+                0 if drawn % 2 == 0 => vec!["SREM".to_owned(), "set".to_owned(), key(drawn)],
+                0 => vec!["SADD".to_owned(), "set".to_owned(), key(keys + drawn)],
+                1 => vec!["HSET".to_owned(), "hash".to_owned(), key(drawn), rng.below(1 << 30).to_string()],
+                2 => vec!["ZADD".to_owned(), "zset".to_owned(), rng.below(1 << 30).to_string(), key(drawn)],
+                _ => vec!["LSET".to_owned(), "list".to_owned(), drawn.to_string(), key(drawn + 1)],
+            }
+        } else {
+            vec!["SET".to_owned(), key(drawn), value.clone()]
+        };
+        let since = Instant::now();
+        if client.request(&command).is_err() {
+            return;
+        }
+        let took = since.elapsed();
+        seen.requests.fetch_add(1, Relaxed);
+        seen.long.fetch_add(u64::from(took > LONG), Relaxed);
+        seen.longest_ns.fetch_max(took.as_nanos() as u64, Relaxed);
+    }
+}
+
+/// Starts a server on a copy of the file; how long it loads, and when it first answers.
+fn load(options: &Options, name: &str, file: &Path) -> Result<(f64, f64), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    std::fs::copy(file, folder.path().join("dump.rdb"))?;
+    let since = Instant::now();
+    let server = options.servers.start_in(name, folder.path())?;
+    let answer_s = since.elapsed().as_secs_f64();
+    let mut client = server.connect();
+    while info(&mut client, "persistence", "loading")? == 1 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok((since.elapsed().as_secs_f64(), answer_s))
+}
