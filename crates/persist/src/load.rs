@@ -610,3 +610,37 @@ fn decode_key<'b>(
         Err(error) => Err(error),
     }
 }
+
+/// A key of a batch, as it stands in the file.
+pub struct Record<'b> {
+    /// Its database.
+    pub db: usize,
+    /// Where in the file its record begins.
+    pub file_offset: u64,
+    /// How long its record is in the file.
+    pub len_bytes: u64,
+    /// Its name, as far as it could be read.
+    pub name: Option<Cow<'b, [u8]>>,
+    /// The type of its value in the file; `None` where that is not known.
+    pub kind: Option<ValueType>,
+    /// The key; `None` for an empty collection, which does not exist.
+    pub entry: Result<Option<KeyEntry>, FormatError>,
+}
+
+/// Shows each key of a batch, expired or broken ones too: for tools that look into a file. O(bytes),
+/// O(n log n) for what is packed.
+pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl FnMut(Record<'_>)) {
+    let mut skipper = Skipper::new(&batch.bytes, 0);
+    loop {
+        let start = skipper.position();
+        // A batch holds whole keys.
+        let Ok(number) = skip_key(&mut skipper, batch.version) else { return };
+        let bytes = &batch.bytes[start..skipper.position()];
+        let file_offset = batch.file_offset + start as u64;
+        let mut reader = Reader::new(bytes, file_offset, options.rules.string_len_bytes_max);
+        let mut name = None;
+        let entry = decode_key(&mut reader, batch, options, &mut name);
+        let kind = ValueType::from_number(number, batch.version);
+        each(Record { db: batch.db, file_offset, len_bytes: bytes.len() as u64, name, kind, entry });
+    }
+}

@@ -1,0 +1,24 @@
+//! The bar that shows how far a check has got. Nothing where nobody looks.
+
+use std::io::{IsTerminal, stderr};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How often a second the bar may be drawn.
+const DRAWS_PER_SECOND: u8 = 5;
+const STYLE: &str =
+    "{prefix} [{bar:30}] {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+
+/// A bar for a file of `len_bytes` bytes, called `name`. Hidden unless standard error is a terminal.
+pub(crate) fn bar(name: &str, len_bytes: u64) -> ProgressBar {
+    let target = if stderr().is_terminal() {
+        ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND)
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(Some(len_bytes), target);
+    let style = ProgressStyle::with_template(STYLE).expect("the template is a constant");
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_prefix(name.to_owned());
+    bar
+}

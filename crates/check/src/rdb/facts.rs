@@ -1,0 +1,259 @@
+//! What a check learns of the keys, key by key: counts by type and by database, the biggest keys,
+//! findings. Each worker has its own [`Facts`]; at the end they are added up.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// One key of the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyFacts<'a> {
+    /// Its database.
+    pub db: u64,
+    /// Its name.
+    pub name: &'a [u8],
+    /// How its value stands in the file.
+    pub form: Form,
+    /// Where its record begins in the file.
+    pub file_offset: u64,
+    /// The bytes of its record: expiry, name and value.
+    pub len_bytes: u64,
+    /// Elements of its value; 1 for a string.
+    pub elements: u64,
+    /// When it expires.
+    pub expiry: KeyExpiry,
+}
+
+/// Whether a key expires, seen from the time of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyExpiry {
+    /// Never.
+    Never,
+    /// Later.
+    Later,
+    /// It has expired: a server that loads the file drops it.
+    Expired,
+}
+
+/// How a value stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Form {
+    /// Its type, as TYPE names it.
+    pub kind: &'static str,
+    /// Its encoding in the file.
+    pub encoding: &'static str,
+}
+
+/// Keys, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Count {
+    /// Keys.
+    pub keys: u64,
+    /// Keys that expire, those that have expired included.
+    pub expiring: u64,
+    /// Keys that have expired.
+    pub expired: u64,
+    /// Elements of all values.
+    pub elements: u64,
+    /// Bytes of the keys' records in the file.
+    pub len_bytes: u64,
+}
+
+impl Count {
+    fn add_key(&mut self, key: &KeyFacts<'_>) {
+        self.add(Count {
+            keys: 1,
+            expiring: u64::from(key.expiry != KeyExpiry::Never),
+            expired: u64::from(key.expiry == KeyExpiry::Expired),
+            elements: key.elements,
+            len_bytes: key.len_bytes,
+        });
+    }
+
+    /// Adds up two counts.
+    pub(crate) fn add(&mut self, other: Count) {
+        self.keys += other.keys;
+        self.expiring += other.expiring;
+        self.expired += other.expired;
+        self.elements += other.elements;
+        self.len_bytes += other.len_bytes;
+    }
+}
+
+/// A key among the biggest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BigKey {
+    /// What it is big by.
+    pub measure: u64,
+    /// Where its record begins: of keys of one size the first in the file is listed.
+    pub file_offset: u64,
+    pub db: u64,
+    pub name: Vec<u8>,
+    pub form: Form,
+    pub len_bytes: u64,
+    pub elements: u64,
+}
+
+/// The biggest keys by one measure, the biggest first; at most a fixed number.
+#[derive(Clone, Debug)]
+pub(crate) struct Biggest {
+    keys_max: usize,
+    keys: Vec<BigKey>,
+}
+
+impl Biggest {
+    fn new(keys_max: usize) -> Self {
+        Self { keys_max, keys: Vec::new() }
+    }
+
+    /// The keys.
+    pub(crate) fn keys(&self) -> &[BigKey] {
+        &self.keys
+    }
+
+    /// Takes a key in if it is big enough. O(1) where it is not, else O(`keys_max`).
+    fn offer(&mut self, key: &KeyFacts<'_>, measure: u64) {
+        let is_full = self.keys.len() >= self.keys_max;
+        let least = self.keys.last().map_or(0, |key| key.measure);
+        if is_full && (measure < least || self.keys_max == 0) {
+            return;
+        }
+        let KeyFacts { db, form, file_offset, len_bytes, elements, .. } = *key;
+        let name = key.name.to_vec();
+        self.insert(BigKey { measure, file_offset, db, name, form, len_bytes, elements });
+    }
+
+    fn insert(&mut self, key: BigKey) {
+        let rank = |key: &BigKey| (u64::MAX - key.measure, key.file_offset);
+        let at = self.keys.partition_point(|there| rank(there) <= rank(&key));
+        self.keys.insert(at, key);
+        self.keys.truncate(self.keys_max);
+    }
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Where it was noticed, in bytes from the file's begin.
+    pub file_offset: u64,
+    /// The database that was being read.
+    pub db: Option<u64>,
+    /// The key that was being read, with what is not printable escaped.
+    pub key: Option<String>,
+    /// What is wrong, in words.
+    pub what: String,
+}
+
+/// Findings that are listed; more are only counted.
+pub const FINDINGS_LISTED_MAX: usize = 100;
+
+/// Everything about the keys read so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub databases: BTreeMap<u64, Count>,
+    pub types: BTreeMap<Form, Count>,
+    pub by_len_bytes: Biggest,
+    pub by_elements: Biggest,
+    /// The first findings by file offset.
+    pub findings: Vec<Finding>,
+    pub finding_count: u64,
+    /// A hash of each key with its database, and where its record begins.
+    pub names: Vec<(u64, u64)>,
+}
+
+impl Facts {
+    /// Nothing read; `big_keys_max` biggest keys will be kept.
+    pub(crate) fn new(big_keys_max: usize) -> Self {
+        Self {
+            databases: BTreeMap::new(),
+            types: BTreeMap::new(),
+            by_len_bytes: Biggest::new(big_keys_max),
+            by_elements: Biggest::new(big_keys_max),
+            findings: Vec::new(),
+            finding_count: 0,
+            names: Vec::new(),
+        }
+    }
+
+    /// Counts a key; `name_hash` is one of its database and name.
+    pub(crate) fn add_key(&mut self, key: &KeyFacts<'_>, name_hash: u64) {
+        self.databases.entry(key.db).or_default().add_key(key);
+        self.types.entry(key.form).or_default().add_key(key);
+        self.by_len_bytes.offer(key, key.len_bytes);
+        self.by_elements.offer(key, key.elements);
+        self.names.push((name_hash, key.file_offset));
+    }
+
+    /// Takes note of something wrong.
+    pub(crate) fn add_finding(&mut self, finding: Finding) {
+        self.finding_count += 1;
+        let at = self.findings.partition_point(|there| there.file_offset <= finding.file_offset);
+        self.findings.insert(at, finding);
+        self.findings.truncate(FINDINGS_LISTED_MAX);
+    }
+
+    /// Adds up what two workers learned.
+    pub(crate) fn add(&mut self, other: Facts) {
+        other.databases.into_iter().for_each(|(db, count)| self.databases.entry(db).or_default().add(count));
+        other.types.into_iter().for_each(|(form, count)| self.types.entry(form).or_default().add(count));
+        other.by_len_bytes.keys.into_iter().for_each(|key| self.by_len_bytes.insert(key));
+        other.by_elements.keys.into_iter().for_each(|key| self.by_elements.insert(key));
+        let listed = other.findings.len() as u64;
+        other.findings.into_iter().for_each(|finding| self.add_finding(finding));
+        self.finding_count += other.finding_count - listed;
+        self.names.extend(other.names);
+    }
+
+    /// All keys.
+    pub(crate) fn total(&self) -> Count {
+        let mut total = Count::default();
+        self.databases.values().for_each(|count| total.add(*count));
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &'static str, file_offset: u64, elements: u64) -> KeyFacts<'static> {
+        KeyFacts {
+            db: 0,
+            name: name.as_bytes(),
+            form: Form { kind: "list", encoding: "quicklist" },
+            file_offset,
+            len_bytes: 100 - elements,
+            elements,
+            expiry: KeyExpiry::Never,
+        }
+    }
+
+    fn names(biggest: &Biggest) -> Vec<&str> {
+        biggest.keys().iter().map(|key| str::from_utf8(&key.name).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_biggest_keys_do_not_depend_on_which_worker_read_them() {
+        let keys = [key("a", 10, 3), key("b", 20, 9), key("c", 30, 3), key("d", 40, 5), key("e", 50, 1)];
+        for split in 0..keys.len() {
+            let (mut one, mut other) = (Facts::new(3), Facts::new(3));
+            keys[..split].iter().for_each(|key| one.add_key(key, 1));
+            keys[split..].iter().for_each(|key| other.add_key(key, 1));
+            other.add(one);
+            assert_eq!(names(&other.by_elements), ["b", "d", "a"]);
+            assert_eq!(names(&other.by_len_bytes), ["e", "a", "c"]);
+            assert_eq!((other.total().keys, other.total().elements), (5, 21));
+        }
+    }
+
+    #[test]
+    fn many_findings_are_counted_and_the_first_are_listed() {
+        let finding = |file_offset| Finding { file_offset, db: None, key: None, what: String::new() };
+        let (mut one, mut other) = (Facts::new(0), Facts::new(0));
+        (0..150).for_each(|at| one.add_finding(finding(at * 2)));
+        (0..150).for_each(|at| other.add_finding(finding(at * 2 + 1)));
+        one.add(other);
+        assert_eq!((one.finding_count, one.findings.len()), (300, FINDINGS_LISTED_MAX));
+        assert!(one.findings.iter().map(|finding| finding.file_offset).eq(0..100));
+    }
+}
