@@ -129,6 +129,8 @@ pub struct Walker {
     encoder: Encoder,
     /// The database of the records in the encoder's buffer.
     db: usize,
+    /// That of the records to come, until those of another are out of the buffer.
+    next_db: usize,
     work: Option<Current>,
     /// Keys copied under a lock, to be encoded outside it.
     copies: Vec<KeyEntry>,
@@ -195,7 +197,7 @@ impl Save {
 
     /// What walker `number` begins with.
     pub fn walker(&self, number: usize, way: Way) -> Walker {
-        Walker { number, way, encoder: self.encoder(), db: 0, work: None, copies: Vec::new() }
+        Walker { number, way, encoder: self.encoder(), db: 0, next_db: 0, work: None, copies: Vec::new() }
     }
 
     /// Nobody wants the file any more. The walkers go on until they are done: shortly.
@@ -218,6 +220,10 @@ impl Save {
     pub fn step(&self, engine: &Shared, walker: &mut Walker, out: &dyn ChunkSink) -> Step {
         let snapshot = engine.keyspace.snapshot();
         if walker.encoder.buffer().len() >= CHUNK_BYTES && !self.write_out(walker, out, snapshot) {
+            return Step::Waiting;
+        }
+        let next_db = walker.next_db;
+        if !self.turn_to(walker, next_db, out, snapshot) {
             return Step::Waiting;
         }
         match walker.work.take() {
@@ -251,14 +257,14 @@ impl Save {
             Work::Done if self.write_out(walker, out, snapshot) => return Step::Done,
             Work::Done => return Step::Waiting,
         };
-        // The work is kept whether or not the records of another database can go first.
-        walker.work = Some(work);
-        if self.turn_to(walker, db, out, snapshot) { Step::More } else { Step::Waiting }
+        (walker.work, walker.next_db) = (Some(work), db);
+        Step::More
     }
 
     /// Has the walker's next records belong to this database; false where the file is not free for
     /// those before.
     fn turn_to(&self, walker: &mut Walker, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
+        walker.next_db = db;
         if walker.db == db {
             return true;
         }

@@ -21,7 +21,7 @@ use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
-use crate::persistence::Persistence;
+use crate::persistence::{Persistence, save_rules};
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::start_error::{Place, StartError};
 use crate::worker::Worker;
@@ -37,13 +37,25 @@ pub struct Builder {
     problem: Option<StartError>,
     /// Who has started the process; `None` for nobody.
     supervisor: Option<&'static str>,
+    /// What the data folder holds at the start.
+    found: Found,
+}
+
+/// What becomes of data that the folder holds at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It is loaded.
+    Loaded,
+    /// It stays there, of no interest.
+    Left,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         let store = ConfigStore::new(crate::commands::is_command);
         // Part of somebody else's process: it writes files only when it is told to.
-        Self { port_zero: PortZero::default(), ..Self::from_config(store) }.words(&persistence::SAVE, &[])
+        let builder = Self { port_zero: PortZero::default(), found: Found::Left, ..Self::from_config(store) };
+        builder.words(&persistence::SAVE, &[Vec::new()])
     }
 }
 
@@ -51,7 +63,7 @@ impl Builder {
     /// A server with these options, as a configuration file and a command line give
     /// them. Port 0 means no TCP.
     pub fn from_config(store: ConfigStore) -> Self {
-        Self { store, port_zero: PortZero::NoTcp, problem: None, supervisor: None }
+        Self { store, port_zero: PortZero::NoTcp, problem: None, supervisor: None, found: Found::Loaded }
     }
 
     /// Any option of the configuration by its name, its value as it stands in a configuration file
@@ -117,6 +129,12 @@ impl Builder {
         self.word(&network::IO_BACKEND, backend.word())
     }
 
+    /// The folder of the data: the snapshot in it is loaded at the start. Without it, nothing is.
+    pub fn data_folder(self, path: impl Into<PathBuf>) -> Self {
+        let path = path.into().into_os_string().into_encoded_bytes();
+        Self { found: Found::Loaded, ..self }.word(&persistence::DIR, path)
+    }
+
     /// Number of databases.
     pub fn databases(self, count: usize) -> Self {
         self.word(&network::DATABASES, count.max(1).to_string())
@@ -166,6 +184,11 @@ impl Builder {
         listeners: Vec<Listener>,
     ) -> Result<Server, StartError> {
         let metrics = listen_for_scrapes(&start)?;
+        let saves = self.found == Found::Loaded && !save_rules(&self.store).is_empty();
+        let persistence = Persistence::new(unix_ms() / 1000);
+        if saves && let Err(trouble) = persistence.lock_folder(&self.store) {
+            return Err(StartError::Option { name: "dir".to_owned(), reason: trouble.to_string() });
+        }
         let (ready_sender, ready) = mpsc::channel();
         let (handout, mut threads) = (Handout::new(start.io_threads), Vec::new());
         for index in 0..start.io_threads {
@@ -187,12 +210,15 @@ impl Builder {
         let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
         let loops = Loops { backend, mailboxes, listening };
         let (mut shared, handlers) = shared(self.store, settings, &start, loops);
+        shared.persistence = persistence;
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         let host = ServerHost::new(Arc::clone(&shared), handlers);
-        // Before anybody can ask for a key.
-        threads.push(crate::persistence::loading::load_at_start(&shared).map_err(StartError::Thread)?);
+        if self.found == Found::Loaded {
+            // Before anybody can ask for a key.
+            threads.extend(crate::persistence::loading::load_at_start(&shared).map_err(StartError::Thread)?);
+        }
         handout.give(&host, listeners);
         let body = move || crate::housekeeper::run(&host, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);

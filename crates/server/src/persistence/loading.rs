@@ -270,8 +270,8 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
 }
 
 /// Loads what the data folder holds, on threads of its own; clients are told to wait meanwhile.
-/// The server stops where that fails. Returns at once.
-pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<std::thread::JoinHandle<()>> {
+/// The server stops where that fails. Returns at once; `None` where the folder holds nothing.
+pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
     let (folder, name) = {
         let store = shared.config();
         let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
@@ -280,8 +280,11 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<std::thread::JoinHandle
     folder.remove_leftovers();
     let path = folder.file(&name);
     let shared = Arc::clone(shared);
-    shared.engine.standing.is_loading.store(path.exists(), Relaxed);
-    std::thread::Builder::new().name("loading".to_owned()).spawn(move || {
+    if !path.exists() {
+        return Ok(None);
+    }
+    shared.engine.standing.is_loading.store(true, Relaxed);
+    let load = move || {
         let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
         if let Err(error) = load_file(&shared, &path, how) {
             tracing::error!("{} cannot be loaded: {error}", path.display());
@@ -290,5 +293,6 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<std::thread::JoinHandle
             shared.stop();
         }
         shared.persistence.end_loading(&shared);
-    })
+    };
+    std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
 }

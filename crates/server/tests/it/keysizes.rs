@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use net::BackendChoice;
 use testkit::{Client, Value, peer};
 
-use crate::support::{connect, start};
+use crate::support::{connect, start, start_in};
 
 /// What both servers say about the sizes of their keys.
 fn keysizes(client: &mut Client) -> String {
@@ -187,7 +187,8 @@ fn sizes_of_keys_are_counted_as_redis_counts_them() {
 
 #[test]
 fn what_expires_or_is_evicted_is_counted_out() {
-    let server = start(BackendChoice::Auto);
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let server = start_in(folder.path());
     let mut client = connect(&server);
     for number in 0..500 {
         client.command(&["SET", &format!("k{number}"), "some value", "PX", "30"]);

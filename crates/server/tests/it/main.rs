@@ -29,6 +29,7 @@ mod monitor;
 mod monitoring;
 mod operating;
 mod package;
+mod persistence;
 mod pubsub;
 mod queue;
 mod replies_wait;

@@ -1,6 +1,7 @@
 //! Embedded servers for the tests.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use net::{Backend, BackendChoice};
@@ -84,6 +85,12 @@ pub fn start(backend: BackendChoice) -> Server {
 
 fn start_with(io_threads: usize, backend: BackendChoice) -> Server {
     let builder = Server::builder().port(0).io_threads(io_threads).backend(backend);
+    builder.option("enable-debug-command", "yes").start().expect("the server starts")
+}
+
+/// The same, with its data in this folder.
+pub fn start_in(folder: &Path) -> Server {
+    let builder = Server::builder().port(0).io_threads(IO_THREADS).data_folder(folder);
     builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 

@@ -23,6 +23,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
         }
     }
     let shared = ctx.shared;
+    let path = data_file(&shared.config());
     shared.persistence.cancel(shared);
     ctx.pass.outside(|| wait_for_end(shared));
     ctx.pass.exclusive(|alone| {
@@ -37,7 +38,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
             keyspace.snapshot().take_flushed_all();
         }
         let how = LoadHow { way: Way::Owner, duplicates };
-        match load_file(shared, &data_file(&shared.config()), how) {
+        match load_file(shared, &path, how) {
             Ok(_) => {
                 tracing::warn!("DB reloaded by DEBUG RELOAD");
                 Ok(())

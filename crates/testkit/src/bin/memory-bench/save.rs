@@ -202,7 +202,12 @@ fn family_bytes(pid: u32) -> u64 {
 }
 
 /// Writes at a steady pace; a request that is late is sent at once.
-fn write(address: &Address, (number, keys, big): (u64, u64, bool), rate: u64, (seen, stop): (&Seen, &AtomicBool)) {
+fn write(
+    address: &Address,
+    (number, keys, big): (u64, u64, bool),
+    rate: u64,
+    (seen, stop): (&Seen, &AtomicBool),
+) {
     let Ok(mut client) = Client::connect(address) else { return };
     let mut rng = testkit::Rng::new(number + 1);
     let pause = Duration::from_nanos(1_000_000_000 / rate.max(1));

@@ -1,0 +1,282 @@
+//! Snapshots: what is there after a restart, whatever happened before.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Client, Rng, ServerProcess, Value, saker};
+
+use crate::support::BINARY;
+
+/// How long a server may take to end or to save.
+const WITHIN: Duration = Duration::from_secs(30);
+
+fn start_in(folder: &Path, options: &[&str]) -> ServerProcess {
+    let dir = folder.to_str().expect("a name of text");
+    let common = ["--dir", dir, "--enable-debug-command", "yes"];
+    let options: Vec<&str> = common.iter().chain(options).copied().collect();
+    let server = saker::start_binary(BINARY, &options).expect("starts");
+    server.wait_for_log("Ready to accept connections tcp");
+    server
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a scratch folder")
+}
+
+fn ok(client: &mut Client, words: &[&str]) {
+    assert_eq!(client.command(words).to_string(), "OK", "{words:?}");
+}
+
+fn signal(server: &ServerProcess, signal: Signal) {
+    let pid = Pid::from_raw(server.pid() as i32).expect("a process");
+    kill_process(pid, signal).expect("it is there");
+}
+
+/// A field of INFO's section about files.
+fn persistence(client: &mut Client, field: &str) -> String {
+    let Value::Bulk(text) = client.command(&["INFO", "persistence"]) else { panic!("no INFO") };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
+}
+
+fn await_no_save(client: &mut Client) {
+    let since = Instant::now();
+    while persistence(client, "rdb_bgsave_in_progress") == "1" {
+        assert!(since.elapsed() < WITHIN, "the save comes to an end");
+    }
+}
+
+/// Keys of every type, small and big, with and without expiry, in three databases.
+fn fill(client: &mut Client) {
+    let mut rng = Rng::new(5);
+    for db in ["0", "3", "7"] {
+        ok(client, &["SELECT", db]);
+        for number in 0..60 {
+            let long = "x".repeat(rng.below(9000));
+            client.command(&["SET", &format!("s{number}"), &long]);
+            client.command(&["SET", &format!("n{number}"), &number.to_string()]);
+            let count = if number % 20 == 0 { 3000 } else { 1 + rng.below(40) };
+            for element in 0..count {
+                let word = format!("element-{}-{}", rng.below(1 << 20), "y".repeat(element % 50));
+                let score = element.to_string();
+                client.command(&["RPUSH", &format!("l{number}"), &word]);
+                client.command(&["SADD", &format!("set{number}"), &word]);
+                client.command(&["HSET", &format!("h{number}"), &word, &score]);
+                client.command(&["ZADD", &format!("z{number}"), &score, &word]);
+                client.command(&["XADD", &format!("x{number}"), "*", "field", &word]);
+            }
+            client.command(&["SADD", &format!("ints{number}"), "1", "2", "300000"]);
+            client.command(&["XGROUP", "CREATE", &format!("x{number}"), "group", "0"]);
+            client.command(&[
+                "XREADGROUP",
+                "GROUP",
+                "group",
+                "me",
+                "COUNT",
+                "3",
+                "STREAMS",
+                &format!("x{number}"),
+                ">",
+            ]);
+            client.command(&["HPEXPIRE", &format!("h{number}"), "1000000", "FIELDS", "1", "none"]);
+            client.command(&["PEXPIRE", &format!("l{number}"), "100000000"]);
+        }
+    }
+    ok(client, &["SELECT", "0"]);
+}
+
+#[test]
+fn everything_is_there_after_a_crash_that_follows_a_save() {
+    for save in [&["SAVE"][..], &["BGSAVE"]] {
+        let folder = folder();
+        let server = start_in(folder.path(), &["--save", ""]);
+        let mut client = server.connect();
+        fill(&mut client);
+        let digest = client.command(&["DEBUG", "DIGEST"]).to_string();
+        assert!(!client.command(save).is_error());
+        await_no_save(&mut client);
+        client.command(&["FLUSHALL"]);
+        drop(server);
+        let server = start_in(folder.path(), &["--save", "", "--io-threads", "3"]);
+        assert_eq!(server.connect().command(&["DEBUG", "DIGEST"]).to_string(), digest);
+    }
+}
+
+#[test]
+fn a_save_has_the_moment_at_which_it_began() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", "", "--io-threads", "2", "--rdb-key-save-delay", "200"]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Each keeps all its keys equal, in transactions; whatever moment is saved has them equal.
+        for writer in 0..2 {
+            let (server, stop) = (&server, &stop);
+            scope.spawn(move || {
+                let mut client = server.connect();
+                let keys: Vec<String> = (0..8).map(|key| format!("w{writer}:{key}")).collect();
+                while !stop.load(Relaxed) {
+                    let mut commands = vec![vec!["MULTI".to_owned()]];
+                    commands.extend(keys.iter().map(|key| vec!["INCR".to_owned(), key.clone()]));
+                    commands.extend(
+                        keys.iter()
+                            .map(|key| vec!["RPUSH".to_owned(), format!("{{{key}}}l"), "x".repeat(90)]),
+                    );
+                    commands.push(vec!["EXEC".to_owned()]);
+                    client.pipeline(&commands).expect("the server answers");
+                }
+            });
+        }
+        let mut client = server.connect();
+        ok(&mut client, &["DEBUG", "POPULATE", "2000"]);
+        for _ in 0..3 {
+            let before: i64 =
+                client.command(&["GET", "w0:0"]).to_string().trim_matches('"').parse().unwrap_or(0);
+            assert!(!client.command(&["BGSAVE"]).is_error());
+            let after: i64 =
+                client.command(&["GET", "w0:0"]).to_string().trim_matches('"').parse().unwrap_or(0);
+            await_no_save(&mut client);
+            let copy = self::folder();
+            std::fs::copy(folder.path().join("dump.rdb"), copy.path().join("dump.rdb")).expect("copied");
+            let restored = start_in(copy.path(), &["--save", ""]);
+            let mut restored = restored.connect();
+            for writer in 0..2 {
+                let value = |client: &mut Client, key: usize| {
+                    client.command(&["GET", &format!("w{writer}:{key}")]).to_string()
+                };
+                let first = value(&mut restored, 0);
+                for key in 0..8 {
+                    assert_eq!(value(&mut restored, key), first, "one moment");
+                    let len = restored.command(&["LLEN", &format!("{{w{writer}:{key}}}l")]).to_string();
+                    assert_eq!(len, first.trim_matches('"'), "one moment");
+                }
+            }
+            let saved: i64 =
+                restored.command(&["GET", "w0:0"]).to_string().trim_matches('"').parse().unwrap_or(0);
+            assert!((before..=after).contains(&saved), "{before} <= {saved} <= {after}");
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn the_end_saves_where_there_are_rules() {
+    type End = fn(&ServerProcess);
+    let ends: [(End, bool); 4] = [
+        (|server| signal(server, Signal::TERM), true),
+        (|server| signal(server, Signal::INT), true),
+        (|server| drop(server.connect().send(b"SHUTDOWN\r\n")), true),
+        (|server| drop(server.connect().send(b"SHUTDOWN NOSAVE\r\n")), false),
+    ];
+    for (at, (end, saves)) in ends.into_iter().enumerate() {
+        let folder = folder();
+        let mut server = start_in(folder.path(), &["--save", "3600", "1"]);
+        ok(&mut server.connect(), &["SET", "k", "v"]);
+        end(&server);
+        assert_eq!(server.wait(WITHIN).expect("ends"), Some(0), "end {at}: {}", server.log());
+        assert_eq!(folder.path().join("dump.rdb").exists(), saves, "end {at}");
+        let files = std::fs::read_dir(folder.path()).expect("there").count();
+        assert_eq!(files, usize::from(saves), "end {at}: nothing else is left");
+    }
+}
+
+#[test]
+fn a_rule_saves_by_itself() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", "1", "2"]);
+    let mut client = server.connect();
+    ok(&mut client, &["SET", "a", "1"]);
+    ok(&mut client, &["SET", "b", "1"]);
+    server.wait_for_log("Background saving terminated with success");
+    await_no_save(&mut client);
+    assert_eq!(persistence(&mut client, "rdb_changes_since_last_save"), "0");
+    assert_eq!(persistence(&mut client, "rdb_last_bgsave_status"), "ok");
+}
+
+#[test]
+fn writes_are_refused_after_a_save_that_failed_until_one_succeeds() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", "3600", "1000"]);
+    let mut client = server.connect();
+    ok(&mut client, &["SET", "k", "v"]);
+    // A folder cannot be replaced by a file.
+    std::fs::create_dir(folder.path().join("dump.rdb")).expect("created");
+    client.command(&["BGSAVE"]);
+    server.wait_for_log("Background saving error");
+    await_no_save(&mut client);
+    let refusal = client.command(&["SET", "k", "w"]).to_string();
+    assert!(refusal.contains("MISCONF Redis is configured to save RDB snapshots"), "{refusal}");
+    assert!(client.command(&["PING"]).is_error());
+    assert_eq!(client.command(&["GET", "k"]).to_string(), "\"v\"");
+    assert_eq!(persistence(&mut client, "rdb_last_bgsave_status"), "err");
+    ok(&mut client, &["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+    ok(&mut client, &["SET", "k", "w"]);
+    ok(&mut client, &["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]);
+    assert!(client.command(&["SET", "k", "x"]).is_error());
+    std::fs::remove_dir(folder.path().join("dump.rdb")).expect("removed");
+    client.command(&["BGSAVE"]);
+    await_no_save(&mut client);
+    ok(&mut client, &["SET", "k", "x"]);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn a_second_server_on_the_same_folder_is_refused() {
+    let folder = folder();
+    let _first = start_in(folder.path(), &["--save", "3600", "1"]);
+    let dir = folder.path().to_str().expect("a name of text");
+    let second = saker::start_binary(BINARY, &["--dir", dir, "--save", "3600", "1"]);
+    let error = second.expect_err("it must not start").to_string();
+    assert!(error.contains("another server writes to the folder"), "{error}");
+    // One that does not save by itself may look at the data, and must not replace it.
+    let third = start_in(folder.path(), &["--save", ""]);
+    assert!(third.connect().command(&["SAVE"]).is_error());
+}
+
+#[test]
+fn a_save_ends_early_where_nobody_wants_it() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", "", "--rdb-key-save-delay", "1000000"]);
+    let mut client = server.connect();
+    ok(&mut client, &["DEBUG", "POPULATE", "100"]);
+    assert!(client.command(&["BGSAVE", "CANCEL"]).is_error());
+    for cancel in [&["BGSAVE", "CANCEL"][..], &["FLUSHALL"]] {
+        ok(&mut client, &["DEBUG", "POPULATE", "100"]);
+        assert!(!client.command(&["BGSAVE"]).is_error());
+        assert!(client.command(&["BGSAVE"]).is_error(), "one at a time");
+        assert!(client.command(&["SAVE"]).is_error(), "one at a time");
+        assert!(!client.command(cancel).is_error());
+        await_no_save(&mut client);
+        assert_eq!(persistence(&mut client, "rdb_last_bgsave_status"), "ok");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0, "nothing is left");
+    }
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    ok(&mut client, &["SAVE"]);
+}
+
+#[test]
+fn a_broken_file_is_refused_with_its_place() {
+    let folder = folder();
+    let path = folder.path().join("dump.rdb");
+    {
+        let server = start_in(folder.path(), &["--save", ""]);
+        let mut client = server.connect();
+        fill(&mut client);
+        ok(&mut client, &["SAVE"]);
+    }
+    let whole = std::fs::read(&path).expect("saved");
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    for bytes in [&whole[..whole.len() / 3], &whole[..whole.len() - 4], &flipped, b"", b"what is this?"] {
+        std::fs::write(&path, bytes).expect("written");
+        let dir = folder.path().to_str().expect("a name of text");
+        let port = testkit::process::free_port().expect("a port").to_string();
+        let args = ["--port", &port, "--save", "", "--dir", dir];
+        let output = std::process::Command::new(BINARY).args(args).output().expect("it runs");
+        let log = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        assert!(log.contains("Fatal error loading the DB"), "{log}");
+    }
+}
