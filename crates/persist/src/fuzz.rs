@@ -46,8 +46,8 @@ pub fn fuzz_dump_payload(data: &[u8]) {
     }
 }
 
-/// Any bytes are refused as a file, or are one: what is cut off it is decoded, and memory stays within
-/// what bytes are there. The first byte chooses the magic.
+/// Any bytes are refused as a file, or are cut into batches that hold no more bytes than the file
+/// does, and decoding those does not panic. The first byte chooses the magic and the options.
 pub fn fuzz_file(data: &[u8]) {
     let Some((&choice, rest)) = data.split_first() else { return };
     let magic: &[u8] = match choice % 4 {

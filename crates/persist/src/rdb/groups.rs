@@ -7,8 +7,9 @@
 //!   consumers  count, then each: name | time seen | time active, -1 for never (from 7.2 on)
 //!              count of its pending entries, then 16 bytes of each ID
 //! ```
-//! Redis 8.8 adds behind the consumers the IDs of entries that were given back: they are pending for
-//! no consumer, and are not kept. What else is pending in a group is pending for exactly one of its consumers, and the other way round.
+//! From Redis 8.8 on, the IDs of entries that consumers gave back follow the consumers: these
+//! entries are pending for no consumer, and are dropped here. Any other entry that is pending in a
+//! group is pending for exactly one of its consumers, and the other way round.
 
 use keyspace::stream::{Group, Pending};
 use keyspace::{Stream, StreamId};
