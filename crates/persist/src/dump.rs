@@ -16,8 +16,8 @@ use keyspace::Object;
 use structures::entry::View;
 
 use crate::rdb::{
-    Compression, FormatError, FormatErrorKind, Reader, Rules, Value, ValueType, VersionCheck, Writer,
-    read_value, type_of, write_value,
+    Compression, FormatError, FormatErrorKind, Reader, Rules, Skipper, VALKEY_VERSION, Value, ValueType,
+    VersionCheck, Writer, opcode, read_value, type_of, write_value,
 };
 
 /// Version and checksum.
@@ -90,7 +90,11 @@ pub fn restore(payload: &[u8], rules: &Rules<'_>) -> Result<Value, PayloadError>
 /// The value in `bytes`, which begin with its type and end with it.
 pub(crate) fn read_typed(bytes: &[u8], version: u16, rules: &Rules<'_>) -> Result<Value, FormatError> {
     let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);
-    let number = reader.byte()?;
+    let mut number = reader.byte()?;
+    if number == opcode::KEY_META && version < VALKEY_VERSION {
+        reader.skip_with(|skipper| skipper.key_metadata())?;
+        number = reader.byte()?;
+    }
     let kind =
         ValueType::from_number(number, version).ok_or(reader.error(FormatErrorKind::UnknownType(number)))?;
     let value = read_value(kind, &mut reader, rules)?;

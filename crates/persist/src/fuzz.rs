@@ -1,10 +1,11 @@
 //! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
 //! Each panics when its property is broken.
 
-use keyspace::{Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
+use keyspace::{Access, Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
 use structures::entry::{NewValue, View};
 
 use crate::dump::{dump, read_typed, restore};
+use crate::load::{DecodeOptions, LoadOptions, Part, Splitter, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
 /// Small limits, so that short inputs are on both sides of them.
@@ -45,7 +46,43 @@ pub fn fuzz_dump_payload(data: &[u8]) {
     }
 }
 
-/// The same for the newest type of streams alone: nodes, figures, consumer groups.
+/// Any bytes are refused as a file, or are cut into batches that hold no more bytes than the file
+/// does, and decoding those does not panic. The first byte chooses the magic and the options.
+pub fn fuzz_file(data: &[u8]) {
+    let Some((&choice, rest)) = data.split_first() else { return };
+    let magic: &[u8] = match choice % 4 {
+        0 => b"REDIS0012",
+        1 => b"VALKEY080",
+        2 => b"REDIS0015",
+        _ => b"",
+    };
+    let bytes = [magic, rest].concat();
+    let hasher = Hasher::with_seed([1, 2, 3, 4]);
+    let rules = rules(&hasher);
+    let options = LoadOptions {
+        versions: VersionCheck::Strict,
+        checksum: choice >= 0x80,
+        skips_modules: choice.is_multiple_of(2),
+    };
+    let Ok(mut splitter) = Splitter::open(&bytes[..], options, 16) else { return };
+    let decode = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 1_000_000 }, now_ms: 1 };
+    let mut given_len_bytes = 0;
+    while let Ok(part) = splitter.next_part() {
+        match part {
+            Part::End => break,
+            Part::Batch(batch) => {
+                given_len_bytes += batch.len_bytes();
+                assert!(given_len_bytes <= bytes.len(), "a batch that is not in the file");
+                // A broken value ends a load; here the rest is looked at as well.
+                let _ = decode_batch(&batch, &decode, |_, _| Ok(()));
+            }
+            Part::Fact { .. } | Part::Function(_) | Part::DbSize { .. } => {}
+        }
+        assert!(splitter.file_offset() <= bytes.len() as u64, "beyond the end of the file");
+    }
+}
+
+/// As [`fuzz_dump_payload`], for the newest type of streams alone: nodes, figures, consumer groups.
 pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
@@ -83,7 +120,7 @@ fn entry_of(value: Value) -> KeyEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::fuzz_dump_payload;
+    use super::{fuzz_dump_payload, fuzz_file};
 
     /// Found by fuzzing.
     #[test]
@@ -99,5 +136,35 @@ mod tests {
         let value = b"\x16\x16\x04\x01\x04\0\x01\x02\x02\x03\x01\x04\xba\x01\x03\x07\x07\x07\x07\x07\x07\x01\x01\x04\x01\0\
             \x40\x51\0\0\0\x0a\x40\0\0\x02\0\x01\x95\0\x7e\0\0";
         fuzz_dump_payload(value);
+    }
+
+    /// A small file of several types; pieces of it are overwritten, cut out and doubled.
+    #[test]
+    fn changed_files_are_refused_or_loaded_within_their_bytes() {
+        let file = b"\xfa\x09redis-ver\x058.0.2\xfe\0\xfb\x05\x01\xfc\xff\xff\0\0\0\0\0\0\xf8\x05\0\x01a\xc0\x05\
+            \x02\x01b\x02\x01x\x01y\x05\x01c\x01\x01m\0\0\0\0\0\0\xf0\x3f\
+            \x04\x01d\x01\x01f\x01v\x12\x01e\x01\x01\x03abc\x0b\x01g\x0a\x02\0\0\0\x01\0\0\0\x07\0\
+            \x18\x01h\xe8\x03\0\0\0\0\0\0\x01\x01\x01f\x01v\x15\x01i\0\0\0\0\0\0\0\0\0\0\0\xff\0\0\0\0\0\0\0\0";
+        let mut state = 1_u64;
+        let mut next = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        for _ in 0..20_000 {
+            let mut bytes = [&[next(256) as u8][..], file].concat();
+            for _ in 0..next(4) {
+                let at = 1 + next(bytes.len() - 1);
+                match next(4) {
+                    0 => bytes[at] = next(256) as u8,
+                    1 => bytes[at] ^= 1 << next(8),
+                    2 => drop(bytes.drain(at..(at + 1 + next(4)).min(bytes.len()))),
+                    _ => bytes.splice(at..at, [0x81, 0xff, 0xff, 0xff]).for_each(drop),
+                }
+                if bytes.len() < 2 {
+                    break;
+                }
+            }
+            fuzz_file(&bytes);
+        }
     }
 }

@@ -500,7 +500,7 @@ fn skip_key(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
             opcode::EXPIRE_TIME => skipper.take(4).map(drop)?,
             opcode::IDLE => skipper.length().map(drop)?,
             opcode::FREQ => skipper.byte().map(drop)?,
-            opcode::KEY_META if version < VALKEY_VERSION => skip_metadata(skipper)?,
+            opcode::KEY_META if version < VALKEY_VERSION => skipper.key_metadata()?,
             kind => {
                 skipper.string()?;
                 skipper.value(kind, version)?;
@@ -508,14 +508,6 @@ fn skip_key(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
             }
         }
     }
-}
-
-fn skip_metadata(skipper: &mut Skipper<'_>) -> Result<(), Unskipped> {
-    let classes = skipper.length()?;
-    (0..classes).try_for_each(|_| {
-        skipper.take(4)?;
-        skipper.module_items()
-    })
 }
 
 /// What decoding a batch needs to know.
@@ -586,7 +578,9 @@ fn decode_key<'b>(
                     access = access & !0xFF | u32::from(frequency);
                 }
             }
-            opcode::KEY_META if batch.version < VALKEY_VERSION => reader.skip_with(skip_metadata)?,
+            opcode::KEY_META if batch.version < VALKEY_VERSION => {
+                reader.skip_with(|skipper| skipper.key_metadata())?
+            }
             kind => break kind,
         }
     };

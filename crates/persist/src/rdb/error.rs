@@ -61,6 +61,8 @@ pub enum FormatErrorKind {
     TrailingBytes,
     /// The time at which a hash's field expires cannot be one.
     FieldExpiry,
+    /// A hash whose field names stand ahead has not as many values.
+    BrokenTemplate,
 }
 
 impl From<PackDefect> for FormatErrorKind {
@@ -85,7 +87,7 @@ impl fmt::Display for FormatErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FormatErrorKind::Ended => "the bytes end within a value",
-            FormatErrorKind::UnknownType(kind) => return write!(f, "a value of unknown type {kind}"),
+            FormatErrorKind::UnknownType(kind) => return write_unknown_type(f, *kind),
             FormatErrorKind::BrokenLength => "a broken length",
             FormatErrorKind::UnknownStringEncoding(encoding) => {
                 return write!(f, "a string of unknown encoding {encoding}");
@@ -105,8 +107,23 @@ impl fmt::Display for FormatErrorKind {
             FormatErrorKind::BrokenGroup => "a broken consumer group of a stream",
             FormatErrorKind::TrailingBytes => "bytes behind the value",
             FormatErrorKind::FieldExpiry => "a field's expiry that is no time",
+            FormatErrorKind::BrokenTemplate => "a hash with more field names than values, or fewer",
         })
     }
+}
+
+/// Names the type, and who writes it, as far as known.
+fn write_unknown_type(f: &mut fmt::Formatter<'_>, kind: u8) -> fmt::Result {
+    let what = match kind {
+        6 => "data of a module as release candidates of Redis 4.0 wrote it",
+        7 => "data of a module: there are no modules",
+        23 => "a path hash of Valkey 9.2",
+        28 => "an array of Redis 8.8",
+        30..=32 => "a hash of Redis 8.10 that shares its field names with others",
+        33 => "a rate limiter of Redis 8",
+        _ => return write!(f, "a value of unknown type {kind}"),
+    };
+    write!(f, "a value that cannot be loaded (type {kind}: {what})")
 }
 
 impl std::error::Error for FormatError {}

@@ -7,7 +7,9 @@
 //!   consumers  count, then each: name | time seen | time active, -1 for never (from 7.2 on)
 //!              count of its pending entries, then 16 bytes of each ID
 //! ```
-//! What is pending in a group is pending for exactly one of its consumers, and the other way round.
+//! From Redis 8.8 on, the IDs of entries that consumers gave back follow the consumers: these
+//! entries are pending for no consumer, and are dropped here. Any other entry that is pending in a
+//! group is pending for exactly one of its consumers, and the other way round.
 
 use keyspace::stream::{Group, Pending};
 use keyspace::{Stream, StreamId};
@@ -62,8 +64,8 @@ fn read_group<S: Source>(
         let name = reader.string()?;
         let seen_ms = reader.time_ms()?;
         let active_ms = match kind {
-            ValueType::StreamListpacks3 => Some(reader.time_ms()?).filter(|&at_ms| at_ms != NEVER_MS),
-            _ => Some(seen_ms),
+            ValueType::StreamListpacks | ValueType::StreamListpacks2 => Some(seen_ms),
+            _ => Some(reader.time_ms()?).filter(|&at_ms| at_ms != NEVER_MS),
         };
         let consumer = group.create_consumer(&name, seen_ms).ok_or(broken(reader))?;
         group.set_active(consumer, active_ms);
@@ -75,6 +77,16 @@ fn read_group<S: Source>(
                 return Err(broken(reader));
             }
             group.assign(id, Pending { delivered_ms, deliveries, consumer });
+        }
+    }
+    if kind == ValueType::StreamListpacks5 {
+        // Given back by their consumers: here an entry without a consumer is not pending.
+        for _ in 0..reader.length()? {
+            let id = from_raw(&reader.array()?);
+            let at = pending.binary_search_by_key(&id, |pending| pending.id).map_err(|_| broken(reader))?;
+            if std::mem::replace(&mut pending[at].taken, true) {
+                return Err(broken(reader));
+            }
         }
     }
     if pending.iter().all(|pending| pending.taken) { Ok(()) } else { Err(broken(reader)) }

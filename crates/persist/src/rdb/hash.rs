@@ -135,6 +135,58 @@ pub(super) fn read_timed_listpack<S: Source>(
     Hash::from_timed_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
+/// The names of fields, ahead of their values: in a listpack, or one by one.
+fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Vec<u8>>, FormatError> {
+    let mut names = Vec::new();
+    match reader.length()? {
+        0 => {
+            let pack = reader.listpack()?;
+            names.extend(pack.iter().map(|name| name.text(&mut IntText::new()).to_vec()));
+        }
+        1 => {
+            // As many as there are: the count alone allocates nothing.
+            for _ in 0..reader.length()? {
+                names.push(reader.string()?);
+            }
+        }
+        _ => return Err(reader.error(FormatErrorKind::BrokenLength)),
+    }
+    Ok(names)
+}
+
+/// Names, then a listpack of a number, which says nothing here, and the values.
+pub(super) fn read_template_listpack<S: Source>(
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Hash, FormatError> {
+    let names = read_names(reader)?;
+    let pack = reader.listpack()?;
+    let mut values = pack.iter();
+    let number = values.next().and_then(|number| number.as_int());
+    if number.is_none() || pack.len() != names.len() + 1 {
+        return Err(reader.error(FormatErrorKind::BrokenTemplate));
+    }
+    let mut filling = Filling::new(names.len() as u64, rules);
+    for (name, value) in names.iter().zip(values) {
+        filling.add(name, value.text(&mut IntText::new())).map_err(|kind| reader.error(kind))?;
+    }
+    Ok(filling.hash)
+}
+
+/// Names, then as many values.
+pub(super) fn read_template_array<S: Source>(
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Hash, FormatError> {
+    let names = read_names(reader)?;
+    let mut filling = Filling::new(names.len() as u64, rules);
+    for name in &names {
+        let value = reader.string()?;
+        filling.add(name, &value).map_err(|kind| reader.error(kind))?;
+    }
+    Ok(filling.hash)
+}
+
 /// A ziplist of fields and values.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,

@@ -165,8 +165,39 @@ impl<'b> Skipper<'b> {
                 self.take(8)?;
                 self.string()
             }
+            29 if !of_valkey => {
+                match self.length()? {
+                    0 => self.string()?,
+                    _ => self.strings(1)?,
+                }
+                self.string()
+            }
+            31 if !of_valkey => {
+                // How many names are in a listpack is not known without unpacking it; it is not
+                // written to files.
+                if self.length()? != 1 {
+                    return Err(Broken(FormatErrorKind::UnknownType(kind)));
+                }
+                let count = self.counted_strings()?;
+                (0..count).try_for_each(|_| self.string())
+            }
             _ => Err(Broken(FormatErrorKind::UnknownType(kind))),
         }
+    }
+
+    /// A count, and so many strings; the count.
+    fn counted_strings(&mut self) -> Result<u64, Unskipped> {
+        let count = self.length()?;
+        (0..count).try_for_each(|_| self.string())?;
+        Ok(count)
+    }
+
+    /// What is kept with a key for modules: of each class its number and what it wrote.
+    pub fn key_metadata(&mut self) -> Result<(), Unskipped> {
+        self.counted(|it| {
+            it.take(4)?;
+            it.module_items()
+        })
     }
 
     /// A module's number and what it wrote.

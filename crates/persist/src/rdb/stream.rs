@@ -65,7 +65,27 @@ pub(super) fn read<S: Source>(
         stream.set_entries_added(reader.length()?);
     }
     groups::read(kind, reader, &mut stream)?;
+    if matches!(kind, ValueType::StreamListpacks4 | ValueType::StreamListpacks5) {
+        pass_producers(reader)?;
+    }
     Ok(stream)
+}
+
+/// Passes over what Redis 8.6 keeps so that producers can add a message twice and have it once:
+/// settings, the messages of each producer, two counters. Streams here do not have it.
+fn pass_producers<S: Source>(reader: &mut Reader<S>) -> Result<(), FormatError> {
+    let _seconds = reader.length()?;
+    let _messages_max = reader.length()?;
+    for _ in 0..reader.length()? {
+        let _producer = reader.string()?;
+        for _ in 0..reader.length()? {
+            let _message = reader.string()?;
+            read_id(reader)?;
+        }
+    }
+    let _added = reader.length()?;
+    let _duplicates = reader.length()?;
+    Ok(())
 }
 
 /// A node's elements on their way into a stream.

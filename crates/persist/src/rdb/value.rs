@@ -65,7 +65,9 @@ pub fn read_value<S: Source>(
         Zset2 => Object::Zset(zset::read_members(zset::Scores::Binary, reader, rules)?),
         ZsetZiplist => Object::Zset(zset::read_ziplist(reader, rules)?),
         ZsetListpack => Object::Zset(zset::read_listpack(reader, rules)?),
-        StreamListpacks | StreamListpacks2 | StreamListpacks3 => {
+        HashTemplateListpack => Object::Hash(hash::read_template_listpack(reader, rules)?),
+        HashTemplateArray => Object::Hash(hash::read_template_array(reader, rules)?),
+        StreamListpacks | StreamListpacks2 | StreamListpacks3 | StreamListpacks4 | StreamListpacks5 => {
             Object::Stream(Box::new(stream::read(kind, reader, rules)?))
         }
     };

@@ -53,6 +53,14 @@ pub enum ValueType {
     HashMetadata = 24,
     /// A hash whose fields expire, in a listpack.
     HashListpackEx = 25,
+    /// A stream with what Redis 8.6 keeps of messages that were already added.
+    StreamListpacks4 = 26,
+    /// The same with entries that consumers gave back, of Redis 8.8.
+    StreamListpacks5 = 27,
+    /// A hash of Redis 8.10 with its field names ahead and its values in a listpack.
+    HashTemplateListpack = 29,
+    /// The same with its values one by one.
+    HashTemplateArray = 31,
     /// A hash whose fields expire, as Valkey 9 writes it: number 22 there.
     HashValkey = 0x80 | 22,
 }
@@ -62,7 +70,7 @@ impl ValueType {
     /// is not read (modules' types).
     pub fn from_number(number: u8, version: u16) -> Option<Self> {
         use ValueType::*;
-        const ALL: [ValueType; 23] = [
+        const ALL: [ValueType; 27] = [
             String,
             List,
             Set,
@@ -86,6 +94,10 @@ impl ValueType {
             HashListpackExEarly,
             HashMetadata,
             HashListpackEx,
+            StreamListpacks4,
+            StreamListpacks5,
+            HashTemplateListpack,
+            HashTemplateArray,
         ];
         if version >= VALKEY_VERSION && number > StreamListpacks3 as u8 {
             return (number == HashValkey.number()).then_some(HashValkey);
@@ -104,6 +116,9 @@ impl ValueType {
         use ValueType::*;
         match self {
             HashValkey => VALKEY_VERSION,
+            HashTemplateListpack | HashTemplateArray => 15,
+            StreamListpacks5 => 14,
+            StreamListpacks4 => 13,
             HashMetadataEarly | HashListpackExEarly | HashMetadata | HashListpackEx => 12,
             SetListpack | StreamListpacks3 => 11,
             HashListpack | ZsetListpack | ListQuicklist2 | StreamListpacks2 => 10,
