@@ -11,7 +11,8 @@ use crate::rdb;
 
 /// The exit status of a broken file.
 const BROKEN: u8 = 1;
-/// The exit status where nothing was checked: arguments that make no sense, a file that cannot be read.
+/// The exit status where nothing was checked: arguments that make no sense, a file that cannot be
+/// read.
 const FAILED: u8 = 2;
 
 /// Says what is in a data file of Saker, Redis or Valkey, and what is wrong with it.

@@ -9,7 +9,8 @@ const DRAWS_PER_SECOND: u8 = 5;
 const STYLE: &str =
     "{prefix} [{bar:30}] {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
 
-/// A bar for a file of `len_bytes` bytes, called `name`. Hidden unless standard error is a terminal.
+/// A bar for a file of `len_bytes` bytes, called `name`. Hidden unless standard error is a
+/// terminal.
 pub(crate) fn bar(name: &str, len_bytes: u64) -> ProgressBar {
     let target = if stderr().is_terminal() {
         ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND)

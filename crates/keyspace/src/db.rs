@@ -45,6 +45,28 @@ impl Db {
     }
 }
 
+/// How many keys a database holds, as INFO shows them.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct DbSize {
+    /// Keys.
+    pub keys: usize,
+    /// Keys with an expiry.
+    pub expires: usize,
+    /// Hashes of which fields have an expiry.
+    pub field_expires: usize,
+}
+
+impl DbSize {
+    /// Adds what a shard has of database `db`.
+    pub(crate) fn add(&mut self, shard: &Shard, db: usize) {
+        if let Some(db) = shard.db(db) {
+            self.keys += db.table.len();
+            self.expires += db.table.deadline_count();
+            self.field_expires += db.table.part_deadline_count();
+        }
+    }
+}
+
 /// A shard: its part of every database. Guarded by one lock each, taken in ascending shard order;
 /// the longest work under it is one command on its keys.
 ///

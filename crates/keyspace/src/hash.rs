@@ -17,12 +17,12 @@ use structures::listpack::{Cursor, Listpack};
 use structures::table::Table;
 use structures::table::walked::Showing;
 
+use crate::expiry::Expiry;
 use crate::key::Hasher;
 use crate::limits::PackLimits;
 use crate::one_of::OneOfTwo;
 use crate::packed::PackDefect;
 use crate::sample::{Selection, index_below, sample_table};
-use crate::view::Expiry;
 
 mod pairs;
 mod timed_pack;

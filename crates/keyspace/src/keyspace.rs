@@ -5,11 +5,14 @@ use structures::listpack::element::IntText;
 use structures::lock::{Guard, Lock};
 use structures::table::{Place, Sweep, SweepBudget, SweptParts, Table};
 
+pub use crate::db::DbSize;
 use crate::db::{Db, Shard};
+use crate::gate::Exclusive;
 use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
+use crate::pieces::Piece;
 use crate::sizes::{BINS, KeySizes, Resize, SizeCounts, SizeLane, SizeMark};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{BigValue, Part, Snapshot, Stepped};
 
 /// All databases of a process, sharded by key hash. Shared by all threads.
 pub struct Keyspace {
@@ -27,28 +30,6 @@ struct PaddedLock(Lock<Shard>);
 /// A script that has run for too long holds a shard that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardBusy;
-
-/// How many keys a database holds, as INFO shows them.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct DbSize {
-    /// Keys.
-    pub keys: usize,
-    /// Keys with an expiry.
-    pub expires: usize,
-    /// Hashes of which fields have an expiry.
-    pub field_expires: usize,
-}
-
-impl DbSize {
-    /// Adds what a shard has of database `db`.
-    pub(crate) fn add(&mut self, shard: &Shard, db: usize) {
-        if let Some(db) = shard.db(db) {
-            self.keys += db.table.len();
-            self.expires += db.table.deadline_count();
-            self.field_expires += db.table.part_deadline_count();
-        }
-    }
-}
 
 impl Keyspace {
     /// An empty keyspace of `db_count` databases whose hashes depend on the secret `seed`.
@@ -85,6 +66,36 @@ impl Keyspace {
     #[inline]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// Fixes the point of a walk: it will show the keyspace as it is now. False where another walk
+    /// is under way. O(shards).
+    pub fn fix_snapshot(&self, _alone: &Exclusive) -> bool {
+        if self.snapshot.is_under_way() {
+            return false;
+        }
+        let mut sizes = vec![DbSize::default(); self.db_count];
+        for shard in 0..SHARD_COUNT {
+            let guard = self.lock(shard);
+            sizes.iter_mut().enumerate().for_each(|(db, size)| size.add(&guard, db));
+        }
+        self.snapshot.fix(sizes);
+        true
+    }
+
+    /// Shows the next keys of a part of a walk, about `entries_max` of them, to `visit`. The caller
+    /// is inside the gate. A locked step of O(entries).
+    pub fn walk_part(&self, part: Part, entries_max: usize, visit: impl FnMut(&KeyEntry)) -> Stepped {
+        match self.lock_unless_busy(part.shard()) {
+            Some(mut shard) => self.snapshot.walk_part(&mut shard, part, entries_max, visit),
+            None => Stepped::Busy,
+        }
+    }
+
+    /// Shows the next pieces of a big value, about `elements_max` elements. The caller is inside
+    /// the gate. A step of O(elements), locked unless the value has left the keyspace.
+    pub fn walk_big(&self, big: &BigValue, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> Stepped {
+        self.snapshot.walk_big(|shard| self.lock_unless_busy(shard), big, elements_max, visit)
     }
 
     /// Adds a key that is not there to a locked shard; the caller counts its size. The one way in.

@@ -23,9 +23,9 @@
 //! ([`Snapshot::handed_over_len_bytes`]). Walkers take from it first when it is more than a half of
 //! [`HANDED_OVER_BYTES_MAX`], and at all of that writers wait until it is less.
 //!
-//! **End.** When all parts are walked no writer hands anything over any more, so the rest is finite:
-//! [`Snapshot::next_work`] gives it out and says when it is done. A walk that nobody wants any more
-//! goes on clearing marks, and nothing is handed over to it.
+//! **End.** When all parts are walked no writer hands anything over any more, so the rest is
+//! finite: [`Snapshot::next_work`] gives it out and says when it is done. A walk that nobody wants
+//! any more goes on clearing marks, and nothing is handed over to it.
 //!
 //! Lock order: the locks here come behind those of shards, and each is held alone.
 
@@ -35,15 +35,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 use structures::entry::View;
-use structures::lock::Lock;
+use structures::lock::{Guard, Lock};
 use structures::table::walked::{PositionOf, Showing};
 use structures::table::{Occupied, Place, Table, WalkPoint};
 
-use crate::db::Shard;
+use crate::db::{DbSize, Shard};
 use crate::freeing::memory_of;
-use crate::gate::Exclusive;
 use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
-use crate::keyspace::{DbSize, Keyspace};
 use crate::object::{KeyEntry, Object};
 use crate::pieces::{Head, Piece};
 
@@ -89,6 +87,7 @@ pub struct Snapshot {
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
     bigs: Lock<Bigs>,
+    hasher: Hasher,
     position_of: PositionOf,
     flushed: Lock<Vec<Flushed>>,
     /// Everything was flushed since somebody asked.
@@ -107,6 +106,13 @@ pub struct HandedOver {
 pub struct Part {
     slot: usize,
     shard: usize,
+}
+
+impl Part {
+    /// Its shard.
+    pub fn shard(self) -> usize {
+        self.shard
+    }
 }
 
 /// Keys of a database that was flushed before the walk had shown all of them.
@@ -201,23 +207,15 @@ impl Snapshot {
             handed_over_len_bytes: Arc::default(),
             handed_over_len_bytes_peak: AtomicUsize::new(0),
             bigs: Lock::new(Bigs::default()),
+            hasher: hasher.clone(),
             position_of: Arc::new(move |member| hasher.hash_member(member)),
             flushed: Lock::new(Vec::new()),
             flushed_all: AtomicBool::new(false),
         }
     }
 
-    /// Fixes the point: the walk will show the keyspace as it is now. False where another walk is
-    /// under way. O(shards).
-    pub fn fix(&self, keyspace: &Keyspace, _alone: &Exclusive) -> bool {
-        if self.is_under_way() {
-            return false;
-        }
-        let mut sizes = vec![DbSize::default(); keyspace.db_count()];
-        for shard in 0..SHARD_COUNT {
-            let guard = keyspace.lock(shard);
-            sizes.iter_mut().enumerate().for_each(|(db, size)| size.add(&guard, db));
-        }
+    /// Begins a walk over databases of these sizes. The caller is alone in the gate.
+    pub(crate) fn fix(&self, sizes: Vec<DbSize>) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
         for (db, size) in sizes.into_iter().enumerate() {
@@ -235,7 +233,6 @@ impl Snapshot {
         }
         // Relaxed: the gate's end shows it to everybody who locks a shard from here on.
         self.phase.store(KEEPING, Relaxed);
-        true
     }
 
     /// Whether a walk is under way, wanted or not: big values that it shows must be followed.
@@ -384,8 +381,8 @@ impl Snapshot {
         }
     }
 
-    /// An entry has left the keyspace for good: a big value under way goes to the walk, and an empty
-    /// one of its type stays.
+    /// An entry has left the keyspace for good: a big value under way goes to the walk, and an
+    /// empty one of its type stays.
     #[cold]
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
         let Some(ticket) = ticket_of(entry) else { return };
@@ -532,13 +529,8 @@ impl Snapshot {
     }
 
     /// Shows the next keys of a flushed table; whether there are more.
-    pub fn walk_flushed(
-        &self,
-        keyspace: &Keyspace,
-        flushed: &mut Flushed,
-        mut visit: impl FnMut(usize, &KeyEntry),
-    ) -> bool {
-        let (hasher, db) = (keyspace.hasher(), self.db_at_point(flushed.slot));
+    pub fn walk_flushed(&self, flushed: &mut Flushed, mut visit: impl FnMut(usize, &KeyEntry)) -> bool {
+        let (hasher, db) = (&self.hasher, self.db_at_point(flushed.slot));
         let (slot, kept) = (flushed.slot, self.is_kept_for());
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
@@ -555,24 +547,22 @@ impl Snapshot {
         flushed.point != WalkPoint::END
     }
 
-    /// Shows the next keys of a part, about `entries_max` of them, to `visit` with their database.
-    /// The caller is inside the gate. A locked step of O(entries).
-    pub fn walk_part(
+    /// As [`Keyspace::walk_part`](crate::Keyspace::walk_part), of its locked shard.
+    pub(crate) fn walk_part(
         &self,
-        keyspace: &Keyspace,
+        shard: &mut Shard,
         part: Part,
         entries_max: usize,
         mut visit: impl FnMut(&KeyEntry),
     ) -> Stepped {
         let (slot, cursor) = (part.slot as u32, &self.cursors[part.shard]);
-        let Some(mut shard) = keyspace.lock_unless_busy(part.shard) else { return Stepped::Busy };
         let db = self.db_of_slot[part.slot].load(Relaxed);
         let mut point = point_of(slot, cursor.load(Relaxed));
         if db == NO_SLOT || shard.db(db as usize).is_none() {
             // Its keys went to the walk, or there were none.
             point = WalkPoint::END;
         }
-        let (hasher, kept) = (keyspace.hasher(), self.is_kept_for());
+        let (hasher, kept) = (&self.hasher, self.is_kept_for());
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         let (mut shown, mut buckets) = (0, 0);
         while point != WalkPoint::END && shown < entries_max && buckets < STEP_BUCKETS_MAX {
@@ -590,7 +580,6 @@ impl Snapshot {
             buckets += 1;
         }
         cursor.store((u64::from(slot) << POINT_BITS) + point.to_bits(), Relaxed);
-        drop(shard);
         if point != WalkPoint::END {
             return Stepped::More;
         }
@@ -619,11 +608,10 @@ impl Snapshot {
         self.db_at_point(big.slot)
     }
 
-    /// Shows the next pieces of a big value, about `elements_max` elements. The caller is inside the
-    /// gate. A step of O(elements), locked unless the value has left the keyspace.
-    pub fn walk_big(
+    /// As [`Keyspace::walk_big`](crate::Keyspace::walk_big), whose shards `lock` locks.
+    pub(crate) fn walk_big<'k>(
         &self,
-        keyspace: &Keyspace,
+        lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,
         big: &BigValue,
         elements_max: usize,
         visit: &mut dyn FnMut(Piece<'_>),
@@ -635,7 +623,7 @@ impl Snapshot {
             }
             // Its tables were freed while the walk only cleared marks.
             let Some(at) = self.key_of(big.ticket) else { return Stepped::Finished };
-            let Some(mut shard) = keyspace.lock_unless_busy(shard_of(at.1)) else { return Stepped::Busy };
+            let Some(mut shard) = lock(shard_of(at.1)) else { return Stepped::Busy };
             if self.key_of(big.ticket).as_ref() != Some(&at) {
                 continue;
             }

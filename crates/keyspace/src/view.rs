@@ -19,6 +19,7 @@ use structures::entry::{Entry, NewValue, View as EntryView};
 use structures::table::{Borrowed, BorrowedMut, Occupied, Place, Thin};
 
 use crate::db::Shard;
+pub use crate::expiry::Expiry;
 use crate::key::{Key, KeyHash, shard_of};
 use crate::keyspace::{Keyspace, Locked, ShardsMut};
 use crate::object::{Blob, KeyEntry, Object, ObjectType};
@@ -36,17 +37,6 @@ pub enum AccessError {
 }
 
 use AccessError::WrongType;
-
-/// What a write does to a key's expiry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expiry {
-    /// The key will not expire.
-    Clear,
-    /// As it was.
-    Keep,
-    /// At this Unix time in milliseconds.
-    At(i64),
-}
 
 /// How accesses are noted in a key's 24-bit access clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -188,16 +188,15 @@ impl Walked {
     fn fix(&mut self) {
         self.shown.clear();
         let keyspace = &self.keyspace;
-        assert!(self.gate.exclusive(|alone| keyspace.snapshot().fix(keyspace, alone)));
-        assert!(!self.gate.exclusive(|alone| keyspace.snapshot().fix(keyspace, alone)), "one at a time");
+        assert!(self.gate.exclusive(|alone| keyspace.fix_snapshot(alone)));
+        assert!(!self.gate.exclusive(|alone| keyspace.fix_snapshot(alone)), "one at a time");
     }
 
     /// One step of a walker; whether the walk is over.
     fn step(&mut self) -> bool {
         let (snapshot, keyspace, shown) = (self.keyspace.snapshot(), &self.keyspace, &mut self.shown);
         if let Some((big, parts)) = &mut self.big {
-            let stepped =
-                snapshot.walk_big(keyspace, big, self.rng.usize(1..300), &mut |piece| parts.add(piece));
+            let stepped = keyspace.walk_big(big, self.rng.usize(1..300), &mut |piece| parts.add(piece));
             if stepped == Stepped::Finished {
                 let (big, parts) = self.big.take().expect("it is under way");
                 shown.push(((snapshot.db_of_big(&big), big.key.to_vec()), (parts.content(), big.expiry_ms)));
@@ -207,7 +206,7 @@ impl Walked {
         }
         if let Some(part) = self.part {
             let db = snapshot.db_of(part);
-            let stepped = snapshot.walk_part(keyspace, part, self.rng.usize(1..4), |entry| {
+            let stepped = keyspace.walk_part(part, self.rng.usize(1..4), |entry| {
                 shown.push(((db, entry.key().to_vec()), (content_of(&entry.view()), entry.expiry_ms())));
             });
             if stepped == Stepped::Finished {
@@ -224,7 +223,7 @@ impl Walked {
                 snapshot.finished();
             }
             Work::Flushed(mut flushed) => {
-                while snapshot.walk_flushed(keyspace, &mut flushed, &mut show) {}
+                while snapshot.walk_flushed(&mut flushed, &mut show) {}
                 snapshot.finished();
             }
             Work::Big(big) => self.big = Some((big, Parts::default())),

@@ -16,8 +16,8 @@ use keyspace::Object;
 use structures::entry::View;
 
 use crate::rdb::{
-    Compression, FormatError, FormatErrorKind, Reader, Rules, Skipper, VALKEY_VERSION, Value, ValueType,
-    VersionCheck, Writer, opcode, read_value, type_of, write_value,
+    Compression, FormatError, FormatErrorKind, Reader, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck,
+    Writer, opcode, read_value, type_of, write_value,
 };
 
 /// Version and checksum.

@@ -372,7 +372,7 @@ impl<S: ByteSource> Splitter<S> {
             Ok((start, skipper.position()))
         };
         match first {
-            opcode::END => return self.take_end().map(Some),
+            opcode::END => self.take_end().map(Some),
             opcode::SELECT_DB => {
                 let (db, end) = self.try_skip(|_, skipper| {
                     skipper.byte()?;
@@ -411,44 +411,37 @@ impl<S: ByteSource> Splitter<S> {
                 self.consume(end);
                 Ok(Some(Part::Function(source)))
             }
-            opcode::MODULE_AUX => {
-                let ((), end) = self.try_skip(|_, skipper| {
-                    skipper.byte()?;
-                    skipper.module()
-                })?;
-                if !self.options.skips_modules {
-                    return Err(self.error(LoadErrorKind::Module));
-                }
-                self.consume(end);
-                Ok(None)
-            }
-            opcode::SLOT_INFO => {
-                let ((), end) = self.try_skip(|_, skipper| {
-                    skipper.byte()?;
-                    (0..3).try_for_each(|_| skipper.length().map(drop))
-                })?;
-                self.consume(end);
-                Ok(None)
-            }
-            opcode::SLOT_IMPORT => {
-                let ((), end) = self.try_skip(|_, skipper| {
-                    skipper.byte()?;
-                    skipper.string()?;
-                    let ranges = skipper.length()?;
-                    (0..ranges).try_for_each(|_| {
-                        skipper.length()?;
-                        skipper.length().map(drop)
-                    })
-                })?;
-                self.consume(end);
-                Ok(None)
-            }
+            opcode::MODULE_AUX | opcode::SLOT_INFO | opcode::SLOT_IMPORT => self.pass_record(first),
             opcode::FUNCTION_PRE_GA => Err(self.error(LoadErrorKind::Unsupported(
                 "functions as release candidates of Redis 7.0 wrote them",
             ))),
             _ => Err(self
                 .error(LoadErrorKind::Unsupported("a record that only a server with other features writes"))),
         }
+    }
+
+    /// Passes over a record that says nothing here.
+    fn pass_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
+        if first == opcode::MODULE_AUX && !self.options.skips_modules {
+            return Err(self.error(LoadErrorKind::Module));
+        }
+        let ((), end) = self.try_skip(|_, skipper| {
+            skipper.byte()?;
+            match first {
+                opcode::MODULE_AUX => skipper.module(),
+                opcode::SLOT_INFO => (0..3).try_for_each(|_| skipper.length().map(drop)),
+                _ => {
+                    skipper.string()?;
+                    let ranges = skipper.length()?;
+                    (0..ranges).try_for_each(|_| {
+                        skipper.length()?;
+                        skipper.length().map(drop)
+                    })
+                }
+            }
+        })?;
+        self.consume(end);
+        Ok(None)
     }
 
     /// The string that was found at this place of the buffer.
@@ -521,7 +514,8 @@ pub struct DecodeOptions<'a> {
     pub now_ms: i64,
 }
 
-/// Makes keys of a batch, for `each`; how many had expired. O(bytes), O(n log n) for what is packed.
+/// Makes keys of a batch, for `each`; how many had expired. O(bytes), O(n log n) for what is
+/// packed.
 ///
 /// # Errors
 /// The first key that is broken, or that `each` refuses.
@@ -568,7 +562,8 @@ fn decode_key<'b>(
             opcode::IDLE => {
                 let idle_s = reader.length()?;
                 if let Access::Lru { clock_s } = options.access {
-                    // The clock goes around; further back than half of it cannot be told from ahead.
+                    // The clock goes around; further back than half of it cannot be told from
+                    // ahead.
                     access = clock_s.wrapping_sub(idle_s.min(1 << 23) as u32) & 0x00FF_FFFF;
                 }
             }
@@ -621,8 +616,8 @@ pub struct Record<'b> {
     pub entry: Result<Option<KeyEntry>, FormatError>,
 }
 
-/// Shows each key of a batch, expired or broken ones too: for tools that look into a file. O(bytes),
-/// O(n log n) for what is packed.
+/// Shows each key of a batch, expired or broken ones too: for tools that look into a file.
+/// O(bytes), O(n log n) for what is packed.
 pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl FnMut(Record<'_>)) {
     let mut skipper = Skipper::new(&batch.bytes, 0);
     loop {

@@ -165,7 +165,7 @@ impl Save {
     /// under way. O(shards).
     pub fn begin(engine: &Shared, alone: &Exclusive, options: SaveOptions) -> Option<Arc<Self>> {
         let snapshot = engine.keyspace.snapshot();
-        if !snapshot.fix(&engine.keyspace, alone) {
+        if !engine.keyspace.fix_snapshot(alone) {
             return None;
         }
         let keys = snapshot.dbs().iter().map(|(_, size)| size.keys as u64).sum();
@@ -279,7 +279,7 @@ impl Save {
         let pass = walker.enter(engine);
         let (encoder, copies) = (&mut walker.encoder, &mut walker.copies);
         let mut keys = 0;
-        let stepped = engine.keyspace.snapshot().walk_part(&engine.keyspace, part, STEP_KEYS, |entry| {
+        let stepped = engine.keyspace.walk_part(part, STEP_KEYS, |entry| {
             keys += 1;
             if is_long(entry) {
                 copies.push(entry.duplicate(entry.key(), entry.access()));
@@ -323,9 +323,9 @@ impl Save {
     }
 
     fn step_flushed(&self, engine: &Shared, walker: &mut Walker, mut flushed: Flushed) -> Step {
-        let (keyspace, snapshot) = (&engine.keyspace, engine.keyspace.snapshot());
+        let snapshot = engine.keyspace.snapshot();
         let mut keys = 0;
-        let more = snapshot.walk_flushed(keyspace, &mut flushed, |_, entry| {
+        let more = snapshot.walk_flushed(&mut flushed, |_, entry| {
             keys += 1;
             walker.encoder.entry(entry);
         });
@@ -345,7 +345,7 @@ impl Save {
         (big, mut state): (BigValue, BigState),
         out: &dyn ChunkSink,
     ) -> Step {
-        let (keyspace, snapshot) = (&engine.keyspace, engine.keyspace.snapshot());
+        let snapshot = engine.keyspace.snapshot();
         if state == BigState::AwaitsFile {
             let db = snapshot.db_of_big(&big);
             if !self.turn_to(walker, db, out, snapshot) || !self.own_stream(walker) {
@@ -359,7 +359,7 @@ impl Save {
         if state == BigState::Begun {
             let pass = walker.enter(engine);
             let encoder = &mut walker.encoder;
-            let stepped = snapshot.walk_big(keyspace, &big, STEP_ELEMENTS, &mut |piece| {
+            let stepped = engine.keyspace.walk_big(&big, STEP_ELEMENTS, &mut |piece| {
                 encoder.big_piece(&piece);
             });
             drop(pass);

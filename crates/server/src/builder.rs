@@ -21,8 +21,8 @@ use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
-use crate::persistence::{Persistence, save_rules};
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
+use crate::snapshots::{Persistence, save_rules};
 use crate::start_error::{Place, StartError};
 use crate::worker::Worker;
 
@@ -435,7 +435,7 @@ impl Server {
 
     fn stop_threads(&mut self) {
         self.shared.stop();
-        self.shared.persistence.cancel(&self.shared);
+        self.shared.persistence.cancel(&self.shared.engine);
         for thread in self.threads.drain(..) {
             join(thread);
         }

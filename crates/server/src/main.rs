@@ -124,7 +124,7 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
     }
     let shared = Arc::clone(server.shared());
     signals::obey(signals, Arc::clone(&shared), supervisor.clone());
-    shared.persistence.wait_until_loaded(&shared);
+    shared.persistence.wait_until_loaded(&shared.engine);
     if !shared.persistence.load_failed.load(Relaxed) {
         say_ready(&server);
         supervisor.ready();

@@ -12,7 +12,7 @@ use stdx::mailbox::Mailbox;
 
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
-use crate::persistence::Persistence;
+use crate::snapshots::Persistence;
 
 /// A message to an I/O thread.
 pub enum Message {

@@ -10,8 +10,8 @@ use structures::pair::Pair;
 use structures::table::walked::WalkedTable;
 use structures::table::{SweepBudget, Thin};
 
+use crate::expiry::Expiry;
 use crate::key::Hasher;
-use crate::view::Expiry;
 
 /// Segments of the table that one step of [`Pairs::remove_due`] looks at.
 const SWEPT_SEGMENTS_MAX: usize = 1024;
@@ -124,7 +124,8 @@ impl Pairs {
         if let Some(due) = self.table.extra_mut() {
             due.cursor = next.unwrap_or(0);
             if let Some(min_ms) = min_ms {
-                // Segments count in seconds: what they say may lie before now, though nothing is due.
+                // Segments count in seconds: what they say may lie before now, though nothing is
+                // due.
                 due.min_ms = min_ms.max(now_ms.saturating_add(1));
             }
         }

@@ -11,8 +11,8 @@
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
 
+use crate::expiry::Expiry;
 use crate::packed::PackDefect;
-use crate::view::Expiry;
 
 /// Elements of a field: itself, its value, its deadline.
 pub(super) const STRIDE: usize = 3;

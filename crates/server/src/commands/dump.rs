@@ -5,10 +5,10 @@
 //! `sanitize-dump-payload` says: an unchecked one could break what the types rely on.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use ::commands::{Args, CommandError, Ctx, EventClass, ValueLimits};
-use keyspace::{Access, Expiry, Hasher, Key, PackLimits, SetLimits, StreamLimits};
+use ::commands::{Args, CommandError, Ctx, EventClass};
+use keyspace::{Access, Expiry, Key};
 use persist::dump::{self, PayloadError};
-use persist::rdb::{Compression, Rules, Value, VersionCheck};
+use persist::rdb::{Compression, Value};
 
 use crate::context::Runner;
 
@@ -84,9 +84,11 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Line("ERR Invalid TTL value, must be >= 0"));
     }
     let value =
-        dump::restore(args.get(3), &rules(ctx.limits, args.hasher())).map_err(|error| match error {
-            PayloadError::Footer => CommandError::Line("ERR DUMP payload version or checksum are wrong"),
-            PayloadError::Format(_) => CommandError::Line("ERR Bad data format"),
+        dump::restore(args.get(3), &crate::rules::rules(ctx.limits, args.hasher())).map_err(|error| {
+            match error {
+                PayloadError::Footer => CommandError::Line("ERR DUMP payload version or checksum are wrong"),
+                PayloadError::Format(_) => CommandError::Line("ERR Bad data format"),
+            }
         })?;
     let now_ms = ctx.db.now_ms();
     let expiry_ms = match (ttl_ms, options.absolute_ttl) {
@@ -141,27 +143,6 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Op
     match value {
         Value::Short(bytes) => ctx.db.set_string(key, &bytes, expiry),
         Value::Object(object) => ctx.db.set_object(key, object, expiry),
-    }
-}
-
-/// What values that are read become under these limits.
-pub(crate) fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
-    let pack = |entries_max, value_len_bytes_max| PackLimits { entries_max, value_len_bytes_max };
-    Rules {
-        hasher,
-        list: limits.list(),
-        set: SetLimits {
-            intset_entries_max: limits.set_max_intset_entries,
-            pack: pack(limits.set_max_listpack_entries, limits.set_max_listpack_value),
-        },
-        hash: pack(limits.hash_max_listpack_entries, limits.hash_max_listpack_value),
-        zset: pack(limits.zset_max_listpack_entries, limits.zset_max_listpack_value),
-        stream: StreamLimits {
-            node_bytes_max: limits.stream_node_max_bytes,
-            node_entries_max: limits.stream_node_max_entries,
-        },
-        string_len_bytes_max: limits.string_len_bytes_max,
-        versions: if limits.takes_unknown_dumps { VersionCheck::Relaxed } else { VersionCheck::Strict },
     }
 }
 
@@ -248,7 +229,7 @@ mod tests {
             expired_access: ExpiredAccess::Remove,
         };
         let mut locked = keyspace.lock_one(args.key(1).hash);
-        let (mut out, limits) = (ByteQueue::new(), ValueLimits::default());
+        let (mut out, limits) = (ByteQueue::new(), ::commands::ValueLimits::default());
         let mut ctx = Ctx {
             db: View::new(&keyspace, &mut locked, 0, access_context, &mut access_results),
             reply: Reply::new(&mut out, Protocol::Resp2),

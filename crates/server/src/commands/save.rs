@@ -6,8 +6,9 @@ use engine::session::{Flow, ReplyMode};
 use persist::save::Way;
 
 use crate::context::{Runner, ServerCtx};
+use crate::persistence;
 use crate::persistence::shutdown::{ShutdownWish, prepare_shutdown};
-use crate::persistence::{self, Asked, Cancelled};
+use crate::snapshots::{Asked, Cancelled};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
@@ -64,7 +65,7 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         1 => false,
         2 if args.is(1, "SCHEDULE") => true,
         2 if args.is(1, "CANCEL") => {
-            ctx.reply.simple(match shared.persistence.cancel(shared) {
+            ctx.reply.simple(match shared.persistence.cancel(&shared.engine) {
                 Cancelled::UnderWay => "Background saving cancelled",
                 Cancelled::Scheduled => "Scheduled background saving cancelled",
                 Cancelled::Nothing => {

@@ -11,9 +11,8 @@ use super::Fields;
 use crate::REDIS_VERSION;
 use crate::config::table::network;
 use crate::context::unix_ms;
-use crate::persistence::Figures;
-use crate::persistence::loading::LoadFigures;
 use crate::shared::Shared;
+use crate::snapshots::{Figures, LoadFigures};
 
 const DAY_S: u64 = 24 * 60 * 60;
 

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,30 +19,15 @@ use persist::load::{
 use persist::rdb::VersionCheck;
 use persist::save::Way;
 
-use super::{DataFolder, folder_path};
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
+use crate::snapshots::{DataFolder, LoadFigures, folder_path};
 
 /// Batches that may wait for a thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 /// Between two lines of the log about how far it is.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
-
-/// How far loading is, for INFO and the log. Figures: Relaxed.
-#[derive(Debug, Default)]
-pub struct LoadFigures {
-    /// When it began, in Unix seconds.
-    pub began_s: AtomicI64,
-    /// The file's length in bytes.
-    pub total_bytes: AtomicU64,
-    /// Bytes that were read.
-    pub loaded_bytes: AtomicU64,
-    /// Keys that were loaded.
-    pub keys: AtomicU64,
-    /// Keys that had expired.
-    pub expired: AtomicU64,
-}
 
 /// Where keys come from when they are loaded, and how they are to be taken.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +85,7 @@ impl Loading<'_> {
     fn decode(&self, number: usize, batches: &Mutex<Receiver<Batch>>) {
         let engine = &self.shared.engine;
         let settings = engine.settings.get();
-        let rules = crate::commands::dump::rules(&settings.limits, engine.keyspace.hasher());
+        let rules = crate::rules::rules(&settings.limits, engine.keyspace.hasher());
         let now_ms = unix_ms();
         let access = if settings.lfu {
             Access::Lfu {
@@ -292,7 +277,7 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
             shared.persistence.load_failed.store(true, Relaxed);
             shared.stop();
         }
-        shared.persistence.end_loading(&shared);
+        shared.persistence.end_loading(&shared.engine);
     };
     std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
 }

@@ -9,29 +9,23 @@
 //!   SAVE, SHUTDOWN ─► the same on the thread that was asked, which waits
 //! ```
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use keyspace::Exclusive;
 use persist::folder::{IncomingFile, Syncing, Trouble};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Failed, Progress, Save, SaveOptions, Step, Walker, Way};
-use persist::schedule::{Reason, SaveRecord, SaveRule};
+use persist::save::{ChunkSink, Failed, Save, SaveOptions, Step, Walker, Way};
+use persist::schedule::Reason;
 
-use crate::config::ConfigStore;
 use crate::config::table::{memory, persistence as options};
 use crate::context::unix_ms;
 use crate::shared::Shared;
+use crate::snapshots::{Asked, Current, DataFolder, Unsaved, folder_path, save_rules};
 
-mod data_folder;
 pub mod loading;
 pub mod shutdown;
-
-pub use data_folder::{DataFolder, FolderLock};
-use loading::LoadFigures;
 
 /// How long a walker works before it lets others have the core.
 const SLICE: Duration = Duration::from_millis(1);
@@ -39,188 +33,6 @@ const SLICE: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_micros(200);
 /// Threads that save at most, where cores are idle.
 const WALKERS_MAX: usize = 4;
-
-/// What the server knows of its snapshots.
-pub struct Persistence {
-    state: Mutex<State>,
-    /// A save came to its end.
-    ended: Condvar,
-    lock: Mutex<Option<FolderLock>>,
-    /// Libraries of functions as the loaded file had them. They are written back: nothing runs them
-    /// so far.
-    functions: Mutex<Vec<Box<[u8]>>>,
-    /// How far loading is.
-    pub loading: LoadFigures,
-    /// What is in the data folder could not be loaded.
-    pub load_failed: AtomicBool,
-}
-
-/// Guarded by one lock, a leaf.
-struct State {
-    record: SaveRecord,
-    current: Option<Current>,
-}
-
-/// A save under way.
-#[derive(Clone)]
-struct Current {
-    save: Arc<Save>,
-    since: Instant,
-    /// All changes up to its point.
-    changes: u64,
-    is_background: bool,
-}
-
-/// What is shown of saves.
-pub struct Figures {
-    /// What saves have come to.
-    pub record: SaveRecord,
-    /// How far the one under way is and for how long it runs; none where none is in the background.
-    pub current: Option<(Progress, Duration)>,
-}
-
-/// What came of asking for a save in the background.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// It runs.
-    Begun,
-    /// Another one is under way.
-    UnderWay,
-}
-
-impl Persistence {
-    /// At the start of a server.
-    pub fn new(now_s: i64) -> Self {
-        let state = State { record: SaveRecord::at_start(now_s), current: None };
-        Self {
-            state: Mutex::new(state),
-            ended: Condvar::new(),
-            lock: Mutex::new(None),
-            functions: Mutex::default(),
-            loading: LoadFigures::default(),
-            load_failed: AtomicBool::new(false),
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it is locked")
-    }
-
-    fn functions(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
-        self.functions.lock().expect("nothing panics while it is locked")
-    }
-
-    /// Keeps the source of a library of functions.
-    pub fn keep_function(&self, source: Box<[u8]>) {
-        self.functions().push(source);
-    }
-
-    /// Lets requests run that need the data.
-    fn end_loading(&self, shared: &Shared) {
-        let state = self.state();
-        shared.engine.standing.is_loading.store(false, Relaxed);
-        drop(state);
-        self.ended.notify_all();
-    }
-
-    /// Waits until the data is loaded, or could not be.
-    pub fn wait_until_loaded(&self, shared: &Shared) {
-        let mut state = self.state();
-        while shared.engine.standing.is_loading.load(Relaxed) {
-            state = self.ended.wait(state).expect("nothing panics while it is locked");
-        }
-    }
-
-    /// What INFO shows.
-    pub fn figures(&self) -> Figures {
-        let state = self.state();
-        let current = state.current.as_ref().filter(|current| current.is_background);
-        let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
-        Figures { record: state.record.clone(), current }
-    }
-
-    /// Whether a save in the background is under way.
-    pub fn is_saving(&self) -> bool {
-        self.state().current.as_ref().is_some_and(|current| current.is_background)
-    }
-
-    /// A save begins as soon as it can.
-    pub fn schedule(&self) {
-        self.state().record.is_scheduled = true;
-    }
-
-    /// Ends the save in the background, or forgets the scheduled one. What was there.
-    pub fn cancel(&self, shared: &Shared) -> Cancelled {
-        let mut state = self.state();
-        if std::mem::take(&mut state.record.is_scheduled) {
-            return Cancelled::Scheduled;
-        }
-        let Some(current) = state.current.as_ref().filter(|current| current.is_background) else {
-            return Cancelled::Nothing;
-        };
-        current.save.abandon(&shared.engine);
-        Cancelled::UnderWay
-    }
-
-    /// Takes the lock of the data folder, unless it is held.
-    ///
-    /// # Errors
-    /// Another server has it.
-    pub fn lock_folder(&self, store: &ConfigStore) -> Result<(), Trouble> {
-        let path = folder_path(store);
-        let mut lock = self.lock.lock().expect("nothing panics while it is locked");
-        if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
-            *lock = Some(FolderLock::take(&path)?);
-        }
-        Ok(())
-    }
-}
-
-/// Why there is no new file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unsaved {
-    /// Nobody wanted it any more.
-    Cancelled,
-    /// Something went wrong.
-    Failed(Trouble),
-}
-
-impl From<Trouble> for Unsaved {
-    fn from(trouble: Trouble) -> Self {
-        Self::Failed(trouble)
-    }
-}
-
-/// What [`Persistence::cancel`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancelled {
-    /// A save under way.
-    UnderWay,
-    /// One that was to begin.
-    Scheduled,
-    /// None.
-    Nothing,
-}
-
-/// The folder of the data.
-fn folder_path(store: &ConfigStore) -> PathBuf {
-    options::DIR.of(store).to_owned()
-}
-
-/// The file of the data.
-pub fn data_file(store: &ConfigStore) -> PathBuf {
-    folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())
-}
-
-/// The rules of `save`.
-pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
-    let (pairs, _) = options::SAVE.of(store).as_chunks::<2>();
-    let number = |word: &[u8]| stdx::number::parse_i64(word).map_or(0, |number| number as u64);
-    pairs
-        .iter()
-        .map(|[seconds, changes]| SaveRule { seconds: number(seconds), changes: number(changes) })
-        .collect()
-}
 
 /// What a file is to be like by the options.
 fn save_options(shared: &Shared) -> SaveOptions {
@@ -253,11 +65,21 @@ pub fn changes(shared: &Shared) -> u64 {
     shared.engine.threads.sum(|stats| &stats.changes)
 }
 
+/// Who waits for a save.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Nobody: it is in the background.
+    Nobodys,
+    /// The caller.
+    Callers,
+}
+
 /// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
-fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, is_background: bool) -> Option<Arc<Save>> {
+fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
     let mut state = shared.persistence.state();
     let save = Save::begin(&shared.engine, alone, options).filter(|_| state.current.is_none())?;
     let (since, changes) = (Instant::now(), changes(shared));
+    let is_background = whose == Whose::Nobodys;
     state.current = Some(Current { save: Arc::clone(&save), since, changes, is_background });
     if is_background {
         state.record.begun(unix_ms() / 1000);
@@ -270,7 +92,7 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, is_background: 
 pub fn save_in_background(shared: &Arc<Shared>, alone: impl FnOnce(&mut dyn FnMut(&Exclusive))) -> Asked {
     let options = save_options(shared);
     let mut save = None;
-    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), true));
+    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), Whose::Nobodys));
     let Some(save) = save else { return Asked::UnderWay };
     tracing::info!("Background saving started");
     let (kept, thread_shared) = (Arc::clone(&save), Arc::clone(shared));
@@ -300,7 +122,7 @@ pub fn save_here(
 ) -> Result<(), Unsaved> {
     let options = save_options(shared);
     let mut save = None;
-    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), false));
+    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), Whose::Callers));
     let Some(save) = save else { return Err(Trouble("another save is in progress".to_owned()).into()) };
     let result = write(shared, &save, way);
     let outcome = result.clone();

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use keyspace::Exclusive;
 use persist::save::Way;
 
-use super::{Cancelled, save_here, save_rules, wait_for_end};
+use super::{save_here, wait_for_end};
 use crate::shared::Shared;
+use crate::snapshots::{Cancelled, save_rules};
 
 /// How a server shall end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub fn prepare_shutdown(
     wish: ShutdownWish,
     as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive)),
 ) -> bool {
-    if shared.persistence.cancel(shared) == Cancelled::UnderWay {
+    if shared.persistence.cancel(&shared.engine) == Cancelled::UnderWay {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }
     let has_rules = !save_rules(&shared.config()).is_empty();

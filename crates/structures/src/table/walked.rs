@@ -182,8 +182,8 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut KeptSweep { walk, due })
     }
 
-    /// Fixes the state: until [`WalkedTable::show`] says that all was shown, it shows the table as it
-    /// is now. O(1).
+    /// Fixes the state: until [`WalkedTable::show`] says that all was shown, it shows the table as
+    /// it is now. O(1).
     pub fn begin(&mut self, showing: Showing) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.walk = Some(Walk { showing, point: WalkPoint::START, copied: Vec::new() });

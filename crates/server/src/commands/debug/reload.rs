@@ -6,7 +6,8 @@ use persist::save::Way;
 
 use crate::context::ServerCtx;
 use crate::persistence::loading::{Duplicates, LoadHow, load_file};
-use crate::persistence::{data_file, save_here, wait_for_end};
+use crate::persistence::{save_here, wait_for_end};
+use crate::snapshots::data_file;
 
 const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
 
@@ -24,7 +25,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
     }
     let shared = ctx.shared;
     let path = data_file(&shared.config());
-    shared.persistence.cancel(shared);
+    shared.persistence.cancel(&shared.engine);
     ctx.pass.outside(|| wait_for_end(shared));
     ctx.pass.exclusive(|alone| {
         if saves && save_here(shared, Way::Owner, |fix| fix(alone)).is_err() {

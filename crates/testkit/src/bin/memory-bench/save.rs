@@ -222,7 +222,7 @@ fn write(
         let drawn = rng.below(keys as usize) as u64;
         let command = if big {
             match number {
-                0 if drawn % 2 == 0 => vec!["SREM".to_owned(), "set".to_owned(), key(drawn)],
+                0 if drawn.is_multiple_of(2) => vec!["SREM".to_owned(), "set".to_owned(), key(drawn)],
                 0 => vec!["SADD".to_owned(), "set".to_owned(), key(keys + drawn)],
                 1 => vec!["HSET".to_owned(), "hash".to_owned(), key(drawn), rng.below(1 << 30).to_string()],
                 2 => vec!["ZADD".to_owned(), "zset".to_owned(), rng.below(1 << 30).to_string(), key(drawn)],

@@ -1,0 +1,26 @@
+//! What the options say about values that are read from elsewhere.
+
+use ::commands::ValueLimits;
+use keyspace::{Hasher, PackLimits, SetLimits, StreamLimits};
+use persist::rdb::{Rules, VersionCheck};
+
+/// What values that are read become under these limits.
+pub fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
+    let pack = |entries_max, value_len_bytes_max| PackLimits { entries_max, value_len_bytes_max };
+    Rules {
+        hasher,
+        list: limits.list(),
+        set: SetLimits {
+            intset_entries_max: limits.set_max_intset_entries,
+            pack: pack(limits.set_max_listpack_entries, limits.set_max_listpack_value),
+        },
+        hash: pack(limits.hash_max_listpack_entries, limits.hash_max_listpack_value),
+        zset: pack(limits.zset_max_listpack_entries, limits.zset_max_listpack_value),
+        stream: StreamLimits {
+            node_bytes_max: limits.stream_node_max_bytes,
+            node_entries_max: limits.stream_node_max_entries,
+        },
+        string_len_bytes_max: limits.string_len_bytes_max,
+        versions: if limits.takes_unknown_dumps { VersionCheck::Relaxed } else { VersionCheck::Strict },
+    }
+}

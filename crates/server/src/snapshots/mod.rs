@@ -1,0 +1,223 @@
+//! What the server knows of its snapshots: the last ones, the one under way, the file that was
+//! loaded; where the file is, and that no other server writes to it.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use persist::folder::Trouble;
+use persist::save::{Progress, Save};
+use persist::schedule::{SaveRecord, SaveRule};
+
+use crate::config::ConfigStore;
+use crate::config::table::persistence as options;
+
+mod data_folder;
+
+pub use data_folder::{DataFolder, FolderLock};
+
+/// What the server knows of its snapshots.
+pub struct Persistence {
+    state: Mutex<State>,
+    /// A save came to its end.
+    pub(crate) ended: Condvar,
+    lock: Mutex<Option<FolderLock>>,
+    /// Libraries of functions as the loaded file had them. They are written back: nothing runs them
+    /// so far.
+    functions: Mutex<Vec<Box<[u8]>>>,
+    /// How far loading is.
+    pub loading: LoadFigures,
+    /// What is in the data folder could not be loaded.
+    pub load_failed: AtomicBool,
+}
+
+/// Guarded by one lock, a leaf.
+pub(crate) struct State {
+    /// What saves have come to.
+    pub record: SaveRecord,
+    /// The one under way.
+    pub current: Option<Current>,
+}
+
+/// A save under way.
+#[derive(Clone)]
+pub(crate) struct Current {
+    /// The save itself.
+    pub save: Arc<Save>,
+    /// When it began.
+    pub since: Instant,
+    /// All changes up to its point.
+    pub changes: u64,
+    /// Whether nobody waits for it.
+    pub is_background: bool,
+}
+
+/// What is shown of saves.
+pub struct Figures {
+    /// What saves have come to.
+    pub record: SaveRecord,
+    /// How far the one under way is and for how long it runs; none where none is in the background.
+    pub current: Option<(Progress, Duration)>,
+}
+
+/// What came of asking for a save in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It runs.
+    Begun,
+    /// Another one is under way.
+    UnderWay,
+}
+
+impl Persistence {
+    /// At the start of a server.
+    pub fn new(now_s: i64) -> Self {
+        let state = State { record: SaveRecord::at_start(now_s), current: None };
+        Self {
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+            lock: Mutex::new(None),
+            functions: Mutex::default(),
+            loading: LoadFigures::default(),
+            load_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// What is known of saves, to read or change.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// The libraries of functions, to read or change.
+    pub(crate) fn functions(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.functions.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Keeps the source of a library of functions.
+    pub fn keep_function(&self, source: Box<[u8]>) {
+        self.functions().push(source);
+    }
+
+    /// Lets requests run that need the data.
+    pub(crate) fn end_loading(&self, engine: &engine::Shared) {
+        let state = self.state();
+        engine.standing.is_loading.store(false, Relaxed);
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    /// Waits until the data is loaded, or could not be.
+    pub fn wait_until_loaded(&self, engine: &engine::Shared) {
+        let mut state = self.state();
+        while engine.standing.is_loading.load(Relaxed) {
+            state = self.ended.wait(state).expect("nothing panics while it is locked");
+        }
+    }
+
+    /// What INFO shows.
+    pub fn figures(&self) -> Figures {
+        let state = self.state();
+        let current = state.current.as_ref().filter(|current| current.is_background);
+        let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
+        Figures { record: state.record.clone(), current }
+    }
+
+    /// Whether a save in the background is under way.
+    pub fn is_saving(&self) -> bool {
+        self.state().current.as_ref().is_some_and(|current| current.is_background)
+    }
+
+    /// A save begins as soon as it can.
+    pub fn schedule(&self) {
+        self.state().record.is_scheduled = true;
+    }
+
+    /// Ends the save in the background, or forgets the scheduled one. What was there.
+    pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
+        let mut state = self.state();
+        if std::mem::take(&mut state.record.is_scheduled) {
+            return Cancelled::Scheduled;
+        }
+        let Some(current) = state.current.as_ref().filter(|current| current.is_background) else {
+            return Cancelled::Nothing;
+        };
+        current.save.abandon(engine);
+        Cancelled::UnderWay
+    }
+
+    /// Takes the lock of the data folder, unless it is held.
+    ///
+    /// # Errors
+    /// Another server has it.
+    pub fn lock_folder(&self, store: &ConfigStore) -> Result<(), Trouble> {
+        let path = folder_path(store);
+        let mut lock = self.lock.lock().expect("nothing panics while it is locked");
+        if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
+            *lock = Some(FolderLock::take(&path)?);
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no new file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsaved {
+    /// Nobody wanted it any more.
+    Cancelled,
+    /// Something went wrong.
+    Failed(Trouble),
+}
+
+impl From<Trouble> for Unsaved {
+    fn from(trouble: Trouble) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+/// What [`Persistence::cancel`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// A save under way.
+    UnderWay,
+    /// One that was to begin.
+    Scheduled,
+    /// None.
+    Nothing,
+}
+
+/// The folder of the data.
+pub fn folder_path(store: &ConfigStore) -> PathBuf {
+    options::DIR.of(store).to_owned()
+}
+
+/// The file of the data.
+pub fn data_file(store: &ConfigStore) -> PathBuf {
+    folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())
+}
+
+/// The rules of `save`.
+pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
+    let (pairs, _) = options::SAVE.of(store).as_chunks::<2>();
+    let number = |word: &[u8]| stdx::number::parse_i64(word).map_or(0, |number| number as u64);
+    pairs
+        .iter()
+        .map(|[seconds, changes]| SaveRule { seconds: number(seconds), changes: number(changes) })
+        .collect()
+}
+
+/// How far loading is, for INFO and the log. Figures: Relaxed.
+#[derive(Debug, Default)]
+pub struct LoadFigures {
+    /// When it began, in Unix seconds.
+    pub began_s: AtomicI64,
+    /// The file's length in bytes.
+    pub total_bytes: AtomicU64,
+    /// Bytes that were read.
+    pub loaded_bytes: AtomicU64,
+    /// Keys that were loaded.
+    pub keys: AtomicU64,
+    /// Keys that had expired.
+    pub expired: AtomicU64,
+}
