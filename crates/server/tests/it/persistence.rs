@@ -105,12 +105,31 @@ fn everything_is_there_after_a_crash_that_follows_a_save() {
     }
 }
 
+/// A number as GET or LLEN reply it; 0 where there is none.
+fn number(value: &Value) -> i64 {
+    match value {
+        Value::Integer(number) => *number,
+        Value::Bulk(text) => String::from_utf8_lossy(text).parse().expect("a number"),
+        _ => 0,
+    }
+}
+
+/// Ends the writers, also where a check fails.
+struct SetAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn a_save_has_the_moment_at_which_it_began() {
     let folder = folder();
     let server = start_in(folder.path(), &["--save", "", "--io-threads", "2", "--rdb-key-save-delay", "200"]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = SetAtEnd(&stop);
         // Each keeps all its keys equal, in transactions; whatever moment is saved has them equal.
         for writer in 0..2 {
             let (server, stop) = (&server, &stop);
@@ -132,11 +151,9 @@ fn a_save_has_the_moment_at_which_it_began() {
         let mut client = server.connect();
         ok(&mut client, &["DEBUG", "POPULATE", "2000"]);
         for _ in 0..3 {
-            let before: i64 =
-                client.command(&["GET", "w0:0"]).to_string().trim_matches('"').parse().unwrap_or(0);
+            let before: i64 = number(&client.command(&["GET", "w0:0"]));
             assert!(!client.command(&["BGSAVE"]).is_error());
-            let after: i64 =
-                client.command(&["GET", "w0:0"]).to_string().trim_matches('"').parse().unwrap_or(0);
+            let after: i64 = number(&client.command(&["GET", "w0:0"]));
             await_no_save(&mut client);
             let copy = self::folder();
             std::fs::copy(folder.path().join("dump.rdb"), copy.path().join("dump.rdb")).expect("copied");
@@ -144,20 +161,18 @@ fn a_save_has_the_moment_at_which_it_began() {
             let mut restored = restored.connect();
             for writer in 0..2 {
                 let value = |client: &mut Client, key: usize| {
-                    client.command(&["GET", &format!("w{writer}:{key}")]).to_string()
+                    number(&client.command(&["GET", &format!("w{writer}:{key}")]))
                 };
                 let first = value(&mut restored, 0);
                 for key in 0..8 {
                     assert_eq!(value(&mut restored, key), first, "one moment");
-                    let len = restored.command(&["LLEN", &format!("{{w{writer}:{key}}}l")]).to_string();
-                    assert_eq!(len, first.trim_matches('"'), "one moment");
+                    let list = format!("{{w{writer}:{key}}}l");
+                    assert_eq!(number(&restored.command(&["LLEN", &list])), first, "one moment");
                 }
             }
-            let saved: i64 =
-                restored.command(&["GET", "w0:0"]).to_string().trim_matches('"').parse().unwrap_or(0);
+            let saved: i64 = number(&restored.command(&["GET", "w0:0"]));
             assert!((before..=after).contains(&saved), "{before} <= {saved} <= {after}");
         }
-        stop.store(true, Relaxed);
     });
 }
 
