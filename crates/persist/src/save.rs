@@ -27,7 +27,7 @@ use keyspace::{Exclusive, KeyEntry, Object, SharedPass};
 use structures::entry::View;
 use structures::lock::Lock;
 
-use crate::rdb::{Compression, Encoder, Usage};
+use crate::rdb::{Compression, Encoder, REDIS_VERSION_MAX, Usage};
 
 /// Bytes of a chunk from which on it goes to the file.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -38,13 +38,14 @@ const STEP_ELEMENTS: usize = 256;
 /// A key that takes more is copied under the lock of its shard and encoded outside it.
 const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
 
+/// The version of Redis 7.2 and of Valkey 7.2 to 8.1, which all newer servers read, too.
+const PLAIN_VERSION: u16 = 11;
+
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// What a file is to be like.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// The version of the format.
-    pub version: u16,
     /// Whether strings are compressed.
     pub compression: Compression,
     /// Whether there is a checksum; zero stands for none.
@@ -180,10 +181,17 @@ impl Save {
         }))
     }
 
+    /// The version of the format that the file is in: the lowest of Redis 7.2 and later that has
+    /// all its types. So whoever can read the data can read the file, Valkey included.
+    fn version(snapshot: &Snapshot) -> u16 {
+        let has_field_deadlines = snapshot.dbs().iter().any(|(_, size)| size.field_expires > 0);
+        if has_field_deadlines { REDIS_VERSION_MAX } else { PLAIN_VERSION }
+    }
+
     /// Writes what stands ahead of all keys. Once, before any walker's first step.
     pub fn write_head(&self, engine: &Shared, out: &dyn ChunkSink) {
         let mut encoder = self.encoder();
-        encoder.magic(self.options.version);
+        encoder.magic(Self::version(engine.keyspace.snapshot()));
         for (name, value) in &self.options.facts {
             encoder.aux(name.as_bytes(), value.as_bytes());
         }

@@ -45,7 +45,6 @@ fn save_options(shared: &Shared) -> SaveOptions {
     };
     let fact = |name, value: String| (name, value);
     SaveOptions {
-        version: persist::rdb::REDIS_VERSION_MAX,
         compression: if options::RDBCOMPRESSION.of(&store) { Compression::Lzf } else { Compression::None },
         checksum: options::RDBCHECKSUM.of(&store),
         usage,
