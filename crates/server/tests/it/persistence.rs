@@ -286,8 +286,8 @@ fn a_real_server_reads_the_file_and_its_file_is_read() {
     let file = |folder: &tempfile::TempDir| folder.path().join("dump.rdb");
     let dir = theirs.path().to_str().expect("a name of text");
     std::fs::copy(file(&ours), file(&theirs)).expect("copied");
-    // Servers before Redis 7.2 do not read version 11, which has sets in listpacks: they get the keys
-    // by RESTORE, one by one, and only the way back is tested.
+    // Servers before Redis 7.2 do not read version 11, which has sets in listpacks: they get the
+    // keys by RESTORE, one by one, and only the way back is tested.
     let peer = peer::start_with(&["--dir", dir]);
     let peer = match peer {
         Ok(peer) => peer,
