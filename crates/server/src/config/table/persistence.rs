@@ -27,23 +27,9 @@ pub static OPTIONS: &[&Opt] = &[
     &RDB_SAVE_INCREMENTAL_FSYNC.opt,
     &RDB_KEY_SAVE_DELAY.opt,
     &Opt::flag("rdb-del-sync-files", "no", "Delete snapshots made for replicas.").awaits_persistence(),
-    &Opt::flag("appendonly", "no", "Write every change to a file.").awaits_persistence(),
-    &Opt::new(
-        "appendfilename",
-        Kind::Checked(words::plain_appendfilename),
-        "appendonly.aof",
-        "The base name of the append-only files.",
-    )
-    .at_start()
-    .awaits_persistence(),
-    &Opt::new(
-        "appenddirname",
-        Kind::Checked(words::plain_appenddirname),
-        "appendonlydir",
-        "The folder of the append-only files.",
-    )
-    .at_start()
-    .awaits_persistence(),
+    &APPENDONLY.opt,
+    &APPENDFILENAME.opt,
+    &APPENDDIRNAME.opt,
     &Opt::choice(
         "appendfsync",
         "everysec",
@@ -82,6 +68,32 @@ pub static DIR: Handle<Path> =
         .protected()
         .on_change(OnChange::Prepare(Prepare::WorkingFolder))
         .typed();
+
+/// Whether there is an append-only file.
+pub static APPENDONLY: Handle<bool> =
+    Opt::flag("appendonly", "no", "Write every change to a file.").awaits_persistence().typed();
+
+/// The append-only files' base name.
+pub static APPENDFILENAME: Handle<[u8]> = Opt::new(
+    "appendfilename",
+    Kind::Checked(words::plain_appendfilename),
+    "appendonly.aof",
+    "The base name of the append-only files.",
+)
+.at_start()
+.awaits_persistence()
+.typed();
+
+/// The append-only files' folder.
+pub static APPENDDIRNAME: Handle<[u8]> = Opt::new(
+    "appenddirname",
+    Kind::Checked(words::plain_appenddirname),
+    "appendonlydir",
+    "The folder of the append-only files.",
+)
+.at_start()
+.awaits_persistence()
+.typed();
 
 /// When snapshots are saved.
 pub static SAVE: Handle<[Vec<u8>]> = Opt::new(
