@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use server::config::apply::{self, PortZero};
 use server::config::option::Acts;
 use server::config::{ConfigStore, Loaded, load, table};
 use server::process::HugePages;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     if asks_for_health {
         args.remove(0);
     }
+    let checks = args.iter().position(|arg| arg == CHECK_CONFIG).map(|at| args.remove(at)).is_some();
     // Read here and not by `load`, because a process that goes to the background hands it on.
     let mut input = Vec::new();
     if args.iter().any(|arg| arg == b"-")
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Ok(Loaded::Version) => print(&version()),
         Ok(Loaded::Help) => print(&help()),
         Ok(Loaded::Run(store)) if asks_for_health => healthcheck::run(&store),
+        Ok(Loaded::Run(store)) if checks => check_config(&store),
         Ok(Loaded::Run(store)) => run(*store, &input).unwrap_or_else(|problem| {
             report(&problem);
             ExitCode::FAILURE
@@ -51,6 +54,33 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The flag that asks whether the configuration is good.
+const CHECK_CONFIG: &[u8] = b"--check-config";
+
+/// Says whether a server could start with these options, as far as that shows without starting one.
+/// What is wrong with a line of a file was said before.
+fn check_config(store: &ConfigStore) -> ExitCode {
+    let folder = table::persistence::DIR.of(store);
+    let problem = match apply::start_options(store, PortZero::NoTcp) {
+        Err(error) => Some(error.to_string()),
+        Ok(_) if !folder.is_dir() => {
+            Some(format!("there is no folder '{}' (option 'dir')", folder.display()))
+        }
+        Ok(_) => None,
+    };
+    if let Some(problem) = problem {
+        say(&format!("saker-server: {problem}"));
+        return ExitCode::FAILURE;
+    }
+    let mut lines = vec!["The configuration is good.".to_owned()];
+    for (id, option) in table::all().filter(|&(id, _)| store.value(id) != store.default_of(id)) {
+        if let Some(why) = option.idle_reason() {
+            lines.push(format!("Option '{}' has no effect: {why}", option.name));
+        }
+    }
+    print(&lines.join("\n"))
 }
 
 /// Prints what was asked for. A reader that is gone does not want it.
@@ -71,6 +101,7 @@ fn help() -> String {
        saker-server - (read the configuration from standard input)
        saker-server -v or --version
        saker-server -h or --help
+       saker-server --check-config [/path/to/saker.conf] [options] (say what is wrong, start nothing)
        saker-server --healthcheck [/path/to/saker.conf] [options] (ask a running server for PONG)
 
 Options are those of the configuration file, with two dashes: --port 7000.

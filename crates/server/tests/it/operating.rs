@@ -227,6 +227,20 @@ fn a_start_names_options_that_have_no_effect_yet() {
 }
 
 #[test]
+fn a_configuration_is_checked_without_a_start() {
+    let check = |args: &[&str], code: i32, says: &str| {
+        let output = run(&[&["--check-config"], args].concat(), "");
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.code() == Some(code) && printed.contains(says), "{args:?}: {printed}");
+    };
+    check(&[], 0, "The configuration is good.");
+    check(&["--appendonly", "yes"], 0, "Option 'appendonly' has no effect");
+    check(&["--save", "1"], 1, "Invalid save parameters");
+    check(&["--dir", "/there/is/no/such/folder"], 1, "/there/is/no/such/folder");
+    check(&["--bind", "no such host"], 1, "bind");
+}
+
+#[test]
 fn a_shutdown_that_cannot_save_is_refused_unless_it_is_forced() {
     let start = || {
         let server = saker::start_binary(BINARY, &[]).expect("starts");
