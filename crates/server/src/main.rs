@@ -75,7 +75,7 @@ fn check_config(store: &ConfigStore) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut lines = vec!["The configuration is good.".to_owned()];
-    for (id, option) in table::all().filter(|&(id, _)| store.value(id) != store.default_of(id)) {
+    for (_, option) in table::all().filter(|&(id, _)| store.value(id) != store.default_of(id)) {
         if let Some(why) = option.idle_reason() {
             lines.push(format!("Option '{}' has no effect: {why}", option.name));
         }

@@ -274,11 +274,15 @@ pub fn title_template(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(text.to_vec())
 }
 
-/// A folder that is there.
+/// A folder that is there, by its absolute path: the server goes there, and then a relative one
+/// would mean another.
 pub fn folder(path: &[u8]) -> Result<Vec<u8>, Refusal> {
     let text = from_utf8(path).map_err(|_| "the path is not UTF-8")?;
     match std::fs::metadata(text) {
-        Ok(found) if found.is_dir() => Ok(path.to_vec()),
+        Ok(found) if found.is_dir() => {
+            let absolute = std::path::absolute(text).map_err(|error| error.to_string())?;
+            Ok(absolute.into_os_string().into_encoded_bytes())
+        }
         Ok(_) => Err("Not a directory".into()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err("No such file or directory".into()),
         Err(error) => Err(error.to_string().into()),

@@ -262,6 +262,29 @@ fn data_in_an_append_only_file_is_not_passed_over() {
 }
 
 #[test]
+fn a_relative_folder_is_where_the_server_was_started() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("data")).expect("created");
+    let mut server = std::process::Command::new(BINARY);
+    let port = testkit::process::free_port().expect("a port");
+    let server = server.args(["--port", &port.to_string(), "--dir", "data", "--save", "3600", "1"]);
+    let mut server =
+        server.current_dir(folder.path()).stdout(std::process::Stdio::null()).spawn().expect("runs");
+    let since = Instant::now();
+    let mut client = loop {
+        match Client::connect(&testkit::Address::port(port)) {
+            Ok(client) => break client,
+            Err(error) => assert!(since.elapsed() < WITHIN, "{error}"),
+        }
+    };
+    ok(&mut client, &["SET", "k", "v"]);
+    ok(&mut client, &["SAVE"]);
+    assert!(folder.path().join("data/dump.rdb").exists());
+    client.send(b"SHUTDOWN NOSAVE\r\n").expect("sent");
+    assert!(server.wait().expect("ends").success());
+}
+
+#[test]
 fn a_save_ends_early_where_nobody_wants_it() {
     let folder = folder();
     let server = start_in(folder.path(), &["--save", "", "--rdb-key-save-delay", "1000000"]);
