@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use testkit::ServerProcess;
@@ -15,6 +15,10 @@ use crate::{package, server, shell};
 
 /// Each of the programs takes seconds.
 const LIMIT: Duration = Duration::from_secs(120);
+/// How long the server may take until it says that it is ready.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks for that.
+const READY_POLL: Duration = Duration::from_millis(5);
 
 /// The step.
 pub fn step(session: &Session) -> Result<Outcome> {
@@ -63,7 +67,15 @@ fn serve(session: &Session, root: &Path) -> Result<()> {
     // As the unit starts it.
     let options = ["--supervised", "systemd", "--daemonize", "no"].map(str::to_owned);
     let running = ServerProcess::start(&[program.clone().into(), file.into()], &options)?;
-    let log = fs::read_to_string(root.join("var/log/saker/saker-server.log"))?;
+    // Clients are answered before the process id is written, and that before this line of the log.
+    let since = Instant::now();
+    let log = loop {
+        let log = fs::read_to_string(root.join("var/log/saker/saker-server.log"))?;
+        if log.contains("Ready to accept connections") || since.elapsed() > READY_LIMIT {
+            break log;
+        }
+        std::thread::sleep(READY_POLL);
+    };
     ensure!(log.contains("just started"), "the packaged configuration's log says {log:?}");
     let pidfile = fs::read_to_string(root.join("run/saker/saker-server.pid")).context("the pidfile")?;
     ensure!(pidfile.trim() == running.pid().to_string(), "the pidfile says {pidfile:?}");
