@@ -14,8 +14,8 @@
 use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
+use structures::showing::Showing;
 use structures::table::Table;
-use structures::table::walked::Showing;
 
 use crate::expiry::Expiry;
 use crate::key::Hasher;

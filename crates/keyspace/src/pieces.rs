@@ -12,7 +12,7 @@
 
 use structures::listpack::element::Element;
 use structures::quicklist::NodeView;
-use structures::table::walked::Showing;
+use structures::showing::Showing;
 
 use crate::hash::HashField;
 use crate::object::Object;

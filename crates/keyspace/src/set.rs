@@ -10,7 +10,8 @@ use structures::intset::Intset;
 use structures::listpack::Listpack;
 use structures::listpack::element::{Element, IntText, parse_canonical_int};
 use structures::member::Member;
-use structures::table::walked::{Showing, WalkedTable};
+use structures::showing::Showing;
+use structures::table::walked::WalkedTable;
 
 use crate::key::Hasher;
 use crate::limits::SetLimits;

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use crossbeam_utils::CachePadded;
 use structures::entry::View;
 use structures::lock::{Guard, Lock};
-use structures::table::walked::{PositionOf, Showing};
+use structures::showing::{PositionOf, Showing};
 use structures::table::{Occupied, Place, Table, WalkPoint};
 
 use crate::db::{DbSize, Shard};

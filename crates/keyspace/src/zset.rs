@@ -17,7 +17,7 @@ use stdx::number;
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Iter, Listpack};
 use structures::ranked_members::{RankedMembers, order};
-use structures::table::walked::Showing;
+use structures::showing::Showing;
 
 use crate::key::Hasher;
 use crate::limits::PackLimits;

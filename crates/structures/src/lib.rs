@@ -25,6 +25,8 @@ pub mod prefetch;
 pub mod quicklist;
 pub mod rank_tree;
 pub mod ranked_members;
+pub mod showing;
 pub mod size_class;
 pub mod table;
+pub mod walked_row;
 pub mod watermark;

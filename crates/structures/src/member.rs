@@ -184,7 +184,7 @@ unsafe impl<P: Copy> Thin for Member<P> {
     }
 }
 
-impl<P: Copy> crate::table::walked::Weighed for Member<P> {
+impl<P: Copy> crate::showing::Weighed for Member<P> {
     fn weight_bytes(&self) -> usize {
         self.block_len_bytes()
     }

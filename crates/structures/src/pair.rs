@@ -273,7 +273,7 @@ unsafe impl Thin for Pair {
 // its lock in one cache line.
 const _: () = assert!(size_of::<Table<Pair>>() <= 48);
 
-impl crate::table::walked::Weighed for Pair {
+impl crate::showing::Weighed for Pair {
     fn weight_bytes(&self) -> usize {
         self.block_len_bytes()
     }

@@ -23,8 +23,9 @@ use std::ptr::NonNull;
 use crate::member::Member;
 use crate::prefetch::prefetch_read;
 use crate::rank_tree::{Item, Items, RankTree};
+use crate::showing::Showing;
 use crate::table::Place;
-use crate::table::walked::{Showing, WalkedTable};
+use crate::table::walked::WalkedTable;
 
 /// The address of a member that the table owns.
 #[derive(Clone, Copy, PartialEq, Eq)]

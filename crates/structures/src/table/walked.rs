@@ -7,36 +7,10 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+
+use crate::showing::{CopiedBytes, PositionOf, Showing, Weighed};
 
 use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
-
-/// An element that knows how much memory it takes.
-pub trait Weighed {
-    /// Bytes of its block.
-    fn weight_bytes(&self) -> usize;
-}
-
-/// Gives the positions of elements by their keys.
-pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
-
-/// What a showing begins with.
-#[derive(Clone)]
-pub struct Showing {
-    /// A number of who shows it.
-    pub ticket: u32,
-    /// The positions of elements by their keys, as everywhere for this table.
-    pub position_of: PositionOf,
-    /// Counts the bytes of what was copied and not shown yet, of all that are shown together.
-    pub copied_len_bytes: Arc<AtomicUsize>,
-}
-
-impl std::fmt::Debug for Showing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Showing({})", self.ticket)
-    }
-}
 
 /// See the module.
 pub struct WalkedTable<E: Thin, X = ()> {
@@ -50,21 +24,23 @@ struct Rare<E, X> {
 }
 
 struct Walk<E> {
-    showing: Showing,
+    ticket: u32,
+    position_of: PositionOf,
     point: WalkPoint,
     /// Elements as they were, which the table does not hold so any more.
     copied: Vec<E>,
+    copied_len_bytes: CopiedBytes,
 }
 
 impl<E: Thin + Weighed> Walk<E> {
     fn take_copied(&mut self) -> Option<E> {
         let element = self.copied.pop()?;
-        self.showing.copied_len_bytes.fetch_sub(element.weight_bytes(), Relaxed);
+        self.copied_len_bytes.sub(element.weight_bytes());
         Some(element)
     }
 
     fn keep(&mut self, element: E) {
-        self.showing.copied_len_bytes.fetch_add(element.weight_bytes(), Relaxed);
+        self.copied_len_bytes.add(element.weight_bytes());
         self.copied.push(element);
     }
 }
@@ -124,7 +100,7 @@ impl<E: Thin, X> WalkedTable<E, X> {
 
     /// The ticket of the showing that is under way. O(1).
     pub fn ticket(&self) -> Option<u32> {
-        Some(self.rare.as_ref()?.walk.as_ref()?.showing.ticket)
+        Some(self.rare.as_ref()?.walk.as_ref()?.ticket)
     }
 }
 
@@ -163,7 +139,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
     #[cold]
     fn keep_for_walk(&mut self, place: Place) {
         let Some((table, walk)) = self.walk_mut() else { return };
-        let position = (walk.showing.position_of)(table.at(place).key());
+        let position = (walk.position_of)(table.at(place).key());
         if table.claim(place, position, walk.point) {
             let copy = E::clone(&table.at(place));
             walk.keep(copy);
@@ -186,7 +162,13 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
     /// it is now. O(1).
     pub fn begin(&mut self, showing: Showing) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
-        rare.walk = Some(Walk { showing, point: WalkPoint::START, copied: Vec::new() });
+        rare.walk = Some(Walk {
+            ticket: showing.ticket,
+            position_of: showing.position_of,
+            point: WalkPoint::START,
+            copied: Vec::new(),
+            copied_len_bytes: CopiedBytes::new(showing.copied_len_bytes),
+        });
     }
 
     /// Shows the next elements, about `elements_max`, in any order; whether there are more.
@@ -206,7 +188,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
                 }
                 return false;
             } else {
-                let position_of = Arc::clone(&walk.showing.position_of);
+                let position_of = Arc::clone(&walk.position_of);
                 // An empty bucket is work, too.
                 shown += 1;
                 walk.point = table.walk(walk.point, &|key: &[u8]| position_of(key), |element| {
@@ -228,7 +210,7 @@ struct KeptSweep<'w, E, F> {
 impl<E: Thin + Clone + Weighed, F: FnMut(E)> Sweep<E> for KeptSweep<'_, E, F> {
     fn claims(&mut self, element: &mut E) -> bool {
         let Some(walk) = &mut self.walk else { return false };
-        let is_ahead = walk.point.is_before((walk.showing.position_of)(element.key()));
+        let is_ahead = walk.point.is_before((walk.position_of)(element.key()));
         if is_ahead {
             walk.keep(element.clone());
         }

@@ -1,0 +1,551 @@
+//! A row of nodes that can be shown one by one, in order, as it was at one moment, while it goes on
+//! changing: what quicklists and streams are made of.
+//!
+//! ```text
+//!   numbers at the moment     0 1 2 3 4 5 6 7 8         shown up to 2
+//!   the row now               . n 3 4 x . 7 8 n         5 changed, 6 removed, n new
+//!   stretches                     └─┘     └─┘           nodes as they were, at new indices
+//!   kept                              5 6               by number
+//! ```
+//! It is a ring of nodes whose changes all go through here. While a showing is under way, *stretches*
+//! say where the nodes are that were there when it began, are as they were, and are not shown yet;
+//! there is one at first, and each change in the middle makes at most one more. Before such a node
+//! is changed it is copied, before it is removed it moves, to *kept*. The next one to be shown is
+//! always the first of the first stretch or the first that is kept. Nothing is done per node when a
+//! showing begins, and nothing stays behind when it ends.
+//!
+//! Without a showing, a change pays a look at a field beside the ring. With one, it pays
+//! O(stretches): hundreds of them, as each came with a node's copy and is gone when the showing
+//! has passed it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, Range};
+
+use crate::showing::{CopiedBytes, Showing, Weighed};
+
+/// See the module. `X` is what the owner wants to have kept until a showing's end.
+#[derive(Debug)]
+pub struct WalkedRow<N, X = ()> {
+    nodes: VecDeque<N>,
+    walk: Option<Box<Walk<N, X>>>,
+}
+
+#[derive(Debug)]
+struct Walk<N, X> {
+    ticket: u32,
+    copied_len_bytes: CopiedBytes,
+    /// The number of the node that is shown next.
+    next: usize,
+    /// How many nodes there were.
+    end: usize,
+    stretches: Stretches,
+    kept: BTreeMap<usize, Kept<N>>,
+    extra: X,
+}
+
+/// A node as it was.
+#[derive(Debug)]
+struct Kept<N> {
+    node: N,
+    /// What of it counts as copied: nothing where it was moved.
+    copied_len_bytes: usize,
+}
+
+impl<N, X> Default for WalkedRow<N, X> {
+    fn default() -> Self {
+        Self { nodes: VecDeque::new(), walk: None }
+    }
+}
+
+impl<N, X> Deref for WalkedRow<N, X> {
+    type Target = VecDeque<N>;
+
+    #[inline]
+    fn deref(&self) -> &VecDeque<N> {
+        &self.nodes
+    }
+}
+
+impl<N: Clone, X> Clone for WalkedRow<N, X> {
+    /// A row of copies, of which no showing is under way. O(n).
+    fn clone(&self) -> Self {
+        Self { nodes: self.nodes.clone(), walk: None }
+    }
+}
+
+impl<N, X> WalkedRow<N, X> {
+    /// The ring alone.
+    pub fn into_nodes(self) -> VecDeque<N> {
+        self.nodes
+    }
+
+    /// The ticket of the showing that is under way. O(1).
+    #[inline]
+    pub fn ticket(&self) -> Option<u32> {
+        Some(self.walk.as_ref()?.ticket)
+    }
+
+    /// Makes room for so many more nodes, and no more.
+    pub fn reserve_exact(&mut self, additional: usize) {
+        self.nodes.reserve_exact(additional);
+    }
+
+    /// Puts a node in front of all others.
+    #[inline]
+    pub fn push_front(&mut self, node: N) {
+        self.nodes.push_front(node);
+        if let Some(walk) = &mut self.walk {
+            walk.stretches.inserted(0);
+        }
+    }
+
+    /// Puts a node behind all others.
+    #[inline]
+    pub fn push_back(&mut self, node: N) {
+        self.nodes.push_back(node);
+    }
+
+    /// Puts a node at this index, ahead of the one that is there. O(nodes on the shorter side).
+    pub fn insert(&mut self, at: usize, node: N) {
+        self.nodes.insert(at, node);
+        if let Some(walk) = &mut self.walk {
+            walk.stretches.inserted(at);
+        }
+    }
+
+    /// The node at `at`, for a change of nothing but its form: what it shows stays the same.
+    #[inline]
+    pub fn reshape_mut(&mut self, at: usize) -> &mut N {
+        &mut self.nodes[at]
+    }
+}
+
+impl<N: Clone + Weighed, X> WalkedRow<N, X> {
+    /// The node at `at`, to change.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub fn node_mut(&mut self, at: usize) -> &mut N {
+        if self.walk.is_some() {
+            self.keep_copy(at);
+        }
+        &mut self.nodes[at]
+    }
+
+    /// The first node, to change.
+    #[inline]
+    pub fn front_mut(&mut self) -> Option<&mut N> {
+        if self.walk.is_some() && !self.nodes.is_empty() {
+            self.keep_copy(0);
+        }
+        self.nodes.front_mut()
+    }
+
+    /// The last node, to change.
+    #[inline]
+    pub fn back_mut(&mut self) -> Option<&mut N> {
+        if self.walk.is_some()
+            && let Some(last) = self.nodes.len().checked_sub(1)
+        {
+            self.keep_copy(last);
+        }
+        self.nodes.back_mut()
+    }
+
+    #[cold]
+    fn keep_copy(&mut self, at: usize) {
+        let Some(walk) = &mut self.walk else { return };
+        if let Some(number) = walk.stretches.exclude(at) {
+            let (node, copied_len_bytes) = (self.nodes[at].clone(), self.nodes[at].weight_bytes());
+            walk.copied_len_bytes.add(copied_len_bytes);
+            walk.kept.insert(number, Kept { node, copied_len_bytes });
+        }
+    }
+
+    /// Removes the node at `at`. O(nodes on the shorter side).
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn remove(&mut self, at: usize) -> N {
+        if self.walk.is_some() {
+            self.keep_copy(at);
+            self.note_removed(at);
+        }
+        self.nodes.remove(at).expect("the caller knows the node")
+    }
+
+    /// Removes the first node.
+    pub fn pop_front(&mut self) -> Option<N> {
+        (!self.nodes.is_empty()).then(|| self.remove(0))
+    }
+
+    /// Removes the last node.
+    pub fn pop_back(&mut self) -> Option<N> {
+        let last = self.nodes.len().checked_sub(1)?;
+        Some(self.remove(last))
+    }
+
+    #[cold]
+    fn note_removed(&mut self, at: usize) {
+        if let Some(walk) = &mut self.walk {
+            walk.stretches.removed(at);
+        }
+    }
+
+    /// Takes the node at `at` away, an empty one stays; `None` where it went to the showing
+    /// instead, without a copy.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn release(&mut self, at: usize) -> Option<N>
+    where
+        N: Default,
+    {
+        let node = std::mem::take(&mut self.nodes[at]);
+        let Some(walk) = &mut self.walk else { return Some(node) };
+        match walk.stretches.exclude(at) {
+            Some(number) => {
+                walk.kept.insert(number, Kept { node, copied_len_bytes: 0 });
+                None
+            }
+            None => Some(node),
+        }
+    }
+
+    /// Removes the nodes in `range` that are empty, which the caller [released](Self::release) or
+    /// changed before; shows each to `removed`. O(nodes in the range + nodes behind).
+    pub fn remove_empty(
+        &mut self,
+        range: Range<usize>,
+        is_empty: impl Fn(&N) -> bool,
+        removed: impl FnMut(N),
+    ) {
+        let mut kept = range.start;
+        for at in range.clone() {
+            if is_empty(&self.nodes[at]) {
+                self.note_removed(kept);
+            } else {
+                self.nodes.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.nodes.drain(kept..range.end).for_each(removed);
+    }
+
+    /// Removes the first `count` nodes, and gives those that did not go to the showing. O(count),
+    /// or O(nodes that stay) where that is less and there is no showing.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn take_front(&mut self, count: usize) -> VecDeque<N>
+    where
+        N: Default,
+    {
+        if self.walk.is_none() {
+            let rest = self.nodes.split_off(count);
+            return std::mem::replace(&mut self.nodes, rest);
+        }
+        let taken = (0..count).filter_map(|at| self.release(at)).collect();
+        (0..count).for_each(|_| self.note_removed(0));
+        self.nodes.drain(..count);
+        taken
+    }
+
+    /// Fixes the state: until [`WalkedRow::show`] says that all was shown, it shows the row as it
+    /// is now. O(1).
+    pub fn begin(&mut self, showing: &Showing, extra: X) {
+        let end = self.nodes.len();
+        self.walk = Some(Box::new(Walk {
+            ticket: showing.ticket,
+            copied_len_bytes: CopiedBytes::new(showing.copied_len_bytes.clone()),
+            next: 0,
+            end,
+            stretches: Stretches::all(end),
+            kept: BTreeMap::new(),
+            extra,
+        }));
+    }
+
+    /// Shows the next node, in order. `Some` when all were shown: the showing is over, and this
+    /// was kept for its end. O(1), or O(log kept nodes).
+    pub fn show(&mut self, visit: impl FnOnce(&N)) -> Option<X> {
+        let walk = self.walk.as_mut()?;
+        let number = walk.next;
+        if number == walk.end {
+            return self.walk.take().map(|walk| walk.extra);
+        }
+        walk.next += 1;
+        if let Some(at) = walk.stretches.pass(number) {
+            visit(&self.nodes[at]);
+        } else {
+            let kept = walk.kept.remove(&number).expect("what is in no stretch is kept");
+            walk.copied_len_bytes.sub(kept.copied_len_bytes);
+            visit(&kept.node);
+        }
+        None
+    }
+}
+
+/// Where the nodes are that are as they were and not shown yet: ascending, in numbers and indices.
+#[derive(Debug)]
+struct Stretches {
+    all: VecDeque<Stretch>,
+}
+
+/// Consecutive nodes.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    /// Where the first one is now.
+    index: usize,
+    /// Its number.
+    number: usize,
+    len: usize,
+}
+
+impl Stretches {
+    fn all(len: usize) -> Self {
+        Self { all: (len > 0).then_some(Stretch { index: 0, number: 0, len }).into_iter().collect() }
+    }
+
+    /// The first stretch that does not end before `index`, by its place.
+    fn reaching(&self, index: usize) -> usize {
+        self.all.partition_point(|stretch| stretch.index + stretch.len <= index)
+    }
+
+    /// Divides stretch `place` so that `index`, within it, is a first one; gives that one's place.
+    fn divide(&mut self, place: usize, index: usize) -> usize {
+        let stretch = &mut self.all[place];
+        let before = index - stretch.index;
+        if before == 0 {
+            return place;
+        }
+        let behind = Stretch { index, number: stretch.number + before, len: stretch.len - before };
+        stretch.len = before;
+        self.all.insert(place + 1, behind);
+        place + 1
+    }
+
+    /// Takes the node at `index` out if it is in a stretch, and gives its number.
+    fn exclude(&mut self, index: usize) -> Option<usize> {
+        let place = self.reaching(index);
+        self.all.get(place).filter(|stretch| stretch.index <= index)?;
+        let place = self.divide(place, index);
+        let number = self.all[place].number;
+        self.shorten(place);
+        Some(number)
+    }
+
+    /// Takes the first node of stretch `place` out.
+    fn shorten(&mut self, place: usize) {
+        let stretch = &mut self.all[place];
+        (stretch.index, stretch.number) = (stretch.index + 1, stretch.number + 1);
+        stretch.len -= 1;
+        if stretch.len == 0 {
+            self.all.remove(place);
+        }
+    }
+
+    /// A node was inserted at `index`.
+    fn inserted(&mut self, index: usize) {
+        let mut place = self.reaching(index);
+        if self.all.get(place).is_some_and(|stretch| stretch.index < index) {
+            place = self.divide(place, index);
+        }
+        self.all.range_mut(place..).for_each(|stretch| stretch.index += 1);
+    }
+
+    /// The node at `index`, which is in no stretch, was removed.
+    fn removed(&mut self, index: usize) {
+        let place = self.reaching(index);
+        self.all.range_mut(place..).for_each(|stretch| stretch.index -= 1);
+    }
+
+    /// Passes over the node of this number, the lowest of those not passed, and gives where it is;
+    /// `None` where it is in no stretch.
+    fn pass(&mut self, number: usize) -> Option<usize> {
+        let first = *self.all.front().filter(|stretch| stretch.number == number)?;
+        self.shorten(0);
+        Some(first.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Text(String);
+
+    impl Weighed for Text {
+        fn weight_bytes(&self) -> usize {
+            self.0.len()
+        }
+    }
+
+    fn showing(copied_len_bytes: &Arc<AtomicUsize>) -> Showing {
+        Showing { ticket: 7, position_of: Arc::new(|_| 0), copied_len_bytes: Arc::clone(copied_len_bytes) }
+    }
+
+    /// What is done to a row; numbers stand for indices, modulo what there is.
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Change(usize),
+        ChangeFront,
+        ChangeBack,
+        Insert(usize),
+        PushFront,
+        PushBack,
+        PopFront,
+        PopBack,
+        Remove(usize),
+        RemoveRange(usize, usize),
+        TakeFront(usize),
+        Show(usize),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            3 => any::<usize>().prop_map(Op::Change),
+            1 => Just(Op::ChangeFront),
+            1 => Just(Op::ChangeBack),
+            2 => any::<usize>().prop_map(Op::Insert),
+            1 => Just(Op::PushFront),
+            1 => Just(Op::PushBack),
+            1 => Just(Op::PopFront),
+            1 => Just(Op::PopBack),
+            2 => any::<usize>().prop_map(Op::Remove),
+            1 => (any::<usize>(), 0..6_usize).prop_map(|(at, n)| Op::RemoveRange(at, n)),
+            1 => (0..4_usize).prop_map(Op::TakeFront),
+            2 => (0..4_usize).prop_map(Op::Show),
+        ]
+    }
+
+    fn apply(op: Op, row: &mut WalkedRow<Text, u8>, twin: &mut Vec<String>, new: &str) {
+        let (len, text) = (twin.len(), || Text(new.to_owned()));
+        match op {
+            Op::Insert(at) => {
+                row.insert(at % (len + 1), text());
+                twin.insert(at % (len + 1), new.to_owned());
+            }
+            Op::PushFront => {
+                row.push_front(text());
+                twin.insert(0, new.to_owned());
+            }
+            Op::PushBack => {
+                row.push_back(text());
+                twin.push(new.to_owned());
+            }
+            Op::Show(_) => {}
+            _ if len == 0 => {}
+            Op::Change(at) => {
+                *row.node_mut(at % len) = text();
+                twin[at % len] = new.to_owned();
+            }
+            Op::ChangeFront => {
+                *row.front_mut().expect("one") = text();
+                twin[0] = new.to_owned();
+            }
+            Op::ChangeBack => {
+                *row.back_mut().expect("one") = text();
+                twin[len - 1] = new.to_owned();
+            }
+            Op::PopFront => assert_eq!(row.pop_front().map(|it| it.0), Some(twin.remove(0))),
+            Op::PopBack => assert_eq!(row.pop_back().map(|it| it.0), twin.pop()),
+            Op::Remove(at) => assert_eq!(row.remove(at % len).0, twin.remove(at % len)),
+            Op::RemoveRange(at, count) => {
+                let range = at % len..(at % len + count).min(len);
+                let before = row.walk.as_ref().map_or(0, |walk| walk.kept.len());
+                let released = range.clone().filter_map(|at| row.release(at)).count();
+                let moved = row.walk.as_ref().map_or(0, |walk| walk.kept.len()) - before;
+                assert_eq!(released + moved, range.len());
+                // Around what is empty, and what is not, as a caller would.
+                let around = range.start.saturating_sub(2)..(range.end + 2).min(len);
+                let mut removed = 0;
+                row.remove_empty(around, |it| it.0.is_empty(), |_| removed += 1);
+                assert_eq!(removed, range.len());
+                twin.drain(range);
+            }
+            Op::TakeFront(count) => {
+                let count = count.min(len);
+                assert!(row.take_front(count).len() <= count);
+                twin.drain(..count);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn shows_what_was_there_whatever_is_changed(
+            len in 0..20_usize,
+            before in proptest::collection::vec(op(), 0..8),
+            during in proptest::collection::vec(op(), 0..60),
+        ) {
+            let mut twin: Vec<String> = (0..len).map(|at| format!("old{at}")).collect();
+            let mut row = WalkedRow::<Text, u8>::default();
+            twin.iter().for_each(|it| row.push_back(Text(it.clone())));
+            before.iter().enumerate().for_each(|(at, &op)| apply(op, &mut row, &mut twin, &format!("b{at}")));
+
+            let copied = Arc::new(AtomicUsize::new(5));
+            row.begin(&showing(&copied), 9);
+            prop_assert_eq!(row.ticket(), Some(7));
+            let (expected, mut shown, mut end) = (twin.clone(), Vec::new(), None);
+            for (at, &op) in during.iter().enumerate() {
+                apply(op, &mut row, &mut twin, &format!("new{at}"));
+                prop_assert!(row.iter().map(|it| &it.0).eq(&twin));
+                if let Op::Show(count) = op {
+                    for _ in 0..count {
+                        end = end.or(row.show(|it| shown.push(it.0.clone())));
+                    }
+                }
+            }
+            while end.is_none() {
+                end = row.show(|it| shown.push(it.0.clone()));
+            }
+            prop_assert_eq!(shown, expected);
+            prop_assert_eq!(end, Some(9));
+            prop_assert!(row.ticket().is_none());
+            prop_assert_eq!(copied.load(Relaxed), 5);
+        }
+    }
+
+    #[test]
+    fn dropped_half_way_it_gives_back_what_it_counted() {
+        let copied = Arc::new(AtomicUsize::new(0));
+        let mut row = WalkedRow::<Text>::default();
+        (0..9).for_each(|_| row.push_back(Text("eight888".to_owned())));
+        row.begin(&showing(&copied), ());
+        row.node_mut(4).0.push('x');
+        row.node_mut(4).0.push('y');
+        row.pop_back();
+        assert_eq!(copied.load(Relaxed), 16);
+        let copy = row.clone();
+        assert!(copy.ticket().is_none() && copy.len() == 8);
+        drop(row);
+        assert_eq!(copied.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_removed_whole_moves_and_counts_for_nothing() {
+        let copied = Arc::new(AtomicUsize::new(0));
+        let mut row = WalkedRow::<Text>::default();
+        (0..1000).for_each(|at| row.push_back(Text(at.to_string())));
+        row.begin(&showing(&copied), ());
+        assert!(row.take_front(900).is_empty());
+        assert_eq!((copied.load(Relaxed), row.len()), (0, 100));
+        let mut shown = 0;
+        while row
+            .show(|it| {
+                assert_eq!(it.0, shown.to_string());
+                shown += 1;
+            })
+            .is_none()
+        {}
+        assert_eq!(shown, 1000);
+    }
+}
