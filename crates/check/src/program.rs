@@ -43,6 +43,9 @@ struct RdbArguments {
     /// How many of the biggest keys to list.
     #[arg(long, value_name = "KEYS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(..=1000))]
     top: u16,
+    /// How many of the things that are wrong to list; all are counted.
+    #[arg(long, value_name = "PROBLEMS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    problems: u16,
 }
 
 /// Does what the process' arguments ask for.
@@ -69,7 +72,8 @@ pub fn main() -> ExitCode {
 
 /// `saker-check rdb`: whether the file is good.
 fn rdb_main(arguments: &RdbArguments) -> std::io::Result<bool> {
-    let options = rdb::Options { big_keys_max: arguments.top.into() };
+    let options =
+        rdb::Options { big_keys_max: arguments.top.into(), findings_max: arguments.problems.into() };
     let report = rdb::check(&arguments.file, &options)?;
     let text = if arguments.json {
         serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n"

@@ -1,278 +1,302 @@
 //! `saker-check rdb`: reads a snapshot whole and reports on it.
+//!
+//! As a server loads it: one thread cuts the file into batches of whole keys, the others decode
+//! them, each with [`Facts`] of its own, which are added up at the end. What is reported does not
+//! depend on the threads. A value that is broken within a whole record does not end the check; a
+//! record whose end cannot be found does.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use indicatif::ProgressBar;
-use keyspace::{Access, Hasher, ListLimits, PackLimits, SetLimits, StreamLimits};
-use persist::folder::Trouble;
+use keyspace::{Access, Hasher, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
 use persist::load::{
-    ByteSource, DecodeOptions, LoadError, LoadErrorKind, LoadOptions, Part, Record, Splitter, inspect_batch,
+    Batch, DecodeOptions, FileChecksum, Inspected, LoadError, LoadErrorKind, LoadOptions, Part, Record,
+    Splitter, inspect_batch,
 };
-use persist::rdb::{Rules, VALKEY_VERSION, ValueType, VersionCheck};
+use persist::rdb::{FormatErrorKind, Rules, VersionCheck};
 use structures::entry::View;
 
+mod duplicates;
 mod facts;
+mod file;
+mod format;
 mod report;
 
 use crate::{progress, text};
-use facts::{Count, Facts, Form, KeyExpiry, KeyFacts};
-pub use facts::{FINDINGS_LISTED_MAX, Finding};
-pub use report::{Aux, Big, Checksum, Database, Format, Function, Report, Total, TypeOfKeys};
+use facts::{Facts, Form, KeyExpiry, KeyFacts, Limits, ModuleCount};
+use file::FileSource;
+
+pub use facts::Finding;
+pub use format::Format;
+pub use report::{Aux, Big, Checksum, Database, Function, Module, Report, Total, TypeOfKeys};
+
+/// Batches that may wait for a thread: a few megabytes.
+const BATCHES_WAITING_MAX: usize = 32;
 
 /// How a file is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How many of the biggest keys are listed.
     pub big_keys_max: usize,
+    /// How many of the things that are wrong are listed.
+    pub findings_max: usize,
 }
 
-/// Checks the RDB file at `path`, whatever is in it. O(bytes).
+/// Checks the RDB file at `path`, whatever is in it. O(bytes), on all cores.
 ///
 /// # Errors
 /// The file cannot be opened or read; what is wrong within it is in the report.
 pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     let begun = Instant::now();
-    let file = File::open(path)?;
-    let len_bytes = file.metadata()?.len();
+    let (file, len_bytes) = file::open(path)?;
+    let again = file.try_clone()?;
     let name = path.display().to_string();
-    let bar = progress::bar(&name, len_bytes);
-    let mut checker =
-        Checker { report: Report::new(name, len_bytes), facts: Facts::new(options.big_keys_max) };
-    let mut failed = None;
-    let source = FileSource { file, bar: bar.clone(), failed: &mut failed };
-    if let Err(error) = checker.read(source) {
-        checker.take_error(&error);
-    }
+    let bar = progress::bar(&name, len_bytes.unwrap_or(0));
+    let mut source = FileSource::new(file, bar.clone());
+    let limits = Limits { big_keys_max: options.big_keys_max, findings_max: options.findings_max };
+    let mut cut = Cut { report: Report::new(name), facts: Facts::new(limits), databases: Vec::new() };
+    let (hasher, now_ms) = (hasher(), now_ms());
+    let rules = rules(&hasher);
+    let decode = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms };
+    let found = read(&mut source, &mut cut, &decode, limits);
     bar.finish_and_clear();
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    checker.find_duplicates();
-    let Checker { mut report, facts } = checker;
+    let read_len_bytes = source.finish()?;
+    let Cut { mut report, mut facts, databases } = cut;
+    report.len_bytes = len_bytes.unwrap_or(0).max(read_len_bytes);
+    found.into_iter().for_each(|found| facts.merge(found));
+    let version = report.format.as_ref().map_or(0, |format| format.version);
+    duplicates::find(&mut facts, &databases, &again, version);
+    facts.count_good_keys_before();
     report.take_facts(&facts);
     report.seconds = begun.elapsed().as_secs_f64();
     Ok(report)
 }
 
-/// A file that moves the bar as it is read.
-struct FileSource<'a> {
-    file: File,
-    bar: ProgressBar,
-    failed: &'a mut Option<io::Error>,
+/// Reads the file; what each thread found of the keys.
+fn read(source: &mut FileSource, cut: &mut Cut, decode: &DecodeOptions<'_>, limits: Limits) -> Vec<Facts> {
+    let (sender, receiver) = sync_channel(BATCHES_WAITING_MAX);
+    let receiver = Mutex::new(receiver);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..cores).map(|_| scope.spawn(|| decode_batches(&receiver, decode, limits))).collect();
+        cut.file(source, &sender);
+        drop(sender);
+        workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).collect()
+    })
 }
 
-impl ByteSource for FileSource<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
-        let read = loop {
-            match self.file.read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read,
-            }
-        };
-        match read {
-            Ok(len) => {
-                self.bar.inc(len as u64);
-                Ok(len)
-            }
-            // The caller gets the error itself; for the splitter the file ends here.
-            Err(error) => {
-                *self.failed = Some(error);
-                Ok(0)
-            }
-        }
+/// Looks into batches until there are none.
+fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, limits: Limits) -> Facts {
+    let mut facts = Facts::new(limits);
+    loop {
+        let next = batches.lock().expect("nothing panics while it is locked").recv();
+        let Ok(batch) = next else { return facts };
+        inspect_batch(&batch, decode, |record| take_record(&mut facts, &record, decode));
     }
 }
 
-/// A check under way.
-struct Checker {
-    report: Report,
-    facts: Facts,
+/// Counts a key, or takes note of what is wrong with it.
+fn take_record(facts: &mut Facts, record: &Record<'_>, decode: &DecodeOptions<'_>) {
+    let (db, len_bytes) = (record.db as u64, record.len_bytes);
+    let name = record.name.as_deref().unwrap_or_default();
+    let mut form = record.kind.map_or(Form::UNKNOWN, format::form_of);
+    let (elements, expiry_ms) = match &record.value {
+        Ok(Inspected::Entry(entry)) => (element_count(&entry.view()), entry.expiry_ms()),
+        Ok(Inspected::Empty) => {
+            facts.empty_count += 1;
+            (0, None)
+        }
+        Ok(Inspected::Module(id)) => {
+            facts.add_module(*id, ModuleCount { keys: 1, len_bytes });
+            form = Form::MODULE;
+            (1, None)
+        }
+        Err(error) => {
+            return facts.add_finding(Finding {
+                file_offset: error.file_offset,
+                record_offset: record.file_offset,
+                db: Some(db),
+                key: record.name.as_deref().map(text::key),
+                form: Some(form.words()),
+                what: error.kind.to_string(),
+                good_keys_before: 0,
+            });
+        }
+    };
+    let expiry = match expiry_ms {
+        None => KeyExpiry::Never,
+        Some(at_ms) if at_ms > decode.now_ms => KeyExpiry::Later,
+        Some(_) => KeyExpiry::Expired,
+    };
+    let key = KeyFacts { db, name, form, file_offset: record.file_offset, len_bytes, elements, expiry };
+    let hash = decode.rules.hasher.key(name).hash.number() ^ db.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    facts.add_key(&key, hash);
 }
 
-impl Checker {
-    fn read(&mut self, source: FileSource<'_>) -> Result<(), LoadError> {
-        let options = LoadOptions { versions: VersionCheck::Relaxed, checksum: true, skips_modules: true };
-        let mut splitter = Splitter::open(source, options, usize::MAX)?;
+/// Elements, members, fields or entries; 1 for a string.
+fn element_count(value: &View<'_, Object>) -> u64 {
+    match value {
+        View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => 1,
+        View::Object(Object::Stream(stream)) => stream.len() as u64,
+        View::Object(object) => object.element_count() as u64,
+    }
+}
+
+/// What the thread knows that cuts the file.
+struct Cut {
+    report: Report,
+    /// Of what is wrong between the keys.
+    facts: Facts,
+    /// From which place in the file on keys belong to which database.
+    databases: Vec<(u64, u64)>,
+}
+
+impl Cut {
+    /// Cuts the file; its batches go to the workers.
+    fn file(&mut self, source: &mut FileSource, batches: &SyncSender<Batch>) {
+        let options = LoadOptions { versions: VersionCheck::Relaxed, checksum: true, keeps_modules: true };
+        let mut splitter = match Splitter::open(&mut *source, options, usize::MAX) {
+            Ok(splitter) => splitter,
+            Err(error) => return self.take_foreign(&error, source.first_bytes()),
+        };
         self.report.format = Some(Format::of(splitter.version()));
-        let hasher = Hasher::with_seed([1, 2, 3, 4]);
-        let rules = rules(&hasher);
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as i64);
-        let decode = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms };
         loop {
-            match splitter.next_part()? {
+            let part = splitter.next_part();
+            self.report.checksum = splitter.checksum().into();
+            let part = match part {
+                Ok(part) => part,
+                Err(error) => {
+                    let (db, begin) = (splitter.db() as u64, splitter.file_offset());
+                    drop(splitter);
+                    return self.take_error(&error, Broken { db, begin, end: source.len_bytes() });
+                }
+            };
+            match part {
                 Part::Fact { name, value } => {
                     self.report.aux.push(Aux { name: text::key(&name), value: text::key(&value) });
                 }
                 Part::Function(source) => self.report.functions.push(Function::of(&source)),
                 Part::DbSize { .. } => {}
+                Part::Module { id, len_bytes } => {
+                    self.facts.add_module(id, ModuleCount { keys: 0, len_bytes });
+                }
                 Part::Batch(batch) => {
-                    inspect_batch(&batch, &decode, |record| self.take_record(&record, &decode))
+                    let db = batch.db() as u64;
+                    if self.databases.last().is_none_or(|last| last.1 != db) {
+                        self.databases.push((batch.file_offset(), db));
+                    }
+                    batches.send(batch).expect("workers take batches as long as there are some");
                 }
                 Part::End => {
-                    self.report.checksum =
-                        if splitter.version() < 5 { Checksum::Absent } else { Checksum::Good };
-                    return Ok(());
+                    let end = splitter.file_offset();
+                    drop(splitter);
+                    self.report.trailing_len_bytes = source.len_to_the_end().saturating_sub(end);
+                    return;
                 }
             }
         }
     }
 
-    fn take_record(&mut self, record: &Record<'_>, decode: &DecodeOptions<'_>) {
-        let db = record.db as u64;
-        let name = record.name.as_deref().unwrap_or_default();
-        let form = record.kind.map_or(Form { kind: "unknown", encoding: "unknown" }, form_of);
-        let (elements, expiry_ms) = match &record.entry {
-            Ok(Some(entry)) => match entry.view() {
-                View::Object(object) => (object.element_count() as u64, entry.expiry_ms()),
-                View::Bytes(_) | View::Int(_) => (1, entry.expiry_ms()),
-            },
-            Ok(None) => (0, None),
-            Err(error) => {
-                self.facts.add_finding(Finding {
-                    file_offset: error.file_offset,
-                    db: Some(db),
-                    key: Some(text::key(name)),
-                    what: format!("{} ({} as {})", error.kind, form.kind, form.encoding),
-                });
-                return;
-            }
+    /// Takes note of a file that does not begin as an RDB file that is known.
+    fn take_foreign(&mut self, error: &LoadError, first_bytes: &[u8]) {
+        let what = match error.kind {
+            LoadErrorKind::Signature => format::foreign(first_bytes),
+            _ => error.kind.to_string(),
         };
-        let expiry = match expiry_ms {
-            None => KeyExpiry::Never,
-            Some(at_ms) if at_ms > decode.now_ms => KeyExpiry::Later,
-            Some(_) => KeyExpiry::Expired,
-        };
-        let (file_offset, len_bytes) = (record.file_offset, record.len_bytes);
-        let key = KeyFacts { db, name, form, file_offset, len_bytes, elements, expiry };
-        let hash = decode.rules.hasher.key(name).hash.number() ^ db.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.facts.add_key(&key, hash);
+        self.add_finding(what, 0, None);
     }
 
     /// Takes note of what ended the reading.
-    fn take_error(&mut self, error: &LoadError) {
-        let what = match &error.kind {
-            LoadErrorKind::Checksum => {
-                self.report.checksum = Checksum::Wrong;
-                "the checksum is wrong: bytes of the file changed after it was written".to_owned()
-            }
-            LoadErrorKind::Format(kind) => format!("{kind}; nothing behind it can be read"),
-            _ => LoadError { key: None, ..error.clone() }.to_string(),
+    fn take_error(&mut self, error: &LoadError, broken: Broken) {
+        if error.kind == LoadErrorKind::Checksum {
+            let what = "the checksum is wrong: bytes of the file changed after they were written";
+            return self.add_finding(what.to_owned(), error.file_offset, None);
+        }
+        self.report.unread_len_bytes = broken.end.saturating_sub(broken.begin);
+        let is_cut = error.kind == LoadErrorKind::Format(FormatErrorKind::Ended);
+        let (file_offset, what) = if is_cut && broken.begin >= broken.end {
+            (broken.end, "the file is cut off: its end mark is missing".to_owned())
+        } else if is_cut {
+            let what =
+                "the file ends within this record: it is cut off, or a length in the record is damaged";
+            (broken.end, what.to_owned())
+        } else {
+            (error.file_offset, format!("{}; what follows cannot be read", error.kind))
         };
-        let key = error.key.as_deref().map(text::key);
-        self.facts.add_finding(Finding { file_offset: error.file_offset, db: None, key, what });
+        self.facts.add_finding(Finding {
+            file_offset,
+            record_offset: broken.begin,
+            db: Some(broken.db),
+            key: error.key.as_deref().map(text::key),
+            form: None,
+            what,
+            good_keys_before: 0,
+        });
     }
 
-    /// Finds keys that are there twice.
-    fn find_duplicates(&mut self) {
-        let mut names = std::mem::take(&mut self.facts.names);
-        names.sort_unstable();
-        for pair in names.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-            self.facts.add_finding(Finding {
-                file_offset: pair[1].1,
-                db: None,
-                key: None,
-                what: format!("a key that is there twice: first at byte {}", text::grouped(pair[0].1)),
-            });
+    fn add_finding(&mut self, what: String, file_offset: u64, db: Option<u64>) {
+        let (key, form) = (None, None);
+        let record_offset = file_offset;
+        self.facts.add_finding(Finding {
+            file_offset,
+            record_offset,
+            db,
+            key,
+            form,
+            what,
+            good_keys_before: 0,
+        });
+    }
+}
+
+/// Where the reading ended.
+struct Broken {
+    /// The database that was read.
+    db: u64,
+    /// Where the record begins that cannot be read.
+    begin: u64,
+    /// The end of the file.
+    end: u64,
+}
+
+impl From<FileChecksum> for Checksum {
+    fn from(checksum: FileChecksum) -> Self {
+        match checksum {
+            FileChecksum::Good => Checksum::Good,
+            FileChecksum::Wrong => Checksum::Wrong,
+            FileChecksum::Absent => Checksum::Absent,
+            FileChecksum::NotWritten => Checksum::NotWritten,
+            FileChecksum::NotReached | FileChecksum::NotCompared => Checksum::NotReached,
         }
     }
 }
 
-/// The limits of a server by default.
+/// With a seed of chance: nobody can write a file whose keys collide.
+fn hasher() -> Hasher {
+    let chance = RandomState::new();
+    Hasher::with_seed([1, 2, 3, 4].map(|number: u64| chance.hash_one(number)))
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as i64)
+}
+
+/// The limits of a server by default: what is larger is unpacked, as it is there.
 fn rules(hasher: &Hasher) -> Rules<'_> {
-    let pack = PackLimits { entries_max: 512, value_len_bytes_max: 64 };
+    let pack = |entries_max| PackLimits { entries_max, value_len_bytes_max: 64 };
     Rules {
         hasher,
         list: ListLimits::from_option(-2),
-        set: SetLimits { intset_entries_max: 512, pack },
-        hash: pack,
-        zset: pack,
+        set: SetLimits { intset_entries_max: 512, pack: pack(128) },
+        hash: pack(512),
+        zset: pack(128),
         stream: StreamLimits { node_bytes_max: 4096, node_entries_max: 100 },
         string_len_bytes_max: persist::rdb::STRING_LEN_BYTES_MAX,
         versions: VersionCheck::Relaxed,
     }
-}
-
-impl Format {
-    fn of(version: u16) -> Self {
-        let magic = if version >= VALKEY_VERSION { "VALKEY" } else { "REDIS" };
-        let written_by = match version {
-            0..=5 => "Redis 2.4 and older",
-            6 => "Redis 2.6 to 3.0",
-            7 => "Redis 3.2",
-            8 => "Redis 4.0",
-            9 => "Redis 5.0 to 6.2",
-            10 => "Redis 7.0",
-            11 => "Redis 7.2, Valkey 7.2 to 8.1",
-            12 => "Redis 7.4 to 8.4",
-            13 => "Redis 8.6",
-            80 => "Valkey 9.0 and 9.1",
-            81 => "Valkey 9.2",
-            _ => "a newer server",
-        };
-        Self { magic: magic.to_owned(), version, written_by: written_by.to_owned() }
-    }
-}
-
-impl Function {
-    fn of(source: &[u8]) -> Self {
-        let line = source.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let line = text::key(line);
-        let name = line.split_whitespace().find_map(|word| word.strip_prefix("name="));
-        Self { name: name.unwrap_or("without a name").to_owned(), len_bytes: source.len() as u64 }
-    }
-}
-
-impl Report {
-    fn new(file: String, len_bytes: u64) -> Self {
-        Self {
-            file,
-            len_bytes,
-            is_good: false,
-            format: None,
-            checksum: Checksum::NotReached,
-            aux: Vec::new(),
-            functions: Vec::new(),
-            total: Count::default().into(),
-            databases: Vec::new(),
-            types: Vec::new(),
-            biggest_by_bytes: Vec::new(),
-            biggest_by_elements: Vec::new(),
-            findings: Vec::new(),
-            finding_count: 0,
-            seconds: 0.0,
-        }
-    }
-}
-
-/// How values of a type stand in the file.
-fn form_of(kind: ValueType) -> Form {
-    use ValueType::*;
-    let (kind, encoding) = match kind {
-        String => ("string", "string"),
-        List => ("list", "elements"),
-        ListZiplist => ("list", "ziplist"),
-        ListQuicklist => ("list", "quicklist of ziplists"),
-        ListQuicklist2 => ("list", "quicklist"),
-        Set => ("set", "members"),
-        SetIntset => ("set", "intset"),
-        SetListpack => ("set", "listpack"),
-        Zset | Zset2 => ("zset", "members"),
-        ZsetZiplist => ("zset", "ziplist"),
-        ZsetListpack => ("zset", "listpack"),
-        Hash => ("hash", "fields"),
-        HashZipmap => ("hash", "zipmap"),
-        HashZiplist => ("hash", "ziplist"),
-        HashListpack => ("hash", "listpack"),
-        HashMetadata | HashMetadataEarly | HashValkey => ("hash", "fields that expire"),
-        HashListpackEx | HashListpackExEarly => ("hash", "listpack of fields that expire"),
-        StreamListpacks => ("stream", "Redis 5"),
-        StreamListpacks2 => ("stream", "Redis 7.0"),
-        StreamListpacks3 => ("stream", "Redis 7.2"),
-        #[allow(unreachable_patterns, reason = "types of newer versions of the format")]
-        _ => ("other", "other"),
-    };
-    Form { kind, encoding }
 }

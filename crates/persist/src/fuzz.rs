@@ -62,7 +62,7 @@ pub fn fuzz_file(data: &[u8]) {
     let options = LoadOptions {
         versions: VersionCheck::Strict,
         checksum: choice >= 0x80,
-        skips_modules: choice.is_multiple_of(2),
+        keeps_modules: choice.is_multiple_of(2),
     };
     let Ok(mut splitter) = Splitter::open(&bytes[..], options, 16) else { return };
     let decode = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 1_000_000 }, now_ms: 1 };
@@ -76,7 +76,7 @@ pub fn fuzz_file(data: &[u8]) {
                 // A broken value ends a load; here the rest is looked at as well.
                 let _ = decode_batch(&batch, &decode, |_, _| Ok(()));
             }
-            Part::Fact { .. } | Part::Function(_) | Part::DbSize { .. } => {}
+            Part::Fact { .. } | Part::Function(_) | Part::DbSize { .. } | Part::Module { .. } => {}
         }
         assert!(splitter.file_offset() <= bytes.len() as u64, "beyond the end of the file");
     }

@@ -24,6 +24,10 @@ use crate::rdb::{
     VALKEY_VERSION_MAX, Value, ValueType, VersionCheck, read_value,
 };
 
+mod inspect;
+
+pub use inspect::{Inspected, ModuleId, Record, inspect_batch, key_name};
+
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Bytes of a batch from which on it is given out.
@@ -57,8 +61,10 @@ pub struct LoadOptions {
     pub versions: VersionCheck,
     /// Whether the checksum is compared.
     pub checksum: bool,
-    /// Whether values of modules are passed over rather than refused.
-    pub skips_modules: bool,
+    /// Whether data of modules is given out rather than refused: keys in batches, where
+    /// [`inspect_batch`] shows them and [`decode_batch`] refuses them, the rest as
+    /// [`Part::Module`].
+    pub keeps_modules: bool,
 }
 
 /// Why a file cannot be loaded.
@@ -95,9 +101,9 @@ pub enum LoadErrorKind {
     Reading(Trouble),
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for LoadErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
+        match self {
             LoadErrorKind::Signature => f.write_str("it is no RDB file: wrong signature"),
             LoadErrorKind::Version(version) => write!(f, "RDB format version {version} is not known"),
             LoadErrorKind::Format(kind) => write!(f, "{kind}"),
@@ -107,7 +113,13 @@ impl fmt::Display for LoadError {
             LoadErrorKind::DuplicateKey => f.write_str("a key that is there twice"),
             LoadErrorKind::DbIndex(db) => write!(f, "database {db}, which is beyond the option 'databases'"),
             LoadErrorKind::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
-        }?;
+        }
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
         if !matches!(self.kind, LoadErrorKind::Signature | LoadErrorKind::Version(_)) {
             write!(f, ", at byte {}", self.file_offset)?;
         }
@@ -147,10 +159,34 @@ pub enum Part {
         /// Keys with an expiry.
         expires: u64,
     },
+    /// What a module keeps beside keys.
+    Module {
+        /// The module's type.
+        id: ModuleId,
+        /// How long it is in the file.
+        len_bytes: u64,
+    },
     /// Keys.
     Batch(Batch),
     /// The file is complete.
     End,
+}
+
+/// What came of the checksum at a file's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileChecksum {
+    /// The end of the file was not reached.
+    NotReached,
+    /// Files of this version have none.
+    Absent,
+    /// Its place holds 0: the writer's option `rdbchecksum` was `no`.
+    NotWritten,
+    /// It was read and, as the options say, not compared.
+    NotCompared,
+    /// It is that of the file.
+    Good,
+    /// It is another: bytes of the file changed after they were written.
+    Wrong,
 }
 
 /// Whole keys of one database, as they stand in the file.
@@ -166,6 +202,16 @@ impl Batch {
     /// How long it is in the file.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Where in the file it begins.
+    pub fn file_offset(&self) -> u64 {
+        self.file_offset
+    }
+
+    /// The database of its keys.
+    pub fn db(&self) -> usize {
+        self.db
     }
 }
 
@@ -185,6 +231,7 @@ pub struct Splitter<S> {
     /// Where in the file the buffer begins.
     buffer_offset: u64,
     digest: Digest<'static, u64, Table<16>>,
+    checksum: FileChecksum,
     has_ended: bool,
 }
 
@@ -205,6 +252,7 @@ impl<S: ByteSource> Splitter<S> {
             at: 0,
             buffer_offset: 0,
             digest: CRC.digest(),
+            checksum: FileChecksum::NotReached,
             has_ended: false,
         };
         splitter.version = splitter.read_magic()?;
@@ -219,6 +267,16 @@ impl<S: ByteSource> Splitter<S> {
     /// How much of the file was given out.
     pub fn file_offset(&self) -> u64 {
         self.buffer_offset + self.start as u64
+    }
+
+    /// The database that the next key belongs to.
+    pub fn db(&self) -> usize {
+        self.db
+    }
+
+    /// What came of the checksum.
+    pub fn checksum(&self) -> FileChecksum {
+        self.checksum
     }
 
     fn error(&self, kind: LoadErrorKind) -> LoadError {
@@ -288,15 +346,6 @@ impl<S: ByteSource> Splitter<S> {
         (self.start, self.at) = (end, end);
     }
 
-    /// Passes over a value of a module, which ends at `end`, or refuses it.
-    fn pass_module(&mut self, end: usize) -> Result<(), LoadError> {
-        if !self.options.skips_modules {
-            return Err(self.error(LoadErrorKind::Module));
-        }
-        self.consume(end);
-        Ok(())
-    }
-
     /// Runs `skip` where the next record begins, with more bytes as often as it needs them.
     fn try_skip<T>(
         &mut self,
@@ -328,29 +377,34 @@ impl<S: ByteSource> Splitter<S> {
     /// The next part of the file.
     ///
     /// # Errors
-    /// The file ends too early, is broken, or holds what cannot be loaded.
+    /// The file ends too early, is broken, or holds what cannot be loaded. All keys before that
+    /// were given out, and [`file_offset`](Self::file_offset) is where the record begins that
+    /// cannot be read.
     pub fn next_part(&mut self) -> Result<Part, LoadError> {
         loop {
-            let first = self.peek()?;
-            if !is_of_key(first, self.version) {
+            let (first, version) = (self.peek(), self.version);
+            if !first.as_ref().is_ok_and(|&first| is_of_key(first, version)) {
                 if self.at > self.start {
                     return Ok(Part::Batch(self.take_batch()));
                 }
-                match self.take_record(first)? {
+                match self.take_record(first?)? {
                     Some(part) => return Ok(part),
                     None => continue,
                 }
             }
-            let version = self.version;
-            let (kind, end) = self.try_skip(|_, skipper| skip_key(skipper, version))?;
-            if kind == MODULE {
-                if self.at > self.start {
-                    return Ok(Part::Batch(self.take_batch()));
+            let end = match self.try_skip(|_, skipper| skip_key(skipper, version)) {
+                Ok((MODULE, _)) if !self.options.keeps_modules => Err(self.error(LoadErrorKind::Module)),
+                skipped => skipped.map(|(_, end)| end),
+            };
+            match end {
+                Ok(end) => self.at = end,
+                // It is met again behind the keys before it.
+                Err(_) if self.at > self.start => return Ok(Part::Batch(self.take_batch())),
+                Err(error) => {
+                    let key = key_name(&self.buffer[self.at..], version).map(Vec::into_boxed_slice);
+                    return Err(LoadError { key, ..error });
                 }
-                self.pass_module(end)?;
-                continue;
             }
-            self.at = end;
             if self.at - self.start >= BATCH_BYTES {
                 return Ok(Part::Batch(self.take_batch()));
             }
@@ -411,7 +465,19 @@ impl<S: ByteSource> Splitter<S> {
                 self.consume(end);
                 Ok(Some(Part::Function(source)))
             }
-            opcode::MODULE_AUX | opcode::SLOT_INFO | opcode::SLOT_IMPORT => self.pass_record(first),
+            opcode::MODULE_AUX if !self.options.keeps_modules => Err(self.error(LoadErrorKind::Module)),
+            opcode::MODULE_AUX => {
+                let (number, end) = self.try_skip(|_, skipper| {
+                    skipper.byte()?;
+                    let number = skipper.length()?;
+                    skipper.module_items()?;
+                    Ok(number)
+                })?;
+                let len_bytes = (end - self.start) as u64;
+                self.consume(end);
+                Ok(Some(Part::Module { id: ModuleId(number), len_bytes }))
+            }
+            opcode::SLOT_INFO | opcode::SLOT_IMPORT => self.pass_record(first),
             opcode::FUNCTION_PRE_GA => Err(self.error(LoadErrorKind::Unsupported(
                 "functions as release candidates of Redis 7.0 wrote them",
             ))),
@@ -422,13 +488,9 @@ impl<S: ByteSource> Splitter<S> {
 
     /// Passes over a record that says nothing here.
     fn pass_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
-        if first == opcode::MODULE_AUX && !self.options.skips_modules {
-            return Err(self.error(LoadErrorKind::Module));
-        }
         let ((), end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
             match first {
-                opcode::MODULE_AUX => skipper.module(),
                 opcode::SLOT_INFO => (0..3).try_for_each(|_| skipper.length().map(drop)),
                 _ => {
                     skipper.string()?;
@@ -456,13 +518,23 @@ impl<S: ByteSource> Splitter<S> {
 
     fn take_end(&mut self) -> Result<Part, LoadError> {
         self.consume(self.at + 1);
-        if self.has_ended || self.version < CHECKSUM_VERSION_MIN {
+        if self.has_ended {
+            return Ok(Part::End);
+        }
+        if self.version < CHECKSUM_VERSION_MIN {
+            self.checksum = FileChecksum::Absent;
             return Ok(Part::End);
         }
         let (stored, end) = self.try_skip(|_, skipper| skipper.take(8).map(<[u8]>::to_vec))?;
         let stored = stored.try_into().map_or(0, u64::from_le_bytes);
         let digest = std::mem::replace(&mut self.digest, CRC.digest()).finalize();
-        if self.options.checksum && stored != 0 && stored != digest {
+        self.checksum = match stored {
+            0 => FileChecksum::NotWritten,
+            _ if !self.options.checksum => FileChecksum::NotCompared,
+            _ if stored == digest => FileChecksum::Good,
+            _ => FileChecksum::Wrong,
+        };
+        if self.checksum == FileChecksum::Wrong {
             return Err(self.error(LoadErrorKind::Checksum));
         }
         (self.start, self.at) = (end, end);
@@ -487,6 +559,14 @@ fn is_of_key(first: u8, version: u16) -> bool {
 
 /// Skips a key with all that belongs to it; the type of its value.
 fn skip_key(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
+    let kind = skip_attributes(skipper, version)?;
+    skipper.string()?;
+    skipper.value(kind, version)?;
+    Ok(kind)
+}
+
+/// Skips what precedes a key's name; the type of its value, which is the last of it.
+fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
     loop {
         match skipper.byte()? {
             opcode::EXPIRE_TIME_MS => skipper.take(8).map(drop)?,
@@ -494,11 +574,7 @@ fn skip_key(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
             opcode::IDLE => skipper.length().map(drop)?,
             opcode::FREQ => skipper.byte().map(drop)?,
             opcode::KEY_META if version < VALKEY_VERSION => skipper.key_metadata()?,
-            kind => {
-                skipper.string()?;
-                skipper.value(kind, version)?;
-                return Ok(kind);
-            }
+            kind => return Ok(kind),
         }
     }
 }
@@ -597,39 +673,5 @@ fn decode_key<'b>(
         }
         Err(FormatError { kind: FormatErrorKind::Empty, .. }) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// A key of a batch, as it stands in the file.
-pub struct Record<'b> {
-    /// Its database.
-    pub db: usize,
-    /// Where in the file its record begins.
-    pub file_offset: u64,
-    /// How long its record is in the file.
-    pub len_bytes: u64,
-    /// Its name, as far as it could be read.
-    pub name: Option<Cow<'b, [u8]>>,
-    /// The type of its value in the file; `None` where that is not known.
-    pub kind: Option<ValueType>,
-    /// The key; `None` for an empty collection, which does not exist.
-    pub entry: Result<Option<KeyEntry>, FormatError>,
-}
-
-/// Shows each key of a batch, expired or broken ones too: for tools that look into a file.
-/// O(bytes), O(n log n) for what is packed.
-pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl FnMut(Record<'_>)) {
-    let mut skipper = Skipper::new(&batch.bytes, 0);
-    loop {
-        let start = skipper.position();
-        // A batch holds whole keys.
-        let Ok(number) = skip_key(&mut skipper, batch.version) else { return };
-        let bytes = &batch.bytes[start..skipper.position()];
-        let file_offset = batch.file_offset + start as u64;
-        let mut reader = Reader::new(bytes, file_offset, options.rules.string_len_bytes_max);
-        let mut name = None;
-        let entry = decode_key(&mut reader, batch, options, &mut name);
-        let kind = ValueType::from_number(number, batch.version);
-        each(Record { db: batch.db, file_offset, len_bytes: bytes.len() as u64, name, kind, entry });
     }
 }

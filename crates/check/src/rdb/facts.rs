@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use persist::load::ModuleId;
 use serde::Serialize;
 
 /// One key of the file.
@@ -70,7 +71,7 @@ impl Count {
         });
     }
 
-    /// Adds up two counts.
+    /// Adds another count.
     pub(crate) fn add(&mut self, other: Count) {
         self.keys += other.keys;
         self.expiring += other.expiring;
@@ -111,6 +112,11 @@ impl Biggest {
         &self.keys
     }
 
+    /// Takes in what another worker found. O(n²) for `keys_max`.
+    fn merge(&mut self, other: Biggest) {
+        other.keys.into_iter().for_each(|key| self.insert(key));
+    }
+
     /// Takes a key in if it is big enough. O(1) where it is not, else O(`keys_max`).
     fn offer(&mut self, key: &KeyFacts<'_>, measure: u64) {
         let is_full = self.keys.len() >= self.keys_max;
@@ -136,41 +142,76 @@ impl Biggest {
 pub struct Finding {
     /// Where it was noticed, in bytes from the file's begin.
     pub file_offset: u64,
+    /// Where the record begins in which it is.
+    pub record_offset: u64,
     /// The database that was being read.
     pub db: Option<u64>,
     /// The key that was being read, with what is not printable escaped.
     pub key: Option<String>,
+    /// The type of its value and how it stands in the file.
+    pub form: Option<String>,
     /// What is wrong, in words.
     pub what: String,
+    /// How many keys before it are good.
+    pub good_keys_before: u64,
 }
 
-/// Findings that are listed; more are only counted.
-pub const FINDINGS_LISTED_MAX: usize = 100;
+impl Finding {
+    /// In file order; of one place by the words, so that the order does not depend on the threads.
+    fn rank(&self) -> (u64, u64, &str) {
+        (self.record_offset, self.file_offset, &self.what)
+    }
+}
+
+/// What modules keep in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ModuleCount {
+    /// Keys whose values are the module's.
+    pub keys: u64,
+    /// Bytes in the file: of these keys, and of what the module keeps beside keys.
+    pub len_bytes: u64,
+}
+
+/// How much is kept of what is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Biggest keys by each measure.
+    pub big_keys_max: usize,
+    /// Findings that are listed; more are only counted.
+    pub findings_max: usize,
+}
 
 /// Everything about the keys read so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
+    limits: Limits,
     pub databases: BTreeMap<u64, Count>,
     pub types: BTreeMap<Form, Count>,
+    pub modules: BTreeMap<ModuleId, ModuleCount>,
     pub by_len_bytes: Biggest,
     pub by_elements: Biggest,
     /// The first findings by file offset.
     pub findings: Vec<Finding>,
     pub finding_count: u64,
-    /// A hash of each key with its database, and where its record begins.
+    /// Collections without elements.
+    pub empty_count: u64,
+    /// A hash of each good key with its database, and where its record begins.
     pub names: Vec<(u64, u64)>,
 }
 
 impl Facts {
-    /// Nothing read; `big_keys_max` biggest keys will be kept.
-    pub(crate) fn new(big_keys_max: usize) -> Self {
+    /// Nothing read.
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
+            limits,
             databases: BTreeMap::new(),
             types: BTreeMap::new(),
-            by_len_bytes: Biggest::new(big_keys_max),
-            by_elements: Biggest::new(big_keys_max),
+            modules: BTreeMap::new(),
+            by_len_bytes: Biggest::new(limits.big_keys_max),
+            by_elements: Biggest::new(limits.big_keys_max),
             findings: Vec::new(),
             finding_count: 0,
+            empty_count: 0,
             names: Vec::new(),
         }
     }
@@ -184,12 +225,60 @@ impl Facts {
         self.names.push((name_hash, key.file_offset));
     }
 
+    /// Counts what a module has in the file.
+    pub(crate) fn add_module(&mut self, id: ModuleId, count: ModuleCount) {
+        let sum = self.modules.entry(id).or_default();
+        sum.keys += count.keys;
+        sum.len_bytes += count.len_bytes;
+    }
+
     /// Takes note of something wrong.
     pub(crate) fn add_finding(&mut self, finding: Finding) {
         self.finding_count += 1;
-        let at = self.findings.partition_point(|there| there.file_offset <= finding.file_offset);
+        self.list(finding);
+    }
+
+    /// Whether a finding in the record at `record_offset` would be listed.
+    pub(crate) fn has_room_for(&self, record_offset: u64) -> bool {
+        let is_full = self.findings.len() >= self.limits.findings_max;
+        !is_full || self.findings.last().is_some_and(|last| record_offset < last.record_offset)
+    }
+
+    fn list(&mut self, finding: Finding) {
+        let at = self.findings.partition_point(|there| there.rank() <= finding.rank());
         self.findings.insert(at, finding);
-        self.findings.truncate(FINDINGS_LISTED_MAX);
+        self.findings.truncate(self.limits.findings_max);
+    }
+
+    /// Adds what another worker found. The result does not depend on who found what, but for the
+    /// order of `names`.
+    pub(crate) fn merge(&mut self, other: Facts) {
+        other.databases.into_iter().for_each(|(db, count)| self.databases.entry(db).or_default().add(count));
+        other.types.into_iter().for_each(|(form, count)| self.types.entry(form).or_default().add(count));
+        other.modules.into_iter().for_each(|(id, count)| self.add_module(id, count));
+        self.by_len_bytes.merge(other.by_len_bytes);
+        self.by_elements.merge(other.by_elements);
+        other.findings.into_iter().for_each(|finding| self.list(finding));
+        self.finding_count += other.finding_count;
+        self.empty_count += other.empty_count;
+        if self.names.is_empty() {
+            self.names = other.names;
+        } else {
+            self.names.extend(other.names);
+        }
+    }
+
+    /// Counts for each listed finding the good keys before it. O(keys × log findings).
+    pub(crate) fn count_good_keys_before(&mut self) {
+        let mut between = vec![0; self.findings.len() + 1];
+        for &(_, offset) in &self.names {
+            between[self.findings.partition_point(|finding| finding.record_offset <= offset)] += 1;
+        }
+        let mut before = 0;
+        for (finding, keys) in self.findings.iter_mut().zip(between) {
+            before += keys;
+            finding.good_keys_before = before;
+        }
     }
 
     /// All keys.
@@ -204,6 +293,8 @@ impl Facts {
 mod tests {
     use super::*;
 
+    const LIMITS: Limits = Limits { big_keys_max: 3, findings_max: 100 };
+
     fn key(name: &'static str, file_offset: u64, elements: u64) -> KeyFacts<'static> {
         KeyFacts {
             db: 0,
@@ -216,16 +307,30 @@ mod tests {
         }
     }
 
+    fn finding(offset: u64) -> Finding {
+        Finding {
+            file_offset: offset,
+            record_offset: offset,
+            db: None,
+            key: None,
+            form: None,
+            what: String::new(),
+            good_keys_before: 0,
+        }
+    }
+
     fn names(biggest: &Biggest) -> Vec<&str> {
         biggest.keys().iter().map(|key| str::from_utf8(&key.name).unwrap()).collect()
     }
 
     #[test]
-    fn the_biggest_keys_do_not_depend_on_the_order_of_all() {
+    fn the_biggest_keys_do_not_depend_on_who_read_them() {
         let keys = [key("a", 10, 3), key("b", 20, 9), key("c", 30, 3), key("d", 40, 5), key("e", 50, 1)];
         for split in 0..keys.len() {
-            let mut facts = Facts::new(3);
-            keys[split..].iter().chain(&keys[..split]).for_each(|key| facts.add_key(key, 1));
+            let (mut facts, mut others) = (Facts::new(LIMITS), Facts::new(LIMITS));
+            keys[split..].iter().for_each(|key| facts.add_key(key, 1));
+            keys[..split].iter().for_each(|key| others.add_key(key, 1));
+            facts.merge(others);
             assert_eq!(names(&facts.by_elements), ["b", "d", "a"]);
             assert_eq!(names(&facts.by_len_bytes), ["e", "a", "c"]);
             assert_eq!((facts.total().keys, facts.total().elements), (5, 21));
@@ -234,10 +339,20 @@ mod tests {
 
     #[test]
     fn many_findings_are_counted_and_the_first_are_listed() {
-        let finding = |file_offset| Finding { file_offset, db: None, key: None, what: String::new() };
-        let mut facts = Facts::new(0);
-        (0..300).rev().for_each(|at| facts.add_finding(finding(at)));
-        assert_eq!((facts.finding_count, facts.findings.len()), (300, FINDINGS_LISTED_MAX));
+        let (mut facts, mut others) = (Facts::new(LIMITS), Facts::new(LIMITS));
+        (0..300).rev().step_by(2).for_each(|at| facts.add_finding(finding(at)));
+        (0..300).step_by(2).for_each(|at| others.add_finding(finding(at)));
+        facts.merge(others);
+        assert_eq!((facts.finding_count, facts.findings.len()), (300, LIMITS.findings_max));
         assert!(facts.findings.iter().map(|finding| finding.file_offset).eq(0..100));
+    }
+
+    #[test]
+    fn good_keys_before_a_finding_are_counted() {
+        let mut facts = Facts::new(LIMITS);
+        [15, 40, 5].into_iter().for_each(|at| facts.add_finding(finding(at)));
+        [30, 10, 20, 50].into_iter().for_each(|at| facts.add_key(&key("k", at, 1), 1));
+        facts.count_good_keys_before();
+        assert!(facts.findings.iter().map(|finding| finding.good_keys_before).eq([0, 1, 3]));
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use persist::load::ModuleId;
 use serde::Serialize;
 
-use super::facts::{BigKey, Count, Facts, Finding};
+use super::facts::{BigKey, Count, Facts, Finding, ModuleCount};
+use super::format::{ForeignTypes, Format};
 use crate::text::{self, Align, counted, grouped, size, table};
 
 /// What a check found.
@@ -18,12 +20,16 @@ pub struct Report {
     pub is_good: bool,
     /// What its header says; `None` where it is no RDB file.
     pub format: Option<Format>,
+    /// Which servers load it; none where something is wrong with it.
+    pub loaded_by: Vec<&'static str>,
     /// What came of the checksum at its end.
     pub checksum: Checksum,
     /// What its writer said about itself, in the order of the file.
     pub aux: Vec<Aux>,
     /// Libraries of functions.
     pub functions: Vec<Function>,
+    /// Modules that have data in it.
+    pub modules: Vec<Module>,
     /// All keys.
     pub total: Total,
     /// Keys by database.
@@ -34,23 +40,18 @@ pub struct Report {
     pub biggest_by_bytes: Vec<Big>,
     /// The keys with the most elements.
     pub biggest_by_elements: Vec<Big>,
+    /// Collections without elements among the keys: servers leave them out.
+    pub empty_count: u64,
+    /// Bytes behind the end of the snapshot.
+    pub trailing_len_bytes: u64,
+    /// Bytes from a broken record on, which could not be read.
+    pub unread_len_bytes: u64,
     /// The first things that are wrong, by their place in the file.
     pub findings: Vec<Finding>,
     /// How many things are wrong.
     pub finding_count: u64,
     /// How long the check took.
     pub seconds: f64,
-}
-
-/// What a file's header says.
-#[derive(Debug, Serialize)]
-pub struct Format {
-    /// `REDIS` or `VALKEY`.
-    pub magic: String,
-    /// The version of the format.
-    pub version: u16,
-    /// Which servers write it, in words.
-    pub written_by: String,
 }
 
 /// What came of the checksum at the file's end.
@@ -61,8 +62,10 @@ pub enum Checksum {
     Good,
     /// It is another: bytes changed after the file was written.
     Wrong,
-    /// The file has none: its writer had `rdbchecksum no`, or is older than Redis 2.6.
+    /// There is none in files of this version.
     Absent,
+    /// It was not checked: the file's writer had `rdbchecksum no`.
+    NotWritten,
     /// The file broke off or could not be read up to its end.
     NotReached,
 }
@@ -82,6 +85,19 @@ pub struct Function {
     /// Its name, from the first line of its source.
     pub name: String,
     /// The size of its source.
+    pub len_bytes: u64,
+}
+
+/// What a module has in the file.
+#[derive(Debug, Serialize)]
+pub struct Module {
+    /// The name of the module's type.
+    pub name: String,
+    /// The version of its own format.
+    pub version: u16,
+    /// Keys with its values.
+    pub keys: u64,
+    /// Bytes of these keys' records, and of what it keeps beside keys.
     pub len_bytes: u64,
 }
 
@@ -150,6 +166,13 @@ impl From<Count> for Total {
     }
 }
 
+impl From<(&ModuleId, &ModuleCount)> for Module {
+    fn from((id, count): (&ModuleId, &ModuleCount)) -> Self {
+        let ModuleCount { keys, len_bytes } = *count;
+        Module { name: id.to_string(), version: id.version(), keys, len_bytes }
+    }
+}
+
 impl From<&BigKey> for Big {
     fn from(key: &BigKey) -> Self {
         Big {
@@ -165,6 +188,32 @@ impl From<&BigKey> for Big {
 }
 
 impl Report {
+    /// Nothing was read of the file of this name.
+    pub(crate) fn new(file: String) -> Self {
+        Self {
+            file,
+            len_bytes: 0,
+            is_good: false,
+            format: None,
+            loaded_by: Vec::new(),
+            checksum: Checksum::NotReached,
+            aux: Vec::new(),
+            functions: Vec::new(),
+            modules: Vec::new(),
+            total: Count::default().into(),
+            databases: Vec::new(),
+            types: Vec::new(),
+            biggest_by_bytes: Vec::new(),
+            biggest_by_elements: Vec::new(),
+            empty_count: 0,
+            trailing_len_bytes: 0,
+            unread_len_bytes: 0,
+            findings: Vec::new(),
+            finding_count: 0,
+            seconds: 0.0,
+        }
+    }
+
     /// Fills in what was learned of the keys.
     pub(crate) fn take_facts(&mut self, facts: &Facts) {
         self.total = facts.total().into();
@@ -185,6 +234,16 @@ impl Report {
         self.findings.clone_from(&facts.findings);
         self.finding_count = facts.finding_count;
         self.is_good = facts.finding_count == 0;
+        self.modules = facts.modules.iter().map(Module::from).collect();
+        self.empty_count = facts.empty_count;
+        if let Some(format) = self.format.as_ref().filter(|_| self.is_good) {
+            let is_foreign = facts.types.keys().any(|form| form.is_foreign_to_valkey());
+            self.loaded_by =
+                format.loaded_by(if is_foreign { ForeignTypes::Some } else { ForeignTypes::None });
+            if !self.modules.is_empty() {
+                self.loaded_by.retain(|&server| server != "Saker");
+            }
+        }
     }
 
     /// The report for people; its last line says whether the file is good.
@@ -200,7 +259,10 @@ impl Report {
     fn push_head(&self, out: &mut String) {
         push(out, format_args!("{} ({})\n", self.file, size(self.len_bytes)));
         if let Some(Format { magic, version, written_by }) = &self.format {
-            push(out, format_args!("  format      {magic} version {version}: {written_by}\n"));
+            push(out, format_args!("  format      {magic} version {version}, written by {written_by}\n"));
+        }
+        if !self.loaded_by.is_empty() {
+            push(out, format_args!("  loaded by   {}\n", self.loaded_by.join("; ")));
         }
         push(out, format_args!("  checksum    {}\n", self.checksum.words()));
         for Aux { name, value } in &self.aux {
@@ -213,6 +275,35 @@ impl Report {
         }
         for Function { name, len_bytes } in &self.functions {
             push(out, format_args!("  functions   library {name}, {}\n", size(*len_bytes)));
+        }
+        for Module { name, version, keys, len_bytes } in &self.modules {
+            let (keys, len) = (counted(*keys, "key"), size(*len_bytes));
+            push(out, format_args!("  module      {name}, version {version} of its format: {keys}, {len}\n"));
+        }
+    }
+
+    /// What is worth knowing before the file is loaded, though nothing is wrong with it.
+    fn push_notes(&self, out: &mut String) {
+        let mut note = |text: std::fmt::Arguments<'_>| push(out, format_args!("NOTE: {text}\n"));
+        if !self.modules.is_empty() {
+            note(format_args!(
+                "data of modules is not looked into. Servers load it with these modules alone, Saker never."
+            ));
+        }
+        if let Some(highest) = self.databases.last().filter(|last| last.db >= DATABASES_BY_DEFAULT) {
+            let needed = highest.db + 1;
+            note(format_args!(
+                "database {} is beyond the {DATABASES_BY_DEFAULT} of a server by default: it needs databases {needed}.",
+                highest.db
+            ));
+        }
+        if self.empty_count > 0 {
+            let empty = counted(self.empty_count, "collection");
+            note(format_args!("{empty} without elements: servers leave them out."));
+        }
+        if self.trailing_len_bytes > 0 {
+            let bytes = counted(self.trailing_len_bytes, "byte");
+            note(format_args!("{bytes} behind the end of the snapshot were not looked at."));
         }
     }
 
@@ -274,28 +365,52 @@ impl Report {
 
     fn push_findings(&self, out: &mut String) {
         out.push('\n');
+        self.push_notes(out);
         for finding in &self.findings {
-            push(out, format_args!("WRONG at byte {}", grouped(finding.file_offset)));
-            if let Some(db) = finding.db {
-                push(out, format_args!(", database {db}"));
-            }
-            if let Some(key) = &finding.key {
-                push(out, format_args!(", key \"{key}\""));
-            }
-            push(out, format_args!(": {}\n", finding.what));
+            finding.push(out);
         }
         let listed = self.findings.len() as u64;
         if self.finding_count > listed {
-            push(out, format_args!("and {} more\n", grouped(self.finding_count - listed)));
+            let more = grouped(self.finding_count - listed);
+            push(out, format_args!("and {more} more that --problems left out\n"));
         }
-        let keys = counted(self.total.keys, "key");
         let seconds = self.seconds;
         if self.is_good {
-            push(out, format_args!("The file is good: {keys} read in {seconds:.1} s.\n"));
-        } else {
-            let wrong = counted(self.finding_count, "thing");
-            push(out, format_args!("The file is BROKEN: {wrong} wrong, {keys} read in {seconds:.1} s.\n"));
+            let keys = counted(self.total.keys, "key");
+            return push(out, format_args!("The file is good: {keys} read in {seconds:.1} s.\n"));
         }
+        if self.unread_len_bytes > 0 {
+            let (unread, percent) = (size(self.unread_len_bytes), self.unread_percent());
+            push(out, format_args!("{unread} ({percent:.1} % of the file) could not be read.\n"));
+        }
+        let wrong = counted(self.finding_count, "problem");
+        let keys = counted(self.total.keys, "good key");
+        push(out, format_args!("The file is BROKEN: {wrong}; {keys} read in {seconds:.1} s.\n"));
+    }
+
+    fn unread_percent(&self) -> f64 {
+        100.0 * self.unread_len_bytes as f64 / self.len_bytes.max(1) as f64
+    }
+}
+
+/// The option `databases` by default.
+const DATABASES_BY_DEFAULT: u64 = 16;
+
+impl Finding {
+    /// Writes two lines: what is wrong, and where.
+    fn push(&self, out: &mut String) {
+        push(out, format_args!("WRONG at byte {}", self.file_offset));
+        if let Some(key) = &self.key {
+            push(out, format_args!(", key \"{key}\""));
+        }
+        push(out, format_args!(": {}\n", self.what));
+        let Some(db) = self.db else { return };
+        let good = counted(self.good_keys_before, "good key");
+        push(out, format_args!("      record at byte {}, database {db}", self.record_offset));
+        if let Some(form) = &self.form {
+            push(out, format_args!(", {form}"));
+        }
+        push(out, format_args!(", behind {good}\n"));
     }
 }
 
@@ -304,7 +419,8 @@ impl Checksum {
         match self {
             Checksum::Good => "good",
             Checksum::Wrong => "WRONG: bytes of the file changed after it was written",
-            Checksum::Absent => "none in the file",
+            Checksum::Absent => "none in files of this version",
+            Checksum::NotWritten => "not checked: the writer had rdbchecksum off",
             Checksum::NotReached => "not reached",
         }
     }
@@ -325,4 +441,14 @@ fn aux_words(name: &str) -> &str {
 
 fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("writing to a string cannot fail");
+}
+
+impl Function {
+    /// The library whose source this is.
+    pub(crate) fn of(source: &[u8]) -> Self {
+        let line = source.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let line = text::key(line);
+        let name = line.split_whitespace().find_map(|word| word.strip_prefix("name="));
+        Self { name: name.unwrap_or("without a name").to_owned(), len_bytes: source.len() as u64 }
+    }
 }

@@ -134,7 +134,7 @@ impl Loading<'_> {
             match splitter.next_part()? {
                 Part::Fact { name, value } => note_fact(&name, &value),
                 Part::Function(source) => self.shared.persistence.keep_function(source.into()),
-                Part::DbSize { .. } => {}
+                Part::DbSize { .. } | Part::Module { .. } => {}
                 Part::Batch(batch) => {
                     // Nobody takes batches any more only where a thread has panicked.
                     if self.has_failed.load(Relaxed) || batches.send(batch).is_err() {
@@ -154,7 +154,7 @@ fn load_options(shared: &Shared) -> LoadOptions {
     LoadOptions {
         versions: if relaxed { VersionCheck::Relaxed } else { VersionCheck::Strict },
         checksum: options::RDBCHECKSUM.of(&store),
-        skips_modules: false,
+        keeps_modules: false,
     }
 }
 

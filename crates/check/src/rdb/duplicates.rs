@@ -1,0 +1,58 @@
+//! Keys that are in a file twice: no server loads it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use persist::load::key_name;
+
+use super::facts::{Facts, Finding};
+use crate::text;
+
+/// What is read of a record to see its key's name.
+const NAME_BYTES_MAX: usize = 64 * 1024;
+
+/// Takes note of keys that are there twice. `databases` says from which place on keys belong to
+/// which database. The names of those that are listed are read again, so that equal hashes of
+/// different names are no finding. O(keys × log keys).
+pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, version: u16) {
+    facts.names.sort_unstable();
+    let pairs = facts.names.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+    let mut pairs: Vec<(u64, u64)> = pairs.map(|pair| (pair[1].1, pair[0].1)).collect();
+    pairs.sort_unstable();
+    for (second, first) in pairs {
+        // Names of what is only counted are not worth reading.
+        let is_listed = facts.has_room_for(second);
+        let names =
+            if is_listed { [first, second].map(|at| name_at(file, at, version)) } else { [None, None] };
+        if let [Some(one), Some(other)] = &names
+            && one != other
+        {
+            continue;
+        }
+        let [_, name] = names;
+        let db = databases.partition_point(|&(from, _)| from <= second).checked_sub(1);
+        facts.add_finding(Finding {
+            file_offset: second,
+            record_offset: second,
+            db: db.map(|at| databases[at].1),
+            key: name.as_deref().map(text::key),
+            form: None,
+            what: format!("a key that is there twice: first at byte {first}"),
+            good_keys_before: 0,
+        });
+    }
+}
+
+/// The name of the key whose record begins at `at`; `None` for a long one, and where a file can be
+/// read only once.
+fn name_at(file: &File, at: u64, version: u16) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; NAME_BYTES_MAX];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], at + filled as u64) {
+            Ok(0) | Err(_) => break,
+            Ok(len) => filled += len,
+        }
+    }
+    key_name(&bytes[..filled], version)
+}

@@ -1,0 +1,99 @@
+//! The file that is checked, and the bar that shows how far it was read.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use persist::folder::Trouble;
+use persist::load::ByteSource;
+
+/// Enough to see what a file is.
+const FIRST_BYTES: usize = 16;
+
+/// Opens a file; its size, where it has one before it is read.
+///
+/// # Errors
+/// As the system says; a folder is none.
+pub(crate) fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        let what = "is a folder: name the file within it, such as dump.rdb";
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, what));
+    }
+    Ok((file, metadata.is_file().then_some(metadata.len())))
+}
+
+/// A file that moves the bar as it is read.
+pub(crate) struct FileSource {
+    file: File,
+    bar: ProgressBar,
+    read_len_bytes: u64,
+    first: Vec<u8>,
+    failed: Option<io::Error>,
+}
+
+impl FileSource {
+    /// Nothing of the file was read.
+    pub(crate) fn new(file: File, bar: ProgressBar) -> Self {
+        Self { file, bar, read_len_bytes: 0, first: Vec::new(), failed: None }
+    }
+
+    /// How the file begins.
+    pub(crate) fn first_bytes(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// The size of the file as far as is known: what was read, or what the system says.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file);
+        metadata.map_or(0, |metadata| metadata.len()).max(self.read_len_bytes)
+    }
+
+    /// Reads up to the end where only that shows it; the size of the file. O(rest).
+    pub(crate) fn len_to_the_end(&mut self) -> u64 {
+        let mut buffer = vec![0; 64 * 1024];
+        while ByteSource::read(self, &mut buffer).is_ok_and(|len| len > 0) {}
+        self.len_bytes()
+    }
+
+    /// How much was read.
+    ///
+    /// # Errors
+    /// What the system said when the file could not be read further.
+    pub(crate) fn finish(self) -> io::Result<u64> {
+        self.failed.map_or(Ok(self.read_len_bytes), Err)
+    }
+}
+
+impl ByteSource for &mut FileSource {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        ByteSource::read(*self, buffer)
+    }
+}
+
+impl ByteSource for FileSource {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        let read = loop {
+            match self.file.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        match read {
+            Ok(len) => {
+                let wanted = FIRST_BYTES.saturating_sub(self.first.len()).min(len);
+                self.first.extend_from_slice(&buffer[..wanted]);
+                self.read_len_bytes += len as u64;
+                self.bar.inc(len as u64);
+                Ok(len)
+            }
+            // The caller gets the error itself; for the splitter the file ends here.
+            Err(error) => {
+                self.failed = Some(error);
+                Ok(0)
+            }
+        }
+    }
+}

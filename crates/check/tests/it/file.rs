@@ -1,0 +1,58 @@
+//! RDB files byte by byte.
+
+use crc::{CRC_64_REDIS, Crc};
+
+/// Files of real servers, all with the same keys as far as the server has their types: each type
+/// small and in its large encoding, fields that expire, keys that expire or have expired.
+pub const OF_SERVERS: &[(&str, &[u8])] = &[
+    ("Saker", include_bytes!("../files/saker.rdb")),
+    ("Redis 8.0.2", include_bytes!("../files/redis-8.0.rdb")),
+    ("Valkey 8.1.1", include_bytes!("../files/valkey-8.1.rdb")),
+    ("Valkey 9.1.2", include_bytes!("../files/valkey-9.1.rdb")),
+];
+
+/// A file of Redis 8.0.2.
+pub const GOOD: &[u8] = OF_SERVERS[1].1;
+
+/// A file with these records.
+pub fn with(records: &[&[u8]]) -> Vec<u8> {
+    sealed([b"REDIS0011".to_vec(), records.concat()].concat())
+}
+
+/// Puts the end mark and the checksum behind.
+pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.push(0xFF);
+    let checksum = Crc::<u64>::new(&CRC_64_REDIS).checksum(&bytes);
+    bytes.extend(checksum.to_le_bytes());
+    bytes
+}
+
+/// What selects database `db`, below 64.
+pub fn select(db: u8) -> [u8; 2] {
+    [0xFE, db]
+}
+
+/// A short string as it stands in a file.
+pub fn string(text: &[u8]) -> Vec<u8> {
+    assert!(text.len() < 64);
+    [&[text.len() as u8], text].concat()
+}
+
+/// A key that holds a string.
+pub fn key(name: &str, value: &str) -> Vec<u8> {
+    [&[0], &*string(name.as_bytes()), &*string(value.as_bytes())].concat()
+}
+
+/// A key that holds a set in a listpack that says it is longer than it is.
+pub fn broken_set(name: &str) -> Vec<u8> {
+    let pack = [0x0B, 0, 0, 0, 1, 0, 0x81, b'a', 2, 0xFF];
+    [&[20], &*string(name.as_bytes()), &*string(&pack)].concat()
+}
+
+/// The module type `vectorset`, version 0, as a length.
+pub fn vectorset() -> Vec<u8> {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let place = |letter| LETTERS.iter().position(|&there| there == letter).unwrap() as u64;
+    let number = b"vectorset".iter().fold(0, |number, &letter| number << 6 | place(letter));
+    [&[0x81], &(number << 10).to_be_bytes()[..]].concat()
+}

@@ -1,0 +1,6 @@
+//! saker-check as its users run it.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
+
+mod file;
+mod rdb;

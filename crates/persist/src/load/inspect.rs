@@ -1,0 +1,105 @@
+//! Looking into a file, for tools: every key of a batch, also one that no server would take.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use keyspace::KeyEntry;
+
+use super::{Batch, DecodeOptions, MODULE, decode_key, skip_attributes, skip_key};
+use crate::rdb::{FormatError, Reader, Skipper, ValueType};
+
+/// What a module's type is called in a file: nine letters of 64, and a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleId(pub u64);
+
+impl ModuleId {
+    /// The version of the module's own format.
+    pub fn version(self) -> u16 {
+        (self.0 & 0x3FF) as u16
+    }
+}
+
+impl fmt::Display for ModuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let letters = (0..9).rev().map(|at| LETTERS[(self.0 >> (10 + 6 * at) & 0x3F) as usize]);
+        letters.map(char::from).try_for_each(|letter| write!(f, "{letter}"))
+    }
+}
+
+/// A key of a batch, as it stands in the file.
+pub struct Record<'b> {
+    /// Its database.
+    pub db: usize,
+    /// Where in the file its record begins.
+    pub file_offset: u64,
+    /// How long its record is in the file.
+    pub len_bytes: u64,
+    /// Its name, as far as it could be read.
+    pub name: Option<Cow<'b, [u8]>>,
+    /// The type of its value in the file; `None` where that is not known.
+    pub kind: Option<ValueType>,
+    /// Its value.
+    pub value: Result<Inspected, FormatError>,
+}
+
+/// The value of a key in a file.
+pub enum Inspected {
+    /// One that is loaded.
+    Entry(KeyEntry),
+    /// A collection without elements: the key does not exist.
+    Empty,
+    /// A module's. It was not looked into.
+    Module(ModuleId),
+}
+
+/// Shows each key of a batch, expired or broken ones too. O(bytes), O(n log n) for what is packed.
+pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl FnMut(Record<'_>)) {
+    let mut skipper = Skipper::new(&batch.bytes, 0);
+    loop {
+        let start = skipper.position();
+        // A batch holds whole keys.
+        let Ok(number) = skip_key(&mut skipper, batch.version) else { return };
+        let bytes = &batch.bytes[start..skipper.position()];
+        let file_offset = batch.file_offset + start as u64;
+        let mut name = None;
+        let value = if number == MODULE {
+            inspect_module(bytes, batch.version, &mut name)
+        } else {
+            let mut reader = Reader::new(bytes, file_offset, options.rules.string_len_bytes_max);
+            decode_key(&mut reader, batch, options, &mut name)
+                .map(|entry| entry.map_or(Inspected::Empty, Inspected::Entry))
+        };
+        let kind = ValueType::from_number(number, batch.version);
+        each(Record { db: batch.db, file_offset, len_bytes: bytes.len() as u64, name, kind, value });
+    }
+}
+
+/// A record whose value is a module's.
+fn inspect_module(
+    bytes: &[u8],
+    version: u16,
+    name: &mut Option<Cow<'_, [u8]>>,
+) -> Result<Inspected, FormatError> {
+    *name = key_name(bytes, version).map(Cow::Owned);
+    let mut skipper = Skipper::new(bytes, 0);
+    let number = skip_attributes(&mut skipper, version).and_then(|_| {
+        skipper.string()?;
+        skipper.length()
+    });
+    // The record was skipped as a whole before.
+    Ok(Inspected::Module(ModuleId(number.unwrap_or_default())))
+}
+
+/// The name of the key whose record `bytes` begin with, in this version of the format; `None` where
+/// it is broken or they end within it. O(name).
+pub fn key_name(bytes: &[u8], version: u16) -> Option<Vec<u8>> {
+    /// More than compression can save.
+    const EXPANSION_MAX: u64 = 1024;
+    let mut skipper = Skipper::new(bytes, 0);
+    skip_attributes(&mut skipper, version).ok()?;
+    let start = skipper.position();
+    skipper.string().ok()?;
+    let name = bytes.get(start..skipper.position())?;
+    Reader::new(name, 0, name.len() as u64 * EXPANSION_MAX).string().ok()
+}
