@@ -8,8 +8,7 @@
 //!   before 7.4 was released:      the same without the earliest, and each deadline as it is
 //!   in Valkey:                    count | field | value | deadline i64, -1 for none …
 //! ```
-//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read:
-//! written is that of Redis.
+//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read.
 
 use keyspace::{Expiry, FieldWrite, Hash, HashField};
 use structures::listpack::element::{Element, IntText};
@@ -68,6 +67,8 @@ pub(super) fn read_listpack<S: Source>(
 
 /// The latest deadline there can be: 48 bits, as in Redis.
 const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
+/// Stands in the place of [`Deadlines::Behind`] where a field has none.
+const NO_DEADLINE_MS: i64 = -1;
 
 /// How deadlines stand among fields.
 #[derive(Clone, Copy)]
@@ -100,7 +101,7 @@ pub(super) fn read_timed_fields<S: Source>(
         let field = reader.string()?;
         let value = reader.string()?;
         let deadline_ms = match (deadlines, i64::try_from(before)) {
-            (Deadlines::Behind, _) => Some(reader.time_ms()?).filter(|&at_ms| at_ms != -1),
+            (Deadlines::Behind, _) => Some(reader.time_ms()?).filter(|&at_ms| at_ms != NO_DEADLINE_MS),
             (_, Ok(0)) => None,
             (Deadlines::FromEarliest, Ok(more_ms)) => Some(earliest_ms.saturating_add(more_ms - 1)),
             (Deadlines::Absolute, Ok(at_ms)) => Some(at_ms),
@@ -223,7 +224,7 @@ fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
     hash.fields().filter_map(|field| field.deadline_ms).min()
 }
 
-/// The type in which a hash is written.
+/// The type in which a hash is written, where all types of Redis may be.
 pub(super) fn type_of(hash: &Hash) -> ValueType {
     match (earliest_deadline_ms(hash), hash.as_timed_listpack()) {
         (Some(_), Some(_)) => ValueType::HashListpackEx,
@@ -234,30 +235,60 @@ pub(super) fn type_of(hash: &Hash) -> ValueType {
     }
 }
 
-/// Writes a hash in the type of [`type_of`].
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, hash: &Hash) {
-    let earliest_ms = earliest_deadline_ms(hash);
-    if let Some(earliest_ms) = earliest_ms {
-        writer.time_ms(earliest_ms);
-        if let Some(pack) = hash.as_timed_listpack() {
+/// Writes a hash as `kind`: that of [`type_of`], or a type of single fields.
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Hash) {
+    let deadlines = match kind {
+        ValueType::HashMetadata | ValueType::HashListpackEx => {
+            let earliest_ms = earliest_deadline_ms(hash).unwrap_or_default();
+            writer.time_ms(earliest_ms);
+            WrittenDeadlines::From { earliest_ms }
+        }
+        ValueType::HashValkey => WrittenDeadlines::Behind,
+        _ => WrittenDeadlines::None,
+    };
+    match kind {
+        ValueType::HashListpackEx if let Some(pack) = hash.as_timed_listpack() => {
             return writer.blob(pack.as_bytes());
         }
-    } else if let Some(pack) = hash.as_listpack() {
-        return writer.blob(pack.as_bytes());
+        ValueType::HashListpack if let Some(pack) = hash.as_listpack() => {
+            return writer.blob(pack.as_bytes());
+        }
+        _ => {}
     }
     writer.length(hash.len() as u64);
     for field in hash.fields() {
-        write_field(writer, &field, earliest_ms);
+        write_field(writer, &field, deadlines);
     }
 }
 
-/// Writes a field as part of [`ValueType::Hash`], or of [`ValueType::HashMetadata`] where no field
-/// has a deadline before `earliest_ms`.
-pub(super) fn write_field<S: Sink>(writer: &mut Writer<S>, field: &HashField<'_>, earliest_ms: Option<i64>) {
-    if let Some(earliest_ms) = earliest_ms {
+/// How deadlines are written among fields.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WrittenDeadlines {
+    /// Not at all.
+    None,
+    /// Before the field: [`Deadlines::FromEarliest`].
+    From {
+        /// No field has an earlier one.
+        earliest_ms: i64,
+    },
+    /// [`Deadlines::Behind`].
+    Behind,
+}
+
+/// Writes a field as part of [`ValueType::Hash`], [`ValueType::HashMetadata`] or
+/// [`ValueType::HashValkey`].
+pub(super) fn write_field<S: Sink>(
+    writer: &mut Writer<S>,
+    field: &HashField<'_>,
+    deadlines: WrittenDeadlines,
+) {
+    if let WrittenDeadlines::From { earliest_ms } = deadlines {
         // None is 0, and the earliest deadline itself 1.
         writer.length(field.deadline_ms.map_or(0, |at_ms| (at_ms - earliest_ms) as u64 + 1));
     }
     writer.element(field.name);
     writer.element(field.value);
+    if let WrittenDeadlines::Behind = deadlines {
+        writer.time_ms(field.deadline_ms.unwrap_or(NO_DEADLINE_MS));
+    }
 }

@@ -191,18 +191,20 @@ pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry
 }
 
 /// Writes what a stream is beside its entries.
-pub(super) fn write_end<S: Sink>(writer: &mut Writer<S>, end: &StreamEnd<'_>) {
+pub(super) fn write_end<S: Sink>(kind: ValueType, writer: &mut Writer<S>, end: &StreamEnd<'_>) {
     let rest = end.rest;
     writer.length(end.len as u64);
     write_id(writer, rest.last_id());
-    write_id(writer, end.first_entry_id);
-    write_id(writer, rest.max_deleted_id());
-    writer.length(rest.entries_added());
-    groups::write(writer, rest);
+    if kind != ValueType::StreamListpacks {
+        write_id(writer, end.first_entry_id);
+        write_id(writer, rest.max_deleted_id());
+        writer.length(rest.entries_added());
+    }
+    groups::write(kind, writer, rest);
 }
 
-/// Writes a stream as [`ValueType::StreamListpacks3`].
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
+/// Writes a stream as `kind`: [`ValueType::StreamListpacks`] to [`ValueType::StreamListpacks3`].
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     let nodes = || Nodes { entries: stream.range(StreamId::MIN, StreamId::MAX), next: None };
     // Packed twice, so that no more than one node is in memory.
     writer.length(nodes().count() as u64);
@@ -211,7 +213,7 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
         writer.blob(&node.into_listpack());
     }
     let first_entry_id = stream.first_entry_id();
-    write_end(writer, &StreamEnd { len: stream.len(), first_entry_id, rest: stream });
+    write_end(kind, writer, &StreamEnd { len: stream.len(), first_entry_id, rest: stream });
 }
 
 /// Packs entries into nodes.
