@@ -25,6 +25,10 @@ use super::{VALKEY_VERSION, hash, list, stream};
 pub(crate) mod opcode {
     /// Types of values are below.
     pub const LOWEST: u8 = 242;
+    /// Field names that hashes share.
+    pub const HASH_TEMPLATE: u8 = 242;
+    /// The same number as [`HASH_TEMPLATE`], in files of Valkey: a command.
+    pub const UPDATE: u8 = 242;
     pub const KEY_META: u8 = 243;
     /// The same number as [`KEY_META`], in files of Valkey.
     pub const SLOT_IMPORT: u8 = 243;

@@ -8,6 +8,7 @@ use super::hash::Deadlines;
 use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
+use super::templates::Templates;
 use super::value_type::ValueType;
 use super::ziplist::TooLong;
 use super::{hash, list, set, stream, zset};
@@ -68,6 +69,10 @@ pub fn read_value<S: Source>(
         ZsetListpack => Object::Zset(zset::read_listpack(reader, rules)?),
         HashTemplateListpack => Object::Hash(hash::read_template_listpack(reader, rules)?),
         HashTemplateArray => Object::Hash(hash::read_template_array(reader, rules)?),
+        // What they refer to is in a file only.
+        HashTemplateListpackRef | HashTemplateArrayRef => {
+            return Err(reader.error(FormatErrorKind::UnknownType(kind.number())));
+        }
         StreamListpacks | StreamListpacks2 | StreamListpacks3 | StreamListpacks4 | StreamListpacks5 => {
             Object::Stream(Box::new(stream::read(kind, reader, rules)?))
         }
@@ -76,6 +81,21 @@ pub fn read_value<S: Source>(
         return Err(reader.error(FormatErrorKind::Empty));
     }
     Ok(Value::Object(object))
+}
+
+/// As [`read_value`], for a value in a file with these names, to which it may refer.
+pub(crate) fn read_value_in_file<S: Source>(
+    kind: ValueType,
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+    templates: &Templates,
+) -> Result<Value, FormatError> {
+    let hash = match kind {
+        ValueType::HashTemplateListpackRef => hash::read_template_listpack_ref(reader, rules, templates)?,
+        ValueType::HashTemplateArrayRef => hash::read_template_array_ref(reader, rules, templates)?,
+        _ => return read_value(kind, reader, rules),
+    };
+    Ok(Value::Object(Object::Hash(hash)))
 }
 
 /// Writes a key's value as `kind`, which is what

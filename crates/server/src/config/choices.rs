@@ -1,6 +1,7 @@
 //! The options that are one of some words: what the words mean.
 
 use net::{Address, BackendChoice};
+use persist::load::Unsupported;
 use persist::rdb::FileVersion;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -100,6 +101,12 @@ pub enum VersionCheck {
 impl Choice for VersionCheck {
     const WORDS: &'static [&'static str] = &["strict", "relaxed"];
     const VALUES: &'static [Self] = &[Self::Strict, Self::Relaxed];
+}
+
+/// `rdb-unsupported-values`.
+impl Choice for Unsupported {
+    const WORDS: &'static [&'static str] = &["refuse", "skip"];
+    const VALUES: &'static [Self] = &[Self::Refused, Self::Skipped];
 }
 
 /// `rdb-version`: the version of the format that snapshots are written in.

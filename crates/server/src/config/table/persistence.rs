@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use persist::load::Unsupported;
+
 use crate::config::choices::{RdbVersion, VersionCheck};
 use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{BYTES, INT, OnChange, Opt, Prepare};
@@ -16,6 +18,7 @@ pub static OPTIONS: &[&Opt] = &[
     &RDBCOMPRESSION.opt,
     &RDBCHECKSUM.opt,
     &RDB_VERSION.opt,
+    &RDB_UNSUPPORTED_VALUES.opt,
     &RDB_VERSION_CHECK.opt,
     &Opt::choice(
         "sanitize-dump-payload",
@@ -150,6 +153,16 @@ pub static RDB_VERSION: Handle<RdbVersion> = Opt::choice(
     "The version of the format of snapshots, for the server that is to load them: 9 for Redis 5.0 to 6.2, 10 \
          for 7.0, 11 for 7.2 and Valkey 7.2 to 8.1, 12 for Redis 7.4 and later, 80 for Valkey 9. `auto` is 11, \
          and 12 where fields of hashes expire. In 9 to 11 a snapshot of such fields fails. Saker only.",
+)
+.typed();
+
+/// What becomes of values of types that are not there, when a snapshot is loaded.
+pub static RDB_UNSUPPORTED_VALUES: Handle<Unsupported> = Opt::choice(
+    "rdb-unsupported-values",
+    "refuse",
+    Unsupported::WORDS,
+    "Whether a snapshot with values of modules or of types that Saker lacks is refused, or loaded without them; \
+         the log counts what was left out. Saker only.",
 )
 .typed();
 
