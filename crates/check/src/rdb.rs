@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use keyspace::{Access, Hasher, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
 use persist::load::{
     Batch, DecodeOptions, FileChecksum, Inspected, LoadError, LoadErrorKind, LoadOptions, Part, Record,
-    Splitter, inspect_batch,
+    Splitter, Unsupported, inspect_batch,
 };
 use persist::rdb::{FormatErrorKind, Rules, VersionCheck};
 use structures::entry::View;
@@ -159,7 +159,8 @@ struct Cut {
 impl Cut {
     /// Cuts the file; its batches go to the workers.
     fn file(&mut self, source: &mut FileSource, batches: &SyncSender<Batch>) {
-        let options = LoadOptions { versions: VersionCheck::Relaxed, checksum: true, keeps_modules: true };
+        let options =
+            LoadOptions { versions: VersionCheck::Relaxed, checksum: true, unsupported: Unsupported::Kept };
         let mut splitter = match Splitter::open(&mut *source, options, usize::MAX) {
             Ok(splitter) => splitter,
             Err(error) => return self.take_foreign(&error, source.first_bytes()),

@@ -16,8 +16,8 @@ use keyspace::Object;
 use structures::entry::View;
 
 use crate::rdb::{
-    Compression, FormatError, FormatErrorKind, Reader, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck,
-    Writer, opcode, read_value, type_of, write_value,
+    Compression, FileVersion, FormatError, FormatErrorKind, Reader, Rules, VALKEY_VERSION, Value, ValueType,
+    VersionCheck, Writer, opcode, read_value, write_value,
 };
 
 /// Version and checksum.
@@ -48,9 +48,9 @@ impl std::error::Error for PayloadError {}
 
 /// The payload of a value. O(bytes).
 pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
-    let kind = type_of(value);
+    let kind = FileVersion::Redis7Dot4.type_of(value);
     let mut writer = Writer::new(vec![kind.number()], compression);
-    write_value(&mut writer, value);
+    write_value(kind, &mut writer, value).expect("only types of before Redis 7 have a limit");
     sealed(writer.into_sink(), kind.version())
 }
 

@@ -5,7 +5,7 @@ use keyspace::{Access, Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimi
 use structures::entry::{NewValue, View};
 
 use crate::dump::{dump, read_typed, restore};
-use crate::load::{DecodeOptions, LoadOptions, Part, Splitter, decode_batch};
+use crate::load::{DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
 /// Small limits, so that short inputs are on both sides of them.
@@ -46,14 +46,21 @@ pub fn fuzz_dump_payload(data: &[u8]) {
     }
 }
 
+/// Envelope and header of a compressed file whose blocks have at most 64 KiB and refer to each other.
+const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
+/// Bytes that one byte of a compressed file can stand for at most.
+const EXPANSION_MAX: usize = 255;
+
 /// Any bytes are refused as a file, or are cut into batches that hold no more bytes than the file
 /// does, and decoding those does not panic. The first byte chooses the magic and the options.
 pub fn fuzz_file(data: &[u8]) {
     let Some((&choice, rest)) = data.split_first() else { return };
-    let magic: &[u8] = match choice % 4 {
+    let magic: &[u8] = match choice % 6 {
         0 => b"REDIS0012",
         1 => b"VALKEY080",
         2 => b"REDIS0015",
+        3 => b"VALKEY081",
+        4 => COMPRESSED,
         _ => b"",
     };
     let bytes = [magic, rest].concat();
@@ -62,23 +69,27 @@ pub fn fuzz_file(data: &[u8]) {
     let options = LoadOptions {
         versions: VersionCheck::Strict,
         checksum: choice >= 0x80,
-        keeps_modules: choice.is_multiple_of(2),
+        unsupported: if choice & 0x40 == 0 { Unsupported::Kept } else { Unsupported::Skipped },
     };
     let Ok(mut splitter) = Splitter::open(&bytes[..], options, 16) else { return };
     let decode = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 1_000_000 }, now_ms: 1 };
+    let plain_len_bytes = match bytes.starts_with(b"VCS") {
+        true => bytes.len() * EXPANSION_MAX,
+        false => bytes.len(),
+    };
     let mut given_len_bytes = 0;
     while let Ok(part) = splitter.next_part() {
         match part {
             Part::End => break,
             Part::Batch(batch) => {
                 given_len_bytes += batch.len_bytes();
-                assert!(given_len_bytes <= bytes.len(), "a batch that is not in the file");
+                assert!(given_len_bytes <= plain_len_bytes, "a batch that is not in the file");
                 // A broken value ends a load; here the rest is looked at as well.
                 let _ = decode_batch(&batch, &decode, drop);
             }
             Part::Fact { .. } | Part::Function(_) | Part::DbSize { .. } | Part::Module { .. } => {}
         }
-        assert!(splitter.file_offset() <= bytes.len() as u64, "beyond the end of the file");
+        assert!(splitter.file_offset() <= plain_len_bytes as u64, "beyond the end of the file");
     }
 }
 
@@ -138,13 +149,30 @@ mod tests {
         fuzz_dump_payload(value);
     }
 
-    /// A small file of several types; pieces of it are overwritten, cut out and doubled.
+    /// Names that hashes share and such hashes, an array, a module's value; the same stored in a frame
+    /// for the choice of a compressed file.
+    #[test]
+    fn changed_files_of_newer_servers_are_refused_or_loaded_within_their_bytes() {
+        let records = b"\xf2\x05\x02\x01a\x02bb\x1e\x01k\x0f\x0f\0\0\0\x03\0\x05\x01\x81x\x02\x81y\x02\xff\
+            \x20\x01l\x05\x01x\x01y\x1c\x01m\x01\0\0\x01\x2a\0\0\0\0\0\0\0\
+            \x07\x01n\x81\x11\x11\x11\x11\x11\x11\x11\x11\x05\x01v\0\xff\0\0\0\0\0\0\0\0";
+        change(records);
+        let plain = [&b"REDIS0015"[..], records].concat();
+        change(&[&(plain.len() as u32 | 1 << 31).to_le_bytes(), &plain[..], &[0; 4]].concat());
+        change(b"\xf2*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n\x17\x01p\x01\x01a\x01\x01f\x01v\xff\0\0\0\0\0\0\0\0");
+    }
+
+    /// A small file of several types.
     #[test]
     fn changed_files_are_refused_or_loaded_within_their_bytes() {
-        let file = b"\xfa\x09redis-ver\x058.0.2\xfe\0\xfb\x05\x01\xfc\xff\xff\0\0\0\0\0\0\xf8\x05\0\x01a\xc0\x05\
+        change(b"\xfa\x09redis-ver\x058.0.2\xfe\0\xfb\x05\x01\xfc\xff\xff\0\0\0\0\0\0\xf8\x05\0\x01a\xc0\x05\
             \x02\x01b\x02\x01x\x01y\x05\x01c\x01\x01m\0\0\0\0\0\0\xf0\x3f\
             \x04\x01d\x01\x01f\x01v\x12\x01e\x01\x01\x03abc\x0b\x01g\x0a\x02\0\0\0\x01\0\0\0\x07\0\
-            \x18\x01h\xe8\x03\0\0\0\0\0\0\x01\x01\x01f\x01v\x15\x01i\0\0\0\0\0\0\0\0\0\0\0\xff\0\0\0\0\0\0\0\0";
+            \x18\x01h\xe8\x03\0\0\0\0\0\0\x01\x01\x01f\x01v\x15\x01i\0\0\0\0\0\0\0\0\0\0\0\xff\0\0\0\0\0\0\0\0");
+    }
+
+    /// Pieces of the file are overwritten, cut out and doubled.
+    fn change(file: &[u8]) {
         let mut state = 1_u64;
         let mut next = move |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

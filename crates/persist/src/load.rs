@@ -11,6 +11,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use keyspace::string::stored;
@@ -20,13 +21,18 @@ use structures::entry::{INLINE_BYTES_MAX, NewValue};
 use crate::folder::Trouble;
 use crate::rdb::opcode;
 use crate::rdb::{
-    FormatError, FormatErrorKind, REDIS_VERSION_READ_MAX, Reader, Rules, Skipper, Unskipped, VALKEY_VERSION,
-    VALKEY_VERSION_MAX, Value, ValueType, VersionCheck, read_value,
+    FormatError, FormatErrorKind, REDIS_VERSION_READ_MAX, Reader, Rules, Skipper, Templates, Unskipped,
+    VALKEY_VERSION, VALKEY_VERSION_MAX, Value, ValueType, VersionCheck, read_shared_names,
+    read_value_in_file,
 };
 
+mod frame;
 mod inspect;
+mod unsupported;
 
-pub use inspect::{Inspected, ModuleId, Record, inspect_batch, key_name};
+use frame::{ENVELOPE, ENVELOPE_MARK, Frame};
+pub use inspect::{Inspected, Record, inspect_batch, key_name};
+pub use unsupported::{Feature, ModuleId, Skipped, Unsupported};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
@@ -63,10 +69,8 @@ pub struct LoadOptions {
     pub versions: VersionCheck,
     /// Whether the checksum is compared.
     pub checksum: bool,
-    /// Whether data of modules is given out rather than refused: keys in batches, where
-    /// [`inspect_batch`] shows them and [`decode_batch`] refuses them, the rest as
-    /// [`Part::Module`].
-    pub keeps_modules: bool,
+    /// What becomes of types that are not there.
+    pub unsupported: Unsupported,
 }
 
 /// Why a file cannot be loaded.
@@ -89,10 +93,12 @@ pub enum LoadErrorKind {
     Version(u32),
     /// A value, or what stands between values.
     Format(FormatErrorKind),
-    /// A value of a module.
-    Module,
-    /// What was written by a server with features that are not there.
-    Unsupported(&'static str),
+    /// A type that is not there.
+    Unsupported(Feature),
+    /// What was written by a server with features that are not there, and cannot be passed over.
+    Unreadable(&'static str),
+    /// The LZ4 frame of a compressed file is broken, or of a kind that is not read.
+    Frame(&'static str),
     /// The checksum is not that of the bytes.
     Checksum,
     /// The key is there twice.
@@ -109,8 +115,14 @@ impl fmt::Display for LoadErrorKind {
             LoadErrorKind::Signature => f.write_str("it is no RDB file: wrong signature"),
             LoadErrorKind::Version(version) => write!(f, "RDB format version {version} is not known"),
             LoadErrorKind::Format(kind) => write!(f, "{kind}"),
-            LoadErrorKind::Module => f.write_str("data of a module: there are no modules"),
-            LoadErrorKind::Unsupported(what) => write!(f, "{what}"),
+            LoadErrorKind::Unsupported(feature) => write!(
+                f,
+                "{feature}, which Saker does not have: set rdb-unsupported-values to skip to leave such values out"
+            ),
+            LoadErrorKind::Unreadable(what) => write!(f, "{what}"),
+            LoadErrorKind::Frame(what) => {
+                write!(f, "the file is compressed as Valkey 9.2 does it, and cannot be unpacked: {what}")
+            }
             LoadErrorKind::Checksum => f.write_str("the checksum is wrong: the file is damaged"),
             LoadErrorKind::DuplicateKey => f.write_str("a key that is there twice"),
             LoadErrorKind::DbIndex(db) => write!(f, "database {db}, which is beyond the option 'databases'"),
@@ -198,6 +210,8 @@ pub struct Batch {
     version: u16,
     file_offset: u64,
     bytes: Vec<u8>,
+    /// Those of the whole file.
+    templates: Arc<Templates>,
 }
 
 impl Batch {
@@ -222,9 +236,16 @@ impl Batch {
     }
 }
 
-/// Cuts a file into parts. See the module.
+/// Where the bytes of the plain file come from.
+enum Input<S> {
+    Plain(S),
+    Compressed(Box<Frame<S>>),
+}
+
+/// Cuts a file into parts. See the module. Offsets are those of the plain file, where it is compressed.
 pub struct Splitter<S> {
-    source: S,
+    /// Taken only while the beginning is read.
+    input: Option<Input<S>>,
     options: LoadOptions,
     db_count: usize,
     version: u16,
@@ -240,6 +261,8 @@ pub struct Splitter<S> {
     digest: Digest<'static, u64, Table<16>>,
     checksum: FileChecksum,
     has_ended: bool,
+    templates: Arc<Templates>,
+    skipped: Skipped,
 }
 
 impl<S: ByteSource> Splitter<S> {
@@ -249,7 +272,7 @@ impl<S: ByteSource> Splitter<S> {
     /// It is no RDB file, or of a version that is not read.
     pub fn open(source: S, options: LoadOptions, db_count: usize) -> Result<Self, LoadError> {
         let mut splitter = Self {
-            source,
+            input: Some(Input::Plain(source)),
             options,
             db_count,
             version: 0,
@@ -261,6 +284,8 @@ impl<S: ByteSource> Splitter<S> {
             digest: CRC.digest(),
             checksum: FileChecksum::NotReached,
             has_ended: false,
+            templates: Arc::new(Templates::new()),
+            skipped: Skipped::default(),
         };
         splitter.version = splitter.read_magic()?;
         Ok(splitter)
@@ -281,6 +306,11 @@ impl<S: ByteSource> Splitter<S> {
         self.db
     }
 
+    /// What was passed over so far.
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
     /// What came of the checksum.
     pub fn checksum(&self) -> FileChecksum {
         self.checksum
@@ -292,6 +322,10 @@ impl<S: ByteSource> Splitter<S> {
 
     fn read_magic(&mut self) -> Result<u16, LoadError> {
         while self.buffer.len() < 9 && self.read_more()? {}
+        if self.buffer.starts_with(ENVELOPE_MARK) {
+            self.open_frame()?;
+            while self.buffer.len() < 9 && self.read_more()? {}
+        }
         let Some(magic) = self.buffer.first_chunk::<9>() else {
             return Err(self.error(LoadErrorKind::Signature));
         };
@@ -318,6 +352,32 @@ impl<S: ByteSource> Splitter<S> {
         Ok(version as u16)
     }
 
+    /// Reads on within the frame of a compressed file, of which the buffer has the beginning.
+    fn open_frame(&mut self) -> Result<(), LoadError> {
+        if !self.buffer.starts_with(&ENVELOPE) {
+            let kind = LoadErrorKind::Frame("it is not in an LZ4 frame, or of a version that is not known");
+            return Err(self.error(kind));
+        }
+        let begun = self.buffer.split_off(ENVELOPE.len());
+        self.buffer.clear();
+        if let Some(Input::Plain(source)) = self.input.take() {
+            let checksums = if self.options.checksum { Checksums::Compared } else { Checksums::PassedOver };
+            let frame = Frame::open(source, begun, checksums).map_err(|kind| self.error(kind))?;
+            self.input = Some(Input::Compressed(Box::new(frame)));
+        }
+        Ok(())
+    }
+
+    fn read_input(&mut self, from: usize) -> Result<usize, LoadErrorKind> {
+        match &mut self.input {
+            Some(Input::Plain(source)) => {
+                source.read(&mut self.buffer[from..]).map_err(LoadErrorKind::Reading)
+            }
+            Some(Input::Compressed(frame)) => frame.read(&mut self.buffer[from..]),
+            None => Ok(0),
+        }
+    }
+
     /// Reads at least as much again as there is; false at the end of the file.
     fn read_more(&mut self) -> Result<bool, LoadError> {
         self.buffer.drain(..self.start);
@@ -329,10 +389,10 @@ impl<S: ByteSource> Splitter<S> {
         self.buffer.resize(had + wanted, 0);
         let mut filled = had;
         let result = loop {
-            match self.source.read(&mut self.buffer[filled..]) {
+            match self.read_input(filled) {
                 Ok(0) => break Ok(()),
                 Ok(len) => filled += len,
-                Err(trouble) => break Err(trouble),
+                Err(kind) => break Err(kind),
             }
             if filled == self.buffer.len() {
                 break Ok(());
@@ -341,7 +401,7 @@ impl<S: ByteSource> Splitter<S> {
         self.buffer.truncate(filled);
         match result {
             Ok(()) => Ok(filled > had),
-            Err(trouble) => Err(self.error(LoadErrorKind::Reading(trouble))),
+            Err(kind) => Err(self.error(kind)),
         }
     }
 
@@ -399,12 +459,22 @@ impl<S: ByteSource> Splitter<S> {
                     None => continue,
                 }
             }
-            let end = match self.try_skip(|_, skipper| skip_key(skipper, version)) {
-                Ok((MODULE, _)) if !self.options.keeps_modules => Err(self.error(LoadErrorKind::Module)),
-                skipped => skipped.map(|(_, end)| end),
-            };
+            let skipped = self.try_skip(|splitter, skipper| skip_key(skipper, version, &splitter.templates));
+            let end = skipped.and_then(|(kind, end)| match self.feature_of(kind) {
+                Some(feature) if self.options.unsupported == Unsupported::Refused => {
+                    Err(self.error(LoadErrorKind::Unsupported(feature)))
+                }
+                Some(feature) if self.options.unsupported == Unsupported::Skipped => Ok((end, Some(feature))),
+                _ => Ok((end, None)),
+            });
             match end {
-                Ok(end) => self.at = end,
+                Ok((end, None)) => self.at = end,
+                // It is met again behind the keys before it.
+                Ok((_, Some(_))) if self.at > self.start => return Ok(Part::Batch(self.take_batch())),
+                Ok((end, Some(feature))) => {
+                    self.skipped.add(feature);
+                    self.consume(end);
+                }
                 // It is met again behind the keys before it.
                 Err(_) if self.at > self.start => return Ok(Part::Batch(self.take_batch())),
                 Err(error) => {
@@ -415,6 +485,17 @@ impl<S: ByteSource> Splitter<S> {
             if self.at - self.start >= BATCH_BYTES {
                 return Ok(Part::Batch(self.take_batch()));
             }
+        }
+    }
+
+    /// What the key that begins here is of, whose value has this type, where that is not there.
+    fn feature_of(&self, kind: u8) -> Option<Feature> {
+        let of_valkey = self.version >= VALKEY_VERSION;
+        match kind {
+            MODULE => Some(Feature::Module(module_id(&self.buffer[self.at..], self.version))),
+            ARRAY if !of_valkey => Some(Feature::Array),
+            PATH_HASH if of_valkey => Some(Feature::PathHash),
+            _ => None,
         }
     }
 
@@ -433,7 +514,8 @@ impl<S: ByteSource> Splitter<S> {
             (self.start, self.at) = (0, 0);
             bytes
         };
-        Batch { db: self.db, version: self.version, file_offset, bytes }
+        let templates = Arc::clone(&self.templates);
+        Batch { db: self.db, version: self.version, file_offset, bytes, templates }
     }
 
     /// Reads a record that is no key's; `None` for one that says nothing.
@@ -483,25 +565,60 @@ impl<S: ByteSource> Splitter<S> {
                 self.consume(end);
                 Ok(Some(Part::Function(source)))
             }
-            opcode::MODULE_AUX if !self.options.keeps_modules => Err(self.error(LoadErrorKind::Module)),
-            opcode::MODULE_AUX => {
-                let (number, end) = self.try_skip(|_, skipper| {
+            opcode::MODULE_AUX => self.take_module(),
+            opcode::UPDATE if self.version >= VALKEY_VERSION => self.pass_update(),
+            opcode::HASH_TEMPLATE => {
+                let (row, end) = self.try_skip(|_, skipper| {
                     skipper.byte()?;
-                    let number = skipper.length()?;
-                    skipper.module_items()?;
-                    Ok(number)
+                    let start = skipper.position();
+                    skipper.shared_names()?;
+                    Ok((start, skipper.position()))
                 })?;
-                let len_bytes = (end - self.start) as u64;
+                read_shared_names(&mut self.reader_at(row), &self.templates)?;
                 self.consume(end);
-                Ok(Some(Part::Module { id: ModuleId(number), len_bytes }))
+                Ok(None)
             }
             opcode::SLOT_INFO | opcode::SLOT_IMPORT => self.pass_record(first),
-            opcode::FUNCTION_PRE_GA => Err(self.error(LoadErrorKind::Unsupported(
-                "functions as release candidates of Redis 7.0 wrote them",
-            ))),
+            opcode::FUNCTION_PRE_GA => Err(self
+                .error(LoadErrorKind::Unreadable("functions as release candidates of Redis 7.0 wrote them"))),
             _ => Err(self
-                .error(LoadErrorKind::Unsupported("a record that only a server with other features writes"))),
+                .error(LoadErrorKind::Unreadable("a record that only a server with other features writes"))),
         }
+    }
+
+    /// Reads what a module keeps beside keys.
+    fn take_module(&mut self) -> Result<Option<Part>, LoadError> {
+        let (number, end) = self.try_skip(|_, skipper| {
+            skipper.byte()?;
+            let number = skipper.length()?;
+            skipper.module_items()?;
+            Ok(number)
+        })?;
+        let (id, len_bytes) = (ModuleId(number), (end - self.start) as u64);
+        match self.options.unsupported {
+            Unsupported::Refused => {
+                return Err(self.error(LoadErrorKind::Unsupported(Feature::ModuleData(id))));
+            }
+            Unsupported::Skipped => self.skipped.add(Feature::ModuleData(id)),
+            Unsupported::Kept => {}
+        }
+        self.consume(end);
+        Ok((self.options.unsupported == Unsupported::Kept).then_some(Part::Module { id, len_bytes }))
+    }
+
+    /// Passes over a command among the keys, or refuses it with the key that it is about.
+    fn pass_update(&mut self) -> Result<Option<Part>, LoadError> {
+        let ([_, (start, key_end)], end) = self.try_skip(|_, skipper| {
+            skipper.byte()?;
+            skipper.command()
+        })?;
+        if self.options.unsupported != Unsupported::Skipped {
+            let key = Some(self.buffer[start..key_end].into());
+            return Err(LoadError { key, ..self.error(LoadErrorKind::Unsupported(Feature::Update)) });
+        }
+        self.skipped.add(Feature::Update);
+        self.consume(end);
+        Ok(None)
     }
 
     /// Passes over a record that says nothing here.
@@ -525,13 +642,14 @@ impl<S: ByteSource> Splitter<S> {
     }
 
     /// The string that was found at this place of the buffer.
-    fn string_at(&self, (start, end): (usize, usize)) -> Result<Vec<u8>, LoadError> {
-        let mut reader = Reader::new(
-            &self.buffer[start..end],
-            self.buffer_offset + start as u64,
-            (end - start) as u64 * 256,
-        );
-        Ok(reader.string()?)
+    fn string_at(&self, place: (usize, usize)) -> Result<Vec<u8>, LoadError> {
+        Ok(self.reader_at(place).string()?)
+    }
+
+    /// A reader of this place of the buffer, whose strings are no longer than compression can make them.
+    fn reader_at(&self, (start, end): (usize, usize)) -> Reader<&[u8]> {
+        let file_offset = self.buffer_offset + start as u64;
+        Reader::new(&self.buffer[start..end], file_offset, (end - start) as u64 * 256)
     }
 
     fn take_end(&mut self) -> Result<Part, LoadError> {
@@ -539,9 +657,21 @@ impl<S: ByteSource> Splitter<S> {
         if self.has_ended {
             return Ok(Part::End);
         }
+        self.compare_checksum()?;
+        if let Some(Input::Compressed(frame)) = &mut self.input
+            && let Err(kind) = frame.finish()
+        {
+            self.checksum = FileChecksum::Wrong;
+            return Err(self.error(kind));
+        }
+        self.has_ended = true;
+        Ok(Part::End)
+    }
+
+    fn compare_checksum(&mut self) -> Result<(), LoadError> {
         if self.version < CHECKSUM_VERSION_MIN {
             self.checksum = FileChecksum::Absent;
-            return Ok(Part::End);
+            return Ok(());
         }
         let (stored, end) = self.try_skip(|_, skipper| skipper.take(8).map(<[u8]>::to_vec))?;
         let stored = stored.try_into().map_or(0, u64::from_le_bytes);
@@ -556,15 +686,25 @@ impl<S: ByteSource> Splitter<S> {
             return Err(self.error(LoadErrorKind::Checksum));
         }
         (self.start, self.at) = (end, end);
-        self.has_ended = true;
-        Ok(Part::End)
+        Ok(())
     }
+}
+
+/// Whether checksums within a frame are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checksums {
+    Compared,
+    PassedOver,
 }
 
 /// Versions from this one on end with a checksum.
 const CHECKSUM_VERSION_MIN: u16 = 5;
 /// The type of modules' values.
 const MODULE: u8 = 7;
+/// The type of arrays, in files of Redis.
+const ARRAY: u8 = 28;
+/// The type of hashes with paths, in files of Valkey.
+const PATH_HASH: u8 = 23;
 
 /// Whether a record that begins with this byte is a key's.
 fn is_of_key(first: u8, version: u16) -> bool {
@@ -576,11 +716,21 @@ fn is_of_key(first: u8, version: u16) -> bool {
 }
 
 /// Skips a key with all that belongs to it; the type of its value.
-fn skip_key(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
+fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> Result<u8, Unskipped> {
     let kind = skip_attributes(skipper, version)?;
     skipper.string()?;
-    skipper.value(kind, version)?;
+    skipper.value(kind, version, templates)?;
     Ok(kind)
+}
+
+/// The module of the key whose record, which was skipped before, `bytes` begin with.
+fn module_id(bytes: &[u8], version: u16) -> ModuleId {
+    let mut skipper = Skipper::new(bytes, 0);
+    let number = skip_attributes(&mut skipper, version).and_then(|_| {
+        skipper.string()?;
+        skipper.length()
+    });
+    ModuleId(number.unwrap_or_default())
 }
 
 /// Skips what precedes a key's name; the type of its value, which is the last of it.
@@ -680,7 +830,7 @@ fn decode_key<'b>(
         let object = keyspace::Object::Blob(keyspace::Blob::new(bytes.into_owned()));
         return Ok(Some(KeyEntry::new(key, NewValue::Object(object), expiry_ms, access)));
     }
-    match read_value(kind, reader, options.rules) {
+    match read_value_in_file(kind, reader, options.rules, &batch.templates) {
         Ok(Value::Short(bytes)) => Ok(Some(KeyEntry::new(key, stored(&bytes), expiry_ms, access))),
         Ok(Value::Object(object)) => {
             Ok(Some(KeyEntry::new(key, NewValue::Object(object), expiry_ms, access)))

@@ -14,8 +14,8 @@
 //!     stream                nodes in strings, then its figures and groups ([`stream`])
 //! ```
 //! [`ValueType`]'s number stands before the value, in a file with the key between the two, so
-//! reading and writing it is the caller's. Old types are read ([`ziplist`]); written is what Redis
-//! 7 and Valkey read, and newer only where the value asks for it.
+//! reading and writing it is the caller's. Types of all versions are read; those written are in one
+//! of the versions of [`FileVersion`].
 //!
 //! Reading checks all that the value's commands rely on: packed structures element by element,
 //! order, duplicates, scores. What is packed beyond the limits of the configuration is unpacked.
@@ -24,6 +24,7 @@
 //! and Valkey 8.1 and 9.1.
 
 mod error;
+mod file_version;
 mod groups;
 mod hash;
 mod list;
@@ -35,20 +36,26 @@ mod skip;
 mod source;
 mod stream;
 mod stream_id;
+mod templates;
 mod value;
 mod value_type;
 mod ziplist;
 mod zset;
 
 pub use error::{Ended, FormatError, FormatErrorKind};
+pub use file_version::FileVersion;
+pub(crate) use hash::read_shared_names;
 pub(crate) use record::opcode;
 pub use record::{Encoder, Usage};
 pub use rules::Rules;
 pub use sink::{Compression, Sink, Writer};
 pub(crate) use skip::{Skipper, Unskipped};
 pub use source::{Reader, Source};
-pub use value::{Value, read_value, type_of, write_value};
+pub(crate) use templates::Templates;
+pub(crate) use value::read_value_in_file;
+pub use value::{Value, read_value, write_value};
 pub use value_type::ValueType;
+pub use ziplist::TooLong;
 
 /// The newest version of Redis' format that is read: that of Redis 8.0.
 pub const REDIS_VERSION_MAX: u16 = 12;

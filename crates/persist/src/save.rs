@@ -15,6 +15,7 @@
 //! the bytes ([`ChunkSink`]). When it fails, or nobody wants the file any more, the walkers go on
 //! until all traces of the walk in the keyspace are gone.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -27,7 +28,7 @@ use keyspace::{Exclusive, KeyEntry, Object, SharedPass};
 use structures::entry::View;
 use structures::lock::Lock;
 
-use crate::rdb::{Compression, Encoder, REDIS_VERSION_MAX, Usage};
+use crate::rdb::{Compression, Encoder, FileVersion, TooLong, Usage};
 
 /// Bytes of a chunk from which on it goes to the file.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -38,14 +39,14 @@ const STEP_ELEMENTS: usize = 256;
 /// A key that takes more is copied under the lock of its shard and encoded outside it.
 const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
 
-/// The version of Redis 7.2 and of Valkey 7.2 to 8.1, which all newer servers read, too.
-const PLAIN_VERSION: u16 = 11;
-
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// What a file is to be like.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
+    /// The version of the format; `None` for the lowest of Redis 7.2 and later that has all types of
+    /// the data. So whoever can read the data can read the file, Valkey included.
+    pub version: Option<FileVersion>,
     /// Whether strings are compressed.
     pub compression: Compression,
     /// Whether there is a checksum; zero stands for none.
@@ -56,6 +57,51 @@ pub struct SaveOptions {
     pub facts: Vec<(&'static str, String)>,
     /// Libraries of functions, as source text.
     pub functions: Vec<Box<[u8]>>,
+}
+
+/// Why data does not go into a file of the version that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// Fields of hashes expire.
+    FieldDeadlines {
+        /// How many hashes have such fields.
+        hashes: usize,
+        /// The version.
+        version: u16,
+    },
+    /// There are libraries of functions.
+    Functions {
+        /// The version.
+        version: u16,
+    },
+    /// A list's element is too long.
+    Element {
+        /// The version.
+        version: u16,
+    },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::FieldDeadlines { hashes, version } => write!(
+                f,
+                "{hashes} {} fields that expire, which RDB version {version} has no place for: set rdb-version to \
+                 auto, 12 or 80, or let no field expire (HPERSIST)",
+                if *hashes == 1 { "hash has" } else { "hashes have" },
+            ),
+            Unfit::Functions { version } => write!(
+                f,
+                "there are libraries of functions, which RDB version {version} has no place for: set rdb-version \
+                 to auto, 10 or higher"
+            ),
+            Unfit::Element { version } => write!(
+                f,
+                "a list has an element of over 4 GiB, which RDB version {version} has no place for: set \
+                 rdb-version to auto, 10 or higher"
+            ),
+        }
+    }
 }
 
 /// The file could not be written any further; who wrote it knows why.
@@ -96,6 +142,9 @@ pub struct Progress {
 /// A save under way, shared by its walkers. See the module.
 pub struct Save {
     options: SaveOptions,
+    version: FileVersion,
+    /// Why there can be no file.
+    unfit: Lock<Option<Unfit>>,
     keys: u64,
     keys_done: AtomicU64,
     len_bytes: AtomicU64,
@@ -170,9 +219,17 @@ impl Save {
             return None;
         }
         let keys = snapshot.dbs().iter().map(|(_, size)| size.keys as u64).sum();
+        let timed_hashes = snapshot.dbs().iter().map(|(_, size)| size.field_expires).sum();
+        let version = options.version.unwrap_or(match timed_hashes {
+            0 => FileVersion::Redis7Dot2,
+            _ => FileVersion::Redis7Dot4,
+        });
+        let unfit = Self::unfit_at_begin(version, timed_hashes, &options.functions);
         let stream = Stream { digest: CRC.digest(), db: None, sized: Vec::new(), owner: None };
         Some(Arc::new(Self {
             options,
+            version,
+            unfit: Lock::new(unfit),
             keys,
             keys_done: AtomicU64::new(0),
             len_bytes: AtomicU64::new(0),
@@ -181,17 +238,24 @@ impl Save {
         }))
     }
 
-    /// The version of the format that the file is in: the lowest of Redis 7.2 and later that has
-    /// all its types. So whoever can read the data can read the file, Valkey included.
-    fn version(snapshot: &Snapshot) -> u16 {
-        let has_field_deadlines = snapshot.dbs().iter().any(|(_, size)| size.field_expires > 0);
-        if has_field_deadlines { REDIS_VERSION_MAX } else { PLAIN_VERSION }
+    fn unfit_at_begin(version: FileVersion, timed_hashes: usize, functions: &[Box<[u8]>]) -> Option<Unfit> {
+        if timed_hashes > 0 && !version.has_field_deadlines() {
+            return Some(Unfit::FieldDeadlines { hashes: timed_hashes, version: version.number() });
+        }
+        let lacks_functions = !functions.is_empty() && !version.has_functions();
+        lacks_functions.then_some(Unfit::Functions { version: version.number() })
+    }
+
+    /// Why there can be no file of this version, as far as known: what can be known at once, after
+    /// [`Self::begin`]. Whoever began the save has to [abandon](Self::abandon) it then.
+    pub fn unfit(&self) -> Option<Unfit> {
+        *self.unfit.lock()
     }
 
     /// Writes what stands ahead of all keys. Once, before any walker's first step.
     pub fn write_head(&self, engine: &Shared, out: &dyn ChunkSink) {
         let mut encoder = self.encoder();
-        encoder.magic(Self::version(engine.keyspace.snapshot()));
+        encoder.magic();
         for (name, value) in &self.options.facts {
             encoder.aux(name.as_bytes(), value.as_bytes());
         }
@@ -200,7 +264,7 @@ impl Save {
     }
 
     fn encoder(&self) -> Encoder {
-        Encoder::new(self.options.compression, self.options.usage)
+        Encoder::new(self.version, self.options.compression, self.options.usage)
     }
 
     /// What walker `number` begins with.
@@ -403,6 +467,10 @@ impl Save {
         let mut stream = self.stream.lock();
         if stream.owner.is_some_and(|owner| owner != walker.number) {
             return false;
+        }
+        if let Some(TooLong) = walker.encoder.too_long() {
+            *self.unfit.lock() = Some(Unfit::Element { version: self.version.number() });
+            self.fail(snapshot);
         }
         let buffer = walker.encoder.buffer();
         if !buffer.is_empty() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::folder::Trouble;
+
 /// After a save that failed the next one waits for so long, as in Redis.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -23,6 +25,8 @@ pub struct SaveRecord {
     pub last_try_s: Option<i64>,
     /// Whether the last one in the background succeeded.
     pub last_succeeded: bool,
+    /// Why it did not.
+    pub last_trouble: Option<Trouble>,
     /// How long the last one in the background took, in seconds.
     pub last_took_s: Option<u64>,
     /// How many have succeeded.
@@ -40,6 +44,7 @@ impl SaveRecord {
             last_save_s: now_s,
             last_try_s: None,
             last_succeeded: true,
+            last_trouble: None,
             last_took_s: None,
             saves: 0,
             changes_saved: 0,
@@ -71,13 +76,15 @@ impl SaveRecord {
     pub fn succeeded(&mut self, changes: u64, now_s: i64) {
         self.last_save_s = now_s;
         self.last_succeeded = true;
+        self.last_trouble = None;
         self.saves += 1;
         self.changes_saved = changes;
     }
 
     /// A save has failed.
-    pub fn failed(&mut self) {
+    pub fn failed(&mut self, trouble: Trouble) {
         self.last_succeeded = false;
+        self.last_trouble = Some(trouble);
     }
 }
 
@@ -116,7 +123,7 @@ mod tests {
     fn after_a_failure_the_next_one_waits() {
         let mut record = SaveRecord::at_start(0);
         record.begun(100);
-        record.failed();
+        record.failed(Trouble("the disk is full".to_owned()));
         record.is_scheduled = true;
         assert_eq!(record.due(&RULES, 50_000, 105), None);
         assert_eq!(record.due(&RULES, 50_000, 106), Some(Reason::Rule(RULES[1])));

@@ -127,7 +127,9 @@ pub(crate) fn form_of(kind: ValueType) -> Form {
         HashMetadata | HashMetadataEarly => ("hash", FIELDS_EXPIRE),
         HashValkey => ("hash", "fields that expire (Valkey)"),
         HashListpackEx | HashListpackExEarly => ("hash", LISTPACK_EXPIRES),
-        HashTemplateListpack | HashTemplateArray => ("hash", TEMPLATE),
+        HashTemplateListpack | HashTemplateArray | HashTemplateListpackRef | HashTemplateArrayRef => {
+            ("hash", TEMPLATE)
+        }
         StreamListpacks => ("stream", "Redis 5.0"),
         StreamListpacks2 => ("stream", "Redis 7.0"),
         StreamListpacks3 => ("stream", "Redis 7.2"),

@@ -1,31 +1,11 @@
 //! Looking into a file, for tools: every key of a batch, also one that no server would take.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use keyspace::KeyEntry;
 
-use super::{Batch, DecodeOptions, MODULE, decode_key, skip_attributes, skip_key};
+use super::{Batch, DecodeOptions, MODULE, ModuleId, decode_key, module_id, skip_attributes, skip_key};
 use crate::rdb::{FormatError, Reader, Skipper, ValueType};
-
-/// What a module's type is called in a file: nine letters of 64, and a version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ModuleId(pub u64);
-
-impl ModuleId {
-    /// The version of the module's own format.
-    pub fn version(self) -> u16 {
-        (self.0 & 0x3FF) as u16
-    }
-}
-
-impl fmt::Display for ModuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let letters = (0..9).rev().map(|at| LETTERS[(self.0 >> (10 + 6 * at) & 0x3F) as usize]);
-        letters.map(char::from).try_for_each(|letter| write!(f, "{letter}"))
-    }
-}
 
 /// A key of a batch, as it stands in the file.
 pub struct Record<'b> {
@@ -59,7 +39,7 @@ pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl 
     loop {
         let start = skipper.position();
         // A batch holds whole keys.
-        let Ok(number) = skip_key(&mut skipper, batch.version) else { return };
+        let Ok(number) = skip_key(&mut skipper, batch.version, &batch.templates) else { return };
         let bytes = &batch.bytes[start..skipper.position()];
         let file_offset = batch.file_offset + start as u64;
         let mut name = None;
@@ -82,13 +62,7 @@ fn inspect_module(
     name: &mut Option<Cow<'_, [u8]>>,
 ) -> Result<Inspected, FormatError> {
     *name = key_name(bytes, version).map(Cow::Owned);
-    let mut skipper = Skipper::new(bytes, 0);
-    let number = skip_attributes(&mut skipper, version).and_then(|_| {
-        skipper.string()?;
-        skipper.length()
-    });
-    // The record was skipped as a whole before.
-    Ok(Inspected::Module(ModuleId(number.unwrap_or_default())))
+    Ok(Inspected::Module(module_id(bytes, version)))
 }
 
 /// The name of the key whose record `bytes` begin with, in this version of the format; `None` where

@@ -63,6 +63,14 @@ pub enum FormatErrorKind {
     FieldExpiry,
     /// A hash whose field names stand ahead has not as many values.
     BrokenTemplate,
+    /// Field names that hashes share are none, out of order, or there twice.
+    BrokenFieldNames,
+    /// Field names that hashes share take more memory than they may.
+    TooManyFieldNames,
+    /// A command that stands among the keys is none.
+    BrokenCommand,
+    /// A hash refers to field names that do not stand ahead of it.
+    UnknownFieldNames(u64),
 }
 
 impl From<PackDefect> for FormatErrorKind {
@@ -108,6 +116,14 @@ impl fmt::Display for FormatErrorKind {
             FormatErrorKind::TrailingBytes => "bytes behind the value",
             FormatErrorKind::FieldExpiry => "a field's expiry that is no time",
             FormatErrorKind::BrokenTemplate => "a hash with more field names than values, or fewer",
+            FormatErrorKind::BrokenFieldNames => {
+                "shared field names that are none, out of order, or there twice"
+            }
+            FormatErrorKind::TooManyFieldNames => "shared field names of more than 256 MiB",
+            FormatErrorKind::BrokenCommand => "a broken command among the keys",
+            FormatErrorKind::UnknownFieldNames(number) => {
+                return write!(f, "a hash that refers to shared field names that are not there ({number})");
+            }
         })
     }
 }

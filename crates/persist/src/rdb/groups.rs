@@ -108,13 +108,16 @@ fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, Forma
 /// Stands for the time at which a consumer was never active.
 const NEVER_MS: i64 = -1;
 
-/// Writes the groups as part of [`ValueType::StreamListpacks3`].
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
+/// Writes the groups as part of `kind`: [`ValueType::StreamListpacks`] to
+/// [`ValueType::StreamListpacks3`].
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     writer.length(stream.groups().len() as u64);
     for group in stream.groups() {
         writer.string(group.name());
         write_id(writer, group.last_delivered());
-        writer.length(group.entries_read().map_or(u64::MAX, |count| count as u64));
+        if kind != ValueType::StreamListpacks {
+            writer.length(group.entries_read().map_or(u64::MAX, |count| count as u64));
+        }
         writer.length(group.pending_len() as u64);
         for (id, pending) in group.pending_from(StreamId::MIN) {
             writer.raw(&raw_bytes(id));
@@ -125,7 +128,9 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
         for consumer in group.consumers() {
             writer.string(consumer.name());
             writer.time_ms(consumer.seen_ms());
-            writer.time_ms(consumer.active_ms().unwrap_or(NEVER_MS));
+            if kind == ValueType::StreamListpacks3 {
+                writer.time_ms(consumer.active_ms().unwrap_or(NEVER_MS));
+            }
             writer.length(consumer.pending_len() as u64);
             consumer.pending_from(StreamId::MIN).for_each(|id| writer.raw(&raw_bytes(id)));
         }

@@ -8,16 +8,19 @@
 //!   before 7.4 was released:      the same without the earliest, and each deadline as it is
 //!   in Valkey:                    count | field | value | deadline i64, -1 for none …
 //! ```
-//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read:
-//! written is that of Redis.
+//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read.
+
+use std::sync::Arc;
 
 use keyspace::{Expiry, FieldWrite, Hash, HashField};
+use structures::listpack::Listpack;
 use structures::listpack::element::{Element, IntText};
 
 use super::error::{FormatError, FormatErrorKind};
 use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
+use super::templates::{FieldNames, Templates};
 use super::value_type::ValueType;
 use super::ziplist::{Ziplist, Zipmap};
 
@@ -68,6 +71,8 @@ pub(super) fn read_listpack<S: Source>(
 
 /// The latest deadline there can be: 48 bits, as in Redis.
 const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
+/// Stands in the place of [`Deadlines::Behind`] where a field has none.
+const NO_DEADLINE_MS: i64 = -1;
 
 /// How deadlines stand among fields.
 #[derive(Clone, Copy)]
@@ -100,7 +105,7 @@ pub(super) fn read_timed_fields<S: Source>(
         let field = reader.string()?;
         let value = reader.string()?;
         let deadline_ms = match (deadlines, i64::try_from(before)) {
-            (Deadlines::Behind, _) => Some(reader.time_ms()?).filter(|&at_ms| at_ms != -1),
+            (Deadlines::Behind, _) => Some(reader.time_ms()?).filter(|&at_ms| at_ms != NO_DEADLINE_MS),
             (_, Ok(0)) => None,
             (Deadlines::FromEarliest, Ok(more_ms)) => Some(earliest_ms.saturating_add(more_ms - 1)),
             (Deadlines::Absolute, Ok(at_ms)) => Some(at_ms),
@@ -135,18 +140,42 @@ pub(super) fn read_timed_listpack<S: Source>(
     Hash::from_timed_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The names of fields, ahead of their values: in a listpack, or one by one.
-fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Vec<u8>>, FormatError> {
-    let mut names = Vec::new();
-    match reader.length()? {
-        0 => {
-            let pack = reader.listpack()?;
-            names.extend(pack.iter().map(|name| name.text(&mut IntText::new()).to_vec()));
+/// Reads a row of names that hashes share, and its number. O(bytes), O(log n) in the rows.
+///
+/// # Errors
+/// Its names are none or not in order, its number is taken, or all rows would take too much.
+pub(crate) fn read_shared_names<S: Source>(
+    reader: &mut Reader<S>,
+    templates: &Templates,
+) -> Result<(), FormatError> {
+    let room_len_bytes = templates.room_len_bytes();
+    let number = reader.length()?;
+    let (mut names, mut last) = (FieldNames::default(), Vec::new());
+    // As many as there are: the count alone allocates nothing.
+    for at in 0..reader.length()? {
+        let name = reader.string()?;
+        if at > 0 && (last.len(), &last) >= (name.len(), &name) {
+            return Err(reader.error(FormatErrorKind::BrokenFieldNames));
         }
+        names.push(&name);
+        last = name;
+        if names.memory_len_bytes() > room_len_bytes {
+            return Err(reader.error(FormatErrorKind::TooManyFieldNames));
+        }
+    }
+    let is_good = names.len() > 0 && templates.add(number, names, reader.file_offset());
+    if is_good { Ok(()) } else { Err(reader.error(FormatErrorKind::BrokenFieldNames)) }
+}
+
+/// The names of fields, ahead of their values: in a listpack, or one by one.
+fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatError> {
+    let mut names = FieldNames::default();
+    match reader.length()? {
+        0 => reader.listpack()?.iter().for_each(|name| names.push(name.text(&mut IntText::new()))),
         1 => {
             // As many as there are: the count alone allocates nothing.
             for _ in 0..reader.length()? {
-                names.push(reader.string()?);
+                names.push(&reader.string()?);
             }
         }
         _ => return Err(reader.error(FormatErrorKind::BrokenLength)),
@@ -161,13 +190,37 @@ pub(super) fn read_template_listpack<S: Source>(
 ) -> Result<Hash, FormatError> {
     let names = read_names(reader)?;
     let pack = reader.listpack()?;
-    let mut values = pack.iter();
-    let number = values.next().and_then(|number| number.as_int());
-    if number.is_none() || pack.len() != names.len() + 1 {
+    if pack.iter().next().and_then(|number| number.as_int()).is_none() {
+        return Err(reader.error(FormatErrorKind::BrokenTemplate));
+    }
+    fill_from_listpack(&names, &pack, reader, rules)
+}
+
+/// A listpack of the number of the names, and the values.
+pub(super) fn read_template_listpack_ref<S: Source>(
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+    templates: &Templates,
+) -> Result<Hash, FormatError> {
+    let pack = reader.listpack()?;
+    let number = pack.iter().next().and_then(|number| number.as_int());
+    let number = number.ok_or(reader.error(FormatErrorKind::BrokenTemplate))?;
+    let names = names_of(number as u64, reader, templates)?;
+    fill_from_listpack(&names, &pack, reader, rules)
+}
+
+/// A hash of these names, and of values behind the first element of a listpack.
+fn fill_from_listpack<S: Source>(
+    names: &FieldNames,
+    pack: &Listpack,
+    reader: &Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Hash, FormatError> {
+    if pack.len() != names.len() + 1 {
         return Err(reader.error(FormatErrorKind::BrokenTemplate));
     }
     let mut filling = Filling::new(names.len() as u64, rules);
-    for (name, value) in names.iter().zip(values) {
+    for (name, value) in names.iter().zip(pack.iter().skip(1)) {
         filling.add(name, value.text(&mut IntText::new())).map_err(|kind| reader.error(kind))?;
     }
     Ok(filling.hash)
@@ -179,12 +232,40 @@ pub(super) fn read_template_array<S: Source>(
     rules: &Rules<'_>,
 ) -> Result<Hash, FormatError> {
     let names = read_names(reader)?;
+    fill_from_array(&names, reader, rules)
+}
+
+/// The number of the names, then as many values.
+pub(super) fn read_template_array_ref<S: Source>(
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+    templates: &Templates,
+) -> Result<Hash, FormatError> {
+    let number = reader.length()?;
+    let names = names_of(number, reader, templates)?;
+    fill_from_array(&names, reader, rules)
+}
+
+fn fill_from_array<S: Source>(
+    names: &FieldNames,
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+) -> Result<Hash, FormatError> {
     let mut filling = Filling::new(names.len() as u64, rules);
-    for name in &names {
+    for name in names.iter() {
         let value = reader.string()?;
         filling.add(name, &value).map_err(|kind| reader.error(kind))?;
     }
     Ok(filling.hash)
+}
+
+fn names_of<S: Source>(
+    number: u64,
+    reader: &Reader<S>,
+    templates: &Templates,
+) -> Result<Arc<FieldNames>, FormatError> {
+    let names = templates.of_key(number, reader.file_offset());
+    names.ok_or(reader.error(FormatErrorKind::UnknownFieldNames(number)))
 }
 
 /// A ziplist of fields and values.
@@ -223,7 +304,7 @@ fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
     hash.fields().filter_map(|field| field.deadline_ms).min()
 }
 
-/// The type in which a hash is written.
+/// The type in which a hash is written, where all types of Redis may be.
 pub(super) fn type_of(hash: &Hash) -> ValueType {
     match (earliest_deadline_ms(hash), hash.as_timed_listpack()) {
         (Some(_), Some(_)) => ValueType::HashListpackEx,
@@ -234,30 +315,60 @@ pub(super) fn type_of(hash: &Hash) -> ValueType {
     }
 }
 
-/// Writes a hash in the type of [`type_of`].
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, hash: &Hash) {
-    let earliest_ms = earliest_deadline_ms(hash);
-    if let Some(earliest_ms) = earliest_ms {
-        writer.time_ms(earliest_ms);
-        if let Some(pack) = hash.as_timed_listpack() {
+/// Writes a hash as `kind`: that of [`type_of`], or a type of single fields.
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Hash) {
+    let deadlines = match kind {
+        ValueType::HashMetadata | ValueType::HashListpackEx => {
+            let earliest_ms = earliest_deadline_ms(hash).unwrap_or_default();
+            writer.time_ms(earliest_ms);
+            WrittenDeadlines::From { earliest_ms }
+        }
+        ValueType::HashValkey => WrittenDeadlines::Behind,
+        _ => WrittenDeadlines::None,
+    };
+    match kind {
+        ValueType::HashListpackEx if let Some(pack) = hash.as_timed_listpack() => {
             return writer.blob(pack.as_bytes());
         }
-    } else if let Some(pack) = hash.as_listpack() {
-        return writer.blob(pack.as_bytes());
+        ValueType::HashListpack if let Some(pack) = hash.as_listpack() => {
+            return writer.blob(pack.as_bytes());
+        }
+        _ => {}
     }
     writer.length(hash.len() as u64);
     for field in hash.fields() {
-        write_field(writer, &field, earliest_ms);
+        write_field(writer, &field, deadlines);
     }
 }
 
-/// Writes a field as part of [`ValueType::Hash`], or of [`ValueType::HashMetadata`] where no field
-/// has a deadline before `earliest_ms`.
-pub(super) fn write_field<S: Sink>(writer: &mut Writer<S>, field: &HashField<'_>, earliest_ms: Option<i64>) {
-    if let Some(earliest_ms) = earliest_ms {
+/// How deadlines are written among fields.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WrittenDeadlines {
+    /// Not at all.
+    None,
+    /// Before the field: [`Deadlines::FromEarliest`].
+    From {
+        /// No field has an earlier one.
+        earliest_ms: i64,
+    },
+    /// [`Deadlines::Behind`].
+    Behind,
+}
+
+/// Writes a field as part of [`ValueType::Hash`], [`ValueType::HashMetadata`] or
+/// [`ValueType::HashValkey`].
+pub(super) fn write_field<S: Sink>(
+    writer: &mut Writer<S>,
+    field: &HashField<'_>,
+    deadlines: WrittenDeadlines,
+) {
+    if let WrittenDeadlines::From { earliest_ms } = deadlines {
         // None is 0, and the earliest deadline itself 1.
         writer.length(field.deadline_ms.map_or(0, |at_ms| (at_ms - earliest_ms) as u64 + 1));
     }
     writer.element(field.name);
     writer.element(field.value);
+    if let WrittenDeadlines::Behind = deadlines {
+        writer.time_ms(field.deadline_ms.unwrap_or(NO_DEADLINE_MS));
+    }
 }

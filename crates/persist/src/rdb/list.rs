@@ -1,6 +1,7 @@
 //! Lists.
 
 use keyspace::{List, ListView};
+use structures::listpack::element::Element;
 use structures::listpack::{Listpack, header, terminator};
 use structures::pack_error::PackFull;
 use structures::quicklist::{NodeLimit, NodeView, Quicklist};
@@ -9,7 +10,8 @@ use super::error::{FormatError, FormatErrorKind};
 use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
-use super::ziplist::Ziplist;
+use super::value_type::ValueType;
+use super::ziplist::{self, TooLong, Ziplist};
 
 /// A node that is one string.
 const PLAIN: u64 = 1;
@@ -77,31 +79,63 @@ pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Writes a list as nodes.
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, list: &List) {
+/// Writes a list as nodes of `kind`: [`ValueType::ListQuicklist2`], or [`ValueType::ListQuicklist`],
+/// which cannot hold each string.
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, list: &List) -> Result<(), TooLong> {
     match list.view() {
         ListView::Pack(pack) => {
             writer.length(1);
+            if kind == ValueType::ListQuicklist {
+                return write_ziplist(writer, pack.iter());
+            }
             writer.length(PACKED);
             writer.blob(pack.as_bytes());
+            Ok(())
         }
         ListView::Quick(list) => {
             writer.length(list.node_count() as u64);
-            list.visit_nodes(|node| write_node(writer, node));
+            let mut result = Ok(());
+            list.visit_nodes(|node| {
+                if result.is_ok() {
+                    result = write_node(kind, writer, node);
+                }
+            });
+            result
         }
     }
 }
 
-/// Writes a node of a list.
-pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, node: NodeView<'_>) {
-    match node {
-        NodeView::Plain(bytes) => {
+/// Writes a node of a list as part of `kind`, see [`write`].
+pub(super) fn write_node<S: Sink>(
+    kind: ValueType,
+    writer: &mut Writer<S>,
+    node: NodeView<'_>,
+) -> Result<(), TooLong> {
+    let pack = |run: &[u8], count| [&header(run.len(), count)[..], run, &terminator()].concat();
+    match (kind, node) {
+        (ValueType::ListQuicklist, NodeView::Plain(bytes)) => {
+            return write_ziplist(writer, [Element::Bytes(bytes)].into_iter());
+        }
+        (ValueType::ListQuicklist, NodeView::Packed { run, count }) => {
+            let pack = Listpack::from_bytes(pack(run, count).into()).expect("a node's elements are valid");
+            return write_ziplist(writer, pack.iter());
+        }
+        (_, NodeView::Plain(bytes)) => {
             writer.length(PLAIN);
             writer.blob(bytes);
         }
-        NodeView::Packed { run, count } => {
+        (_, NodeView::Packed { run, count }) => {
             writer.length(PACKED);
-            writer.blob(&[&header(run.len(), count)[..], run, &terminator()].concat());
+            writer.blob(&pack(run, count));
         }
     }
+    Ok(())
+}
+
+fn write_ziplist<'e, S: Sink>(
+    writer: &mut Writer<S>,
+    elements: impl Iterator<Item = Element<'e>>,
+) -> Result<(), TooLong> {
+    writer.blob(&ziplist::pack(elements)?);
+    Ok(())
 }

@@ -13,15 +13,22 @@
 use keyspace::KeyEntry;
 use keyspace::pieces::{Head, Piece};
 
+use super::file_version::FileVersion;
+use super::hash::WrittenDeadlines;
 use super::sink::{Compression, Sink as _, Writer};
-use super::value::{type_of, write_value};
+use super::value::write_value;
 use super::value_type::ValueType;
+use super::ziplist::TooLong;
 use super::{VALKEY_VERSION, hash, list, stream};
 
 /// The next byte of a file is no key's.
 pub(crate) mod opcode {
     /// Types of values are below.
     pub const LOWEST: u8 = 242;
+    /// Field names that hashes share.
+    pub const HASH_TEMPLATE: u8 = 242;
+    /// The same number as [`HASH_TEMPLATE`], in files of Valkey: a command.
+    pub const UPDATE: u8 = 242;
     pub const KEY_META: u8 = 243;
     /// The same number as [`KEY_META`], in files of Valkey.
     pub const SLOT_IMPORT: u8 = 243;
@@ -57,15 +64,31 @@ pub enum Usage {
 #[derive(Debug)]
 pub struct Encoder {
     writer: Writer<Vec<u8>>,
+    version: FileVersion,
     usage: Usage,
-    /// A lower bound of the deadlines of the fields of the hash whose pieces are written.
-    earliest_ms: Option<i64>,
+    /// The type of the value whose pieces are written.
+    big_kind: ValueType,
+    /// Where that is a hash.
+    deadlines: WrittenDeadlines,
+    too_long: Option<TooLong>,
 }
 
 impl Encoder {
     /// With an empty buffer.
-    pub fn new(compression: Compression, usage: Usage) -> Self {
-        Self { writer: Writer::new(Vec::new(), compression), usage, earliest_ms: None }
+    pub fn new(version: FileVersion, compression: Compression, usage: Usage) -> Self {
+        Self {
+            writer: Writer::new(Vec::new(), compression),
+            version,
+            usage,
+            big_kind: ValueType::String,
+            deadlines: WrittenDeadlines::None,
+            too_long: None,
+        }
+    }
+
+    /// Whether a value was too long for the version: then what was written is of no use.
+    pub fn too_long(&self) -> Option<TooLong> {
+        self.too_long
     }
 
     /// What was written and not taken yet.
@@ -78,7 +101,8 @@ impl Encoder {
     }
 
     /// The magic, with the version of the format.
-    pub fn magic(&mut self, version: u16) {
+    pub fn magic(&mut self) {
+        let version = self.version.number();
         let magic = if version >= VALKEY_VERSION {
             format!("VALKEY{version:03}")
         } else {
@@ -121,41 +145,52 @@ impl Encoder {
     /// A key with its value. O(bytes).
     pub fn entry(&mut self, entry: &KeyEntry) {
         let value = entry.view();
-        self.key(type_of(&value), entry.key(), entry.expiry_ms(), entry.access());
-        write_value(&mut self.writer, &value);
+        let kind = self.version.type_of(&value);
+        self.key(kind, entry.key(), entry.expiry_ms(), entry.access());
+        if let Err(too_long) = write_value(kind, &mut self.writer, &value) {
+            self.too_long = Some(too_long);
+        }
     }
 
     /// A key whose value follows in pieces: as many as `head` says.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>, access: u32, head: &Head) {
         let (kind, count) = match *head {
-            Head::List { nodes } => (ValueType::ListQuicklist2, nodes),
+            Head::List { nodes } => (self.version.list_type(), nodes),
             Head::Set { members } => (ValueType::Set, members),
             Head::Hash { fields, deadline_min_ms: None } => (ValueType::Hash, fields),
-            Head::Hash { fields, deadline_min_ms: Some(_) } => (ValueType::HashMetadata, fields),
+            Head::Hash { fields, deadline_min_ms: Some(_) } => (self.version.timed_hash_type(), fields),
             Head::Zset { members } => (ValueType::Zset2, members),
-            Head::Stream { nodes } => (ValueType::StreamListpacks3, nodes),
+            Head::Stream { nodes } => (self.version.stream_type(), nodes),
         };
         self.key(kind, key, expiry_ms, access);
-        self.earliest_ms = None;
-        if let Head::Hash { deadline_min_ms: Some(earliest_ms), .. } = *head {
-            self.earliest_ms = Some(earliest_ms);
-            self.writer.time_ms(earliest_ms);
-        }
+        self.big_kind = kind;
+        self.deadlines = match (kind, *head) {
+            (ValueType::HashMetadata, Head::Hash { deadline_min_ms: Some(earliest_ms), .. }) => {
+                self.writer.time_ms(earliest_ms);
+                WrittenDeadlines::From { earliest_ms }
+            }
+            (ValueType::HashValkey, _) => WrittenDeadlines::Behind,
+            _ => WrittenDeadlines::None,
+        };
         self.writer.length(count as u64);
     }
 
     /// A piece of the value that [`big_head`](Self::big_head) began.
     pub fn big_piece(&mut self, piece: &Piece<'_>) {
         match piece {
-            Piece::Node(node) => list::write_node(&mut self.writer, *node),
+            Piece::Node(node) => {
+                if let Err(too_long) = list::write_node(self.big_kind, &mut self.writer, *node) {
+                    self.too_long = Some(too_long);
+                }
+            }
             Piece::Member(member) => self.writer.element(*member),
-            Piece::Field(field) => hash::write_field(&mut self.writer, field, self.earliest_ms),
+            Piece::Field(field) => hash::write_field(&mut self.writer, field, self.deadlines),
             Piece::Scored(member, score) => {
                 self.writer.string(member);
                 self.writer.raw(&score.to_le_bytes());
             }
             Piece::Entries(entries) => stream::write_node(&mut self.writer, entries),
-            Piece::StreamEnd(end) => stream::write_end(&mut self.writer, end),
+            Piece::StreamEnd(end) => stream::write_end(self.big_kind, &mut self.writer, end),
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) fn read_listpack<S: Source>(
     Set::from_listpack(pack, &rules.set, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The type in which a set is written.
+/// The type in which a set is written, where all types may be.
 pub(super) fn type_of(set: &Set) -> ValueType {
     match set.view() {
         SetView::Ints(_) => ValueType::SetIntset,
@@ -51,12 +51,12 @@ pub(super) fn type_of(set: &Set) -> ValueType {
     }
 }
 
-/// Writes a set in the type of [`type_of`].
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, set: &Set) {
+/// Writes a set as `kind`: that of [`type_of`], or [`ValueType::Set`].
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, set: &Set) {
     match set.view() {
-        SetView::Ints(ints) => writer.blob(ints.as_bytes()),
-        SetView::Pack(pack) => writer.blob(pack.as_bytes()),
-        SetView::Table => {
+        SetView::Ints(ints) if kind == ValueType::SetIntset => writer.blob(ints.as_bytes()),
+        SetView::Pack(pack) if kind == ValueType::SetListpack => writer.blob(pack.as_bytes()),
+        _ => {
             writer.length(set.len() as u64);
             set.iter().for_each(|member| writer.element(member));
         }

@@ -3,6 +3,7 @@
 
 use super::VALKEY_VERSION;
 use super::error::FormatErrorKind;
+use super::templates::Templates;
 
 /// Why the end of a value was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +114,8 @@ impl<'b> Skipper<'b> {
         (0..count).try_for_each(|_| self.length().map(drop))
     }
 
-    /// A value of this type in this version of the format.
-    pub fn value(&mut self, kind: u8, version: u16) -> Result<(), Unskipped> {
+    /// A value of this type in this version of the format, which may refer to names of its file.
+    pub fn value(&mut self, kind: u8, version: u16, templates: &Templates) -> Result<(), Unskipped> {
         let of_valkey = version >= VALKEY_VERSION;
         match kind {
             0 | 9..=13 | 16 | 17 | 20 => self.string(),
@@ -165,6 +166,14 @@ impl<'b> Skipper<'b> {
                 self.take(8)?;
                 self.string()
             }
+            28 if !of_valkey => self.array(),
+            30 if !of_valkey => self.string(),
+            32 if !of_valkey => {
+                let number = self.length()?;
+                let count = templates.name_count(number);
+                let count = count.ok_or(Broken(FormatErrorKind::UnknownFieldNames(number)))?;
+                (0..count).try_for_each(|_| self.string())
+            }
             29 if !of_valkey => {
                 match self.length()? {
                     0 => self.string()?,
@@ -190,6 +199,67 @@ impl<'b> Skipper<'b> {
         let count = self.length()?;
         (0..count).try_for_each(|_| self.string())?;
         Ok(count)
+    }
+
+    /// A count of elements, the index that comes next, where there is one, and of each element its
+    /// index, its kind, and its value.
+    fn array(&mut self) -> Result<(), Unskipped> {
+        let count = self.length()?;
+        match self.length()? {
+            0 => {}
+            1 => self.length().map(drop)?,
+            _ => return Err(Broken(FormatErrorKind::BrokenLength)),
+        }
+        (0..count).try_for_each(|_| {
+            self.length()?;
+            match self.length()? {
+                0 | 3 => self.string(),
+                1 | 2 => self.take(8).map(drop),
+                _ => Err(Broken(FormatErrorKind::BrokenLength)),
+            }
+        })
+    }
+
+    /// A number, and the names that hashes share under it.
+    pub fn shared_names(&mut self) -> Result<(), Unskipped> {
+        self.length()?;
+        self.strings(1)
+    }
+
+    /// A command in the form of the protocol: where its first two words stand.
+    pub fn command(&mut self) -> Result<[(usize, usize); 2], Unskipped> {
+        let mut places = [(0, 0); 2];
+        for at in 0..self.header(b'*')? {
+            let len = self.header(b'$')?;
+            let start = self.at;
+            self.take(len)?;
+            if let Some(place) = usize::try_from(at).ok().and_then(|at| places.get_mut(at)) {
+                *place = (start, self.at);
+            }
+            if self.take(2)? != b"\r\n" {
+                return Err(Broken(FormatErrorKind::BrokenCommand));
+            }
+        }
+        Ok(places)
+    }
+
+    /// `mark`, a number in decimal digits, and the end of the line.
+    fn header(&mut self, mark: u8) -> Result<u64, Unskipped> {
+        let broken = Broken(FormatErrorKind::BrokenCommand);
+        if self.byte()? != mark {
+            return Err(broken);
+        }
+        let mut number = 0_u64;
+        loop {
+            match self.byte()? {
+                b'\r' if self.byte()? == b'\n' => return Ok(number),
+                digit @ b'0'..=b'9' => {
+                    let longer = number.checked_mul(10);
+                    number = longer.and_then(|ten| ten.checked_add(u64::from(digit - b'0'))).ok_or(broken)?;
+                }
+                _ => return Err(broken),
+            }
+        }
     }
 
     /// What is kept with a key for modules: of each class its number and what it wrote.

@@ -190,21 +190,28 @@ pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry
 }
 
 /// Writes what a stream is beside its entries.
-pub(super) fn write_end<S: Sink>(writer: &mut Writer<S>, rest: &StreamRest) {
-    write_rest(writer, (rest.len, rest.first_entry_id), &rest.rest);
+pub(super) fn write_end<S: Sink>(kind: ValueType, writer: &mut Writer<S>, rest: &StreamRest) {
+    write_rest(kind, writer, (rest.len, rest.first_entry_id), &rest.rest);
 }
 
-fn write_rest<S: Sink>(writer: &mut Writer<S>, (len, first_id): (usize, StreamId), rest: &Stream) {
+fn write_rest<S: Sink>(
+    kind: ValueType,
+    writer: &mut Writer<S>,
+    (len, first_id): (usize, StreamId),
+    rest: &Stream,
+) {
     writer.length(len as u64);
     write_id(writer, rest.last_id());
-    write_id(writer, first_id);
-    write_id(writer, rest.max_deleted_id());
-    writer.length(rest.entries_added());
-    groups::write(writer, rest);
+    if kind != ValueType::StreamListpacks {
+        write_id(writer, first_id);
+        write_id(writer, rest.max_deleted_id());
+        writer.length(rest.entries_added());
+    }
+    groups::write(kind, writer, rest);
 }
 
-/// Writes a stream as [`ValueType::StreamListpacks3`].
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
+/// Writes a stream as `kind`: [`ValueType::StreamListpacks`] to [`ValueType::StreamListpacks3`].
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     let nodes = || Nodes { entries: stream.range(StreamId::MIN, StreamId::MAX), next: None };
     // Packed twice, so that no more than one node is in memory.
     writer.length(nodes().count() as u64);
@@ -212,7 +219,7 @@ pub(super) fn write<S: Sink>(writer: &mut Writer<S>, stream: &Stream) {
         writer.blob(&raw_bytes(node.base));
         writer.blob(&node.into_listpack());
     }
-    write_rest(writer, (stream.len(), stream.first_entry_id()), stream);
+    write_rest(kind, writer, (stream.len(), stream.first_entry_id()), stream);
 }
 
 /// Packs entries into nodes.

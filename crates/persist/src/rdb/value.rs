@@ -8,7 +8,9 @@ use super::hash::Deadlines;
 use super::rules::Rules;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
+use super::templates::Templates;
 use super::value_type::ValueType;
+use super::ziplist::TooLong;
 use super::{hash, list, set, stream, zset};
 
 /// A value that was read.
@@ -67,6 +69,10 @@ pub fn read_value<S: Source>(
         ZsetListpack => Object::Zset(zset::read_listpack(reader, rules)?),
         HashTemplateListpack => Object::Hash(hash::read_template_listpack(reader, rules)?),
         HashTemplateArray => Object::Hash(hash::read_template_array(reader, rules)?),
+        // What they refer to is in a file only.
+        HashTemplateListpackRef | HashTemplateArrayRef => {
+            return Err(reader.error(FormatErrorKind::UnknownType(kind.number())));
+        }
         StreamListpacks | StreamListpacks2 | StreamListpacks3 | StreamListpacks4 | StreamListpacks5 => {
             Object::Stream(Box::new(stream::read(kind, reader, rules)?))
         }
@@ -77,28 +83,40 @@ pub fn read_value<S: Source>(
     Ok(Value::Object(object))
 }
 
-/// The type in which a key's value is written. O(1), O(n) for a hash with deadlines.
-pub fn type_of(value: &View<'_, Object>) -> ValueType {
-    match value {
-        View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,
-        View::Object(Object::List(_)) => ValueType::ListQuicklist2,
-        View::Object(Object::Set(set)) => set::type_of(set),
-        View::Object(Object::Hash(hash)) => hash::type_of(hash),
-        View::Object(Object::Zset(zset)) => zset::type_of(zset),
-        View::Object(Object::Stream(_)) => ValueType::StreamListpacks3,
-    }
+/// As [`read_value`], for a value in a file with these names, to which it may refer.
+pub(crate) fn read_value_in_file<S: Source>(
+    kind: ValueType,
+    reader: &mut Reader<S>,
+    rules: &Rules<'_>,
+    templates: &Templates,
+) -> Result<Value, FormatError> {
+    let hash = match kind {
+        ValueType::HashTemplateListpackRef => hash::read_template_listpack_ref(reader, rules, templates)?,
+        ValueType::HashTemplateArrayRef => hash::read_template_array_ref(reader, rules, templates)?,
+        _ => return read_value(kind, reader, rules),
+    };
+    Ok(Value::Object(Object::Hash(hash)))
 }
 
-/// Writes a key's value, in the type that [`type_of`] gives. O(bytes).
-pub fn write_value<S: Sink>(writer: &mut Writer<S>, value: &View<'_, Object>) {
+/// Writes a key's value as `kind`, which is what
+/// [`FileVersion::type_of`](super::FileVersion::type_of) gives. O(bytes).
+///
+/// # Errors
+/// The type cannot hold the value; what was written of it is no value.
+pub fn write_value<S: Sink>(
+    kind: ValueType,
+    writer: &mut Writer<S>,
+    value: &View<'_, Object>,
+) -> Result<(), TooLong> {
     match value {
         View::Bytes(bytes) => writer.string(bytes),
         View::Int(number) => writer.integer(*number),
         View::Object(Object::Blob(blob)) => writer.string(blob),
-        View::Object(Object::List(list)) => list::write(writer, list),
-        View::Object(Object::Set(set)) => set::write(writer, set),
-        View::Object(Object::Hash(hash)) => hash::write(writer, hash),
-        View::Object(Object::Zset(zset)) => zset::write(writer, zset),
-        View::Object(Object::Stream(stream)) => stream::write(writer, stream),
+        View::Object(Object::List(list)) => return list::write(kind, writer, list),
+        View::Object(Object::Set(set)) => set::write(kind, writer, set),
+        View::Object(Object::Hash(hash)) => hash::write(kind, writer, hash),
+        View::Object(Object::Zset(zset)) => zset::write(kind, writer, zset),
+        View::Object(Object::Stream(stream)) => stream::write(kind, writer, stream),
     }
+    Ok(())
 }

@@ -59,8 +59,12 @@ pub enum ValueType {
     StreamListpacks5 = 27,
     /// A hash of Redis 8.10 with its field names ahead and its values in a listpack.
     HashTemplateListpack = 29,
-    /// The same with its values one by one.
+    /// The same, its names under a number elsewhere in the file.
+    HashTemplateListpackRef = 30,
+    /// As [`ValueType::HashTemplateListpack`], with its values one by one.
     HashTemplateArray = 31,
+    /// The same, its names under a number elsewhere in the file.
+    HashTemplateArrayRef = 32,
     /// A hash whose fields expire, as Valkey 9 writes it: number 22 there.
     HashValkey = 0x80 | 22,
 }
@@ -70,7 +74,7 @@ impl ValueType {
     /// is not read (modules' types).
     pub fn from_number(number: u8, version: u16) -> Option<Self> {
         use ValueType::*;
-        const ALL: [ValueType; 27] = [
+        const ALL: [ValueType; 29] = [
             String,
             List,
             Set,
@@ -97,7 +101,9 @@ impl ValueType {
             StreamListpacks4,
             StreamListpacks5,
             HashTemplateListpack,
+            HashTemplateListpackRef,
             HashTemplateArray,
+            HashTemplateArrayRef,
         ];
         if version >= VALKEY_VERSION && number > StreamListpacks3 as u8 {
             return (number == HashValkey.number()).then_some(HashValkey);
@@ -116,7 +122,7 @@ impl ValueType {
         use ValueType::*;
         match self {
             HashValkey => VALKEY_VERSION,
-            HashTemplateListpack | HashTemplateArray => 15,
+            HashTemplateListpack | HashTemplateListpackRef | HashTemplateArray | HashTemplateArrayRef => 15,
             StreamListpacks5 => 14,
             StreamListpacks4 => 13,
             HashMetadataEarly | HashListpackExEarly | HashMetadata | HashListpackEx => 12,

@@ -1,4 +1,5 @@
-//! Ziplists and zipmaps: how Redis packed small collections before version 7. They are only read.
+//! Ziplists and zipmaps: how Redis packed small collections before version 7. Ziplists are written
+//! as well, as nodes of lists for old servers.
 //!
 //! ```text
 //!   ziplist   length-of-all u32 | offset-of-last-entry u32 | entries u16 | entry … | FF
@@ -21,6 +22,8 @@ const HEADER_LEN_BYTES: usize = 10;
 const END: u8 = 0xFF;
 /// A count that stands for this or any higher one.
 const COUNT_UNKNOWN: u16 = u16::MAX;
+/// The length of the entry before stands in the four bytes behind this one.
+const BEFORE_LEN_IS_LONG: u8 = 0xFE;
 
 /// The entries of a ziplist, in order. Ends after an error.
 pub(super) struct Ziplist<'a> {
@@ -192,6 +195,66 @@ impl<'a> Iterator for Zipmap<'a> {
         self.done = pair.is_none();
         Some(pair.ok_or(BrokenZipmap))
     }
+}
+
+/// A string or a node that is longer than the type it is to be written in allows: 4 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+/// A ziplist of these elements. O(bytes).
+///
+/// # Errors
+/// It would be longer than ziplists can be.
+pub(super) fn pack<'e>(elements: impl Iterator<Item = Element<'e>>) -> Result<Vec<u8>, TooLong> {
+    let mut bytes = vec![0; HEADER_LEN_BYTES];
+    let (mut last, mut count) = (HEADER_LEN_BYTES, 0_u16);
+    for element in elements {
+        let before_len = bytes.len() - last;
+        last = bytes.len();
+        match u8::try_from(before_len) {
+            Ok(len @ ..BEFORE_LEN_IS_LONG) => bytes.push(len),
+            _ => {
+                bytes.push(BEFORE_LEN_IS_LONG);
+                bytes.extend_from_slice(&u32::try_from(before_len).map_err(|_| TooLong)?.to_le_bytes());
+            }
+        }
+        match element {
+            Element::Int(number) => pack_int(number, &mut bytes),
+            Element::Bytes(text) => {
+                let len = u32::try_from(text.len()).map_err(|_| TooLong)?;
+                match len {
+                    0..0x40 => bytes.push(len as u8),
+                    0x40..0x4000 => bytes.extend_from_slice(&[0x40 | (len >> 8) as u8, len as u8]),
+                    _ => {
+                        bytes.push(0x80);
+                        bytes.extend_from_slice(&len.to_be_bytes());
+                    }
+                }
+                bytes.extend_from_slice(text);
+            }
+        }
+        count = count.saturating_add(1);
+    }
+    bytes.push(END);
+    let len = u32::try_from(bytes.len()).map_err(|_| TooLong)?;
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    bytes[4..8].copy_from_slice(&(last as u32).to_le_bytes());
+    bytes[8..HEADER_LEN_BYTES].copy_from_slice(&count.to_le_bytes());
+    Ok(bytes)
+}
+
+fn pack_int(number: i64, bytes: &mut Vec<u8>) {
+    let all = number.to_le_bytes();
+    let (head, len) = match number {
+        0..=12 => (0xF1 + number as u8, 0),
+        -0x80..0x80 => (0xFE, 1),
+        -0x8000..0x8000 => (0xC0, 2),
+        -0x80_0000..0x80_0000 => (0xF0, 3),
+        -0x8000_0000..0x8000_0000 => (0xD0, 4),
+        _ => (0xE0, 8),
+    };
+    bytes.push(head);
+    bytes.extend_from_slice(&all[..len]);
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

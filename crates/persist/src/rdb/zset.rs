@@ -135,15 +135,15 @@ pub(super) fn read_listpack<S: Source>(
     Zset::from_listpack(pack, &rules.zset, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The type in which a sorted set is written.
+/// The type in which a sorted set is written, where all types may be.
 pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }
 
-/// Writes a sorted set in the type of [`type_of`]; from the last member to the first, as Redis
-/// does, so that who reads it inserts at the front.
-pub(super) fn write<S: Sink>(writer: &mut Writer<S>, zset: &Zset) {
-    if let Some(pack) = zset.as_listpack() {
+/// Writes a sorted set as `kind`: that of [`type_of`], or [`ValueType::Zset2`], from the last member
+/// to the first, as Redis does, so that who reads it inserts at the front.
+pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, zset: &Zset) {
+    if let (ValueType::ZsetListpack, Some(pack)) = (kind, zset.as_listpack()) {
         return writer.blob(pack.as_bytes());
     }
     writer.length(zset.len() as u64);

@@ -1,6 +1,8 @@
 //! The options that are one of some words: what the words mean.
 
 use net::{Address, BackendChoice};
+use persist::load::Unsupported;
+use persist::rdb::FileVersion;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::handle::Choice;
@@ -99,6 +101,33 @@ pub enum VersionCheck {
 impl Choice for VersionCheck {
     const WORDS: &'static [&'static str] = &["strict", "relaxed"];
     const VALUES: &'static [Self] = &[Self::Strict, Self::Relaxed];
+}
+
+/// `rdb-unsupported-values`.
+impl Choice for Unsupported {
+    const WORDS: &'static [&'static str] = &["refuse", "skip"];
+    const VALUES: &'static [Self] = &[Self::Refused, Self::Skipped];
+}
+
+/// `rdb-version`: the version of the format that snapshots are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RdbVersion {
+    /// The lowest of version 11 and later that has all types of the data.
+    Auto,
+    /// This one.
+    Fixed(FileVersion),
+}
+
+impl Choice for RdbVersion {
+    const WORDS: &'static [&'static str] = &["auto", "9", "10", "11", "12", "80"];
+    const VALUES: &'static [Self] = &[
+        Self::Auto,
+        Self::Fixed(FileVersion::Redis5),
+        Self::Fixed(FileVersion::Redis7),
+        Self::Fixed(FileVersion::Redis7Dot2),
+        Self::Fixed(FileVersion::Redis7Dot4),
+        Self::Fixed(FileVersion::Valkey9),
+    ];
 }
 
 /// `loglevel`: the least important lines that are written.

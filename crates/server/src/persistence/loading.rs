@@ -151,7 +151,12 @@ impl Loading<'_> {
                         return Ok(());
                     }
                 }
-                Part::End => return Ok(()),
+                Part::End => {
+                    for (feature, count) in splitter.skipped().iter() {
+                        tracing::warn!("Left out while loading: {feature}, {count} times");
+                    }
+                    return Ok(());
+                }
             }
             report.now_and_then();
         }
@@ -164,7 +169,7 @@ fn load_options(shared: &Shared) -> LoadOptions {
     LoadOptions {
         versions: if relaxed { VersionCheck::Relaxed } else { VersionCheck::Strict },
         checksum: options::RDBCHECKSUM.of(&store),
-        keeps_modules: false,
+        unsupported: options::RDB_UNSUPPORTED_VALUES.of(&store),
     }
 }
 

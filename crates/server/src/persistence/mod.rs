@@ -19,6 +19,7 @@ use persist::rdb::{Compression, Usage};
 use persist::save::{ChunkSink, Failed, Save, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
+use crate::config::choices::RdbVersion;
 use crate::config::table::{memory, persistence as options};
 use crate::context::unix_ms;
 use crate::shared::Shared;
@@ -45,6 +46,10 @@ fn save_options(shared: &Shared) -> SaveOptions {
     };
     let fact = |name, value: String| (name, value);
     SaveOptions {
+        version: match options::RDB_VERSION.of(&store) {
+            RdbVersion::Auto => None,
+            RdbVersion::Fixed(version) => Some(version),
+        },
         compression: if options::RDBCOMPRESSION.of(&store) { Compression::Lzf } else { Compression::None },
         checksum: options::RDBCHECKSUM.of(&store),
         usage,
@@ -152,7 +157,8 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     };
     let folder = DataFolder::new(&path);
     let temporary = format!("temp-{}.rdb", std::process::id());
-    let file = locked.and_then(|()| IncomingFile::create(&folder, temporary, syncing));
+    let fit = save.unfit().map_or(Ok(()), |unfit| Err(Trouble(unfit.to_string())));
+    let file = fit.and(locked).and_then(|()| IncomingFile::create(&folder, temporary, syncing));
     let file = match file {
         Ok(file) => file,
         Err(trouble) => {
@@ -166,7 +172,10 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     drive(shared, save, &file, way);
     match save.finish(engine, &file) {
         Ok(_) => file.put_in_place(&name).map_err(Unsaved::from),
-        Err(Failed) => Err(file.discard().map_or(Unsaved::Cancelled, Unsaved::from)),
+        Err(Failed) => {
+            let trouble = file.discard().or(save.unfit().map(|unfit| Trouble(unfit.to_string())));
+            Err(trouble.map_or(Unsaved::Cancelled, Unsaved::from))
+        }
     }
 }
 
@@ -191,7 +200,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
         Err(Unsaved::Failed(trouble)) => {
             tracing::warn!("Error writing the snapshot to disk: {trouble}");
             if current.is_background {
-                state.record.failed();
+                state.record.failed(trouble);
                 tracing::warn!("Background saving error");
             }
         }

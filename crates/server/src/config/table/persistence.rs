@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::config::choices::VersionCheck;
+use persist::load::Unsupported;
+
+use crate::config::choices::{RdbVersion, VersionCheck};
 use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{BYTES, INT, OnChange, Opt, Prepare};
 use crate::config::value::{Kind, Value};
@@ -15,6 +17,8 @@ pub static OPTIONS: &[&Opt] = &[
     &DBFILENAME.opt,
     &RDBCOMPRESSION.opt,
     &RDBCHECKSUM.opt,
+    &RDB_VERSION.opt,
+    &RDB_UNSUPPORTED_VALUES.opt,
     &RDB_VERSION_CHECK.opt,
     &Opt::choice(
         "sanitize-dump-payload",
@@ -140,6 +144,27 @@ pub static RDB_KEY_SAVE_DELAY: Handle<i64> = Opt::integer(
     "Microseconds to rest after each key of a snapshot, for tests.",
 )
 .hidden()
+.typed();
+
+/// Which version of the format snapshots are written in.
+pub static RDB_VERSION: Handle<RdbVersion> = Opt::choice(
+    "rdb-version",
+    "auto",
+    RdbVersion::WORDS,
+    "The version of the format of snapshots, for the server that is to load them: 9 for Redis 5.0 to 6.2, 10 \
+         for 7.0, 11 for 7.2 and Valkey 7.2 to 8.1, 12 for Redis 7.4 and later, 80 for Valkey 9. `auto` is 11, \
+         and 12 where fields of hashes expire. In 9 to 11 a snapshot of such fields fails. Saker only.",
+)
+.typed();
+
+/// What becomes of values of types that are not there, when a snapshot is loaded.
+pub static RDB_UNSUPPORTED_VALUES: Handle<Unsupported> = Opt::choice(
+    "rdb-unsupported-values",
+    "refuse",
+    Unsupported::WORDS,
+    "Whether a snapshot with values of modules or of types that Saker lacks is refused, or loaded without them; \
+         the log counts what was left out. Saker only.",
+)
 .typed();
 
 /// Which versions of the format RESTORE reads.

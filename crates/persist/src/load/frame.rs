@@ -1,0 +1,216 @@
+//! Compressed files, as Valkey 9.2 writes them with `rdbcompression lz4`: a file of its own within
+//! an LZ4 frame, unpacked while it is read.
+//!
+//! ```text
+//!   envelope  'V' 'C' 'S' | version 1 | codec 1: LZ4 | 0 | kind 1: RDB | frame
+//!   frame     04 22 4D 18 | flags | block size | [content length u64] | check byte
+//!             { block } … | 0 u32 | [XXH32 of all that was packed]
+//!   block     length u32, highest bit: not compressed | bytes | [XXH32 of the bytes]
+//!   flags     01······ version   ··1····· blocks stand alone   ···1···· blocks have checksums
+//!             ····1··· content length   ·····1·· checksum of the content   ·······1 dictionary
+//!   size      ·100···· 64 KiB   ·101···· 256 KiB   ·110···· 1 MiB   ·111···· 4 MiB
+//! ```
+//! Numbers have their lowest byte first; the check byte is the second of the XXH32 of flags to content
+//! length. A block that does not stand alone refers to the 64 KiB before it.
+//!
+//! In memory are the bytes of one block, those 64 KiB, and what the block unpacks to: at most its size
+//! by the header, and no more than a block of its length can.
+//! Source: the description of the LZ4 frame format, version 1.6.4; the envelope: Valkey's.
+
+use lz4_flex::block::decompress_into_with_dict;
+use xxhash_rust::xxh32::{Xxh32, xxh32};
+
+use super::{ByteSource, Checksums, LoadErrorKind};
+use crate::rdb::FormatErrorKind;
+
+/// What a compressed file begins with.
+pub(super) const ENVELOPE: [u8; 7] = [b'V', b'C', b'S', 1, 1, 0, 1];
+/// What of it all versions and codecs have.
+pub(super) const ENVELOPE_MARK: &[u8] = b"VCS";
+
+const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
+const FLAGS_VERSION: u8 = 0b0100_0000;
+const FLAG_ALONE: u8 = 0b0010_0000;
+const FLAG_BLOCK_CHECKSUMS: u8 = 0b0001_0000;
+const FLAG_CONTENT_LEN: u8 = 0b0000_1000;
+const FLAG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
+const FLAGS_UNKNOWN: u8 = 0b1000_0011;
+/// A block is as it was.
+const UNCOMPRESSED: u32 = 1 << 31;
+/// How far a block may refer back.
+const WINDOW_LEN_BYTES: usize = 64 * 1024;
+/// What is read at once.
+const READ_LEN_BYTES: usize = 64 * 1024;
+/// Bytes that one byte of a block can stand for at most.
+const EXPANSION_MAX: usize = 255;
+
+/// Unpacks the frame that `source` is.
+pub(super) struct Frame<S> {
+    source: S,
+    checksums: Checksums,
+    /// Bytes of the frame that were read; those before `used` are used.
+    input: Vec<u8>,
+    used: usize,
+    flags: u8,
+    block_len_bytes_max: usize,
+    content_len_bytes: Option<u64>,
+    /// Unpacked bytes that blocks to come may refer to, and behind them those of the last block, of
+    /// which the ones before `given` were given out.
+    output: Vec<u8>,
+    given: usize,
+    unpacked_len_bytes: u64,
+    content: Xxh32,
+    is_over: bool,
+}
+
+fn broken(what: &'static str) -> LoadErrorKind {
+    LoadErrorKind::Frame(what)
+}
+
+impl<S: ByteSource> Frame<S> {
+    /// A frame that begins with `begun`, and goes on in `source`; reads its header.
+    pub(super) fn open(source: S, begun: Vec<u8>, checksums: Checksums) -> Result<Self, LoadErrorKind> {
+        let mut frame = Self {
+            source,
+            checksums,
+            input: begun,
+            used: 0,
+            flags: 0,
+            block_len_bytes_max: 0,
+            content_len_bytes: None,
+            output: Vec::new(),
+            given: 0,
+            unpacked_len_bytes: 0,
+            content: Xxh32::new(0),
+            is_over: false,
+        };
+        frame.read_header()?;
+        Ok(frame)
+    }
+
+    fn read_header(&mut self) -> Result<(), LoadErrorKind> {
+        if self.array()? != MAGIC {
+            return Err(broken("it does not begin as an LZ4 frame"));
+        }
+        let [flags, size] = self.array()?;
+        let mut described = vec![flags, size];
+        if flags & (FLAGS_VERSION | FLAGS_UNKNOWN) != FLAGS_VERSION {
+            return Err(broken("a version of the LZ4 frame that is not known, or one with a dictionary"));
+        }
+        self.flags = flags;
+        self.block_len_bytes_max = match size {
+            0x40 | 0x50 | 0x60 | 0x70 => 1 << (8 + 2 * (size >> 4)),
+            _ => return Err(broken("a size of its blocks that is not known")),
+        };
+        if flags & FLAG_CONTENT_LEN != 0 {
+            let len = self.array()?;
+            described.extend_from_slice(&len);
+            self.content_len_bytes = Some(u64::from_le_bytes(len));
+        }
+        let [check] = self.array()?;
+        if check != (xxh32(&described, 0) >> 8) as u8 {
+            return Err(broken("the header of the LZ4 frame is damaged"));
+        }
+        Ok(())
+    }
+
+    /// The next `len` bytes of the frame, in memory as they arrive.
+    fn take(&mut self, len: usize) -> Result<std::ops::Range<usize>, LoadErrorKind> {
+        while self.input.len() - self.used < len {
+            self.input.drain(..std::mem::take(&mut self.used));
+            let had = self.input.len();
+            self.input.resize(had + READ_LEN_BYTES, 0);
+            let read = self.source.read(&mut self.input[had..]);
+            self.input.truncate(had + *read.as_ref().unwrap_or(&0));
+            if read.map_err(LoadErrorKind::Reading)? == 0 {
+                return Err(LoadErrorKind::Format(FormatErrorKind::Ended));
+            }
+        }
+        let start = self.used;
+        self.used += len;
+        Ok(start..self.used)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], LoadErrorKind> {
+        let place = self.take(N)?;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.input[place]);
+        Ok(bytes)
+    }
+
+    fn compares(&self, flag: u8) -> bool {
+        self.flags & flag != 0 && self.checksums == Checksums::Compared
+    }
+
+    /// Unpacks the next block, or reads the end of the frame.
+    fn next_block(&mut self) -> Result<(), LoadErrorKind> {
+        let word = u32::from_le_bytes(self.array()?);
+        if word == 0 {
+            self.is_over = true;
+            return self.read_end();
+        }
+        let len = (word & !UNCOMPRESSED) as usize;
+        if len > self.block_len_bytes_max {
+            return Err(broken("a block that is longer than the frame allows"));
+        }
+        let has_checksum = self.flags & FLAG_BLOCK_CHECKSUMS != 0;
+        let place = self.take(len + if has_checksum { 4 } else { 0 })?;
+        let (block, checksum) = self.input[place].split_at(len);
+        if self.compares(FLAG_BLOCK_CHECKSUMS) && xxh32(block, 0).to_le_bytes() != checksum {
+            return Err(LoadErrorKind::Checksum);
+        }
+        let window = if self.flags & FLAG_ALONE == 0 { WINDOW_LEN_BYTES } else { 0 };
+        self.output.drain(..self.output.len().saturating_sub(window));
+        let begin = self.output.len();
+        self.given = begin;
+        if word & UNCOMPRESSED != 0 {
+            self.output.extend_from_slice(block);
+        } else {
+            let len_max = self.block_len_bytes_max.min(len.saturating_mul(EXPANSION_MAX));
+            self.output.resize(begin + len_max, 0);
+            let (before, unpacked) = self.output.split_at_mut(begin);
+            let unpacked_len = decompress_into_with_dict(block, unpacked, before);
+            let unpacked_len = unpacked_len.map_err(|_| broken("a block cannot be unpacked"))?;
+            self.output.truncate(begin + unpacked_len);
+        }
+        let unpacked = &self.output[begin..];
+        self.unpacked_len_bytes += unpacked.len() as u64;
+        if self.compares(FLAG_CONTENT_CHECKSUM) {
+            self.content.update(unpacked);
+        }
+        Ok(())
+    }
+
+    fn read_end(&mut self) -> Result<(), LoadErrorKind> {
+        if self.content_len_bytes.is_some_and(|len| len != self.unpacked_len_bytes) {
+            return Err(broken("it does not have the length that the frame says"));
+        }
+        if self.flags & FLAG_CONTENT_CHECKSUM != 0 {
+            let checksum = u32::from_le_bytes(self.array()?);
+            if self.compares(FLAG_CONTENT_CHECKSUM) && checksum != self.content.digest() {
+                return Err(LoadErrorKind::Checksum);
+            }
+        }
+        Ok(())
+    }
+
+    /// Some bytes of what the frame holds; how many, 0 at its end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, LoadErrorKind> {
+        while self.given == self.output.len() && !self.is_over {
+            self.next_block()?;
+        }
+        let rest = &self.output[self.given..];
+        let len = rest.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        self.given += len;
+        Ok(len)
+    }
+
+    /// Reads the frame to its end, where its checksum stands.
+    pub(super) fn finish(&mut self) -> Result<(), LoadErrorKind> {
+        while !self.is_over {
+            self.next_block()?;
+        }
+        Ok(())
+    }
+}

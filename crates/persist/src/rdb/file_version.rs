@@ -1,0 +1,95 @@
+//! The versions of the format in which files are written.
+
+use super::value_type::ValueType;
+use super::{VALKEY_VERSION, hash, set, zset};
+use keyspace::Object;
+use structures::entry::View;
+
+/// A version of the format that can be written. Each decides on the types of values alone: all
+/// else that is written is the same since version 9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileVersion {
+    /// 9: Redis 5.0 to 6.2 and all later servers read it.
+    Redis5,
+    /// 10: from Redis 7.0 on, and Valkey.
+    Redis7,
+    /// 11: from Redis 7.2 on, and Valkey.
+    Redis7Dot2,
+    /// 12: from Redis 7.4 on.
+    Redis7Dot4,
+    /// 80: from Valkey 9.0 on.
+    Valkey9,
+}
+
+impl FileVersion {
+    /// Its number.
+    pub fn number(self) -> u16 {
+        match self {
+            FileVersion::Redis5 => 9,
+            FileVersion::Redis7 => 10,
+            FileVersion::Redis7Dot2 => 11,
+            FileVersion::Redis7Dot4 => 12,
+            FileVersion::Valkey9 => VALKEY_VERSION,
+        }
+    }
+
+    /// Whether fields of hashes can expire in it.
+    pub fn has_field_deadlines(self) -> bool {
+        self >= FileVersion::Redis7Dot4
+    }
+
+    /// Whether it has libraries of functions.
+    pub fn has_functions(self) -> bool {
+        self >= FileVersion::Redis7
+    }
+
+    /// Whether it has listpacks, other than in sets and streams.
+    fn has_listpacks(self) -> bool {
+        self >= FileVersion::Redis7
+    }
+
+    /// The type in which a key's value is written. A hash whose fields expire has no type in a
+    /// version without [field deadlines](Self::has_field_deadlines); given is that of Redis 7.4. O(1),
+    /// O(n) for a hash with deadlines.
+    pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
+        match value {
+            View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,
+            View::Object(Object::List(_)) => self.list_type(),
+            View::Object(Object::Set(set)) => match set::type_of(set) {
+                ValueType::SetListpack if self < FileVersion::Redis7Dot2 => ValueType::Set,
+                kind => kind,
+            },
+            View::Object(Object::Hash(hash)) => match hash::type_of(hash) {
+                ValueType::HashListpack if !self.has_listpacks() => ValueType::Hash,
+                ValueType::HashMetadata | ValueType::HashListpackEx if self == FileVersion::Valkey9 => {
+                    ValueType::HashValkey
+                }
+                kind => kind,
+            },
+            View::Object(Object::Zset(zset)) => match zset::type_of(zset) {
+                ValueType::ZsetListpack if !self.has_listpacks() => ValueType::Zset2,
+                kind => kind,
+            },
+            View::Object(Object::Stream(_)) => self.stream_type(),
+        }
+    }
+
+    /// The type in which lists are written.
+    pub(super) fn list_type(self) -> ValueType {
+        if self.has_listpacks() { ValueType::ListQuicklist2 } else { ValueType::ListQuicklist }
+    }
+
+    /// The type in which streams are written.
+    pub(super) fn stream_type(self) -> ValueType {
+        match self {
+            FileVersion::Redis5 => ValueType::StreamListpacks,
+            FileVersion::Redis7 => ValueType::StreamListpacks2,
+            _ => ValueType::StreamListpacks3,
+        }
+    }
+
+    /// The type in which hashes whose fields expire are written one by one.
+    pub(super) fn timed_hash_type(self) -> ValueType {
+        if self == FileVersion::Valkey9 { ValueType::HashValkey } else { ValueType::HashMetadata }
+    }
+}

@@ -1,0 +1,85 @@
+//! Field names that hashes of one file share, as Redis 8.10 writes them: ahead of all keys, each row
+//! of names under a number by which keys refer to it. Loaded hashes have names of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use structures::lock::Lock;
+
+/// What all names of a file may take in memory together.
+const LEN_BYTES_MAX: usize = 256 << 20;
+/// What a row and a name take beside the name's bytes, about.
+const ROW_LEN_BYTES: usize = 64;
+
+/// A row of names.
+#[derive(Debug, Default)]
+pub(super) struct FieldNames {
+    /// Where in the file it ends.
+    file_offset: u64,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl FieldNames {
+    pub(super) fn push(&mut self, name: &[u8]) {
+        self.text.extend_from_slice(name);
+        self.ends.push(self.text.len());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.text[start..end])
+    }
+
+    /// What it takes in memory, about.
+    pub(super) fn memory_len_bytes(&self) -> usize {
+        ROW_LEN_BYTES + self.text.capacity() + self.ends.capacity() * size_of::<usize>()
+    }
+}
+
+/// The rows of a file, for all who read its keys: one thread adds rows, any number look them up.
+#[derive(Debug)]
+pub(crate) struct Templates {
+    /// A leaf, held for one look-up.
+    all: Lock<Rows>,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    by_number: BTreeMap<u64, Arc<FieldNames>>,
+    len_bytes: usize,
+}
+
+impl Templates {
+    /// None.
+    pub(crate) fn new() -> Self {
+        Self { all: Lock::new(Rows::default()) }
+    }
+
+    /// How many bytes a row to come may take in memory.
+    pub(super) fn room_len_bytes(&self) -> usize {
+        LEN_BYTES_MAX.saturating_sub(self.all.lock().len_bytes)
+    }
+
+    /// Adds a row that ends at `file_offset`; false where the number is taken. O(log n).
+    pub(super) fn add(&self, number: u64, names: FieldNames, file_offset: u64) -> bool {
+        let mut all = self.all.lock();
+        all.len_bytes += names.memory_len_bytes();
+        all.by_number.insert(number, Arc::new(FieldNames { file_offset, ..names })).is_none()
+    }
+
+    /// The row that a key at `file_offset` means by this number: it stands ahead of it. O(log n).
+    pub(super) fn of_key(&self, number: u64, file_offset: u64) -> Option<Arc<FieldNames>> {
+        let names = self.all.lock().by_number.get(&number).cloned();
+        names.filter(|names| names.file_offset <= file_offset)
+    }
+
+    /// How many names stand under this number so far. O(log n).
+    pub(super) fn name_count(&self, number: u64) -> Option<usize> {
+        self.all.lock().by_number.get(&number).map(|names| names.len())
+    }
+}

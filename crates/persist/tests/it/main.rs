@@ -1,0 +1,4 @@
+//! Tests of the format from outside.
+
+mod files;
+mod payloads;
