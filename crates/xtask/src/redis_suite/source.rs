@@ -121,6 +121,14 @@ const ADAPTATIONS: &[Adaptation] = &[
         from: "[client_field qbuf-client qbuf] == $qbsize",
         to: "[client_field qbuf-client qbuf] >= $qbsize",
     },
+    // Redis says its PID shortly before it listens; here the script that starts Saker does.
+    Adaptation {
+        file: "tests/support/server.tcl",
+        from: "    if {$reconnect} {\n        reconnect $level\n",
+        to: "    if {$reconnect} {\n        wait_for_condition 500 20 {\n            \
+             ![catch {close [socket [srv $level host] [srv $level port]]}]\n        } else {fail \"does not listen\"}\n        \
+             reconnect $level\n",
+    },
     // Since 7.2 a short list is a listpack; in 7.0 every list was a quicklist.
     Adaptation {
         file: "tests/support/test.tcl",
