@@ -44,6 +44,8 @@ pub enum FormatErrorKind {
     BrokenZipmap,
     /// A list's node is of no kind there is.
     UnknownNode,
+    /// A list's node that is a string has none.
+    EmptyNode,
     /// A member or field is there twice.
     Duplicate,
     /// A score is no number.
@@ -104,8 +106,9 @@ impl fmt::Display for FormatErrorKind {
             FormatErrorKind::BrokenCompression => "a broken compressed string",
             FormatErrorKind::Pack(kind) => return write!(f, "a broken packed structure ({kind:?})"),
             FormatErrorKind::Defect(defect) => return write!(f, "a packed structure in which {defect}"),
-            FormatErrorKind::BrokenZiplist => "a broken ziplist",
+            FormatErrorKind::BrokenZiplist => "a broken ziplist, whose integrity check failed",
             FormatErrorKind::BrokenZipmap => "a broken zipmap",
+            FormatErrorKind::EmptyNode => "a list node without bytes",
             FormatErrorKind::UnknownNode => "a list node of unknown kind",
             FormatErrorKind::Duplicate => "a member or field that is there twice",
             FormatErrorKind::Score => "a score that is no number",

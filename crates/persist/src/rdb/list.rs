@@ -65,7 +65,13 @@ pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -
     let mut list = Quicklist::new(limit);
     for _ in 0..reader.length()? {
         match reader.length()? {
-            PLAIN => list.push_plain(reader.string()?.into()),
+            PLAIN => {
+                let bytes = reader.string()?;
+                if bytes.is_empty() {
+                    return Err(reader.error(FormatErrorKind::EmptyNode));
+                }
+                list.push_plain(bytes.into());
+            }
             PACKED => {
                 let pack = reader.listpack()?;
                 if pack.is_empty() {

@@ -70,6 +70,28 @@ pub enum ValueType {
 }
 
 impl ValueType {
+    /// The structure that the bytes of such a value are in, as Redis names it when it finds them
+    /// broken.
+    pub fn structure_name(self) -> &'static str {
+        match self {
+            Self::HashZipmap => "Zipmap",
+            Self::ListZiplist | Self::ListQuicklist => "Ziplist",
+            Self::SetIntset => "Intset",
+            Self::ZsetZiplist => "Zset ziplist",
+            Self::HashZiplist => "Hash ziplist",
+            Self::HashListpack | Self::HashListpackEx | Self::HashListpackExEarly => "Hash listpack",
+            Self::ZsetListpack => "Zset listpack",
+            Self::ListQuicklist2 => "List listpack",
+            Self::SetListpack => "Set listpack",
+            Self::StreamListpacks
+            | Self::StreamListpacks2
+            | Self::StreamListpacks3
+            | Self::StreamListpacks4
+            | Self::StreamListpacks5 => "Stream listpack",
+            _ => "Value",
+        }
+    }
+
     /// The type that `number` means in `version` of the format; `None` where it is none or one that
     /// is not read (modules' types).
     pub fn from_number(number: u8, version: u16) -> Option<Self> {

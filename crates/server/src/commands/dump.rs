@@ -8,7 +8,7 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlag
 use ::commands::{Args, CommandError, Ctx, EventClass};
 use keyspace::{Access, Expiry, Key};
 use persist::dump::{self, PayloadError};
-use persist::rdb::{Compression, Value};
+use persist::rdb::{Compression, Value, ValueType};
 
 use crate::context::Runner;
 
@@ -87,7 +87,12 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         dump::restore(args.get(3), &crate::rules::rules(ctx.limits, args.hasher())).map_err(|error| {
             match error {
                 PayloadError::Footer => CommandError::Line("ERR DUMP payload version or checksum are wrong"),
-                PayloadError::Format(_) => CommandError::Line("ERR Bad data format"),
+                PayloadError::Format(error) => {
+                    let kind = args.get(3).first().and_then(|&number| ValueType::from_number(number, 0));
+                    let structure = kind.map_or("Value", ValueType::structure_name);
+                    tracing::warn!("RESTORE: {structure} integrity check failed: {error}");
+                    CommandError::Line("ERR Bad data format")
+                }
             }
         })?;
     let now_ms = ctx.db.now_ms();

@@ -329,6 +329,7 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
         let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
         if let Err(error) = load_file(&shared, &path, how) {
             tracing::error!("{} cannot be loaded: {error}", path.display());
+            tracing::error!("Terminating server after rdb file reading failure.");
             tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
             shared.persistence.load_failed.store(true, Relaxed);
             shared.stop();
