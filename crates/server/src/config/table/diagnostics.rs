@@ -9,8 +9,6 @@ use crate::config::words;
 /// From "off" to any number.
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
 
-/// Any 32-bit number.
-
 /// Why options that only test suites set do nothing.
 const FOR_TESTS: &str = "it is for tests of Redis itself";
 
