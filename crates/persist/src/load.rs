@@ -235,7 +235,7 @@ enum Input<S> {
     Compressed(Box<Frame<S>>),
 }
 
-/// Cuts a file into parts. See the module. Offsets are those of the plain file, where it is compressed.
+/// Cuts a file into parts. See the module. Offsets in a compressed file are those in the plain one.
 pub struct Splitter<S> {
     /// Taken only while the beginning is read.
     input: Option<Input<S>>,
@@ -628,7 +628,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok(self.reader_at(place).string()?)
     }
 
-    /// A reader of this place of the buffer, whose strings are no longer than compression can make them.
+    /// A reader of this place of the buffer: strings are no longer than compression can make them.
     fn reader_at(&self, (start, end): (usize, usize)) -> Reader<&[u8]> {
         let file_offset = self.buffer_offset + start as u64;
         Reader::new(&self.buffer[start..end], file_offset, (end - start) as u64 * 256)
