@@ -145,14 +145,51 @@ impl Keyspace {
     /// Adds a key to a locked shard unless it is there: for what fills a database without being a
     /// command on keys; whether it was not. O(1) amortised.
     pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) -> bool {
-        let key = self.hasher.key(entry.key());
-        let (hash, mark) = (key.hash, SizeMark::of(&entry));
-        let is_absent = !shard.db(db).is_some_and(|db| db.contains(hash, key.bytes));
-        if is_absent {
-            self.resized(None, shard, Resize { db, hash, old: SizeMark::NONE, new: mark });
-            self.insert(shard, db, hash, entry);
+        let hash = self.hasher.hash_key(entry.key());
+        self.insert_hashed(shard, db, (hash, entry)).is_ok()
+    }
+
+    /// Gives the key back where it is there already.
+    fn insert_hashed(
+        &self,
+        shard: &mut Shard,
+        db: usize,
+        (hash, entry): (KeyHash, KeyEntry),
+    ) -> Result<(), KeyEntry> {
+        if shard.db(db).is_some_and(|db| db.contains(hash, entry.key())) {
+            return Err(entry);
         }
-        is_absent
+        let new = SizeMark::of(&entry);
+        self.resized(None, shard, Resize { db, hash, old: SizeMark::NONE, new });
+        self.insert(shard, db, hash, entry);
+        Ok(())
+    }
+
+    /// Adds many keys, each with its hash: as [`insert_absent`](Self::insert_absent), with one lock
+    /// and one wait for memory for all of a shard. O(n log n).
+    ///
+    /// # Errors
+    /// A key that was there already; others may not have been added then.
+    pub fn insert_all_absent(
+        &self,
+        db: usize,
+        mut entries: Vec<(KeyHash, KeyEntry)>,
+    ) -> Result<(), KeyEntry> {
+        entries.sort_unstable_by_key(|&(hash, _)| shard_of(hash));
+        let mut entries = entries.into_iter();
+        while let Some(&(first, _)) = entries.as_slice().first() {
+            let is_here = |(hash, _): &&(KeyHash, KeyEntry)| shard_of(*hash) == shard_of(first);
+            let count = entries.as_slice().iter().take_while(is_here).count();
+            let mut shard = self.lock(shard_of(first));
+            if let Some(db) = shard.db(db) {
+                let ahead = &entries.as_slice()[..count];
+                ahead.iter().for_each(|(hash, _)| db.table.prefetch_bucket(position_of(*hash)));
+            }
+            for (hash, entry) in entries.by_ref().take(count) {
+                self.insert_hashed(&mut shard, db, (hash, entry))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a key of a locked shard, if it is there: for what fills a database without being a

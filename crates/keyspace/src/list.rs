@@ -13,7 +13,8 @@ use std::ops::{ControlFlow, Range};
 
 use structures::listpack::element::{Element, Needle};
 use structures::listpack::{Cursor, Listpack};
-use structures::quicklist::{NodeLimit, Quicklist};
+use structures::quicklist::{NodeLimit, NodeView, Quicklist};
+use structures::showing::Showing;
 use structures::size_class::size_class;
 
 /// How long lists may be in each encoding, and what of long ones is compressed.
@@ -512,6 +513,41 @@ impl List {
         trimmed
     }
 
+    // Showing it while it goes on changing.
+
+    /// Whether it can be shown in pieces: whether it is a quicklist. O(1).
+    pub fn has_nodes(&self) -> bool {
+        matches!(self.elements, Elements::Quick(_))
+    }
+
+    /// Fixes the state that [`List::show`] shows, and gives how many nodes it has; 0 of a listpack.
+    /// O(1).
+    pub fn begin_showing(&mut self, showing: &Showing) -> usize {
+        let Elements::Quick(quick) = &mut self.elements else { return 0 };
+        quick.begin_showing(showing);
+        quick.node_count()
+    }
+
+    /// The ticket of the showing that is under way. O(1).
+    pub fn ticket(&self) -> Option<u32> {
+        match &self.elements {
+            Elements::Quick(quick) => quick.ticket(),
+            Elements::Pack(_) => None,
+        }
+    }
+
+    /// Shows the next nodes, of about `elements_min` elements; whether there are more.
+    /// O(bytes of those).
+    pub fn show(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
+        let Elements::Quick(quick) = &mut self.elements else { return false };
+        let more = quick.show(elements_min, visit);
+        if !more {
+            let limits = ListLimits { node: quick.limit() };
+            self.shrink(limits);
+        }
+        more
+    }
+
     // Between the encodings.
 
     /// Makes the list a quicklist if its listpack could become too long by `values`. As in Redis,
@@ -537,11 +573,12 @@ impl List {
         self.elements = Elements::Quick(Box::new(quick));
     }
 
-    /// Makes the list a listpack if it fits one with room to spare.
+    /// Makes the list a listpack if it fits one with room to spare; while it is shown, not yet.
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
         let Elements::Quick(quick) = &self.elements else { return };
         if let Some(len_bytes) = quick.single_node_len_bytes()
+            && quick.ticket().is_none()
             && limits.node.allows_shrunk_listpack(len_bytes, quick.len())
             && let Some(pack) = quick.to_single_listpack()
         {

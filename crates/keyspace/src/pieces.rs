@@ -3,11 +3,12 @@
 //! ```text
 //!   begin_pieces   fixes the state and gives the head: what stands ahead of the pieces
 //!   next_pieces    shows some; until the last one, whatever changes the value hands over first
-//!                  what it is about to change (`structures::table::walk`, for rows of nodes
-//!                  the like)
+//!                  what it is about to change (`structures::table::walk`, and
+//!                  `structures::walked_row` for the nodes of lists and streams)
 //! ```
 //! For who writes values out without stopping those who change them (`crate::snapshot`).
-//! Values below [`WHOLE_LEN_BYTES_MAX`], and all that are packed in one block, are copied instead.
+//! Values below [`WHOLE_LEN_BYTES_MAX`], and all that are packed in one block, are copied instead;
+//! so is what the groups of a stream know.
 //! A copy of a value under way is one that is not.
 
 use structures::listpack::element::Element;
@@ -16,7 +17,7 @@ use structures::showing::Showing;
 
 use crate::hash::HashField;
 use crate::object::Object;
-use crate::stream::{Stream, StreamEntry, StreamId};
+use crate::stream::{StreamEntry, StreamRest};
 use crate::{Hash, List, Set, Zset};
 
 /// A value of no more bytes is copied whole.
@@ -67,18 +68,7 @@ pub enum Piece<'a> {
     /// The entries of a node of a stream, at least one, in order; the nodes come in order.
     Entries(&'a [StreamEntry<'a>]),
     /// What a stream is beside its entries.
-    StreamEnd(StreamEnd<'a>),
-}
-
-/// What a stream is beside its entries.
-pub struct StreamEnd<'a> {
-    /// Number of entries.
-    pub len: usize,
-    /// The ID of the first one, 0-0 where there is none.
-    pub first_entry_id: StreamId,
-    /// A stream without entries that is otherwise as it was: last ID, highest deleted ID, entries
-    /// ever added, groups.
-    pub rest: &'a Stream,
+    StreamEnd(&'a StreamRest),
 }
 
 impl Object {
@@ -88,7 +78,9 @@ impl Object {
             Object::Set(set) => (set.is_table(), set.len_bytes()),
             Object::Hash(hash) => (hash.is_table(), hash.len_bytes()),
             Object::Zset(zset) => (zset.is_ranked(), zset.len_bytes()),
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) => return false,
+            Object::List(list) => (list.has_nodes(), list.len_bytes()),
+            Object::Stream(stream) => (true, stream.len_bytes()),
+            Object::Blob(_) => return false,
         };
         is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
@@ -112,7 +104,9 @@ impl Object {
                 zset.begin_showing(showing);
                 Head::Zset { members: zset.len() }
             }
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) => return None,
+            Object::List(list) => Head::List { nodes: list.begin_showing(&showing) },
+            Object::Stream(stream) => Head::Stream { nodes: stream.begin_showing(&showing) },
+            Object::Blob(_) => return None,
         })
     }
 
@@ -122,7 +116,9 @@ impl Object {
             Object::Set(set) => set.ticket(),
             Object::Hash(hash) => hash.ticket(),
             Object::Zset(zset) => zset.ticket(),
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) => None,
+            Object::List(list) => list.ticket(),
+            Object::Stream(stream) => stream.ticket(),
+            Object::Blob(_) => None,
         }
     }
 
@@ -135,7 +131,15 @@ impl Object {
             Object::Zset(zset) => {
                 zset.show(elements_max, |member, score| visit(Piece::Scored(member, score)))
             }
-            Object::Blob(_) | Object::List(_) | Object::Stream(_) => false,
+            Object::List(list) => list.show(elements_max, |node| visit(Piece::Node(node))),
+            Object::Stream(stream) => {
+                let rest = stream.show(elements_max, |entries| visit(Piece::Entries(entries)));
+                if let Some(rest) = &rest {
+                    visit(Piece::StreamEnd(rest));
+                }
+                rest.is_none()
+            }
+            Object::Blob(_) => false,
         }
     }
 

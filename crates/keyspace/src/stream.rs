@@ -28,7 +28,9 @@ mod node;
 
 use std::collections::{VecDeque, vec_deque};
 
+use structures::showing::Showing;
 use structures::size_class::size_class;
+use structures::walked_row::WalkedRow;
 
 use crate::freeing::Pieces;
 
@@ -119,7 +121,7 @@ const FREED_NODES_MAX: usize = 16;
 /// A log of entries. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    nodes: VecDeque<Node>,
+    nodes: WalkedRow<Node, StreamRest>,
     /// The sum of the nodes' bytes.
     nodes_len_bytes: usize,
     len: usize,
@@ -128,6 +130,18 @@ pub struct Stream {
     entries_added: u64,
     /// In the order of their names.
     groups: Vec<Group>,
+}
+
+/// What a stream was beside its entries when its state was fixed.
+#[derive(Debug)]
+pub struct StreamRest {
+    /// Number of entries.
+    pub len: usize,
+    /// The ID of the first one, 0-0 where there was none.
+    pub first_entry_id: StreamId,
+    /// A stream without entries that is otherwise as it was: last ID, highest deleted ID, entries
+    /// ever added, groups.
+    pub rest: Stream,
 }
 
 /// One entry, borrowed from its stream.
@@ -216,7 +230,7 @@ impl Stream {
     /// Gives the value up piece by piece: a node, or a run of pending entries. O(groups).
     pub fn into_freed(self) -> Pieces {
         let groups = self.groups.into_iter().flat_map(Group::into_freed);
-        Box::new(self.nodes.into_iter().map(drop).chain(groups))
+        Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups))
     }
 
     /// Entries and what groups keep of them: what freeing the stream weighs. O(groups).
@@ -293,11 +307,11 @@ impl Stream {
     /// and moving the nodes' handles when it was the last of its node.
     pub fn remove(&mut self, id: StreamId) -> bool {
         let Some(index) = node_of(&self.nodes, id) else { return false };
-        let node = &mut self.nodes[index];
-        let at = node.seek(id);
-        if !node.at(at).is_some_and(|entry| entry.id == id && !entry.deleted) {
+        let at = self.nodes[index].seek(id);
+        if !self.nodes[index].at(at).is_some_and(|entry| entry.id == id && !entry.deleted) {
             return false;
         }
+        let node = self.nodes.node_mut(index);
         node.delete(at);
         if node.live() == 0 {
             self.nodes_len_bytes -= node.len_bytes();
@@ -342,16 +356,17 @@ impl Stream {
     /// Takes so many nodes off the front, and gives them away if they are many.
     fn take_nodes(&mut self, count: usize) -> Option<Box<Self>> {
         if count <= FREED_NODES_MAX {
-            let gone: usize = self.nodes.drain(..count).map(|node| node.len_bytes()).sum();
-            self.nodes_len_bytes -= gone;
+            for _ in 0..count {
+                self.nodes_len_bytes -= self.nodes.pop_front().map_or(0, |node| node.len_bytes());
+            }
             return None;
         }
-        let kept = self.nodes.split_off(count);
-        let nodes = std::mem::replace(&mut self.nodes, kept);
+        self.nodes_len_bytes -= self.nodes.range(..count).map(Node::len_bytes).sum::<usize>();
+        // Less what a showing took.
+        let nodes = self.nodes.take_front(count);
         let len = nodes.iter().map(Node::live).sum();
         let nodes_len_bytes = nodes.iter().map(Node::len_bytes).sum();
-        self.nodes_len_bytes -= nodes_len_bytes;
-        Some(Box::new(Self { nodes, nodes_len_bytes, len, ..Self::default() }))
+        Some(Box::new(Self { nodes: nodes.into(), nodes_len_bytes, len, ..Self::default() }))
     }
 
     /// Removes entries from the first node, which has some that are to be kept.
@@ -388,12 +403,12 @@ impl Stream {
             References::Keep | References::Delete => StreamId::MAX,
         };
         let (mut removed, mut index, mut done) = (0, 0, false);
-        while let Some(node) = self.nodes.get_mut(index)
+        while let Some(node) = self.nodes.get(index)
             && !done
             && removed + node.live() <= limit
         {
             let mut at = node.start();
-            while let Some(entry) = node.at(at) {
+            while let Some(entry) = self.nodes[index].at(at) {
                 let (id, deleted, start) = (entry.id, entry.deleted, at);
                 at = entry.end;
                 let goes = match keep {
@@ -412,18 +427,59 @@ impl Stream {
                         group.acknowledge(id);
                     }
                 }
-                node.delete(start);
+                self.nodes.node_mut(index).delete(start);
                 self.len -= 1;
                 removed += 1;
             }
-            if node.live() == 0 {
-                self.nodes_len_bytes -= node.len_bytes();
-                self.nodes.remove(index);
+            if self.nodes[index].live() == 0 {
+                self.nodes_len_bytes -= self.nodes.remove(index).len_bytes();
             } else {
                 index += 1;
             }
         }
         removed
+    }
+
+    // Showing it while it goes on changing.
+
+    /// Fixes the state that [`Stream::show`] shows, and gives how many nodes it has. What groups
+    /// know is copied whole. O(1) beside that.
+    pub fn begin_showing(&mut self, showing: &Showing) -> usize {
+        let rest = Self {
+            last_id: self.last_id,
+            max_deleted_id: self.max_deleted_id,
+            entries_added: self.entries_added,
+            groups: self.groups.clone(),
+            ..Self::default()
+        };
+        let rest = StreamRest { len: self.len, first_entry_id: self.first_entry_id(), rest };
+        self.nodes.begin(showing, rest);
+        self.nodes.len()
+    }
+
+    /// The ticket of the showing that is under way. O(1).
+    pub fn ticket(&self) -> Option<u32> {
+        self.nodes.ticket()
+    }
+
+    /// Shows the entries of the next nodes, in order, until they are `entries_min` or more; when
+    /// there are none, gives the rest. O(bytes of those).
+    pub fn show(
+        &mut self,
+        entries_min: usize,
+        mut visit: impl FnMut(&[StreamEntry<'_>]),
+    ) -> Option<StreamRest> {
+        let mut shown = 0;
+        while shown < entries_min {
+            let more = self.nodes.show(|node| {
+                shown += node.total();
+                visit(&entries_of(node));
+            });
+            if !more {
+                return self.nodes.end();
+            }
+        }
+        None
     }
 
     // Reading.
@@ -442,6 +498,19 @@ impl Stream {
         let behind = |node: &Node| end.next().map_or(node.end(), |next| node.seek(next));
         RangeRev { node, at: node.map_or(0, behind), nodes, start }
     }
+}
+
+/// The entries of a node, in order.
+fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
+    let mut at = node.start();
+    let mut entries = Vec::with_capacity(node.live());
+    while let Some(entry) = node.at(at) {
+        at = entry.end;
+        if !entry.deleted {
+            entries.push(StreamEntry { id: entry.id, pairs: entry.pairs });
+        }
+    }
+    entries
 }
 
 /// The node that has the entry `id` if there is one: the last that begins at or below it.

@@ -10,8 +10,9 @@ use keyspace::snapshot::{BigValue, Part, Stepped, Work};
 use keyspace::string::stored;
 use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
 use keyspace::{
-    Access, Criteria, Evictor, Expiry, FieldWrite, Gate, Hash, Keyspace, List, ListEnd, ListLimits, Object,
-    PackLimits, Policy, Set, SetLimits, Stream, StreamId, StreamLimits, SweepPoint, SweepResult, View, Zset,
+    Access, Beside, Criteria, Evictor, Expiry, FieldWrite, Gate, Hash, Keep, Keyspace, List, ListEnd,
+    ListLimits, Object, PackLimits, Policy, References, Set, SetLimits, Stream, StreamId, StreamLimits,
+    SweepPoint, SweepResult, TrimEffort, View, Zset,
 };
 use structures::entry::View as EntryView;
 use structures::listpack::element::{Element, IntText};
@@ -92,7 +93,7 @@ impl Parts {
                     "{} {:?} {:?}",
                     end.len,
                     end.first_entry_id,
-                    stream_rest(end.rest)
+                    stream_rest(&end.rest)
                 ));
             }
         }
@@ -347,6 +348,7 @@ impl Walked {
                         let at = rng.usize(0..list.len().max(1)) as i64;
                         list.set(at, word(rng).as_bytes(), list_limits());
                     }
+                    change_list(list, rng);
                 }
                 view.remove_if_empty::<List>(key);
             }
@@ -400,8 +402,7 @@ impl Walked {
                         let words = [field.as_bytes(), value.as_bytes()];
                         stream.append(id, words.iter().copied(), STREAM).expect("above the last");
                     }
-                    let id = StreamId { ms: rng.u64(0..=stream.last_id().ms), seq: 0 };
-                    stream.remove(id);
+                    change_stream(stream, rng);
                 }
             }
         }
@@ -415,6 +416,41 @@ impl Walked {
             let expected = &at_point[&key];
             assert!(*expected == content, "seed {seed}: {key:?} is {content:?}, not {expected:?}");
         }
+    }
+}
+
+/// One change of those that reach into the middle of a list or take much off it.
+fn change_list(list: &mut List, rng: &mut Rng) {
+    let len = list.len() as i64;
+    let at = rng.i64(0..len.max(1));
+    let mut there = Vec::new();
+    list.with(at, |element| element.append_to(&mut there));
+    match rng.u32(0..12) {
+        0 => drop(list.trim(at / 2, at.max(len - 40), list_limits())),
+        1 => drop(list.trim(0, at, list_limits())),
+        2 | 3 => drop(list.remove(rng.i64(-3..3), &there, list_limits())),
+        4 | 5 => drop(list.insert_beside(Beside::After, &there, b"inserted", list_limits())),
+        6 => drop(list.insert_beside(Beside::Before, &there, &b"long".repeat(3000), list_limits())),
+        7 | 8 => drop(list.pop(ListEnd::Back, rng.usize(0..300), list_limits(), |_| {})),
+        9 => drop(list.pop(ListEnd::Front, at as usize, list_limits(), |_| {})),
+        _ => {}
+    }
+}
+
+/// One change of those that take entries off a stream, or of its groups.
+fn change_stream(stream: &mut Stream, rng: &mut Rng) {
+    let (len, id) = (stream.len() as u64, StreamId { ms: rng.u64(0..=stream.last_id().ms), seq: 0 });
+    let references = if rng.bool() { References::Keep } else { References::Delete };
+    match rng.u32(0..8) {
+        0 => drop(stream.trim(Keep::Last(rng.u64(0..=len)), TrimEffort::Exact, references)),
+        1 => drop(stream.trim(Keep::From(id), TrimEffort::Exact, references)),
+        2 => drop(stream.trim(
+            Keep::Last(len / 2),
+            TrimEffort::WholeNodes { entries_max: 400 },
+            References::Keep,
+        )),
+        3 => drop(stream.create_group(b"group", id, Some(0))),
+        _ => drop(stream.remove(id)),
     }
 }
 

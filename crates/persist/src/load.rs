@@ -37,7 +37,9 @@ pub use unsupported::{Feature, ModuleId, Skipped, Unsupported};
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Bytes of a batch from which on it is given out.
-const BATCH_BYTES: usize = 64 * 1024;
+const BATCH_BYTES: usize = 512 * 1024;
+/// Bytes of a batch from which on it keeps the buffer that it stands in.
+const LONG_BATCH_BYTES: usize = 4 << 20;
 /// What is read at once at least.
 const READ_BYTES: usize = 1 << 20;
 
@@ -226,6 +228,11 @@ impl Batch {
     /// The database of its keys.
     pub fn db(&self) -> usize {
         self.db
+    }
+
+    /// Something is wrong with a key of it.
+    pub fn error(&self, key: &[u8], kind: LoadErrorKind) -> LoadError {
+        LoadError { file_offset: self.file_offset, key: Some(key.into()), kind }
     }
 }
 
@@ -494,8 +501,19 @@ impl<S: ByteSource> Splitter<S> {
 
     fn take_batch(&mut self) -> Batch {
         let (end, file_offset) = (self.at, self.file_offset());
-        let bytes = self.buffer[self.start..end].to_vec();
+        let start = self.start;
         self.consume(end);
+        let bytes = if end - start < LONG_BATCH_BYTES {
+            self.buffer[start..end].to_vec()
+        } else {
+            // Of a big value there are never two copies.
+            let rest = self.buffer.split_off(end);
+            let mut bytes = std::mem::replace(&mut self.buffer, rest);
+            bytes.drain(..start);
+            self.buffer_offset += end as u64;
+            (self.start, self.at) = (0, 0);
+            bytes
+        };
         let templates = Arc::clone(&self.templates);
         Batch { db: self.db, version: self.version, file_offset, bytes, templates }
     }
@@ -744,29 +762,25 @@ pub struct DecodeOptions<'a> {
 /// packed.
 ///
 /// # Errors
-/// The first key that is broken, or that `each` refuses.
+/// The first key that is broken.
 pub fn decode_batch(
     batch: &Batch,
     options: &DecodeOptions<'_>,
-    mut each: impl FnMut(usize, KeyEntry) -> Result<(), LoadErrorKind>,
+    mut each: impl FnMut(KeyEntry),
 ) -> Result<u64, LoadError> {
     let mut reader = Reader::new(&batch.bytes[..], batch.file_offset, options.rules.string_len_bytes_max);
     let mut expired = 0;
     while !reader.is_at_end() {
         let mut key = None;
-        let decoded = decode_key(&mut reader, batch, options, &mut key).map_err(LoadError::from);
-        let added = decoded.and_then(|entry| match entry {
-            Some(entry) if entry.expiry_ms().is_none_or(|at_ms| at_ms > options.now_ms) => {
-                let refused = |kind| LoadError { file_offset: reader.file_offset(), key: None, kind };
-                each(batch.db, entry).map_err(refused)
+        match decode_key(&mut reader, batch, options, &mut key) {
+            Ok(Some(entry)) if entry.expiry_ms().is_none_or(|at_ms| at_ms > options.now_ms) => each(entry),
+            Ok(Some(_)) => expired += 1,
+            Ok(None) => {}
+            Err(error) => {
+                let key = key.map(|key| key.into_owned().into());
+                return Err(LoadError { key, ..error.into() });
             }
-            Some(_) => {
-                expired += 1;
-                Ok(())
-            }
-            None => Ok(()),
-        });
-        added.map_err(|error| LoadError { key: key.map(|key| key.into_owned().into()), ..error })?;
+        }
     }
     Ok(expired)
 }

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use server::config::apply::{self, PortZero};
 use server::config::option::Acts;
 use server::config::{ConfigStore, Loaded, load, table};
 use server::process::HugePages;
@@ -17,6 +16,7 @@ use server::{Builder, Server, logging, process};
 
 use crate::files::Files;
 
+mod check_config;
 mod daemon;
 mod files;
 mod healthcheck;
@@ -62,16 +62,9 @@ const CHECK_CONFIG: &[u8] = b"--check-config";
 /// Says whether a server could start with these options, as far as that shows without starting one.
 /// What is wrong with a line of a file was said before.
 fn check_config(store: &ConfigStore) -> ExitCode {
-    let folder = table::persistence::DIR.of(store);
-    let problem = match apply::start_options(store, PortZero::NoTcp) {
-        Err(error) => Some(error.to_string()),
-        Ok(_) if !folder.is_dir() => {
-            Some(format!("there is no folder '{}' (option 'dir')", folder.display()))
-        }
-        Ok(_) => None,
-    };
-    if let Some(problem) = problem {
-        say(&format!("saker-server: {problem}"));
+    let problems = check_config::problems(store);
+    if !problems.is_empty() {
+        problems.iter().for_each(|problem| say(&format!("saker-server: {problem}")));
         return ExitCode::FAILURE;
     }
     let mut lines = vec!["The configuration is good.".to_owned()];

@@ -69,11 +69,12 @@ fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
         if out.len() + count > len {
             return None;
         }
-        if distance >= count {
-            out.extend_from_within(from..from + count);
-        } else {
-            // It repeats what it is just writing.
-            (from..from + count).for_each(|at| out.push(out[at]));
+        // Where it repeats what it is just writing, what it can copy doubles.
+        let mut left = count;
+        while left > 0 {
+            let step = left.min(out.len() - from);
+            out.extend_from_within(from..from + step);
+            left -= step;
         }
     }
     Some(())

@@ -28,15 +28,16 @@
 mod limit;
 mod node;
 mod read;
+mod remove;
 mod settle;
+mod showing;
 
-use crate::listpack::element::{self, Element, Encoded, Needle};
+use crate::listpack::element::{self, Element, Encoded};
 use crate::listpack::{HEADER_LEN_BYTES, Listpack, OVERHEAD_LEN_BYTES};
-use crate::lzf::Compressor;
 use crate::size_class::size_class;
+use crate::walked_row::WalkedRow;
 pub use limit::NodeLimit;
 use node::{End, Node, Side, Slack};
-use std::collections::VecDeque;
 
 /// What Redis adds to a string's length when it asks whether a node has room for it.
 const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
@@ -79,7 +80,7 @@ const MEASURED_NODES_MAX: usize = 1024;
 /// A long list of strings and integers. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Quicklist {
-    nodes: VecDeque<Node>,
+    nodes: WalkedRow<Node>,
     len: usize,
     limit: NodeLimit,
     /// The sum of the nodes' buffers.
@@ -89,7 +90,7 @@ pub struct Quicklist {
 impl Quicklist {
     /// An empty list whose nodes will keep to `limit`; allocates nothing.
     pub fn new(limit: NodeLimit) -> Self {
-        Self { nodes: VecDeque::new(), len: 0, limit, buffers_len_bytes: 0 }
+        Self { nodes: WalkedRow::default(), len: 0, limit, buffers_len_bytes: 0 }
     }
 
     /// Number of elements. O(1).
@@ -120,6 +121,11 @@ impl Quicklist {
         self.limit.compresses()
     }
 
+    /// The limit that the nodes keep to. O(1).
+    pub fn limit(&self) -> NodeLimit {
+        self.limit
+    }
+
     /// The value of `list-max-listpack-size` that the nodes keep to. O(1).
     pub fn node_limit_option(&self) -> i64 {
         self.limit.to_option()
@@ -132,7 +138,7 @@ impl Quicklist {
 
     /// Gives the list up: each step frees one node.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
-        self.nodes.into_iter().map(drop)
+        self.nodes.into_nodes().into_iter().map(drop)
     }
 
     /// Bytes allocated, beside the handle. O(nodes) up to [`MEASURED_NODES_MAX`]; of more, an
@@ -257,10 +263,11 @@ impl Quicklist {
         self.reserve_node();
         self.buffers_len_bytes += node.buffer_len_bytes();
         let sealed = match end {
-            End::Front => self.nodes.front_mut(),
-            End::Back => self.nodes.back_mut(),
+            End::Front => 0,
+            End::Back => self.nodes.len().wrapping_sub(1),
         };
-        if let Some(sealed) = sealed {
+        if sealed < self.nodes.len() {
+            let sealed = self.nodes.reshape_mut(sealed);
             let had = sealed.buffer_len_bytes();
             sealed.seal();
             self.buffers_len_bytes = self.buffers_len_bytes - had + sealed.buffer_len_bytes();
@@ -366,14 +373,16 @@ impl Quicklist {
         }
         let (encoded, text_len) = (Encoded::new(element), element.text_len_bytes());
         if self.nodes[at].allows(text_len, limit) {
-            self.nodes[at].decompress();
-            let offset = self.nodes[at].seek(before_it);
-            return self.nodes[at].insert(offset, &encoded, limit);
+            let node = self.nodes.node_mut(at);
+            node.decompress();
+            let offset = node.seek(before_it);
+            return node.insert(offset, &encoded, limit);
         }
         if at_edge {
-            let neighbour = neighbour.and_then(|at| self.nodes.get_mut(at));
-            return match neighbour.filter(|node| node.allows(text_len, limit)) {
-                Some(node) => {
+            let allows = |&at: &usize| self.nodes.get(at).is_some_and(|node| node.allows(text_len, limit));
+            return match neighbour.filter(allows) {
+                Some(at) => {
+                    let node = self.nodes.node_mut(at);
                     node.decompress();
                     node.insert_at_end(side.facing(), &encoded, limit);
                 }
@@ -383,8 +392,8 @@ impl Quicklist {
         self.split(at, before_it);
         // The part without the pivot takes it, however long that part is.
         match side {
-            Side::Before => self.nodes[at].insert_at_end(End::Back, &encoded, limit),
-            Side::After => self.nodes[at + 1].insert_at_end(End::Front, &encoded, limit),
+            Side::Before => self.nodes.node_mut(at).insert_at_end(End::Back, &encoded, limit),
+            Side::After => self.nodes.node_mut(at + 1).insert_at_end(End::Front, &encoded, limit),
         }
         self.join_around(beside_pivot(at, side));
     }
@@ -415,7 +424,7 @@ impl Quicklist {
 
     /// Puts an element in the place of element `inner` of node `at`.
     fn replace_at(&mut self, at: usize, inner: usize, element: Element<'_>) {
-        let node = &mut self.nodes[at];
+        let node = self.nodes.node_mut(at);
         node.decompress();
         let (big, was_plain) = (self.limit.is_big(element), node.as_plain().is_some());
         if big && was_plain {
@@ -433,28 +442,29 @@ impl Quicklist {
     /// so that a list whose big string went can be a listpack again.
     fn replace_plain(&mut self, at: usize, element: Element<'_>) {
         let (encoded, limit) = (Encoded::new(element), self.limit);
-        let next = self.nodes.get_mut(at + 1);
+        let next = self.nodes.get(at + 1);
         match next.filter(|next| next.allows(element.text_len_bytes(), limit)) {
-            Some(next) => {
+            Some(_) => {
+                let next = self.nodes.node_mut(at + 1);
                 next.decompress();
                 next.insert_at_end(End::Front, &encoded, limit);
                 self.nodes.remove(at);
             }
-            None => self.nodes[at] = Node::single(&encoded),
+            None => *self.nodes.node_mut(at) = Node::single(&encoded),
         }
     }
 
     /// Puts `new`, a node of one element, in the place of element `inner` of node `at`.
     fn replace_with_node(&mut self, at: usize, inner: usize, new: Node) {
         if self.nodes[at].count() == 1 {
-            self.nodes[at] = new;
+            *self.nodes.node_mut(at) = new;
             return;
         }
         if inner + 1 < self.nodes[at].count() {
             self.split(at, inner + 1);
         }
         self.insert_node(at + 1, new);
-        self.nodes[at].remove(inner, 1);
+        self.nodes.node_mut(at).remove(inner, 1);
         if self.nodes[at].count() == 0 {
             self.nodes.remove(at);
         } else {
@@ -462,113 +472,14 @@ impl Quicklist {
         }
     }
 
-    /// Removes up to `n` elements from `index` on and gives how many there were. O(nodes + bytes of
-    /// the two nodes at the borders), and freeing what is between.
-    pub fn remove_range(&mut self, index: usize, n: usize) -> usize {
-        self.remove_range_into(index, n, &mut Self::new(NodeLimit::default()))
-    }
-
-    /// [`Quicklist::remove_range`] that frees no whole node but appends them to `leftovers`, which
-    /// the caller drops where freeing does not hurt; it is a list that compresses nothing.
-    pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
-        let Some((first, mut inner)) = self.locate(index) else { return 0 };
-        let removed = n.min(self.len - index);
-        let had = self.nodes.len();
-        let (mut at, mut left) = (first, removed);
-        while left > 0 {
-            let count = self.nodes[at].count();
-            let from_this = left.min(count - inner);
-            self.buffers_len_bytes -= self.nodes[at].buffer_len_bytes();
-            if from_this == count {
-                // The empty handle goes below.
-                leftovers.add_node(End::Back, std::mem::take(&mut self.nodes[at]));
-                leftovers.len += count;
-            } else {
-                self.nodes[at].decompress();
-                self.nodes[at].remove(inner, from_this);
-                self.buffers_len_bytes += self.nodes[at].buffer_len_bytes();
-            }
-            left -= from_this;
-            inner = 0;
-            at += 1;
-        }
-        self.len -= removed;
-        self.drop_empty(first, at);
-        if self.limit.compresses() {
-            // The two nodes at the borders are neighbours now.
-            self.settle(first..first + 2);
-            self.settle_removed(had - self.nodes.len());
-        }
-        removed
-    }
-
-    /// Removes up to `max` elements equal to `bytes`, the first ones, and gives how many. O(n).
-    pub fn remove_first_matches(&mut self, bytes: &[u8], max: usize) -> usize {
-        let needle = Needle::new(bytes);
-        let order = 0..self.nodes.len();
-        self.remove_matches(needle, order, max, |node, left| node.remove_matches(needle, 0, left))
-    }
-
-    /// Removes up to `max` elements equal to `bytes`, the last ones, and gives how many. O(n).
-    pub fn remove_last_matches(&mut self, bytes: &[u8], max: usize) -> usize {
-        let needle = Needle::new(bytes);
-        let order = (0..self.nodes.len()).rev();
-        self.remove_matches(needle, order, max, |node, left| {
-            let passed = node.count_matches(needle).saturating_sub(left);
-            node.remove_matches(needle, passed, left)
-        })
-    }
-
-    /// Lets `remove` take elements out of the nodes in this order until `max` are gone.
-    fn remove_matches(
-        &mut self,
-        needle: Needle<'_>,
-        order: impl Iterator<Item = usize>,
-        max: usize,
-        mut remove: impl FnMut(&mut Node, usize) -> usize,
-    ) -> usize {
-        let (mut removed, mut touched) = (0, None);
-        let (mut compressor, mut scratch) = (Compressor::new(), Vec::new());
-        for at in order {
-            if removed == max {
-                break;
-            }
-            let node = &mut self.nodes[at];
-            let (had, compressed) = (node.buffer_len_bytes(), node.is_compressed());
-            if compressed {
-                if !node.holds(needle, &mut scratch) {
-                    continue;
-                }
-                node.decompress();
-            }
-            let here = remove(node, max - removed);
-            if compressed && node.count() > 0 {
-                node.compress(&mut compressor);
-            }
-            self.buffers_len_bytes = self.buffers_len_bytes - had + node.buffer_len_bytes();
-            if here > 0 {
-                removed += here;
-                let (low, high) = touched.unwrap_or((at, at));
-                touched = Some((at.min(low), at.max(high)));
-            }
-        }
-        self.len -= removed;
-        if let Some((low, high)) = touched {
-            self.drop_empty(low, high + 1);
-            if self.limit.compresses() {
-                self.settle(0..self.nodes.len());
-            }
-        }
-        removed
-    }
-
     /// Makes element `index` of node `at` the first of its node; gives that node's place.
     fn split(&mut self, at: usize, index: usize) -> usize {
         if index == 0 {
             return at;
         }
-        self.nodes[at].decompress();
-        let back = self.nodes[at].split_off(index);
+        let node = self.nodes.node_mut(at);
+        node.decompress();
+        let back = node.split_off(index);
         self.insert_node(at + 1, back);
         at + 1
     }
@@ -598,24 +509,12 @@ impl Quicklist {
         if !self.nodes[at].may_join(next, self.limit) {
             return false;
         }
-        let mut next = self.nodes.remove(at + 1).expect("it was there a moment ago");
+        let mut next = self.nodes.remove(at + 1);
         next.decompress();
-        self.nodes[at].decompress();
-        self.nodes[at].join(next);
+        let node = self.nodes.node_mut(at);
+        node.decompress();
+        node.join(next);
         true
-    }
-
-    /// Drops the empty ones of the nodes `low..high`. O(nodes in the range + handles behind).
-    fn drop_empty(&mut self, low: usize, high: usize) {
-        let mut kept = low;
-        for at in low..high {
-            if self.nodes[at].count() > 0 {
-                self.nodes.swap(kept, at);
-                kept += 1;
-            }
-        }
-        let empty: usize = self.nodes.drain(kept..high).map(|node| node.buffer_len_bytes()).sum();
-        self.buffers_len_bytes -= empty;
     }
 }
 
@@ -638,8 +537,12 @@ fn plain(element: Element<'_>) -> Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lzf::Compressor;
+    use crate::showing::Showing;
     use proptest::prelude::*;
     use std::ops::ControlFlow;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     fn text(element: Element<'_>) -> Vec<u8> {
         let mut out = Vec::new();
@@ -825,6 +728,41 @@ mod tests {
                 check(&list, &twin);
                 check_from(&list, &twin, index % (twin.len() + 1));
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn is_shown_as_it_was_while_it_changes(
+            limit in prop::sample::select(vec![-5_i64, -1, 0, 1, 2, 3, 5, 16, 128]),
+            depth in prop::sample::select(vec![0, 0, 1, 2, 3]),
+            before in proptest::collection::vec(op(), 0..30),
+            during in proptest::collection::vec((op(), 0_usize..20), 0..60),
+        ) {
+            let mut list = Quicklist::new(NodeLimit::from_option(limit).with_compress_depth(depth));
+            let mut twin = Vec::new();
+            before.into_iter().for_each(|op| apply(op, &mut list, &mut twin));
+            let (expected, mut shown) = (twin.clone(), Vec::new());
+            let copied_len_bytes = Arc::new(AtomicUsize::new(0));
+            let (position_of, nodes) = (Arc::new(|_: &[u8]| 0), list.node_count());
+            list.begin_showing(&Showing { ticket: 1, position_of, copied_len_bytes: copied_len_bytes.clone() });
+            let mut nodes_shown = 0;
+            let mut show = |list: &mut Quicklist, elements| {
+                list.show(elements, |node| {
+                    nodes_shown += 1;
+                    node.visit(|element| shown.push(text(element)));
+                })
+            };
+            for (op, elements) in during {
+                apply(op, &mut list, &mut twin);
+                check(&list, &twin);
+                show(&mut list, elements);
+            }
+            while show(&mut list, 10) {}
+            prop_assert_eq!((shown, nodes_shown), (expected, nodes));
+            prop_assert_eq!((list.ticket(), copied_len_bytes.load(Relaxed)), (None, 0));
         }
     }
 

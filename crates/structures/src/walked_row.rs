@@ -7,18 +7,18 @@
 //!   stretches                     └─┘     └─┘           nodes as they were, at new indices
 //!   kept                              5 6               by number
 //! ```
-//! It is a ring of nodes whose changes all go through here. While a showing is under way, *stretches*
-//! say where the nodes are that were there when it began, are as they were, and are not shown yet;
-//! there is one at first, and each change in the middle makes at most one more. Before such a node
-//! is changed it is copied, before it is removed it moves, to *kept*. The next one to be shown is
-//! always the first of the first stretch or the first that is kept. Nothing is done per node when a
-//! showing begins, and nothing stays behind when it ends.
+//! It is a ring of nodes whose changes all go through here. While a showing is under way,
+//! *stretches* say where the nodes are that were there when it began, are as they were, and are not
+//! shown yet; there is one at first, and each change in the middle makes at most one more. Before
+//! such a node is changed it is copied, before it is removed it moves, to *kept*. The next one to
+//! be shown is always the first of the first stretch or the first that is kept. Nothing is done per
+//! node when a showing begins, and nothing stays behind when it ends.
 //!
 //! Without a showing, a change pays a look at a field beside the ring. With one, it pays
 //! O(stretches): hundreds of them, as each came with a node's copy and is gone when the showing
 //! has passed it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::ops::{Deref, Range};
 
 use crate::showing::{CopiedBytes, Showing, Weighed};
@@ -63,6 +63,21 @@ impl<N, X> Deref for WalkedRow<N, X> {
     #[inline]
     fn deref(&self) -> &VecDeque<N> {
         &self.nodes
+    }
+}
+
+impl<'a, N, X> IntoIterator for &'a WalkedRow<N, X> {
+    type Item = &'a N;
+    type IntoIter = vec_deque::Iter<'a, N>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.nodes.iter()
+    }
+}
+
+impl<N, X> From<VecDeque<N>> for WalkedRow<N, X> {
+    fn from(nodes: VecDeque<N>) -> Self {
+        Self { nodes, walk: None }
     }
 }
 
@@ -267,13 +282,12 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         }));
     }
 
-    /// Shows the next node, in order. `Some` when all were shown: the showing is over, and this
-    /// was kept for its end. O(1), or O(log kept nodes).
-    pub fn show(&mut self, visit: impl FnOnce(&N)) -> Option<X> {
-        let walk = self.walk.as_mut()?;
+    /// Shows the next node, in order; false where all were shown. O(1), or O(log kept nodes).
+    pub fn show(&mut self, visit: impl FnOnce(&N)) -> bool {
+        let Some(walk) = &mut self.walk else { return false };
         let number = walk.next;
         if number == walk.end {
-            return self.walk.take().map(|walk| walk.extra);
+            return false;
         }
         walk.next += 1;
         if let Some(at) = walk.stretches.pass(number) {
@@ -283,7 +297,13 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
             walk.copied_len_bytes.sub(kept.copied_len_bytes);
             visit(&kept.node);
         }
-        None
+        true
+    }
+
+    /// Ends the showing that is under way, whatever is left of it; gives what was to be kept for
+    /// then.
+    pub fn end(&mut self) -> Option<X> {
+        self.walk.take().map(|walk| walk.extra)
     }
 }
 
@@ -494,21 +514,19 @@ mod tests {
             let copied = Arc::new(AtomicUsize::new(5));
             row.begin(&showing(&copied), 9);
             prop_assert_eq!(row.ticket(), Some(7));
-            let (expected, mut shown, mut end) = (twin.clone(), Vec::new(), None);
+            let (expected, mut shown) = (twin.clone(), Vec::new());
             for (at, &op) in during.iter().enumerate() {
                 apply(op, &mut row, &mut twin, &format!("new{at}"));
                 prop_assert!(row.iter().map(|it| &it.0).eq(&twin));
                 if let Op::Show(count) = op {
                     for _ in 0..count {
-                        end = end.or(row.show(|it| shown.push(it.0.clone())));
+                        row.show(|it| shown.push(it.0.clone()));
                     }
                 }
             }
-            while end.is_none() {
-                end = row.show(|it| shown.push(it.0.clone()));
-            }
+            while row.show(|it| shown.push(it.0.clone())) {}
             prop_assert_eq!(shown, expected);
-            prop_assert_eq!(end, Some(9));
+            prop_assert_eq!(row.end(), Some(9));
             prop_assert!(row.ticket().is_none());
             prop_assert_eq!(copied.load(Relaxed), 5);
         }
@@ -539,13 +557,10 @@ mod tests {
         assert!(row.take_front(900).is_empty());
         assert_eq!((copied.load(Relaxed), row.len()), (0, 100));
         let mut shown = 0;
-        while row
-            .show(|it| {
-                assert_eq!(it.0, shown.to_string());
-                shown += 1;
-            })
-            .is_none()
-        {}
+        while row.show(|it| {
+            assert_eq!(it.0, shown.to_string());
+            shown += 1;
+        }) {}
         assert_eq!(shown, 1000);
     }
 }

@@ -1,4 +1,4 @@
-//! The release build of both programs: how long it takes and how big they are.
+//! The release build of all programs: how long it takes and how big they are.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,28 +17,33 @@ pub struct Programs {
     pub server: PathBuf,
     /// saker-bench.
     pub bench: PathBuf,
+    /// saker-check.
+    pub check: PathBuf,
 }
 
 /// Builds the release binaries and reports their sizes and the build's time.
 pub fn step(session: &Session) -> Result<Outcome> {
     let begun = Instant::now();
-    let Programs { server, bench } = build(session)?;
+    let Programs { server, bench, check } = build(session)?;
     let took = seconds(begun.elapsed());
-    let size = |program| std::fs::metadata(program).map(|data| data.len() as f64 / 1e6);
-    let (server, bench) = (size(server).context("saker-server")?, size(bench).context("saker-bench")?);
-    session
-        .report(format!("release build: {took}; saker-server: {server:.1} MB; saker-bench: {bench:.1} MB"));
+    let mut report = format!("release build: {took}");
+    for (name, program) in [("saker-server", server), ("saker-bench", bench), ("saker-check", check)] {
+        let len_bytes = std::fs::metadata(program).context(name)?.len();
+        report += &format!("; {name}: {:.1} MB", len_bytes as f64 / 1e6);
+    }
+    session.report(report);
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Builds the release binaries (nothing to do when they are up to date). Always both
+/// Builds the release binaries (nothing to do when they are up to date). Always all
 /// in one command, so that they share every library: each alone would be built with
 /// other features of some.
 pub fn build(session: &Session) -> Result<Programs> {
     let mut command = shell::cargo(session);
     command.args(["build", "--release", "--locked", "-p", "server", "--bin", "saker-server"]);
-    command.args(["-p", "bench", "--bin", "saker-bench"]);
+    command.args(["-p", "bench", "--bin", "saker-bench", "-p", "check", "--bin", "saker-check"]);
     shell::run_logged(session, "release", &mut command, LIMIT)?;
     let folder = session.target.join("release");
-    Ok(Programs { server: folder.join("saker-server"), bench: folder.join("saker-bench") })
+    let [server, bench, check] = ["saker-server", "saker-bench", "saker-check"].map(|name| folder.join(name));
+    Ok(Programs { server, bench, check })
 }

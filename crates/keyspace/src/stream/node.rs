@@ -28,6 +28,7 @@
 //! fifth of it is unused.
 
 use structures::listpack::element::{Element, parse_canonical_int};
+use structures::showing::Weighed;
 use structures::size_class::size_class;
 
 use super::StreamId;
@@ -42,7 +43,7 @@ const FLAG_BITS: u32 = 2;
 const VARINT_LEN_MAX: usize = 10;
 
 /// See the module's documentation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     base: StreamId,
     bytes: Vec<u8>,
@@ -67,6 +68,12 @@ struct Measure {
     same_fields: bool,
     /// At least as long as the body.
     body_len_max: usize,
+}
+
+impl Weighed for Node {
+    fn weight_bytes(&self) -> usize {
+        size_of::<Self>() + self.memory_usage()
+    }
 }
 
 impl Node {

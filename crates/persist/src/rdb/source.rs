@@ -171,12 +171,13 @@ impl<'b> Reader<&'b [u8]> {
         self.source.is_empty()
     }
 
-    /// As [`Reader::string`], without a copy where the string stands there as it is.
+    /// As [`Reader::string`], without a copy of what stands there, as it is or compressed.
     #[inline]
     pub(crate) fn string_ref(&mut self) -> Result<Cow<'b, [u8]>, FormatError> {
         let (first, head) = match *self.source {
             [first @ 0..0x40, ..] => (usize::from(first), 1),
             [first @ 0x40..0x80, second, ..] => (usize::from(first & 0x3F) << 8 | usize::from(second), 2),
+            [0xC3, ..] => return self.compressed_string().map(Cow::Owned),
             _ => return self.string().map(Cow::Owned),
         };
         match self.source.get(head..head + first) {
@@ -188,6 +189,20 @@ impl<'b> Reader<&'b [u8]> {
             // It says what is wrong.
             _ => self.string().map(Cow::Owned),
         }
+    }
+
+    /// A string in LZF.
+    fn compressed_string(&mut self) -> Result<Vec<u8>, FormatError> {
+        let _encoding = self.byte()?;
+        let (compressed_len, len) = (self.length()?, self.length()?);
+        if len > self.string_len_bytes_max {
+            return Err(self.error(FormatErrorKind::StringTooLong));
+        }
+        let end = usize::try_from(compressed_len).unwrap_or(usize::MAX);
+        let ended = self.error(FormatErrorKind::Ended);
+        let (compressed, rest) = self.source.split_at_checked(end).ok_or(ended)?;
+        (self.source, self.offset) = (rest, self.offset + compressed_len);
+        lzf::decompress(compressed, len).ok_or(self.error(FormatErrorKind::BrokenCompression))
     }
 
     /// Passes over what `skip` skips.

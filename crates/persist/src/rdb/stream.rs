@@ -14,8 +14,7 @@
 //! ```
 //! Deleted entries are not kept. IDs ascend, and what the stream says of its entries must be so.
 
-use keyspace::pieces::StreamEnd;
-use keyspace::{Stream, StreamEntry, StreamId};
+use keyspace::{Stream, StreamEntry, StreamId, StreamRest};
 use structures::listpack::element::{Element, append_encoded};
 use structures::listpack::{Iter, header, terminator};
 
@@ -191,12 +190,20 @@ pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry
 }
 
 /// Writes what a stream is beside its entries.
-pub(super) fn write_end<S: Sink>(kind: ValueType, writer: &mut Writer<S>, end: &StreamEnd<'_>) {
-    let rest = end.rest;
-    writer.length(end.len as u64);
+pub(super) fn write_end<S: Sink>(kind: ValueType, writer: &mut Writer<S>, rest: &StreamRest) {
+    write_rest(kind, writer, (rest.len, rest.first_entry_id), &rest.rest);
+}
+
+fn write_rest<S: Sink>(
+    kind: ValueType,
+    writer: &mut Writer<S>,
+    (len, first_id): (usize, StreamId),
+    rest: &Stream,
+) {
+    writer.length(len as u64);
     write_id(writer, rest.last_id());
     if kind != ValueType::StreamListpacks {
-        write_id(writer, end.first_entry_id);
+        write_id(writer, first_id);
         write_id(writer, rest.max_deleted_id());
         writer.length(rest.entries_added());
     }
@@ -212,8 +219,7 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &S
         writer.blob(&raw_bytes(node.base));
         writer.blob(&node.into_listpack());
     }
-    let first_entry_id = stream.first_entry_id();
-    write_end(kind, writer, &StreamEnd { len: stream.len(), first_entry_id, rest: stream });
+    write_rest(kind, writer, (stream.len(), stream.first_entry_id()), stream);
 }
 
 /// Packs entries into nodes.

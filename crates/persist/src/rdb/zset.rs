@@ -20,6 +20,11 @@ pub(super) enum Scores {
     Binary,
 }
 
+/// Members of a [`Run`], at most.
+const RUN_MEMBERS_MAX: usize = 1 << 20;
+/// Bytes of a [`Run`]'s members that are enough.
+const RUN_BYTES_MAX: usize = 32 << 20;
+
 /// Members say their length only when they are read, so a set to come is not
 /// known to have a long one.
 const LONGEST_MEMBER_UNKNOWN: usize = 0;
@@ -42,15 +47,51 @@ pub(super) fn read_members<S: Source>(
     let mut zset = Zset::new();
     let expected = usize::try_from(count).unwrap_or(usize::MAX);
     zset.expect(expected, LONGEST_MEMBER_UNKNOWN, &rules.zset, rules.hasher);
-    for _ in 0..count {
+    let mut run = Run::default();
+    for left in (0..count).rev() {
         let member = reader.string()?;
         let score = match scores {
             Scores::Binary => f64::from_le_bytes(reader.array()?),
             Scores::Text => read_text_score(reader)?,
         };
-        add(&mut zset, &member, score, rules).map_err(|kind| reader.error(kind))?;
+        run.push(&member, score);
+        if left == 0 || run.is_full() {
+            run.add_to(&mut zset, rules).map_err(|kind| reader.error(kind))?;
+        }
     }
     Ok(zset)
+}
+
+/// Members that were read and are added in the order of their scores: a walk along the tree instead
+/// of a search across all of it for each.
+#[derive(Default)]
+struct Run {
+    text: Vec<u8>,
+    /// Score, and where in the text the member begins and ends.
+    members: Vec<(f64, usize, usize)>,
+}
+
+impl Run {
+    fn push(&mut self, member: &[u8], score: f64) {
+        let start = self.text.len();
+        self.text.extend_from_slice(member);
+        self.members.push((score, start, self.text.len()));
+    }
+
+    fn is_full(&self) -> bool {
+        self.members.len() >= RUN_MEMBERS_MAX || self.text.len() >= RUN_BYTES_MAX
+    }
+
+    fn add_to(&mut self, zset: &mut Zset, rules: &Rules<'_>) -> Result<(), FormatErrorKind> {
+        self.members.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        let added = self
+            .members
+            .iter()
+            .try_for_each(|&(score, start, end)| add(zset, &self.text[start..end], score, rules));
+        self.members.clear();
+        self.text.clear();
+        added
+    }
 }
 
 fn read_text_score<S: Source>(reader: &mut Reader<S>) -> Result<f64, FormatError> {

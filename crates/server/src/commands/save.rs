@@ -54,7 +54,11 @@ static BGSAVE: Command<Runner> = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
     acl: Acl::ADMIN.union(Acl::DANGEROUS),
-    args: &[Arg::word("schedule", "SCHEDULE").since("3.2.2").optional()],
+    args: &[Arg::one_of(
+        "operation",
+        &[Arg::word("schedule", "SCHEDULE").since("3.2.2"), Arg::word("cancel", "CANCEL").since("8.1.0")],
+    )
+    .optional()],
     run: Runner::Server(bgsave),
     ..Command::DEFAULT
 };

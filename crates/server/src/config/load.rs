@@ -198,7 +198,13 @@ fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), L
     if is_unrepeatable(file) {
         store.set_unrepeatable_file(file.to_owned());
     }
-    load_text(store, &text, depth)
+    // The innermost of files that include one another is the one that has the line.
+    load_text(store, &text, depth).map_err(|error| match error {
+        LoadError::Config(error) if error.file.is_none() => {
+            LoadError::Config(ConfigError { file: Some(file.to_owned()), ..error })
+        }
+        other => other,
+    })
 }
 
 /// Whether a file cannot be read again by another process: a pipe, or a name such as /dev/stdin,

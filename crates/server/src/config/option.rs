@@ -21,13 +21,13 @@ pub enum Acts {
     /// It is checked, stored and shown, so that existing configurations work; nothing reads it. The
     /// text says why.
     Accepted(&'static str),
-    /// The same, because it is about files of data and there are none so far. A server warns of all
-    /// these in one line.
+    /// The same, because it is about the append-only file and there is none so far. A server warns
+    /// of all these in one line.
     AwaitsPersistence,
 }
 
-/// Why options about files of data do nothing.
-const NO_PERSISTENCE: &str = "all data is in memory only so far";
+/// Why options about the append-only file do nothing.
+const NO_PERSISTENCE: &str = "there is no append-only file so far";
 
 /// An option's value when nothing is said.
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +239,7 @@ impl Opt {
         Opt { acts: Acts::Accepted(why), ..self }
     }
 
-    /// Does nothing as long as there are no files of data.
+    /// Does nothing as long as there is no append-only file.
     pub const fn awaits_persistence(self) -> Self {
         Opt { acts: Acts::AwaitsPersistence, ..self }
     }

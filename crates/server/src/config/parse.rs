@@ -1,6 +1,8 @@
 //! The syntax of configuration files: a directive per line, its words separated by blanks and
 //! quoted as in a shell, `#` before a remark.
 
+use std::path::PathBuf;
+
 use stdx::quoted::split_quoted;
 
 /// A line that says something.
@@ -21,6 +23,8 @@ pub struct Directive {
 pub struct ConfigError {
     /// Where it stands.
     pub place: Place,
+    /// The file in which that is, if it is one.
+    pub file: Option<PathBuf>,
     /// The line as written, or what an argument would be as a line.
     pub line: Vec<u8>,
     /// Why.
@@ -41,6 +45,7 @@ impl ConfigError {
     pub fn of(directive: &Directive, reason: impl Into<String>) -> Self {
         Self {
             place: Place::FileLine(directive.line_number),
+            file: None,
             line: directive.line.clone(),
             reason: reason.into(),
         }
@@ -55,7 +60,11 @@ impl std::fmt::Display for ConfigError {
         match self.place {
             Place::FileLine(number) => {
                 writeln!(f, "\n*** FATAL CONFIG FILE ERROR (Saker {}) ***", env!("CARGO_PKG_VERSION"))?;
-                writeln!(f, "Reading the configuration file, at line {number}")?;
+                write!(f, "Reading the configuration file, at line {number}")?;
+                match &self.file {
+                    Some(file) => writeln!(f, " of {}", file.display())?,
+                    None => writeln!(f)?,
+                }
                 write!(f, ">>> '{line}'\n{reason}")
             }
             Place::CommandLine(number) => {

@@ -80,7 +80,8 @@ const fn labelled(
 /// A number in INFO and its metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// The name of the field or of its part.
+    /// The name of the field or of its part. The words `ok` and `err` count as 1 and 0; -1 stands
+    /// for nothing, which is no sample.
     pub info: &'static str,
     /// What INFO's number is divided by to get the metric's unit.
     pub per_unit: f64,
@@ -200,6 +201,56 @@ pub const FIELDS: &[Field] = &[
         "rdb_changes_since_last_save",
         "rdb_changes_since_last_save",
         "Changes to the data since it was last saved.",
+    ),
+    gauge(
+        "rdb_last_save_time",
+        "rdb_last_save_time_seconds",
+        "When the last save that succeeded ended, in seconds since 1970 began; until then the server's start.",
+    ),
+    gauge(
+        "rdb_last_bgsave_status",
+        "rdb_last_bgsave_success",
+        "1 when the last save succeeded or there was none yet, 0 when it failed.",
+    ),
+    gauge("rdb_bgsave_in_progress", "rdb_bgsave_in_progress", "1 while a snapshot is written, else 0."),
+    gauge(
+        "rdb_current_bgsave_time_sec",
+        "rdb_current_bgsave_seconds",
+        "For how long the snapshot under way has been written; absent when there is none.",
+    ),
+    gauge(
+        "rdb_last_bgsave_time_sec",
+        "rdb_last_bgsave_seconds",
+        "How long it took to write the last snapshot; absent before the first.",
+    ),
+    counter("rdb_saves", "rdb_saves", "Snapshots that were written."),
+    gauge(
+        "current_save_keys_processed",
+        "current_save_keys_processed",
+        "Keys that the snapshot under way has so far.",
+    ),
+    gauge(
+        "current_save_keys_total",
+        "current_save_keys",
+        "Keys that the snapshot under way will have; 0 when there is none.",
+    ),
+    gauge(
+        "current_cow_size",
+        "current_cow_bytes",
+        "Data kept as it was because writers changed it before the snapshot under way had it.",
+    ),
+    gauge("current_cow_peak", "current_cow_peak_bytes", "The most of that since this snapshot began."),
+    gauge("rdb_last_cow_size", "rdb_last_cow_bytes", "The most of that during the last snapshot."),
+    gauge("loading", "loading", "1 while the server loads its data and refuses most commands, else 0."),
+    gauge(
+        "rdb_last_load_keys_loaded",
+        "rdb_last_load_keys_loaded",
+        "How many the server has read from its file, at the start or by DEBUG RELOAD.",
+    ),
+    gauge(
+        "rdb_last_load_keys_expired",
+        "rdb_last_load_keys_expired",
+        "How many it left out because their time to live had ended.",
     ),
     // Requests and bytes.
     counter("total_connections_received", "connections_received", "Client connections that were accepted."),
@@ -346,6 +397,16 @@ pub const FIELDS: &[Field] = &[
     // CPU.
     counter("used_cpu_sys", "used_cpu_sys_seconds", "CPU time of the process in the kernel."),
     counter("used_cpu_user", "used_cpu_user_seconds", "CPU time of the process in user space."),
+];
+
+/// Fields of INFO that are there only while the server loads its data.
+pub const WHILE_LOADING: &[Field] = &[
+    gauge(
+        "loading_total_bytes",
+        "loading_total_bytes",
+        "Size of the file that the server loads; absent at other times.",
+    ),
+    gauge("loading_loaded_bytes", "loading_loaded_bytes", "How much of that file was read so far."),
 ];
 
 /// A section of INFO whose fields have named parts: `cmdstat_get:calls=1,usec=2`.
@@ -510,7 +571,12 @@ pub const OTHERS: &[&Metric] = &[
 /// All metrics.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let of_parts = std::iter::once(&COMMANDS).chain(PARTS).flat_map(|parts| parts.fields);
-    FIELDS.iter().chain(of_parts).map(|field| &field.metric).chain(OTHERS.iter().copied())
+    FIELDS
+        .iter()
+        .chain(WHILE_LOADING)
+        .chain(of_parts)
+        .map(|field| &field.metric)
+        .chain(OTHERS.iter().copied())
 }
 
 /// Numbers of INFO that have no metric, by the reason.
@@ -537,7 +603,7 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
         "another metric has it, or a query gets it from others",
         &[
             "uptime_in_days",
-            "rdb_last_save_time",
+            "current_fork_perc",
             "allocator_allocated",
             "allocator_frag_bytes",
             "allocator_rss_bytes",
@@ -577,21 +643,8 @@ pub const LEFT_OUT: &[(&str, &[&str])] = &[
             "mem_aof_buffer",
             "mem_overhead_db_hashtable_rehashing",
             "active_defrag_running",
-            "loading",
             "async_loading",
-            "current_cow_peak",
-            "current_cow_size",
             "current_cow_size_age",
-            "current_fork_perc",
-            "current_save_keys_processed",
-            "current_save_keys_total",
-            "rdb_bgsave_in_progress",
-            "rdb_last_bgsave_time_sec",
-            "rdb_current_bgsave_time_sec",
-            "rdb_saves",
-            "rdb_last_cow_size",
-            "rdb_last_load_keys_expired",
-            "rdb_last_load_keys_loaded",
             "aof_enabled",
             "aof_rewrite_in_progress",
             "aof_rewrite_scheduled",

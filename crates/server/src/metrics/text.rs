@@ -48,7 +48,7 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
             key_sizes(&mut page, name, value);
         } else if let Some(known) = parts_of(section) {
             parts(&mut page, known, name, value);
-        } else if let Some(field) = catalog::FIELDS.iter().find(|field| field.info == name) {
+        } else if let Some(field) = fields().find(|field| field.info == name) {
             add(&mut page, field, &[], value);
         }
     });
@@ -59,8 +59,19 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     page
 }
 
-/// Adds INFO's number in the metric's unit, and no sample where the value is not a number.
+/// Fields of INFO that are one value.
+fn fields() -> impl Iterator<Item = &'static Field> {
+    catalog::FIELDS.iter().chain(catalog::WHILE_LOADING)
+}
+
+/// Adds INFO's value in the metric's unit, and no sample where it is none.
 fn add(page: &mut Page, field: &'static Field, labels: &[(&str, &str)], value: &str) {
+    let value = match value {
+        "ok" => "1",
+        "err" => "0",
+        "-1" => return,
+        number => number,
+    };
     let Ok(number) = value.parse::<f64>() else { return };
     let scaled = (number / field.per_unit).to_string();
     page.add(&field.metric, labels, if field.per_unit == 1.0 { value } else { &scaled });

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::shared::GateSlot;
-use keyspace::Access;
-use keyspace::key::shard_of;
+use keyspace::key::{KeyHash, shard_of};
+use keyspace::{Access, KeyEntry};
 use persist::folder::Trouble;
 use persist::load::{
     Batch, ByteSource, DecodeOptions, LoadError, LoadErrorKind, LoadOptions, Part, Splitter, decode_batch,
@@ -104,25 +104,35 @@ impl Loading<'_> {
             if self.has_failed.load(Relaxed) {
                 continue;
             }
-            let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Background(number)));
-            let mut keys = 0;
-            let decoded = decode_batch(&batch, &options, |db, entry| {
-                keys += 1;
-                let keyspace = &engine.keyspace;
-                let mut shard = keyspace.lock(shard_of(keyspace.hasher().hash_key(entry.key())));
-                if self.how.duplicates == Duplicates::Replaced {
-                    keyspace.remove(&mut shard, db, entry.key());
-                }
-                let is_new = keyspace.insert_absent(&mut shard, db, entry);
-                if is_new { Ok(()) } else { Err(LoadErrorKind::DuplicateKey) }
+            let mut entries = Vec::new();
+            let decoded = decode_batch(&batch, &options, |entry| {
+                entries.push((engine.keyspace.hasher().hash_key(entry.key()), entry));
             });
+            let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Background(number)));
+            figures.keys.fetch_add(entries.len() as u64, Relaxed);
+            let added = self.add(batch.db(), entries);
             drop(pass);
-            figures.keys.fetch_add(keys, Relaxed);
+            let decoded = decoded.and_then(|expired| {
+                let there = |key: KeyEntry| batch.error(key.key(), LoadErrorKind::DuplicateKey);
+                added.map(|()| expired).map_err(there)
+            });
             match decoded {
                 Ok(expired) => drop(figures.expired.fetch_add(expired, Relaxed)),
                 Err(error) => self.fail(error),
             }
         }
+    }
+
+    /// Puts the keys of a batch into a database; a key that is there already and must not be is an
+    /// error.
+    fn add(&self, db: usize, entries: Vec<(KeyHash, KeyEntry)>) -> Result<(), KeyEntry> {
+        let keyspace = &self.shared.engine.keyspace;
+        if self.how.duplicates == Duplicates::Replaced {
+            for (hash, entry) in &entries {
+                keyspace.remove(&mut keyspace.lock(shard_of(*hash)), db, entry.key());
+            }
+        }
+        keyspace.insert_all_absent(db, entries)
     }
 
     /// Cuts the file, and gives its batches to the threads.

@@ -16,7 +16,8 @@ type Facts = BTreeMap<String, Vec<String>>;
 
 /// What is told of which commands, and what Redis tells instead (another line or none), where Saker
 /// takes more than Redis 8.0 without a later version to say so: GEOSEARCH needs no centre for the
-/// polygon of Valkey 9; Valkey 8.0 brought ZSCAN's NOSCORES, and a BITCOUNT without an end.
+/// polygon of Valkey 9; Valkey 8.0 brought ZSCAN's NOSCORES, and a BITCOUNT without an end; Valkey
+/// 8.1 made BGSAVE's SCHEDULE one of two words.
 const ALLOWED: &[(&str, &str, &str)] = &[
     ("geosearch", "from type=oneof flags=optional", "from type=oneof"),
     ("geosearchstore", "from type=oneof flags=optional", "from type=oneof"),
@@ -50,6 +51,12 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "zscan",
         "docs summary since=2.8.0 group=sorted-set complexity history=8.0.0 arguments",
         "docs summary since=2.8.0 group=sorted-set complexity arguments",
+    ),
+    ("bgsave", "operation type=oneof flags=optional", ""),
+    (
+        "bgsave",
+        "operation/schedule type=pure-token display_text=schedule token=SCHEDULE since=3.2.2",
+        "schedule type=pure-token display_text=schedule token=SCHEDULE since=3.2.2 flags=optional",
     ),
     ("zscan", "noscores type=pure-token display_text=noscores token=NOSCORES flags=optional", ""),
 ];

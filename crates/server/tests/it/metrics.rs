@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use commands::table::Arity;
-use server::Server;
 use server::metrics::catalog;
+use server::{Builder, Server};
 use testkit::{Client, Value};
 
 use crate::support::connect;
@@ -16,12 +17,21 @@ use crate::support::connect;
 /// A server with a metrics endpoint, and the endpoint's port. The port was free a moment ago, and
 /// somebody else may take it: then another is tried.
 pub fn start() -> (Server, u16) {
+    start_with(|builder| builder)
+}
+
+/// The same, with its data in this folder.
+pub fn start_in(folder: &Path) -> (Server, u16) {
+    start_with(|builder| builder.data_folder(folder).option("enable-protected-configs", "yes"))
+}
+
+fn start_with(prepare: impl Fn(Builder) -> Builder) -> (Server, u16) {
     for _ in 0..16 {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = free.local_addr().expect("bound").port();
         drop(free);
         let builder = Server::builder().port(0).io_threads(2).option("metrics-port", &port.to_string());
-        if let Ok(server) = builder.start() {
+        if let Ok(server) = prepare(builder).start() {
             return (server, port);
         }
     }
@@ -125,7 +135,12 @@ fn every_number_of_info_is_a_metric_or_left_out_for_a_reason() {
     for (field, value) in &fields {
         let known = catalog::FIELDS.iter().find(|known| known.info == *field);
         if let Some(known) = known {
-            assert!(names.contains(&*known.metric.query_name()), "{} is not in the page", known.metric.name);
+            // A time that there was none of yet.
+            assert!(
+                *value == "-1" || names.contains(&*known.metric.query_name()),
+                "{} is not in the page",
+                known.metric.name
+            );
         } else if value.parse::<f64>().is_ok() && !catalog::INFO.labels.contains(field) {
             assert!(left_out.contains(field), "INFO's {field}:{value} is new: add it to metrics/catalog.rs");
         }
@@ -134,6 +149,44 @@ fn every_number_of_info_is_a_metric_or_left_out_for_a_reason() {
     let known = catalog::FIELDS.iter().map(|known| known.info);
     let gone: Vec<&str> = known.chain(left_out.iter().copied()).filter(gone).collect();
     assert_eq!(gone, Vec::<&str>::new(), "the catalog has fields that INFO does not have");
+}
+
+#[test]
+fn saves_are_seen_in_a_scrape() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (server, port) = start_in(folder.path());
+    let mut client = connect(&server);
+    let value = |page: &str, name: &str| -> Option<f64> {
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("saker_{name} ")));
+        line.map(|value| value.parse().expect("a number"))
+    };
+    let page = scrape(port);
+    assert_eq!(value(&page, "rdb_last_bgsave_seconds"), None, "there was no save yet");
+    assert_eq!(
+        value(&page, "rdb_last_save_time_seconds"),
+        value(&page, "start_time_seconds").map(f64::floor)
+    );
+    for (name, at_first) in [
+        ("rdb_saves_total", 0.0),
+        ("rdb_last_bgsave_success", 1.0),
+        ("rdb_bgsave_in_progress", 0.0),
+        ("loading", 0.0),
+        ("rdb_last_load_keys_loaded", 0.0),
+    ] {
+        assert_eq!(value(&page, name), Some(at_first), "{name}");
+    }
+    assert!(!page.contains("saker_loading_total_bytes"), "nothing is loaded");
+    client.command(&["SET", "k", "v"]);
+    client.command(&["BGSAVE"]);
+    let page = scrape_until(port, |page| value(page, "rdb_last_bgsave_seconds").is_some());
+    assert_eq!(value(&page, "rdb_saves_total"), Some(1.0));
+    assert_eq!(value(&page, "rdb_changes_since_last_save"), Some(0.0));
+    // A folder cannot be replaced by a file.
+    std::fs::create_dir(folder.path().join("folder")).expect("created");
+    assert_eq!(client.command(&["CONFIG", "SET", "dbfilename", "folder"]).to_string(), "OK");
+    client.command(&["BGSAVE"]);
+    let page = scrape_until(port, |page| value(page, "rdb_last_bgsave_success") == Some(0.0));
+    assert_eq!(value(&page, "rdb_saves_total"), Some(1.0));
 }
 
 /// Runs every command that is safe for a test as it comes, in whatever way it
@@ -166,7 +219,9 @@ fn run_many_commands(client: &mut Client, count: usize) {
 
 #[test]
 fn a_page_stays_small_however_many_commands_were_run() {
-    let (server, port) = start();
+    // SAVE and BGSAVE are among them.
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (server, port) = start_in(folder.path());
     let mut client = connect(&server);
     run_many_commands(&mut client, 124);
     let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();

@@ -23,17 +23,21 @@ const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 type Scraped = BTreeMap<String, BTreeSet<String>>;
 
 fn scraped() -> Scraped {
-    let (server, port) = metrics::start();
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (server, port) = metrics::start_in(folder.path());
     let mut client = connect(&server);
     for words in [
         &["CONFIG", "SET", "metrics-per-command", "histograms", "maxmemory", "1gb"][..],
         &["SET", "k", "v", "EX", "1000"],
         &["LPUSH", "k", "v"],
+        &["BGSAVE"],
     ] {
         client.command(words);
     }
     let page = metrics::scrape_until(port, |page| {
-        page.contains("db_keys{") && page.contains("command_seconds_bucket")
+        page.contains("db_keys{")
+            && page.contains("command_seconds_bucket")
+            && page.contains("rdb_last_bgsave_seconds")
     });
     let mut metrics = Scraped::from([("up".to_owned(), BTreeSet::new())]);
     for line in page.lines().filter(|line| !line.starts_with('#')) {
@@ -227,6 +231,7 @@ fn the_dashboard_has_its_rows_and_panels_that_do_not_overlap() {
             "Clients",
             "Keyspace",
             "Expiry and eviction",
+            "Snapshots",
             "I/O threads",
             "Errors and limits"
         ]

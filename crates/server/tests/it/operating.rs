@@ -238,6 +238,37 @@ fn a_configuration_is_checked_without_a_start() {
     check(&["--save", "1"], 1, "Invalid save parameters");
     check(&["--dir", "/there/is/no/such/folder"], 1, "/there/is/no/such/folder");
     check(&["--bind", "no such host"], 1, "bind");
+    check(&["--port", "0"], 1, "nothing to listen on");
+    check(&["--logfile", "/there/is/no/log"], 1, "no folder for '/there/is/no/log' (option 'logfile')");
+    check(&["--unixsocket", "/there/is/no/s"], 1, "(option 'unixsocket')");
+    check(&["--maxmemroy", "1gb"], 1, "did you mean 'maxmemory'?");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let dir = folder.path().to_str().expect("UTF-8");
+    check(&["--logfile", dir], 1, "is a folder (option 'logfile')");
+    // All that is wrong is said.
+    check(
+        &["--port", "0", "--logfile", "/there/is/no/log"],
+        1,
+        "'unixsocket' is not set\nsaker-server: there is no",
+    );
+    fs::create_dir(folder.path().join("appendonlydir")).expect("created");
+    check(&["--dir", dir, "--appendonly", "yes"], 1, "an append-only file, which cannot be read yet");
+    let [conf, inner] = ["saker.conf", "inner.conf"].map(|name| folder.path().join(name));
+    fs::write(&conf, format!("port 0\nunixsocket {dir}/s\ninclude {}\n", inner.display())).expect("written");
+    let conf = conf.to_str().expect("UTF-8");
+    check(&[conf], 1, "can't open config file");
+    fs::write(&inner, "timeout 5\nmaxmemory many\n").expect("written");
+    check(
+        &[conf],
+        1,
+        &format!("at line 2 of {}\n>>> 'maxmemory many'\nargument must be a memory", inner.display()),
+    );
+    fs::write(&inner, "maxmemory 1gb\n").expect("written");
+    check(&[conf], 0, "The configuration is good.");
+    assert!(
+        !folder.path().join("s").exists() && !folder.path().join("dump.rdb").exists(),
+        "nothing was started"
+    );
 }
 
 #[test]

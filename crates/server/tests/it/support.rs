@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use net::{Backend, BackendChoice};
 use rustix::process::{Pid, Signal, kill_process};
 use server::Server;
+use tempfile::TempDir;
 use testkit::{Address, Client, Protocol, ServerProcess, Value, saker};
 
 /// The program.
@@ -57,9 +58,16 @@ pub fn on_each_back_end(test: impl Fn(&Server)) {
 
 /// Does `test` with a server of so many I/O threads on each back end that the kernel permits.
 pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
-    test(&start_with(io_threads, BackendChoice::Epoll));
+    // Whatever they save stays out of the repository.
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a scratch folder"));
+    let start = |backend, folder: &TempDir| {
+        let builder = Server::builder().port(0).io_threads(io_threads).backend(backend);
+        let builder = builder.data_folder(folder.path()).option("enable-debug-command", "yes");
+        builder.start().expect("the server starts")
+    };
+    test(&start(BackendChoice::Epoll, &folders[0]));
     // Containers often forbid io_uring: then epoll is served instead, and was tested above.
-    let server = start_with(io_threads, BackendChoice::Auto);
+    let server = start(BackendChoice::Auto, &folders[1]);
     if server.backend() == Backend::IoUring {
         test(&server);
     }
@@ -80,11 +88,7 @@ const IO_THREADS: usize = 2;
 
 /// A server with two I/O threads on a free port.
 pub fn start(backend: BackendChoice) -> Server {
-    start_with(IO_THREADS, backend)
-}
-
-fn start_with(io_threads: usize, backend: BackendChoice) -> Server {
-    let builder = Server::builder().port(0).io_threads(io_threads).backend(backend);
+    let builder = Server::builder().port(0).io_threads(IO_THREADS).backend(backend);
     builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 

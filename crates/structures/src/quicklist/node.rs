@@ -20,6 +20,7 @@ use super::{ENTRY_OVERHEAD_LEN_BYTES, NodeLimit, NodeView, REPLACED_LEN_BYTES_MA
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::{self, Element, Encoded, Needle};
 use crate::lzf::{self, Compressor};
+use crate::showing::Weighed;
 use crate::size_class::size_class;
 use std::ops::Range;
 
@@ -80,6 +81,12 @@ const COMPRESS_SAVED_BYTES_MIN: usize = 9;
 /// listpack, whose format ends at 4 GiB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("packed nodes are shorter than 4 GiB")
+}
+
+impl Weighed for Node {
+    fn weight_bytes(&self) -> usize {
+        size_of::<Self>() + self.memory_usage()
+    }
 }
 
 impl Node {

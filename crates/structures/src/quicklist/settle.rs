@@ -25,7 +25,7 @@ impl Quicklist {
         let (depth, len) = (self.depth(), self.nodes.len());
         let mut compressor = Compressor::new();
         for at in places.start..places.end.min(len) {
-            let node = &mut self.nodes[at];
+            let node = self.nodes.reshape_mut(at);
             let had = node.buffer_len_bytes();
             if at < depth || len - at <= depth {
                 node.decompress();

@@ -50,7 +50,7 @@ tests = ['set', 'get', 'lpush', 'lrange_100']
 
 /// The step.
 pub fn step(session: &Session) -> Result<Outcome> {
-    let release::Programs { server, bench } = release::build(session)?;
+    let release::Programs { server, bench, .. } = release::build(session)?;
     let peer = peer::find(session)?;
     let peer_line = peer.as_deref().unwrap_or("redis-server");
     let folder = session.target.join("bench-report");

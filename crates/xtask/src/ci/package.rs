@@ -85,6 +85,10 @@ fn serve(session: &Session, root: &Path) -> Result<()> {
     let bench = root.join("usr/bin/saker-bench");
     logged(session, Command::new(bench).args(["run", "-p", &port, "-n", "1000", "-t", "set"]))?;
     server::stop(running)?;
+    // Its default rules save when it stops.
+    let check = root.join("usr/bin/saker-check");
+    let report = logged(session, Command::new(check).arg("rdb").arg(folder.join("dump.rdb")))?;
+    ensure!(report.contains("The file is good: "), "of its own file it says {report:?}");
     let refused = Command::new(&program).args(["--healthcheck", "--port", &port]).output()?;
     ensure!(!refused.status.success(), "the health check of a server that is gone succeeded");
     Ok(())
@@ -124,9 +128,11 @@ fn manual_pages(session: &Session, _deb: &Path, root: &Path) -> Checked {
 /// bash completes an option of each program; zsh and fish parse their files.
 fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
     let bash = root.join("usr/share/bash-completion/completions");
-    for (program, begun, wanted) in
-        [("saker-server", "--maxmem", "--maxmemory-policy"), ("saker-bench", "comp", "compare")]
-    {
+    for (program, begun, wanted) in [
+        ("saker-server", "--maxmem", "--maxmemory-policy"),
+        ("saker-bench", "comp", "compare"),
+        ("saker-check", "rd", "rdb"),
+    ] {
         // As readline does it: the words of the line, then the function that the file registered.
         let script = format!(
             "source {} && COMP_WORDS=({program} {begun}) COMP_CWORD=1 && f=$(complete -p {program} | \

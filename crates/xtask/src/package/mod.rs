@@ -61,15 +61,20 @@ const PAGES: &[(&str, &str)] = &[
     ("saker-bench.1", "usr/share/man/man1/saker-bench.1"),
     ("saker-bench-run.1", "usr/share/man/man1/saker-bench-run.1"),
     ("saker-bench-compare.1", "usr/share/man/man1/saker-bench-compare.1"),
+    ("saker-check.1", "usr/share/man/man1/saker-check.1"),
+    ("saker-check-rdb.1", "usr/share/man/man1/saker-check-rdb.1"),
     ("saker-server.bash", "usr/share/bash-completion/completions/saker-server"),
     ("saker-bench.bash", "usr/share/bash-completion/completions/saker-bench"),
+    ("saker-check.bash", "usr/share/bash-completion/completions/saker-check"),
     ("_saker-server", "usr/share/zsh/vendor-completions/_saker-server"),
     ("_saker-bench", "usr/share/zsh/vendor-completions/_saker-bench"),
+    ("_saker-check", "usr/share/zsh/vendor-completions/_saker-check"),
     ("saker-server.fish", "usr/share/fish/vendor_completions.d/saker-server.fish"),
     ("saker-bench.fish", "usr/share/fish/vendor_completions.d/saker-bench.fish"),
+    ("saker-check.fish", "usr/share/fish/vendor_completions.d/saker-check.fish"),
 ];
 /// The crates of the programs.
-const PROGRAMS: &[&str] = &["server", "bench"];
+const PROGRAMS: &[&str] = &["server", "bench", "check"];
 /// Control files beside `control` itself, with their permissions.
 const CONTROL: &[(&str, u32)] =
     &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
@@ -100,7 +105,11 @@ pub fn build(session: &Session) -> Result<PathBuf> {
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }
-    for (program, name) in [(&programs.server, "saker-server"), (&programs.bench, "saker-bench")] {
+    for (program, name) in [
+        (&programs.server, "saker-server"),
+        (&programs.bench, "saker-bench"),
+        (&programs.check, "saker-check"),
+    ] {
         let installed = root.join("usr/bin").join(name);
         install(program, &installed, 0o755)?;
         logged(session, Command::new("strip").arg("--strip-unneeded").arg(&installed))?;
@@ -151,7 +160,11 @@ fn version(session: &Session) -> Result<String> {
 /// Has the crates that know options and arguments write manual pages and completions; the folder.
 fn write_pages(session: &Session) -> Result<PathBuf> {
     let folder = session.target.join("package/pages");
-    let writers = [("examples/package_files", &["pages"][..]), ("examples/bench_pages", &[])];
+    let writers = [
+        ("examples/package_files", &["pages"][..]),
+        ("examples/bench_pages", &[]),
+        ("examples/check_pages", &[]),
+    ];
     for (writer, arguments) in writers {
         let mut command = Command::new(programs::built(session, writer)?);
         command.current_dir(&session.root).args(arguments).arg(&folder);
@@ -260,7 +273,7 @@ fn shared_libraries(session: &Session, root: &Path) -> Result<String> {
     )?;
     let mut command = Command::new("dpkg-shlibdeps");
     command.arg("-O").current_dir(&source);
-    for program in ["saker-server", "saker-bench"] {
+    for program in ["saker-server", "saker-bench", "saker-check"] {
         command.arg(root.join("usr/bin").join(program));
     }
     let output = shell::output(&mut command)?;

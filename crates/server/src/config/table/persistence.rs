@@ -30,7 +30,8 @@ pub static OPTIONS: &[&Opt] = &[
     &STOP_WRITES_ON_BGSAVE_ERROR.opt,
     &RDB_SAVE_INCREMENTAL_FSYNC.opt,
     &RDB_KEY_SAVE_DELAY.opt,
-    &Opt::flag("rdb-del-sync-files", "no", "Delete snapshots made for replicas.").awaits_persistence(),
+    &Opt::flag("rdb-del-sync-files", "no", "Delete snapshots made for replicas.")
+        .accepted(super::NO_REPLICATION),
     &APPENDONLY.opt,
     &APPENDFILENAME.opt,
     &APPENDDIRNAME.opt,
