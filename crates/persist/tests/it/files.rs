@@ -54,10 +54,9 @@ fn read(bytes: &[u8], unsupported: Unsupported) -> Result<Read, LoadError> {
                     kinds.push(record.kind.expect("a type that is there").number());
                 });
                 let mut kinds = kinds.into_iter();
-                decode_batch(&batch, &decode, |_, entry| {
+                decode_batch(&batch, &decode, |entry| {
                     let name = String::from_utf8_lossy(entry.key()).into_owned();
                     keys.push((name, kinds.next().expect("as many"), told(&entry)));
-                    Ok(())
                 })?;
             }
             Part::End => break,
