@@ -306,6 +306,11 @@ impl<S: ByteSource> Splitter<S> {
         self.db
     }
 
+    /// Whether the file is compressed, so that offsets are none of its own.
+    pub fn is_compressed(&self) -> bool {
+        matches!(self.input, Some(Input::Compressed(_)))
+    }
+
     /// What was passed over so far.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
